@@ -1,0 +1,44 @@
+# make demo  sets up its own environment and runs the main job on embedded numbers
+# make test  sets up its own environment and passes lint, types and tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: demo test lint types pytest bench figures clean
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedasym needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name one: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.ready
+	@mkdir -p out
+	$(BIN)/fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --plot out/predict.png
+	$(BIN)/fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --clients 10
+	$(BIN)/fedasym compare ftfa fedavg --radius 1 --aspect 2 --noise 0.5 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot out/phase.png
+	$(BIN)/fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot out/path.png
+
+test: lint types pytest
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready
+	$(BIN)/mypy
+
+pytest: $(VENV)/.ready
+	$(BIN)/pytest -q -n auto
+
+bench: $(VENV)/.ready
+	$(BIN)/python benchmarks/predict_speed.py
+
+figures: $(VENV)/.ready
+	$(BIN)/python docs/draw.py
+
+clean:
+	rm -rf $(VENV) out

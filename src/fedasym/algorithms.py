@@ -1,0 +1,168 @@
+"""An algorithm is a pair of stages: what the clients learn together, then what a client does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedasym.errors import InvalidInput, NoFormula, unknown
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Server stage: the clients share nothing."""
+
+
+@dataclass(frozen=True)
+class Average:
+    """Server stage: minimise the weighted sum of the clients' losses (FedAvg; equation param-fedavg)."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Server stage: minimise the losses after one gradient step of size `step` (MAML-FL; equation param-maml)."""
+
+    step: float = 0.1
+
+
+@dataclass(frozen=True)
+class Moreau:
+    """Server stage: minimise losses and squared distances to the shared model together (pFedMe; equation param-prox)."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Client stage: use the shared model as it is."""
+
+
+@dataclass(frozen=True)
+class Interpolate:
+    """Client stage: gradient descent to convergence, the nearest interpolant (equation param-perfedavg)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ridge:
+    """Client stage: stay within a squared penalty of the shared model (equation param-perridge); None: the best ridge."""
+
+    ridge: ArrayLike | None = None
+
+
+@dataclass(frozen=True)
+class Descend:
+    """Client stage: `steps` gradient steps of size `step` from the shared model."""
+
+    step: float
+    steps: int = 1
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Client stage: gradient flow from the shared model for time `time`."""
+
+    time: float
+
+
+Server = Nothing | Average | Meta | Moreau
+Client = Keep | Interpolate | Ridge | Descend | Flow
+
+COVERED: dict[type, tuple[type, ...]] = {
+    Nothing: (Interpolate, Ridge, Descend, Flow),
+    Average: (Keep, Interpolate, Ridge, Descend, Flow),
+    Meta: (Interpolate, Descend, Flow),
+    Moreau: (Ridge,),
+}
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A server stage and a client stage under one name; a pair that no theorem covers is refused.
+
+    >>> import fedasym as fa
+    >>> one_step = fa.Algorithm("one-step MAML", fa.algorithms.Meta(0.1), fa.algorithms.Descend(step=0.3))
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
+    >>> round(fa.predict(world, [one_step])["one-step MAML"].loss, 6)
+    0.715
+    """
+
+    name: str
+    server: Server
+    personalise: Client
+
+    def __post_init__(self) -> None:
+        if type(self.server) not in COVERED:
+            raise unknown("server stage", type(self.server).__name__, (stage.__name__ for stage in COVERED))
+        works = COVERED[type(self.server)]
+        if not isinstance(self.personalise, works):
+            names = [stage.__name__ for stage in works]
+            listed = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+            raise NoFormula(
+                f"no theorem covers the pair {type(self.server).__name__} then {type(self.personalise).__name__}: "
+                f"{type(self.server).__name__} goes with {listed}"
+            )
+
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether each client is on its own, so that the length of its optimum matters instead of its displacement."""
+        return isinstance(self.server, Nothing)
+
+
+PAPER = {
+    "local": Algorithm("local", Nothing(), Interpolate()),
+    "local_ridge": Algorithm("local_ridge", Nothing(), Ridge()),
+    "fedavg": Algorithm("fedavg", Average(), Keep()),
+    "ftfa": Algorithm("ftfa", Average(), Interpolate()),
+    "rtfa": Algorithm("rtfa", Average(), Ridge()),
+    "maml": Algorithm("maml", Meta(), Interpolate()),
+    "pfedme": Algorithm("pfedme", Moreau(), Ridge()),
+}
+
+
+def resolve(
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None, ridge: ArrayLike | None, maml_step: float
+) -> list[Algorithm]:
+    """The algorithms asked for (all of the paper's by default) with the given ridge and MAML step put in."""
+    if algorithms is None:
+        algorithms = list(PAPER)
+    elif isinstance(algorithms, str | Algorithm):
+        algorithms = [algorithms]
+    step = checked_step(maml_step)
+    penalty = None if ridge is None else checked_ridge(ridge)
+    chosen = []
+    for entry in algorithms:
+        if isinstance(entry, str):
+            if entry not in PAPER:
+                raise unknown("algorithm", entry, PAPER)
+            entry = PAPER[entry]
+            if isinstance(entry.server, Meta):
+                entry = replace(entry, server=Meta(step))
+        if not isinstance(entry, Algorithm):
+            raise unknown("algorithm", entry, PAPER)
+        if isinstance(entry.personalise, Ridge) and penalty is not None:
+            entry = replace(entry, personalise=Ridge(penalty))
+        chosen.append(entry)
+    if not chosen:
+        raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(PAPER)}")
+    return chosen
+
+
+def checked_ridge(ridge: ArrayLike) -> ArrayLike:
+    """A ridge: any real number or infinity (a negative one is checked against the population later), or an array of them."""
+    try:
+        array = np.array(ridge, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"ridge is {ridge!r}: it must be a number or an array of numbers; leave it out for the best"
+        ) from None
+    if np.any(np.isnan(array)) or np.any(array == -np.inf):
+        raise InvalidInput("ridge is not a number: give a number of at least 0, or leave it out for the best ridge")
+    return float(array) if array.ndim == 0 else array
+
+
+def checked_step(step: float) -> float:
+    """MAML's inner step: finite and at least 0."""
+    if not np.isfinite(step) or step < 0:
+        raise InvalidInput(f"maml_step is {step:g}: it must be finite and at least 0")
+    return float(step)

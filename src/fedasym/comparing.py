@@ -1,0 +1,214 @@
+"""`compare`: who beats whom over one or two parameters, and the boundary between them."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedasym.algorithms import Algorithm
+from fedasym.errors import InvalidInput, unknown
+from fedasym.population import RANGES, Population
+from fedasym.prediction import predict, quietly
+from fedasym.risk import TIE, number, plain
+from fedasym.theory.roots import bracketed
+from fedasym.theory.spectra import Array
+
+OPTIONS = ("ridge", "clients")  # parameters of predict, rather than of the population, that can vary
+VARIABLE = (*RANGES, *OPTIONS)
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """Losses of two algorithms over one or two parameters; prints itself and draws itself.
+
+    `axes` maps each varied parameter to its values; losses have one axis per parameter, in that order. `boundary` has
+    one row per point where the winner changes, one column per parameter.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
+    >>> line = fa.compare("ftfa", "fedavg", world, vary={"noise": (0, 2, 50)})
+    >>> line.boundary.round(6).tolist()
+    [[0.707107]]
+    """
+
+    first: str
+    second: str
+    axes: dict[str, Array]
+    first_loss: Array
+    second_loss: Array
+    boundary: Array
+    title: str
+
+    @property
+    def winner(self) -> NDArray[np.str_]:
+        """The name of the better one at each point; "tie" where their losses agree."""
+        a, b = self.first_loss, self.second_loss
+        with np.errstate(invalid="ignore"):
+            equal = (a == b) | (np.abs(a - b) <= TIE * np.minimum(a, b))
+        return np.where(equal, "tie", np.where(a < b, self.first, self.second))
+
+    @property
+    def gain(self) -> Array:
+        """log2(second loss / first loss): positive where the first wins, 1 where it halves the loss."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.first_loss == self.second_loss, 0.0, np.log2(self.second_loss / self.first_loss))
+
+    def to_json(self) -> str:
+        """Full precision: axes, losses and the boundary."""
+        return json.dumps(
+            {
+                "first": self.first,
+                "second": self.second,
+                "axes": {name: plain(values) for name, values in self.axes.items()},
+                "losses": {"first": plain(self.first_loss), "second": plain(self.second_loss)},
+                "boundary": plain(self.boundary) if self.boundary.size else [],
+            },
+            indent=2,
+        )
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the diagram to a file (PNG, SVG or PDF by its ending) and return where it is."""
+        from fedasym.figures.diagrams import draw_diagram
+
+        return draw_diagram(self, path)
+
+    def __str__(self) -> str:
+        winner = self.winner
+        shares = {name: float(np.mean(winner == name)) for name in (self.first, self.second, "tie")}
+        spans = ", ".join(f"{name} from {v.min():g} to {v.max():g}" for name, v in self.axes.items())
+        lines = [self.title, "", f"{self.first} against {self.second} over {spans}:"]
+        lines += [
+            f"  {name:<12}{'wins' if name != 'tie' else 'is'} {share:.1%}"
+            for name, share in shares.items()
+            if share > 0
+        ]
+        if not self.boundary.size:
+            return "\n".join([*lines, "", "There is no boundary within this range."])
+        names = list(self.axes)
+        shown = self.boundary[np.unique(np.linspace(0, len(self.boundary) - 1, 9).astype(int))]
+        lines += [
+            "",
+            f"The boundary ({len(self.boundary)} points, {len(shown)} shown):" if len(names) == 2 else "They cross at:",
+        ]
+        lines += [
+            "  " + "  ".join(f"{name} {number(value)}" for name, value in zip(names, row, strict=True)) for row in shown
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def compare(
+    first: str | Algorithm,
+    second: str | Algorithm,
+    world: Population,
+    *,
+    vary: Mapping[str, ArrayLike],
+    **options: Any,
+) -> Diagram:
+    """Who wins where: two algorithms over a grid of one or two parameters, each at its best ridge unless one is given.
+
+    vary: parameter -> (start, stop, count) or a list of values; any of the population's numbers, ridge or clients.
+    options: ridge, clients, member and maml_step, as for `predict`.
+
+    The boundary solves loss(first) = loss(second) along each grid line to rounding. For FTFA against FedAvg with
+    uncorrelated features it is noise^2 = radius^2 (aspect - 1)/aspect.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
+    >>> diagram = fa.compare("ftfa", "fedavg", world, vary={"noise": (0, 2, 21), "aspect": (1.1, 10, 12)})
+    >>> diagram.winner.shape, str(diagram.winner[0, 0]), str(diagram.winner[-1, 0])
+    ((21, 12), 'ftfa', 'fedavg')
+    """
+    axes = checked_axes(vary, world, options)
+    names = list(axes)
+
+    def losses(*values: Array) -> tuple[Array, Array]:
+        given = dict(zip(names, values, strict=True))
+        here = replace(world, **{name: value for name, value in given.items() if name not in OPTIONS})
+        more = {**options, **{name: value for name, value in given.items() if name in OPTIONS}}
+        table = quietly(predict, here, [first, second], **more)
+        one, two = (np.asarray(risk.loss, dtype=float) for risk in table.values())
+        return np.broadcast_to(one, values[0].shape), np.broadcast_to(two, values[0].shape)
+
+    if name_of(first) == name_of(second):
+        raise InvalidInput(f"both algorithms are {name_of(first)}: name two different ones")
+    grid = np.meshgrid(*axes.values(), indexing="ij")
+    a, b = losses(*grid)
+    edge = crossings(axes, a - b, lambda *values: np.subtract(*losses(*values)))
+    kept = replace(world, **{name: axes[name][0] for name in names if name not in OPTIONS})
+    fixed = [part for part in str(kept).split(" · ") if part.split(" ")[0] not in names]
+    return Diagram(name_of(first), name_of(second), axes, a, b, edge, " · ".join(fixed))
+
+
+def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array]) -> Array:
+    """Points where the difference changes sign, solved along every grid line of every axis."""
+    columns = list(axes.values())
+    found = []
+    for axis, values in enumerate(columns):
+        along = np.moveaxis(difference, axis, 0)
+        change = np.isfinite(along[:-1]) & np.isfinite(along[1:]) & (np.sign(along[:-1]) * np.sign(along[1:]) < 0)
+        at = np.argwhere(change)
+        if at.size == 0:
+            continue
+        others = [columns[other][at[:, i + 1]] for i, other in enumerate(o for o in range(len(columns)) if o != axis)]
+
+        def line(x: Array, axis: int = axis, others: list[Array] = others) -> Array:
+            return f(*others[:axis], x, *others[axis:])
+
+        root = bracketed(line, values[at[:, 0]], values[at[:, 0] + 1], tolerance=1e-12)
+        found.append(np.stack([*others[:axis], root, *others[axis:]], axis=1))
+    if not found:
+        return np.empty((0, len(columns)))
+    points = np.concatenate(found)
+    return points[np.lexsort(points.T[::-1])] if len(columns) == 1 else ordered(points, columns)
+
+
+def ordered(points: Array, columns: list[Array]) -> Array:
+    """Boundary points sorted along the axis over which they spread the most."""
+    spread = [np.ptp(points[:, i]) / max(np.ptp(column), 1e-300) for i, column in enumerate(columns)]
+    lead = int(np.argmax(spread))
+    return points[np.lexsort((points[:, 1 - lead], points[:, lead]))]
+
+
+def checked_axes(vary: Mapping[str, ArrayLike], world: Population, options: dict[str, Any]) -> dict[str, Array]:
+    """The values of each varied parameter: one or two of them, known, and not fixed elsewhere."""
+    if not isinstance(vary, Mapping) or not 1 <= len(vary) <= 2:
+        raise InvalidInput(
+            'vary must name one or two parameters, such as {"noise": (0, 2, 200), "aspect": (1.1, 10, 200)}'
+        )
+    if world.shape != ():
+        raise InvalidInput("the population holds arrays: give plain numbers, and the ranges in vary")
+    for name in options:
+        if name not in ("ridge", "clients", "member", "maml_step"):
+            raise unknown("option", name, ("ridge", "clients", "member", "maml_step"))
+    axes = {}
+    for name, values in vary.items():
+        if name not in VARIABLE:
+            raise unknown("parameter in vary", name, VARIABLE)
+        if name in options:
+            raise InvalidInput(f"{name} is both varied and fixed: drop one of the two")
+        if isinstance(values, tuple):
+            if len(values) != 3 or int(values[2]) != values[2] or values[2] < 2:
+                raise InvalidInput(
+                    f"vary[{name!r}] is {values}: give (start, stop, count) with a count of at least 2, or a list"
+                )
+            values = np.linspace(float(values[0]), float(values[1]), int(values[2]))
+        array = np.unique(np.asarray(values, dtype=float))
+        if array.ndim != 1 or array.size < 2 or not np.all(np.isfinite(array)):
+            raise InvalidInput(f"vary[{name!r}] must hold at least two different finite numbers; it has {array.size}")
+        axes[name] = np.unique(np.round(array)) if name == "clients" else array
+    return axes
+
+
+def name_of(algorithm: str | Algorithm) -> str:
+    """The name of an algorithm given by name or as an object."""
+    return algorithm.name if isinstance(algorithm, Algorithm) else str(algorithm)

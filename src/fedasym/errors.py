@@ -1,0 +1,48 @@
+"""What fedasym raises: bad input and questions that no formula answers, each with one sentence that says what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InvalidInput(ValueError):
+    """A value outside its range; the message names the field, the value, what is allowed and what to do.
+
+    >>> import fedasym as fa
+    >>> fa.Population(radius=1, noise=0.5, aspect=0)
+    Traceback (most recent call last):
+    ...
+    fedasym.errors.InvalidInput: aspect is 0: it is unknowns per sample, d/n, and must be finite and above 0
+    """
+
+
+class NoFormula(InvalidInput):
+    """A combination that no formula covers; the message says what is missing and offers what works.
+
+    >>> import fedasym as fa
+    >>> fa.Algorithm("odd", fa.algorithms.Meta(), fa.algorithms.Keep())
+    Traceback (most recent call last):
+    ...
+    fedasym.errors.NoFormula: no theorem covers the pair Meta then Keep: Meta goes with Interpolate, Descend or Flow
+    """
+
+
+class ThresholdWarning(UserWarning):
+    """The population is near an interpolation threshold, where finite sizes deviate from the limit.
+
+    >>> import warnings, fedasym as fa
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=1.02), ["ftfa"])
+    >>> caught[0].category.__name__
+    'ThresholdWarning'
+    """
+
+
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> InvalidInput:
+    """The error for a misspelt name: the nearest names first, then all."""
+    allowed = list(allowed)
+    near = difflib.get_close_matches(str(name), allowed, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return InvalidInput(f"unknown {kind} {name!r}: {hint}known are {', '.join(allowed)}")

@@ -1,0 +1,175 @@
+"""A population of clients in the linear model of section 2 of the paper: y = x'theta_i + noise, theta_i around theta_0.
+
+Numbers may be arrays; they broadcast, so one `Population` can hold a whole grid of worlds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedasym.errors import InvalidInput
+from fedasym.theory.spectra import Array, Spectrum, check_weights, identity
+
+RANGES = {
+    "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",
+    "noise": "the standard deviation of the label noise; it must be finite and at least 0",
+    "aspect": "unknowns per sample, d/n, and must be finite and above 0",
+    "norm": "the length of a client's optimum; it must be finite and at least 0",
+    "shift_power": "the exponent of the displacement's alignment; it must be finite",
+    "optimum_power": "the exponent of the optimum's alignment; it must be finite",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What the clients have in common: everything that the limits depend on.
+
+    radius: r, the distance of a client's optimum theta_i from the shared optimum theta_0.
+    noise: sigma, the standard deviation of the label noise.
+    aspect: gamma = d/n, unknowns per sample of one client.
+    norm: rho, the length of theta_i; only the local methods (and pooled fits with fewer samples than unknowns) need it.
+    spectrum: eigenvalues of the features' covariance, from `fa.spectra`.
+    shift_power, shift_weights: how the displacement theta_i - theta_0 lies in the covariance: weights proportional to
+        h s^shift_power, or one weight per atom of the spectrum. Isotropic (h itself) by default.
+    optimum_power, optimum_weights: the same for theta_i, which the local methods need.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
+    >>> world.shape
+    ()
+    """
+
+    radius: ArrayLike
+    noise: ArrayLike
+    aspect: ArrayLike
+    norm: ArrayLike | None = None
+    spectrum: Spectrum = field(default_factory=identity)
+    shift_power: ArrayLike = 0.0
+    shift_weights: ArrayLike | None = None
+    optimum_power: ArrayLike = 0.0
+    optimum_weights: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        for name in RANGES:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, checked(name, value))
+        if not isinstance(self.spectrum, Spectrum):
+            raise InvalidInput(
+                f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)"
+            )
+        for owner in ("shift", "optimum"):
+            weights = getattr(self, f"{owner}_weights")
+            if weights is not None:
+                object.__setattr__(self, f"{owner}_weights", self._checked_weights(owner, weights))
+        try:
+            shape = np.broadcast_shapes(
+                *(np.shape(getattr(self, name)) for name in RANGES if getattr(self, name) is not None),
+                self.displacement.shape[:-1],
+                self.optimum.shape[:-1],
+            )
+        except ValueError:
+            shapes = ", ".join(
+                f"{name} {np.shape(getattr(self, name))}" for name in RANGES if np.ndim(getattr(self, name))
+            )
+            raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
+        object.__setattr__(self, "_shape", shape)
+
+    def _checked_weights(self, owner: str, weights: ArrayLike) -> Array:
+        name = f"{owner}_weights"
+        array = np.array(weights, dtype=float)
+        if np.any(np.asarray(getattr(self, f"{owner}_power")) != 0):
+            raise InvalidInput(f"{name} and {owner}_power are both given: give one of them")
+        if array.ndim == 0 or array.shape[-1] != self.spectrum.values.size:
+            raise InvalidInput(
+                f"{name} has shape {array.shape}: its last axis must have {self.spectrum.values.size} entries, one per atom"
+            )
+        check_weights(name, array)
+        array.setflags(write=False)
+        return array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The common shape of the numbers; () for a single world."""
+        shape: tuple[int, ...] = self._shape  # type: ignore[attr-defined]
+        return shape
+
+    @cached_property
+    def displacement(self) -> Array:
+        """g_k, the share of the displacement's energy along each atom; last axis = atoms."""
+        return self._energy("shift")
+
+    @cached_property
+    def optimum(self) -> Array:
+        """The share of the energy of theta_i along each atom; last axis = atoms."""
+        return self._energy("optimum")
+
+    def _energy(self, owner: str) -> Array:
+        given = getattr(self, f"{owner}_weights")
+        if given is not None:
+            return np.asarray(given)
+        s, h = self.spectrum.values, self.spectrum.weights
+        power = np.asarray(getattr(self, f"{owner}_power"), dtype=float)[..., None]
+        if np.all(power == 0):
+            return np.broadcast_to(h, (*power.shape[:-1], h.size))
+        if np.any(power < 0) and np.any(s == 0):
+            raise InvalidInput(f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead")
+        # Scaled by the largest eigenvalue first: large powers would overflow.
+        weights = h * (s / s.max()) ** power
+        return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+    @property
+    def isotropic(self) -> bool:
+        """Whether the displacement has no preferred direction: g = h, or a covariance that treats all directions alike."""
+        return self.spectrum.scale is not None or bool(np.all(self.displacement == self.spectrum.weights))
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """What identifies the population: identical clients have the same key and are merged."""
+        numbers = tuple(np.asarray(np.nan if getattr(self, f) is None else getattr(self, f)).tobytes() for f in RANGES)
+        return (*numbers, self.shape, self.spectrum.key, self.displacement.tobytes(), self.optimum.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Population) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        parts = [f"{name} {shown(getattr(self, name))}" for name in ("radius", "noise", "aspect", "norm")]
+        parts = [part for part in parts if not part.endswith("None")]
+        parts.append(f"{self.spectrum.name} covariance")
+        if not self.isotropic:
+            aligned = "given weights" if self.shift_weights is not None else f"power {shown(self.shift_power)}"
+            parts.append(f"displacement aligned by {aligned}")
+        return " · ".join(parts)
+
+
+def checked(name: str, value: ArrayLike) -> float | Array:
+    """A number or array of numbers in its allowed range, as float or read-only float array."""
+    try:
+        array = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers") from None
+    good = np.isfinite(array)
+    if not name.endswith("power"):
+        good &= array > 0 if name == "aspect" else array >= 0
+    if not np.all(good):
+        raise InvalidInput(f"{name} is {array[~good].flat[0]:g}: it is {RANGES[name]}")
+    if array.ndim == 0:
+        return float(array)
+    array.setflags(write=False)
+    return array
+
+
+def shown(value: ArrayLike | None) -> str:
+    """A number, or the range of an array, in a few characters."""
+    if value is None or np.ndim(value) == 0:
+        return "None" if value is None else f"{float(np.asarray(value)):g}"
+    array = np.asarray(value, dtype=float)
+    return f"{array.min():g} to {array.max():g}"

@@ -1,0 +1,170 @@
+"""What every lens returns: a risk per algorithm and the table that compares them. Results print themselves."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.errors import unknown
+from fedasym.theory.spectra import Array
+
+TIE = 1e-10  # losses closer than this, relatively, are the same limit
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Test loss above the noise floor, E||theta_hat - theta_i||^2_Sigma = bias + variance, and the ridge it was reached at.
+
+    Bias is the part that comes from the clients' differences (it scales with radius^2), variance the part that comes
+    from label noise. Numbers for one world, arrays for a grid.
+
+    >>> Risk(bias=0.5, variance=0.25).loss
+    0.75
+    """
+
+    bias: float | Array
+    variance: float | Array
+    ridge: float | Array | None = None
+
+    @property
+    def loss(self) -> float | Array:
+        """bias + variance."""
+        return self.bias + self.variance
+
+
+@dataclass(frozen=True)
+class Comparison(Mapping[str, Risk]):
+    """The risks of several algorithms on one population (or a grid, or one row per client); prints itself.
+
+    >>> import fedasym as fa
+    >>> table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2), ["fedavg", "ftfa", "rtfa"])
+    >>> table.best, round(table["rtfa"].loss, 6), list(table)
+    ('rtfa', 0.5, ['fedavg', 'ftfa', 'rtfa'])
+    """
+
+    risks: dict[str, Risk]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    rows: tuple[str, ...] = field(default=())  # what the entries of one-dimensional results stand for
+
+    def __getitem__(self, name: str) -> Risk:
+        if name not in self.risks:
+            raise KeyError(str(unknown("algorithm", name, self.risks)))
+        return self.risks[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.risks)
+
+    def __len__(self) -> int:
+        return len(self.risks)
+
+    @property
+    def losses(self) -> Array:
+        """All losses, algorithms along the first axis."""
+        return np.stack([np.asarray(risk.loss, dtype=float) for risk in self.risks.values()])
+
+    @property
+    def best(self) -> str | NDArray[np.str_]:
+        """The winner; of algorithms with the same loss the first. An array of names for a grid or several clients."""
+        losses = self.losses
+        close = losses <= losses.min(0) * (1 + TIE)
+        winners = np.array(list(self.risks))[np.argmax(close, axis=0)]
+        return str(winners) if winners.ndim == 0 else winners
+
+    @property
+    def ties(self) -> list[list[str]]:
+        """Groups of algorithms whose losses agree everywhere."""
+        groups: list[list[str]] = []
+        losses = self.losses
+        for i, name in enumerate(self.risks):
+            for group in groups:
+                if np.allclose(losses[i], losses[list(self.risks).index(group[0])], rtol=TIE, atol=0):
+                    group.append(name)
+                    break
+            else:
+                groups.append([name])
+        return [group for group in groups if len(group) > 1]
+
+    def table(self) -> list[dict[str, Any]]:
+        """One record per algorithm (and entry, for arrays): feed it to any data frame."""
+        records = []
+        for name, risk in self.risks.items():
+            columns = {"loss": risk.loss, "bias": risk.bias, "variance": risk.variance, "ridge": risk.ridge}
+            for index in np.ndindex(np.shape(risk.loss)):
+                record: dict[str, Any] = {"algorithm": name}
+                if index:
+                    record["entry"] = self.rows[index[0]] if self.rows and len(index) == 1 else index
+                record.update({key: entry_of(value, index) for key, value in columns.items()})
+                records.append(record)
+        return records
+
+    def to_json(self) -> str:
+        """Full precision, stable keys: algorithms.<name>.{bias,variance,loss,ridge}, best, ties, notes."""
+        algorithms = {
+            name: {key: plain(getattr(risk, key)) for key in ("bias", "variance", "loss", "ridge")}
+            for name, risk in self.risks.items()
+        }
+        best = self.best if isinstance(self.best, str) else self.best.tolist()
+        return json.dumps(
+            {"algorithms": algorithms, "best": best, "ties": self.ties, "notes": list(self.notes)}, indent=2
+        )
+
+    def __str__(self) -> str:
+        lines = [self.title, ""] if self.title else []
+        lines += self._scalar_lines() if self.losses.ndim == 1 else self._array_lines()
+        if self.notes:
+            lines += ["", *self.notes]
+        return "\n".join(lines)
+
+    def _scalar_lines(self) -> list[str]:
+        same = {name: group[0] for group in self.ties for name in group[1:]}
+        lines = [f"  {'algorithm':<14}{'loss':>10}{'bias':>10}{'variance':>10}{'ridge':>10}"]
+        for name, risk in self.risks.items():
+            mark = "*" if name == self.best or same.get(name) == self.best else " "
+            cells = "".join(f"{number(value):>10}" for value in (risk.loss, risk.bias, risk.variance, risk.ridge))
+            note = f"   same as {same[name]}" if name in same else ("   <- lowest" if name == self.best else "")
+            lines.append(f"{mark} {name:<14}{cells}{note}")
+        return lines
+
+    def _array_lines(self) -> list[str]:
+        names, losses = list(self.risks), self.losses
+        if losses.ndim == 2 and losses.shape[1] <= 40:
+            labels = self.rows or tuple(str(i) for i in range(losses.shape[1]))
+            width = max(6, *(len(label) for label in labels)) + 2
+            lines = ["loss".ljust(width) + "".join(f"{name:>13}" for name in names) + "   lowest"]
+            for i, label in enumerate(labels):
+                cells = "".join(f"{number(loss):>13}" for loss in losses[:, i])
+                lines.append(f"{label:<{width}}{cells}   {self.best[i]}")
+            return lines
+        lines = [f"  {'algorithm':<14}{'lowest loss':>12}{'highest':>12}{'wins':>9}"]
+        for name, loss in zip(names, losses, strict=True):
+            wins = f"{np.mean(np.asarray(self.best) == name):.0%}"
+            lines.append(f"  {name:<14}{number(loss.min()):>12}{number(loss.max()):>12}{wins:>9}")
+        return lines
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def number(value: Any) -> str:
+    """A number in five significant digits, a dash where there is none."""
+    return "-" if value is None or np.ndim(value) else f"{float(value):.5g}"
+
+
+def plain(value: Any) -> Any:
+    """A number or nested list for JSON; infinities and NaN, which JSON lacks, as strings and null."""
+    if value is None or np.ndim(value):
+        return None if value is None else [plain(entry) for entry in np.asarray(value)]
+    value = float(value)
+    return value if np.isfinite(value) else None if np.isnan(value) else str(value)
+
+
+def entry_of(value: Any, index: tuple[int, ...]) -> float | None:
+    """One entry of a number or array."""
+    return None if value is None else float(np.asarray(value)[index] if np.ndim(value) else value)

@@ -1,0 +1,141 @@
+"""Traces of functions of a sample covariance, equations (18) to (20), by quadrature along an arc in the kappa plane.
+
+z(kappa) = -kappa (1 - aspect df1(kappa)) is explicit, so a contour drawn for kappa instead of z needs no root finding.
+The right branch is where aspect sum h |s/(s+kappa)|^2 < 1. On a circle centred on the real line |s+kappa|^2 is linear in
+the cosine of the angle, hence its reciprocal convex in it: a circle whose two real points satisfy the condition satisfies
+it everywhere. A lens of two arcs through the same points is used where it satisfies it too: along it fast-decaying
+functions decay before they oscillate. The contour crosses the real line at a small negative z, beyond the spectrum and
+zero, so that null spaces and the interpolation threshold need no special case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.theory.spectra import Array, Spectrum
+from fedasym.theory.transforms import distance, edges, kappa, slack, sums
+
+Complex = NDArray[np.complex128]
+Function = Callable[[Complex], Complex]  # values of several functions: adds a leading axis
+MOST_NODES = 1 << 14
+MOST_NODES_SQUARED = 1 << 11
+OPENINGS = np.deg2rad([30, 45, 60, 75])
+
+
+class Contour:
+    """Encloses the sample covariance's eigenvalues and zero; crosses the real line at z = -reach and near `furthest`.
+
+    `reach`: how far into the negatives the functions to be integrated stay of order one; `furthest`: the largest real z
+    at which they do.
+    """
+
+    def __init__(self, aspect: float, spectrum: Spectrum, reach: float, furthest: float = np.inf) -> None:
+        self.aspect, self.spectrum = aspect, spectrum
+        s, h = self.s, self.h = spectrum.positive
+        gam = np.array([aspect])
+        right = kappa(np.array([reach]), gam, spectrum)
+        minus, plus = (float(end[0]) for end in edges(gam, spectrum))
+        kappa0 = float(kappa(np.zeros(1), gam, spectrum)[0])
+        level = aspect * float(sums(right, spectrum).df2[0])
+        self.right = float(right[0])
+        while True:
+            self.left = -s.max() - float(distance(s.max() - s, gam / level, spectrum)[0])
+            if level > 0.9999 or -self.left * (1 - aspect * float((s / (s + self.left)) @ h)) <= furthest:
+                break
+            level = np.sqrt(level)  # nearer to the spectrum
+        # Singularities come near only at the two real points: the spectrum's ends and, on the right, kappa0.
+        gaps = [self.right - minus, plus - self.left]
+        if kappa0 > 0:
+            gaps[0] = min(gaps[0], self.right - kappa0)
+        self.gaps = gaps
+        self.opening = next((angle for angle in OPENINGS if self._on_branch(angle, level)), np.pi / 2)
+        self.size = self._panels(self.opening).size
+
+    def _panels(self, opening: float) -> Array:
+        across = (self.right - self.left) / (2 * np.sin(opening))
+        return graded(2 * opening, self.gaps[0] / across, self.gaps[1] / across)
+
+    def _points(self, opening: float, nodes: int) -> tuple[Complex, Complex]:
+        """kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the chord at `opening`."""
+        x, w = np.polynomial.legendre.leggauss(nodes)
+        panels = self._panels(opening)
+        lengths = np.diff(panels)[:, None]
+        angle, weight = (panels[:-1, None] + lengths * (x + 1) / 2).ravel(), (lengths * w / 2).ravel()
+        start = (self.right - self.left) / (2 * np.sin(opening)) * np.exp(1j * (np.pi / 2 - opening))
+        move = start * 2j * np.sin(angle / 2) * np.exp(0.5j * angle)  # from the right end, without cancellation
+        return self.right + move, (start + move) * weight / (2 * np.pi)
+
+    def _on_branch(self, opening: float, level: float) -> bool:
+        k, _ = self._points(opening, 6)
+        near = np.abs(self.s / (self.s + k[:, None])) ** 2
+        return bool(np.all(self.aspect * (near @ self.h) <= (1 + level) / 2))
+
+    def nodes(self, count: int) -> tuple[Complex, Complex, Complex, Complex]:
+        """kappa, z, df1 and (1 - aspect df2)/(1 - aspect df1) dkappa/(2 pi i) at `count` nodes a panel."""
+        k, arc = self._points(self.opening, count)
+        reach = self.s + k[:, None]
+        near, far = self.s / reach, k[:, None] / reach
+        df1, rest = near @ self.h, far @ self.h
+        beyond = (1 - self.aspect * self.spectrum.rank) + self.aspect * rest
+        room = np.where(np.abs(rest) < np.abs(df1), beyond, 1 - self.aspect * df1)
+        full = room + self.aspect * ((near * far) @ self.h)  # 1 - aspect df2
+        return k, -k * room, df1, full / room * arc
+
+    def trace(self, function: Function) -> Array:
+        """L[phi] = lim tau(Sigma phi(S)) for several phi at once, equation (19)."""
+
+        def rule(count: int) -> Array:
+            _, z, df1, arc = self.nodes(count)
+            return np.asarray(2 * (function(z) @ (df1 * arc)).real)
+
+        return settled(rule, MOST_NODES // self.size)
+
+    def squared(self, function: Function, energy: Array) -> Array:
+        """lim of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for several f at once: (20)."""
+        g = energy[self.spectrum.seen]
+
+        def rule(count: int) -> Array:
+            k, z, _, arc = self.nodes(count)
+            upper = function(z) * arc
+            both = np.concatenate([upper, upper.conj()], axis=-1)
+            reach, other = 1 / (self.s + k[:, None]), 1 / (self.s + np.concatenate([k, k.conj()])[:, None])
+            top = (reach * (g * self.s)) @ other.T
+            room = 1 - self.aspect * ((reach * (self.h * self.s**2)) @ other.T)
+            return np.asarray(2 * ((both @ (top / room).T) * upper).sum(-1).real)
+
+        return settled(rule, MOST_NODES_SQUARED // self.size)
+
+
+def support(aspect: float, spectrum: Spectrum) -> tuple[float, float]:
+    """The smallest nonzero and the largest eigenvalue of the sample covariance in the limit."""
+    gam = np.array([aspect])
+    s, h = spectrum.positive
+    minus, plus = edges(gam, spectrum)
+    low = -float((minus * slack(sums(minus, spectrum), gam, spectrum))[0])
+    high = -float(plus[0]) * (1 - aspect * float((s / (s + plus)) @ h))
+    return max(low, 0.0), high
+
+
+def graded(length: float, first: float, last: float) -> Array:
+    """Panels of [0, length] that halve towards both ends, down to the gaps `first` and `last`."""
+    down, up = [length / 2], [length / 2]
+    while down[-1] > first:
+        down.append(down[-1] / 2)
+    while up[-1] > last:
+        up.append(up[-1] / 2)
+    return np.array([0.0, *down[::-1], *(length - np.array(up[1:])), length])
+
+
+def settled(rule: Callable[[int], Array], most: int) -> Array:
+    """Add nodes to the panels until the result settles, or until rounding keeps it from settling further."""
+    count, last, change = 12, rule(12), np.inf
+    while (count := count * 3 // 2) <= max(most, 18):
+        now = rule(count)
+        before, change = change, float(np.max(np.abs(now - last)) / np.max(np.abs(now), initial=1e-300))
+        last = now
+        if change <= 4e-15 or (change <= 1e-11 and change > before / 4):
+            break
+    return last

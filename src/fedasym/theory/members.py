@@ -1,0 +1,114 @@
+"""Members of a finite federation that fine-tune with or without ridge (RTFA, FTFA), any covariances and clients.
+
+Section 6.4 in closed form. Given the member's own samples, the other clients act on the shared model only through
+diagonal matrices: Q = sum_j p_j S_j ~ p_i S_i + N, and whatever the others add between two Q^-1 is a diagonal Y. What
+is left is a product of resolvents of one sample covariance, which a triangular linear pencil gives without iteration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedasym.theory.pooled import Pooled
+from fedasym.theory.spectra import Array
+
+
+@dataclass(frozen=True)
+class Member:
+    """One client (of group i) of each federation, and what the others do to its shared model."""
+
+    gamma: Array
+    s2: Array
+    p: Array
+    c: Array
+    S: Array  # (P, K)
+    N: Array  # (P, K)
+    Y: tuple[Array, Array]  # displacement and noise of everyone, between the two Q^-1
+    h: Array
+
+    def risk(self, kappa: Array, df2: Array) -> tuple[Array, Array]:
+        """Bias and variance after the ridge whose kappa is given (kappa(0): FTFA; infinite: FedAvg); df2 at that kappa.
+
+        With P = ridge (S_i + ridge)^-1 the error is P (theta_0_hat - theta_i) + (I - P) S_i^+ X'noise/n.
+        """
+        with np.errstate(divide="ignore"):
+            a = 1 / kappa
+        one = np.ones_like(self.N)
+        bias, noise, shift = (self._through(a, Y) for Y in (*self.Y, self.N))
+        first = self._pencil([a, self.c], [one, self.N], [one])
+        second = self._pencil([a, self.c, a], [one, self.N, one], [one, one])
+        own = self.s2 * self.gamma * self.p * (2 * first - second - shift)
+        return bias, noise + own + self.s2 * self.gamma * df2 / (1 - self.gamma * df2)
+
+    def _through(self, a: Array, Y: Array) -> Array:
+        one = np.ones_like(self.N)
+        return self._pencil([a, self.c, self.c, a], [one, self.N, self.N, one], [one, Y, one])
+
+    def _pencil(self, random: list[Array], fixed: list[Array], between: list[Array]) -> Array:
+        """tau(Sigma_i D1^-1 U1 D2^-1 ... Dq^-1), D = fixed + (random part ~ A Sigma), equation (17) for one sample covariance.
+
+        L^-1 ~ G_k = (C_k + S_k A)^-1 with A^-1 = B^-1 + gamma sum h S G, all upper triangular: each entry of A follows
+        from those nearer the diagonal by one linear equation.
+        """
+        q = len(random)
+        A: dict[tuple[int, int], Array] = {(j, j): random[j] for j in range(q)}
+        G = {(j, j): 1 / (fixed[j] + self.S * random[j][:, None]) for j in range(q)}
+        W: dict[tuple[int, int], Array] = {}
+        for width in range(1, q):
+            for first in range(q - width):
+                last = first + width
+                inner = range(first + 1, last)
+                entry = -between[first] if width == 1 else np.zeros_like(self.S)
+                left = {j: self._entry(A, between, first, j) for j in inner}
+                free = -G[first, first] * (sum((left[j] * G[j, last] for j in inner), entry * G[last, last]))
+                pair = self.S * G[first, first] * G[last, last]
+                known = sum((A[first, j] * self.gamma * W[j, last] for j in inner), np.zeros_like(self.gamma))
+                known = known + random[first] * self.gamma * ((self.S * free) @ self.h)
+                room = 1 - random[first] * random[last] * self.gamma * ((self.S * pair) @ self.h)
+                A[first, last] = -random[last] * known / room
+                G[first, last] = free - pair * A[first, last][:, None]
+                W[first, last] = (self.S * G[first, last]) @ self.h
+        return W[0, q - 1]
+
+    def _entry(self, A: dict[tuple[int, int], Array], between: list[Array], row: int, column: int) -> Array:
+        random = self.S * A[row, column][:, None]
+        return random - between[row] if column == row + 1 else random
+
+
+def membership(pooled: Pooled, i: Array) -> Member:
+    """What a client of group i (one index per federation) sees of the others: N and Y of the module's text."""
+    groups, K, c = pooled.groups, pooled.K, pooled.c
+    h, rows = groups.h, np.arange(i.size)
+    others = groups.count.copy()
+    others[rows, i] -= 1
+    S_i, c_i, e_i = groups.S[rows, i], c[rows, i], groups.e[rows, i]
+    p_i, gamma_i = groups.p[rows, i], groups.gamma[rows, i]
+    r2_i, s2_i = groups.r2[rows, i], groups.s2[rows, i]
+    N = ((others * c)[..., None] * groups.S).sum(1)
+    weight = h * K**2
+    # tau(A R B R) for diagonal A, B around R = (p_i S_i + N)^-1: the sample covariance S_i adds a rank-one term.
+    extra = c_i**2 * gamma_i / (1 - c_i**2 * gamma_i * ((S_i**2 * weight).sum(-1)))
+    touch = (groups.S * (S_i * weight)[:, None]).sum(-1)
+
+    def around(Y: Array) -> Array:
+        """tau(Sigma_l R Y R) for every group l."""
+        straight = (groups.S * (weight * Y)[:, None]).sum(-1)
+        return np.asarray(straight + touch * (extra * (S_i * weight * Y).sum(-1))[:, None])
+
+    D = (groups.S * weight[:, None]) @ groups.S.swapaxes(1, 2) + extra[:, None, None] * touch[..., None] * touch[
+        :, None
+    ]
+    coupling = np.eye(D.shape[1]) - pooled.damping[..., None] * D * others[:, None]
+
+    def total(direct: Array, drive: Array) -> Array:
+        y = np.linalg.solve(coupling, (pooled.damping * (direct + around(drive)))[..., None])[..., 0]
+        return np.asarray(drive + ((others * y)[..., None] * groups.S).sum(1))
+
+    shifted = ((others * groups.r2 * c**2)[..., None] * groups.e * groups.S**2).sum(1)
+    drive = shifted + r2_i[:, None] * N**2 * e_i
+    mine = r2_i[:, None] * (groups.S * (h * e_i * (1 - 2 * K * N))[:, None]).sum(-1)
+    loud = (s2_i * gamma_i * p_i)[:, None] * ((groups.S * (h * K)[:, None]).sum(-1) - around(N))
+    Y = total(pooled.direct[0] + mine, drive), total(pooled.direct[1] + loud, np.zeros_like(drive))
+    return Member(gamma_i, s2_i, p_i, c_i, S_i, N, Y, h)

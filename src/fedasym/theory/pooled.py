@@ -1,0 +1,172 @@
+"""Finitely many clients, possibly all different: the pooled weighted least-squares fit (FedAvg), equations (14) and (15).
+
+Clients come in groups of identical ones, so that ten thousand cost what their groups cost. Covariances are jointly
+diagonal: S[j, k] is the eigenvalue of group j along directions k, whose share is h[k]. All arrays have a leading axis
+over independent federations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedasym.errors import NoFormula
+from fedasym.theory.spectra import Array
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Federations of G groups of identical clients: shapes (P, G), spectra and energies (P, G, K), directions (K,)."""
+
+    count: Array  # clients in the group
+    p: Array  # weight of one client in the pooled objective; count @ p = 1
+    gamma: Array
+    s2: Array
+    r2: Array
+    S: Array  # eigenvalues
+    e: Array  # energy of the displacement per direction, g/h
+    e0: (
+        Array | None
+    )  # (P, K) energy of theta_0 per direction; only pooled fits with fewer samples than unknowns need it
+    h: Array
+
+    @cached_property
+    def crowded(self) -> bool:
+        """Whether the pooled samples are fewer than the unknowns that samples can see (N < d)."""
+        return bool(np.all(self.ratio >= 1))
+
+    @cached_property
+    def ratio(self) -> Array:
+        """gN: unknowns that samples can see, per pooled sample, of each federation."""
+        seen = np.any(self.S > 0, axis=1) @ self.h
+        return np.asarray(seen / (self.count / self.gamma).sum(1))
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The pooled fit's deterministic equivalent: sum_j p_j S_j ~ sum_j c_j Sigma_j, and K = (mu + sum_j c_j Sigma_j)^-1.
+
+    mu = 0 for least squares; 1 for the minimum-norm fit of a crowded federation (the limit of a vanishing global ridge,
+    in units of that ridge).
+    """
+
+    groups: Groups
+    mu: float
+    c: Array  # (P, G)
+    K: Array  # (P, K)
+
+    @cached_property
+    def damping(self) -> Array:
+        """Lambda_j = c_j^2 gamma_j."""
+        return self.c**2 * self.groups.gamma
+
+    @cached_property
+    def coupling(self) -> Array:
+        """I - M, M_jl = c_j^2 gamma_j sum h S_j S_l K^2 times the count of l."""
+        groups = self.groups
+        SK = groups.S * self.K[:, None]
+        M = self.damping[..., None] * ((SK * groups.h) @ SK.swapaxes(1, 2)) * groups.count[:, None]
+        return np.eye(M.shape[1]) - M
+
+    @cached_property
+    def direct(self) -> tuple[Array, Array]:
+        """What each client adds through its own c_j: displacement r^2 (sum g S - 2 c sum g S^2 K) and noise sigma^2."""
+        groups = self.groups
+        pull = groups.S * (1 - 2 * self.c[..., None] * groups.S * self.K[:, None])
+        return groups.r2 * ((groups.e * pull) @ groups.h), groups.s2
+
+    @cached_property
+    def drive(self) -> Array:
+        """Per direction, sum_j count r_j^2 c_j^2 e_j S_j^2 (+ what shrinking theta_0 costs): displacement between the K."""
+        groups = self.groups
+        weight = groups.count * groups.r2 * self.c**2
+        total = (weight[..., None] * groups.e * groups.S**2).sum(1)
+        if self.mu:
+            if groups.e0 is None:
+                raise NoFormula(
+                    "the pooled samples are fewer than the unknowns, so the shared model shrinks towards zero and the "
+                    "length of the optimum matters: give norm"
+                )
+            total = total + self.mu**2 * groups.e0
+        return np.asarray(total)
+
+    def spread_of_shared(self) -> tuple[Array, Array]:
+        """Energy per direction of theta_0_hat - theta_0 from displacements and from noise: (8), for any clients.
+
+        The risk of a new client is linear in the weight t_k of direction k; this is its gradient (adjoint of (15)).
+        """
+        groups = self.groups
+        bias = self.K**2 * self._spread(self.direct[0], self.drive)
+        noise = self.K**2 * self._spread(self.direct[1], np.zeros_like(self.drive))
+        return bias, np.where(np.any(groups.S > 0, axis=1), noise, 0.0)
+
+    def _spread(self, direct: Array, drive: Array) -> Array:
+        groups = self.groups
+        e = direct + (groups.S * (groups.h * self.K**2 * drive)[:, None]).sum(-1)
+        y = np.linalg.solve(self.coupling, (self.damping * e)[..., None])[..., 0]
+        return np.asarray(drive + ((groups.count * y)[..., None] * groups.S).sum(1))
+
+    def member(self, i: Array) -> tuple[Array, Array]:
+        """FedAvg's bias and variance for a client of group i (one index per federation): equation (15)."""
+        groups = self.groups
+        rows = np.arange(i.size)
+        target, own = groups.S[rows, i], groups.e[rows, i]
+        bias, noise = self.spread_of_shared()
+        pull = target * (1 - 2 * self.c[rows, i, None] * target * self.K)
+        mine = groups.r2[rows, i] * ((own * pull) @ groups.h)
+        return (bias * target) @ groups.h + mine, (noise * target) @ groups.h
+
+    def new(self, i: Array) -> tuple[Array, Array]:
+        """FedAvg's bias and variance for a new client like those of group i."""
+        target = self.groups.S[np.arange(i.size), i]
+        bias, noise = self.energy(i)
+        return (bias * target) @ self.groups.h, (noise * target) @ self.groups.h
+
+    def energy(self, i: Array) -> tuple[Array, Array]:
+        """Energy per direction of theta_0_hat - theta_new, from displacements and from noise."""
+        rows = np.arange(i.size)
+        bias, noise = self.spread_of_shared()
+        return bias + self.groups.r2[rows, i, None] * self.groups.e[rows, i], noise
+
+
+def pool(groups: Groups) -> Pooled:
+    """Solve (14), or its minimum-norm form (section 6.2) for a crowded federation.
+
+    Both maps are increasing and scale slower than linearly, so plain iteration converges from anywhere; Newton with the
+    same matrix M makes it quick. The start is exact for identical clients.
+    """
+    patterns = groups.S > 0
+    if np.any(patterns != patterns[:, :1]):
+        raise NoFormula(
+            "the clients' covariances are singular along different directions, where no formula holds: "
+            "give every client a positive eigenvalue there, however small, or leave the direction out"
+        )
+    mu = 1.0 if groups.crowded else 0.0
+    c = (
+        groups.p * np.maximum(1 - groups.ratio, 0.1)[:, None]
+        if mu == 0
+        else 1 / np.maximum(groups.S @ groups.h, 1e-300)
+    )
+    for _ in range(2000):
+        K = inverse(c, groups, mu)
+        load = groups.gamma * (groups.S * (groups.h * K)[:, None]).sum(-1)
+        plain = groups.p / (1 + groups.p * load) if mu == 0 else 1 / load
+        M = Pooled(groups, mu, plain, K).coupling
+        with np.errstate(all="ignore"):
+            newton = c - np.linalg.solve(M, (c - plain)[..., None])[..., 0]
+        good = np.all((newton > c / 4) & (newton < 4 * c), axis=1, keepdims=True)
+        new = np.where(good, newton, plain)
+        done = np.all(np.abs(new - c) <= 4e-16 * c)
+        stalled = np.all(np.abs(new - c) <= 1e-14 * c) and np.all(good)
+        c = new
+        if done or stalled:
+            break
+    return Pooled(groups, mu, c, inverse(c, groups, mu))
+
+
+def inverse(c: Array, groups: Groups, mu: float) -> Array:
+    """K = (mu + sum_j c_j Sigma_j)^-1 per direction; 0 along directions that nobody sees, which never count."""
+    total = mu + ((groups.count * c)[..., None] * groups.S).sum(1)
+    return np.where(total > 0, 1 / np.where(total > 0, total, 1.0), 0.0)

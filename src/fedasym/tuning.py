@@ -1,0 +1,267 @@
+"""`fine_tuning`: the loss along early-stopped fine-tuning and where to stop; `one_step`: a single gradient step."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedasym.errors import InvalidInput
+from fedasym.population import Population
+from fedasym.prediction import centre_energy, checked_clients, how_many
+from fedasym.risk import Risk, number, plain
+from fedasym.theory.contours import support
+from fedasym.theory.finite import along
+from fedasym.theory.limits import Parts
+from fedasym.theory.paths import Filter, check_stable, horizon, single_step, stopped
+from fedasym.theory.roots import lowest
+from fedasym.theory.spectra import Array
+from fedasym.theory.worlds import Worlds, flatten
+
+LONGEST = 1e7  # gradient steps (or flow times in units of the largest eigenvalue) searched for the best stopping point
+
+
+class Stop(NamedTuple):
+    """The best stopping point: steps or time (infinite: train to convergence) and the risk there."""
+
+    at: float | Array
+    risk: Risk
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """Risks along fine-tuning; `times` are steps or flow times, the last axis of bias and variance.
+
+    >>> import fedasym as fa
+    >>> path = fa.fine_tuning(fa.Population(1, 0.5**0.5, 2), flow=True)
+    >>> round(path.best.at, 4), round(path.best.risk.loss, 5)
+    (0.6185, 0.71162)
+    """
+
+    times: Array
+    bias: Array
+    variance: Array
+    best: Stop
+    step: float | None
+    title: str
+
+    @property
+    def loss(self) -> Array:
+        """bias + variance along the path."""
+        return np.asarray(self.bias + self.variance)
+
+    def table(self) -> list[dict[str, float]]:
+        """One record per stopping time (of a single world): feed it to any data frame."""
+        if self.loss.ndim > 1:
+            raise InvalidInput("table() is for a path of a single world; index .bias and .variance for a grid")
+        columns = zip(self.times, self.loss, self.bias, self.variance, strict=True)
+        return [
+            {self.unit: float(t), "loss": float(x), "bias": float(b), "variance": float(v)} for t, x, b, v in columns
+        ]
+
+    @property
+    def unit(self) -> str:
+        """What `times` counts."""
+        return "time" if self.step is None else "steps"
+
+    def to_json(self) -> str:
+        """Full precision: the path and its best stopping point."""
+        best = {self.unit: plain(self.best.at), "bias": plain(self.best.risk.bias)}
+        best |= {"variance": plain(self.best.risk.variance), "loss": plain(self.best.risk.loss)}
+        path = {name: plain(getattr(self, name)) for name in ("bias", "variance", "loss")}
+        return json.dumps({"step": self.step, self.unit: plain(self.times), **path, "best": best}, indent=2)
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the path to a file (PNG, SVG or PDF by its ending) and return where it is."""
+        from fedasym.figures.paths import draw_path
+
+        return draw_path(self, path)
+
+    def __str__(self) -> str:
+        lines = [self.title, ""]
+        if self.loss.ndim > 1:
+            return "\n".join([*lines, f"{self.times.size} stopping times for each of {self.loss[..., 0].size} worlds"])
+        lines.append(f"  {self.unit:>10}{'loss':>10}{'bias':>10}{'variance':>10}")
+        for record in self.table():
+            lines.append("  " + "".join(f"{number(value):>10}" for value in record.values()))
+        where = "at convergence" if np.isinf(self.best.at) else f"at {self.unit} {number(self.best.at)}"
+        return "\n".join([*lines, "", f"Best stopping point: {where}, loss {number(self.best.risk.loss)}."])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def fine_tuning(
+    world: Population,
+    *,
+    step: float | None = None,
+    steps: ArrayLike | None = None,
+    flow: bool = False,
+    times: ArrayLike | None = None,
+    clients: float | None = None,
+    member: bool = True,
+) -> FineTuning:
+    """The loss after each number of gradient steps from the shared model, and the best place to stop.
+
+    With f(x) = (1 - step x)^t, or exp(-t x) for gradient flow, B = r^2 lim tau(Sigma f(S)^2) (its two-resolvent form
+    under an alignment) and V = noise^2 aspect lim tau(Sigma (1 - f(S))^2/S).
+
+    step: the size of a gradient step on 1/(2n)||Xb - y||^2; by default half of the largest stable one.
+    steps: the numbers of steps wanted. flow, times: gradient flow instead, and the times wanted.
+    clients, member: as in `predict`.
+
+    >>> import fedasym as fa
+    >>> path = fa.fine_tuning(fa.Population(1, 0.5, 2), step=0.3, steps=[0, 1, 5, 20, 100])
+    >>> path.loss.round(4).tolist()
+    [1.0, 0.64, 0.6156, 0.7016, 0.7456]
+    >>> path.best.at
+    2.0
+    """
+    if flow and (step is not None or steps is not None):
+        raise InvalidInput("flow=True takes times=[...], not step or steps: leave those out")
+    if not flow and times is not None:
+        raise InvalidInput("times=[...] is for gradient flow: pass flow=True, or steps=[...] for gradient steps")
+    flat = flatten(world, world.shape)
+    alone = None if world.norm is None else flatten(world, world.shape, alone=True)
+    centre = None if alone is None else centre_energy(flat, alone)
+    m = None if clients is None else checked_clients(clients)
+    if m is not None and m.ndim:
+        raise InvalidInput("clients must be one number here; call fine_tuning once for each")
+    high = max(support(float(gamma), world.spectrum)[1] for gamma in flat.gamma)
+    step = None if flow else 1 / high if step is None else checked_size(step)
+    wanted = checked_times(times if flow else steps, flow, high, step, flat)
+
+    def evaluator(i: int) -> Callable[[Array], Parts]:
+        one = flat.take(slice(i, i + 1))
+
+        def evaluate(at: Array) -> Parts:
+            filter_ = Filter(at, step)
+            if m is None:
+                return stopped(one, filter_)
+            return along(one, filter_, m.reshape(1), member, None if centre is None else centre[i : i + 1])
+
+        return evaluate
+
+    bias, variance, best = [], [], []
+    for i in range(flat.r2.size):
+        evaluate = evaluator(i)
+        found = evaluate(wanted)
+        bias.append(found[0])
+        variance.append(found[1])
+        best.append(best_stop(evaluate, flat.take(slice(i, i + 1)), step, high))
+    shape = world.shape
+    columns = np.array(best).T.reshape(3, *shape)
+    stop = Stop(*(float(columns[0]),) if shape == () else (columns[0],), Risk(*(unboxed(part) for part in columns[1:])))
+    who = "infinitely many clients" if m is None else how_many(m.reshape(1), member)
+    how = "gradient flow" if flow else f"gradient steps of {step:.4g}"
+    return FineTuning(
+        wanted,
+        np.reshape(bias, (*shape, -1)),
+        np.reshape(variance, (*shape, -1)),
+        stop,
+        step,
+        f"{world} · {who} · {how}",
+    )
+
+
+def best_stop(
+    evaluate: Callable[[Array], Parts], world: Worlds, step: float | None, high: float
+) -> tuple[float, float, float]:
+    """The stopping point of lowest loss: a geometric grid, then golden section (flow) or a zoom over whole numbers."""
+    end = horizon(float(world.gamma[0]), world.spectrum, step)
+
+    def loss(at: Array) -> Array:
+        bias, variance = evaluate(np.atleast_1d(at))
+        return np.asarray(bias + variance)
+
+    if step is None:
+        grid = np.append(
+            np.geomspace(1e-4 / high, min(end, LONGEST / high), 200), end if np.isfinite(end) else LONGEST / high
+        )
+    else:
+        grid = np.unique(np.round(np.append(0, np.geomspace(1, min(end, LONGEST), 120))))
+        grid = np.append(grid, np.ceil(end)) if np.isfinite(end) else grid
+    values = loss(grid)
+    if np.isfinite(end) and values[-1] <= values.min() * (1 + 1e-12):
+        bias, variance = evaluate(grid[-1:])
+        return np.inf, float(bias[0]), float(variance[0])
+    place = int(np.argmin(values))
+    low, top = grid[max(place - 1, 0)], grid[min(place + 1, grid.size - 1)]
+    if step is None:
+        if place == 0:
+            low = 0.0
+        at = float(lowest(loss, np.array([low]), np.array([top]), points=8, rounds=45)[0])
+    else:
+        while top - low > 2:
+            zoom = np.unique(np.round(np.linspace(low, top, 12)))
+            place = int(np.argmin(loss(zoom)))
+            low, top = zoom[max(place - 1, 0)], zoom[min(place + 1, zoom.size - 1)]
+            if zoom.size == top - low + 1 or zoom.size < 12:
+                low = top = zoom[place]
+        zoom = np.arange(low, top + 1)
+        at = float(zoom[int(np.argmin(loss(zoom)))])
+    bias, variance = evaluate(np.array([at]))
+    return at, float(bias[0]), float(variance[0])
+
+
+def one_step(world: Population, step: ArrayLike | None = None) -> tuple[float | Array, Risk]:
+    """One gradient step from the shared model, as in one-step MAML: the step size (the best by default) and its risk.
+
+    B = r^2 (sum g s - 2 a sum g s^2 + a^2 (sum g s^3 + aspect t2 sum g s)), V = noise^2 aspect a^2 t2, t2 = tau(Sigma^2);
+    the best step is a = sum g s^2 / (sum g s^3 + aspect t2 sum g s + (noise^2 aspect / r^2) t2).
+
+    >>> import fedasym as fa
+    >>> size, risk = fa.one_step(fa.Population(radius=1, noise=0.5, aspect=2))
+    >>> round(size, 6), round(risk.loss, 6)
+    (0.285714, 0.714286)
+    """
+    flat = flatten(world, world.shape)
+    b0, b1, b2, v = single_step(flat)
+    if step is None:
+        size = np.where(flat.r2 == 0, 0.0, flat.r2 * b1 / np.where(flat.r2 == 0, 1, flat.r2 * b2 + flat.s2 * v))
+    else:
+        size = np.broadcast_to(np.asarray(step, dtype=float), world.shape).ravel()
+        if not np.all(np.isfinite(size)) or np.any(size < 0):
+            raise InvalidInput(f"step is {step!r}: it must be finite and at least 0; leave it out for the best")
+    bias, variance = flat.r2 * (b0 - 2 * size * b1 + size**2 * b2), flat.s2 * v * size**2
+    boxed = [unboxed(part.reshape(world.shape)) for part in (size, bias, variance)]
+    return boxed[0], Risk(boxed[1], boxed[2])
+
+
+def unboxed(values: Array) -> float | Array:
+    """A plain number where the array holds just one."""
+    return float(values) if values.ndim == 0 else values
+
+
+def checked_size(step: float) -> float:
+    """A gradient step: finite and above 0."""
+    if not np.isfinite(step) or step <= 0:
+        raise InvalidInput(
+            f"step is {step:g}: it must be finite and above 0; leave it out for half of the largest stable one"
+        )
+    return float(step)
+
+
+def checked_times(wanted: ArrayLike | None, flow: bool, high: float, step: float | None, world: Worlds) -> Array:
+    """The stopping times, sorted as given; by default from none to well past convergence, or a thousandfold."""
+    name = "times" if flow else "steps"
+    if wanted is None:
+        ends = [horizon(float(gamma), world.spectrum, step) for gamma in world.gamma]
+        unit = 1 / high if flow else 1.0
+        grid = np.geomspace(unit, min(max(ends), 1e4 * unit), 24)
+        return np.append(0, grid) if flow else np.unique(np.round(np.append(0, grid)))
+    at = np.atleast_1d(np.array(wanted, dtype=float))
+    whole = flow | np.isinf(at) | (at == np.round(np.where(np.isfinite(at), at, 0)))
+    if at.ndim != 1 or at.size == 0 or np.any(np.isnan(at)) or not np.all((at >= 0) & whole):
+        kind = "times of at least 0" if flow else "whole numbers of at least 0"
+        raise InvalidInput(f"{name} is {wanted!r}: give a list of {kind}")
+    if step is not None:
+        for gamma in np.unique(world.gamma):
+            check_stable(Filter(at, step), float(gamma), world.spectrum)
+    return at
