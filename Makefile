@@ -19,7 +19,7 @@ demo: $(VENV)/.ready
 	@mkdir -p out
 	$(BIN)/fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --plot out/predict.png
 	$(BIN)/fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --clients 10
-	$(BIN)/fedasym compare ftfa fedavg --radius 1 --aspect 2 --noise 0.5 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot out/phase.png
+	$(BIN)/fedasym compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot out/phase.png
 	$(BIN)/fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot out/path.png
 
 test: lint types pytest

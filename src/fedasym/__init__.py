@@ -46,7 +46,28 @@ _HOME = {
 }
 _MODULES = {"algorithms": "fedasym.algorithms", "spectra": "fedasym.theory.spectra"}
 
-__all__ = [*_HOME, *_MODULES, "__version__"]  # noqa: PLE0604
+__all__ = [
+    "Algorithm",
+    "Comparison",
+    "Diagram",
+    "FineTuning",
+    "InvalidInput",
+    "NoFormula",
+    "Population",
+    "Risk",
+    "Spectrum",
+    "ThresholdWarning",
+    "__version__",
+    "algorithms",
+    "compare",
+    "fine_tuning",
+    "noise_threshold",
+    "one_step",
+    "optimal_loss",
+    "optimal_ridge",
+    "predict",
+    "spectra",
+]
 
 
 def __getattr__(name: str) -> object:

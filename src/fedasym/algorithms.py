@@ -132,17 +132,14 @@ def resolve(
     penalty = None if ridge is None else checked_ridge(ridge)
     chosen = []
     for entry in algorithms:
-        if isinstance(entry, str):
-            if entry not in PAPER:
-                raise unknown("algorithm", entry, PAPER)
-            entry = PAPER[entry]
-            if isinstance(entry.server, Meta):
-                entry = replace(entry, server=Meta(step))
-        if not isinstance(entry, Algorithm):
+        if not isinstance(entry, Algorithm) and entry not in PAPER:
             raise unknown("algorithm", entry, PAPER)
-        if isinstance(entry.personalise, Ridge) and penalty is not None:
-            entry = replace(entry, personalise=Ridge(penalty))
-        chosen.append(entry)
+        algorithm = entry if isinstance(entry, Algorithm) else PAPER[entry]
+        if not isinstance(entry, Algorithm) and isinstance(algorithm.server, Meta):
+            algorithm = replace(algorithm, server=Meta(step))
+        if isinstance(algorithm.personalise, Ridge) and penalty is not None:
+            algorithm = replace(algorithm, personalise=Ridge(penalty))
+        chosen.append(algorithm)
     if not chosen:
         raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(PAPER)}")
     return chosen

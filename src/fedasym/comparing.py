@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, ThresholdWarning, unknown
 from fedasym.population import RANGES, Population
-from fedasym.prediction import predict, quietly
+from fedasym.prediction import predict
 from fedasym.risk import TIE, number, plain
 from fedasym.theory.roots import bracketed
 from fedasym.theory.spectra import Array
@@ -84,11 +85,7 @@ class Diagram:
         shares = {name: float(np.mean(winner == name)) for name in (self.first, self.second, "tie")}
         spans = ", ".join(f"{name} from {v.min():g} to {v.max():g}" for name, v in self.axes.items())
         lines = [self.title, "", f"{self.first} against {self.second} over {spans}:"]
-        lines += [
-            f"  {name:<12}{'wins' if name != 'tie' else 'is'} {share:.1%}"
-            for name, share in shares.items()
-            if share > 0
-        ]
+        lines += [f"  {name:<12}{'wins' if name != 'tie' else 'is'} {share:.1%}" for name, share in shares.items() if share > 0]
         if not self.boundary.size:
             return "\n".join([*lines, "", "There is no boundary within this range."])
         names = list(self.axes)
@@ -97,9 +94,7 @@ class Diagram:
             "",
             f"The boundary ({len(self.boundary)} points, {len(shown)} shown):" if len(names) == 2 else "They cross at:",
         ]
-        lines += [
-            "  " + "  ".join(f"{name} {number(value)}" for name, value in zip(names, row, strict=True)) for row in shown
-        ]
+        lines += ["  " + "  ".join(f"{name} {number(value)}" for name, value in zip(names, row, strict=True)) for row in shown]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -133,9 +128,12 @@ def compare(
 
     def losses(*values: Array) -> tuple[Array, Array]:
         given = dict(zip(names, values, strict=True))
-        here = replace(world, **{name: value for name, value in given.items() if name not in OPTIONS})
+        changed: dict[str, Any] = {name: value for name, value in given.items() if name not in OPTIONS}
+        here = replace(world, **changed)
         more = {**options, **{name: value for name, value in given.items() if name in OPTIONS}}
-        table = quietly(predict, here, [first, second], **more)
+        with warnings.catch_warnings():  # a diagram may cross thresholds on purpose
+            warnings.simplefilter("ignore", ThresholdWarning)
+            table = predict(here, [first, second], **more)
         one, two = (np.asarray(risk.loss, dtype=float) for risk in table.values())
         return np.broadcast_to(one, values[0].shape), np.broadcast_to(two, values[0].shape)
 
@@ -144,8 +142,7 @@ def compare(
     grid = np.meshgrid(*axes.values(), indexing="ij")
     a, b = losses(*grid)
     edge = crossings(axes, a - b, lambda *values: np.subtract(*losses(*values)))
-    kept = replace(world, **{name: axes[name][0] for name in names if name not in OPTIONS})
-    fixed = [part for part in str(kept).split(" · ") if part.split(" ")[0] not in names]
+    fixed = [part for part in str(world).split(" · ") if part.split(" ")[0] not in names]
     return Diagram(name_of(first), name_of(second), axes, a, b, edge, " · ".join(fixed))
 
 
@@ -182,9 +179,7 @@ def ordered(points: Array, columns: list[Array]) -> Array:
 def checked_axes(vary: Mapping[str, ArrayLike], world: Population, options: dict[str, Any]) -> dict[str, Array]:
     """The values of each varied parameter: one or two of them, known, and not fixed elsewhere."""
     if not isinstance(vary, Mapping) or not 1 <= len(vary) <= 2:
-        raise InvalidInput(
-            'vary must name one or two parameters, such as {"noise": (0, 2, 200), "aspect": (1.1, 10, 200)}'
-        )
+        raise InvalidInput('vary must name one or two parameters, such as {"noise": (0, 2, 200), "aspect": (1.1, 10, 200)}')
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, and the ranges in vary")
     for name in options:
@@ -196,13 +191,7 @@ def checked_axes(vary: Mapping[str, ArrayLike], world: Population, options: dict
             raise unknown("parameter in vary", name, VARIABLE)
         if name in options:
             raise InvalidInput(f"{name} is both varied and fixed: drop one of the two")
-        if isinstance(values, tuple):
-            if len(values) != 3 or int(values[2]) != values[2] or values[2] < 2:
-                raise InvalidInput(
-                    f"vary[{name!r}] is {values}: give (start, stop, count) with a count of at least 2, or a list"
-                )
-            values = np.linspace(float(values[0]), float(values[1]), int(values[2]))
-        array = np.unique(np.asarray(values, dtype=float))
+        array = np.unique(spaced(name, values) if isinstance(values, tuple) else np.asarray(values, dtype=float))
         if array.ndim != 1 or array.size < 2 or not np.all(np.isfinite(array)):
             raise InvalidInput(f"vary[{name!r}] must hold at least two different finite numbers; it has {array.size}")
         axes[name] = np.unique(np.round(array)) if name == "clients" else array
@@ -212,3 +201,10 @@ def checked_axes(vary: Mapping[str, ArrayLike], world: Population, options: dict
 def name_of(algorithm: str | Algorithm) -> str:
     """The name of an algorithm given by name or as an object."""
     return algorithm.name if isinstance(algorithm, Algorithm) else str(algorithm)
+
+
+def spaced(name: str, span: tuple[Any, ...]) -> Array:
+    """Evenly spaced values from (start, stop, count)."""
+    if len(span) != 3 or int(span[2]) != span[2] or span[2] < 2:
+        raise InvalidInput(f"vary[{name!r}] is {span}: give (start, stop, count) with a count of at least 2, or a list")
+    return np.linspace(float(span[0]), float(span[1]), int(span[2]))

@@ -60,9 +60,7 @@ class Population:
             if value is not None:
                 object.__setattr__(self, name, checked(name, value))
         if not isinstance(self.spectrum, Spectrum):
-            raise InvalidInput(
-                f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)"
-            )
+            raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
         for owner in ("shift", "optimum"):
             weights = getattr(self, f"{owner}_weights")
             if weights is not None:
@@ -74,9 +72,7 @@ class Population:
                 self.optimum.shape[:-1],
             )
         except ValueError:
-            shapes = ", ".join(
-                f"{name} {np.shape(getattr(self, name))}" for name in RANGES if np.ndim(getattr(self, name))
-            )
+            shapes = ", ".join(f"{name} {np.shape(getattr(self, name))}" for name in RANGES if np.ndim(getattr(self, name)))
             raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
         object.__setattr__(self, "_shape", shape)
 
@@ -139,6 +135,11 @@ class Population:
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+    @property
+    def brief(self) -> str:
+        """The numbers alone, in a few characters."""
+        return ", ".join(f"{name} {shown(getattr(self, name))}" for name in ("radius", "noise", "aspect"))
 
     def __str__(self) -> str:
         parts = [f"{name} {shown(getattr(self, name))}" for name in ("radius", "noise", "aspect", "norm")]

@@ -8,30 +8,25 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Descend, Flow, Interpolate, Keep, Ridge, resolve
+from fedasym.algorithms import Algorithm, Ridge, resolve
 from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.population import Population
 from fedasym.risk import Comparison, Risk
-from fedasym.sentences import verdicts
-from fedasym.theory.different import Different, merge
-from fedasym.theory.finite import Answer, equal_clients, filter_of
-from fedasym.theory.limits import interpolated, kept, shrunk
-from fedasym.theory.paths import stopped
-from fedasym.theory.ridges import best_ridge
+from fedasym.sentences import how_many, thresholds, verdicts
+from fedasym.theory.infinite import Answer, limit
 from fedasym.theory.spectra import Array
-from fedasym.theory.worlds import Worlds, flatten
+from fedasym.theory.worlds import Worlds, centre_energy, flatten
 
-NEAR = 0.1  # |aspect - 1| below this is near the threshold: the limit needs d well above (3/NEAR)^2 = 900
 MOST_AT_ONCE = 1 << 21  # worlds x atoms
 ALONE = "a method that shares nothing depends on the length of a client's optimum: give norm"
 
 
 def predict(
     world: Population | Sequence[Population],
-    algorithms: Iterable[str | Algorithm] | str | None = None,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
     *,
     ridge: ArrayLike | None = None,
-    clients: ArrayLike | Sequence[float] | None = None,
+    clients: ArrayLike | None = None,
     member: bool = True,
     maml_step: float = 0.1,
     weights: ArrayLike | str | None = None,
@@ -54,13 +49,13 @@ def predict(
     >>> import fedasym as fa
     >>> table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2, norm=2))
     >>> table.best, round(table["rtfa"].loss, 6), round(table["fedavg"].loss, 6)
-    ('rtfa', 0.5, 1.0)
+    ('rtfa', 0.640388, 1.0)
     >>> few = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2), clients=10)
     >>> few.best
     'pfedme'
     >>> both = fa.predict([fa.Population(1, 0.5, 2), fa.Population(2, 0.5, 4)], ["fedavg", "rtfa"], clients=[30, 10])
     >>> both["rtfa"].loss.round(4).tolist()
-    [0.5651, 3.119]
+    [0.7531, 3.2653]
     """
     chosen = resolve(algorithms, ridge, maml_step)
     if isinstance(world, Population):
@@ -77,43 +72,40 @@ def predict_equal(
 ) -> Comparison:
     """All algorithms on one population, or on each world of a grid."""
     m = None if clients is None else checked_clients(clients)
-    given = [
-        np.shape(a.personalise.ridge)
-        for a in chosen
-        if isinstance(a.personalise, Ridge) and a.personalise.ridge is not None
-    ]
+    ridges = [a.personalise.ridge for a in chosen if isinstance(a.personalise, Ridge) and a.personalise.ridge is not None]
     try:
-        shape = np.broadcast_shapes(world.shape, () if m is None else m.shape, *given)
+        shape = np.broadcast_shapes(world.shape, () if m is None else m.shape, *(np.shape(ridge) for ridge in ridges))
     except ValueError:
-        raise InvalidInput(
-            f"ridge or clients do not broadcast with the population, whose shape is {world.shape}"
-        ) from None
+        raise InvalidInput(f"ridge or clients do not broadcast with the population's shape {world.shape}") from None
     shared = flatten(world, shape)
     alone = None if world.norm is None else flatten(world, shape, alone=True)
-    count = None if m is None or np.all(np.isinf(m)) else np.broadcast_to(m, shape).ravel()
     centre = None if alone is None else centre_energy(shared, alone)
+    count = None if m is None else np.broadcast_to(m, shape).ravel()
+    known: dict[tuple[object, ...], Answer] = {}
 
     def answer(algorithm: Algorithm) -> Answer:
-        if algorithm.shares_nothing:
-            if alone is None:
-                raise InvalidInput(ALONE)
-            return in_pieces(
-                lambda part, lam, _, __: limit(algorithm, part, lam), alone, ridge_of(algorithm, alone), None, None
-            )
-        if count is None:
-            return in_pieces(
-                lambda part, lam, _, __: limit(algorithm, part, lam), shared, ridge_of(algorithm, shared), None, None
-            )
+        seen = alone if algorithm.shares_nothing else shared
+        if seen is None:
+            raise InvalidInput(ALONE)
+        ridge = ridge_of(algorithm, shape)
+        if count is None or algorithm.shares_nothing:  # the same for every server stage
+            key = (algorithm.shares_nothing, type(algorithm.personalise), str(algorithm.personalise))
+            if key not in known:
+                known[key] = in_pieces(seen, lambda part: limit(algorithm.personalise, seen.take(part), cut(ridge, part)))
+            return known[key]
+        from fedasym.theory.finite import equal_clients  # only here: the limits alone should start quickly
+
         return in_pieces(
-            lambda part, lam, some, middle: equal_clients(algorithm, part, lam, some, member, middle),
-            shared, ridge_of(algorithm, shared), count, centre,
-        )  # fmt: skip
+            shared,
+            lambda part: equal_clients(algorithm, shared.take(part), cut(ridge, part), count[part], member, cut(centre, part)),
+        )
 
     risks, notes = collect(chosen, optional, answer, shape)
-    who = "infinitely many clients" if count is None else how_many(count, member)
-    table = Comparison(risks, f"{world} · {who}")
-    notes = [*verdicts(table, world, count is None), *notes, *warned(world, count, [a.personalise for a in chosen])]
-    return Comparison(risks, table.title, tuple(notes))
+    table = Comparison(risks, f"{world} · {how_many(count, member)}")
+    near = thresholds(world, count, [algorithm.personalise for algorithm in chosen])
+    for note in near:
+        warnings.warn(note, ThresholdWarning, stacklevel=3)
+    return Comparison(risks, table.title, (*verdicts(table, world, count, member), *notes, *near))
 
 
 def predict_different(
@@ -125,70 +117,45 @@ def predict_different(
     weights: ArrayLike | str | None,
 ) -> Comparison:
     """All algorithms on a list of clients: one row each, identical ones computed once."""
-    federation = merge(
-        populations, None if clients is None else np.atleast_1d(np.asarray(clients, dtype=float)).tolist(), weights
-    )
+    from fedasym.theory.different import Different, merge
+
+    federation = merge(populations, clients, weights)
     different = Different(federation, member)
-    kinds = federation.kinds
 
     def answer(algorithm: Algorithm) -> Answer:
         rows = []
-        for i, kind in enumerate(kinds):
-            if algorithm.shares_nothing:
-                if kind.norm is None:
-                    raise InvalidInput(ALONE)
-                alone = flatten(kind, (), alone=True)
-                rows.append(limit(algorithm, alone, ridge_of(algorithm, alone)))
+        for i, kind in enumerate(federation.kinds):
+            ridge = ridge_of(algorithm, (len(populations),))
+            if ridge is not None:
+                ridge = ridge[federation.row == i][:1]
+            if not algorithm.shares_nothing:
+                rows.append(different.answer(algorithm, i, ridge))
+            elif kind.norm is None:
+                raise InvalidInput(ALONE)
             else:
-                rows.append(different.answer(algorithm, i, ridge_of(algorithm, different.worlds[i])))
+                rows.append(limit(algorithm.personalise, flatten(kind, (), alone=True), ridge))
         bias, variance = (np.concatenate([row[j] for row in rows])[federation.row] for j in (0, 1))
         if not isinstance(algorithm.personalise, Ridge):
             return bias, variance, None
         return bias, variance, np.concatenate([np.asarray(row[2]) for row in rows])[federation.row]
 
     risks, notes = collect(chosen, optional, answer, (len(populations),))
-    total = int(federation.count.sum())
-    title = f"{total} clients of {len(kinds)} kind{'s' if len(kinds) > 1 else ''}, {'members' if member else 'new clients like them'}"
-    labels = tuple(
-        f"{i}: {str(each).split(' · ', 3)[0]}, {', '.join(str(each).split(' · ')[1:3])}"
-        for i, each in enumerate(populations)
-    )
-    return Comparison(risks, title, tuple(notes), labels)
+    who = "members" if member else "new clients like them"
+    title = f"{federation.count.sum():g} clients of {len(federation.kinds)} kinds, {who}"
+    return Comparison(risks, title, tuple(notes), tuple(f"{i}: {each.brief}" for i, each in enumerate(populations)))
 
 
-def limit(algorithm: Algorithm, world: Worlds, ridge: Array | None) -> Answer:
-    """Limiting risk (theorems 1 to 4, corollary 1): the server stage does not appear."""
-    match algorithm.personalise:
-        case Keep():
-            return *kept(world), None
-        case Interpolate():
-            return *interpolated(world), None
-        case Ridge():
-            best = best_ridge(world) if ridge is None else ridge
-            return *shrunk(world, best), best
-        case Descend() | Flow() as stage:
-            rows = [stopped(world.take(slice(i, i + 1)), filter_of(stage)) for i in range(world.r2.size)]
-            bias, variance = (np.concatenate(column) for column in zip(*rows, strict=True))
-            return bias, variance, None
-
-
-def in_pieces(
-    solve: Callable[[Worlds, Array | None, Array | None, Array | None], Answer],
-    world: Worlds,
-    ridge: Array | None,
-    clients: Array | None,
-    centre: Array | None,
-) -> Answer:
+def in_pieces(world: Worlds, solve: Callable[[slice], Answer]) -> Answer:
     """Apply a formula to pieces of a large grid, so that memory stays bounded."""
     size = max(1, MOST_AT_ONCE // world.spectrum.values.size)
-
-    def cut(values: Array | None, part: slice) -> Array | None:
-        return None if values is None else values[part]
-
-    parts = [slice(i, i + size) for i in range(0, max(world.r2.size, 1), size)]
-    answers = [solve(world.take(part), cut(ridge, part), cut(clients, part), cut(centre, part)) for part in parts]
+    answers = [solve(slice(i, i + size)) for i in range(0, max(world.r2.size, 1), size)]
     bias, variance = (np.concatenate([each[i] for each in answers]) for i in (0, 1))
     return bias, variance, None if answers[0][2] is None else np.concatenate([np.asarray(each[2]) for each in answers])
+
+
+def cut(values: Array | None, part: slice) -> Array | None:
+    """A piece of an array that may be absent."""
+    return None if values is None else values[part]
 
 
 def collect(
@@ -199,15 +166,13 @@ def collect(
     missing: dict[str, list[str]] = {}
     for algorithm in chosen:
         try:
-            bias, variance, used = answer(algorithm)
+            parts = answer(algorithm)
         except InvalidInput as reason:
             if not optional or not (isinstance(reason, NoFormula) or str(reason) == ALONE):
                 raise type(reason)(f"{algorithm.name}: {reason}") from None
             missing.setdefault(str(reason), []).append(algorithm.name)
             continue
-        risks[algorithm.name] = Risk(
-            shaped(bias, shape), shaped(variance, shape), None if used is None else shaped(used, shape)
-        )
+        risks[algorithm.name] = Risk(*(None if part is None else shaped(part, shape) for part in parts))  # type: ignore[arg-type]
     notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
     if not risks:
         raise NoFormula(" ".join(notes))
@@ -219,77 +184,27 @@ def shaped(values: Array, shape: tuple[int, ...]) -> float | Array:
     return float(values[0]) if shape == () else values.reshape(shape)
 
 
-def ridge_of(algorithm: Algorithm, world: Worlds) -> Array | None:
+def ridge_of(algorithm: Algorithm, shape: tuple[int, ...]) -> Array | None:
     """The ridge that the algorithm prescribes, one per world; None for the best."""
     stage = algorithm.personalise
     if not isinstance(stage, Ridge) or stage.ridge is None:
         return None
-    ridge = np.asarray(stage.ridge, dtype=float)
-    return np.broadcast_to(ridge, world.r2.shape) if ridge.ndim == 0 else ridge.ravel()
+    try:
+        return np.broadcast_to(np.asarray(stage.ridge, dtype=float), shape).ravel()
+    except ValueError:
+        raise InvalidInput(f"ridge has shape {np.shape(stage.ridge)}: give one number, or one for each of {shape}") from None
 
 
-def centre_energy(shared: Worlds, alone: Worlds) -> Array | None:
-    """Energy of theta_0 per atom: norm^2 - radius^2, direction by direction; None where that is negative."""
-    energy = alone.r2[:, None] * alone.g - shared.r2[:, None] * shared.g
-    slackness = 1e-12 * alone.r2[:, None]
-    return None if np.any(energy < -slackness) else np.maximum(energy, 0)
-
-
-def checked_clients(clients: ArrayLike) -> Array:
-    """A number of clients, at least 1, or an array of them; infinity stands for the limit."""
+def checked_clients(clients: ArrayLike) -> Array | None:
+    """A number of clients, at least 1, or an array of them; None where they are infinitely many."""
     try:
         m = np.array(clients, dtype=float)
     except (TypeError, ValueError):
-        raise InvalidInput(
-            f"clients is {clients!r}: it must be a whole number of at least 1, or None for infinitely many"
-        ) from None
-    whole = np.isinf(m) | (m == np.round(np.where(np.isfinite(m), m, 0)))
-    if np.any(np.isnan(m)) or not np.all((m >= 1) & whole):
-        bad = np.ravel(m)[~np.ravel((m >= 1) & whole)][0]
-        raise InvalidInput(f"clients is {bad:g}: it must be a whole number of at least 1, or None for infinitely many")
-    return np.where(np.isinf(m), 1e15, m) if np.any(np.isinf(m)) and not np.all(np.isinf(m)) else m
-
-
-def how_many(count: Array, member: bool) -> str:
-    """The number of clients in words."""
-    many = f"{count[0]:g}" if np.all(count == count[0]) else f"{count.min():g} to {count.max():g}"
-    return f"{many} clients, {'a member' if member else 'a new client'}"
-
-
-def warned(world: Population, count: Array | None, stages: list[object]) -> list[str]:
-    """Warn, and note, near the interpolation thresholds aspect = 1 and pooled aspect = 1."""
-    rank = world.spectrum.rank
-    notes = []
-    own = np.abs(np.asarray(world.aspect) * rank - 1)
-    if np.any(own < NEAR) and any(isinstance(stage, Interpolate) for stage in stages):
-        notes.append(
-            threshold_note("aspect", "a client's samples just match its unknowns", float(own.min()), own.size > 1)
-        )
-    if count is not None:
-        pooled = np.abs(np.broadcast_to(np.asarray(world.aspect), world.shape).ravel() * rank / count - 1)
-        if np.any(pooled < NEAR):
-            notes.append(
-                threshold_note(
-                    "aspect/clients", "all samples just match the unknowns", float(pooled.min()), pooled.size > 1
-                )
-            )
-    for note in notes:
-        warnings.warn(note, ThresholdWarning, stacklevel=4)
-    return notes
-
-
-def quietly(verb: Callable[..., Comparison], *args: object, **options: object) -> Comparison:
-    """Call a verb over a grid without its threshold warnings: a diagram may cross thresholds on purpose."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ThresholdWarning)
-        return verb(*args, **options)
-
-
-def threshold_note(ratio: str, meaning: str, off: float, some: bool) -> str:
-    """One sentence on being near a threshold."""
-    needed = f"well above {(3 / off) ** 2:,.0f}" if off > 1e-6 else "without bound"
-    where = "part of the grid has " if some else ""
-    return (
-        f"Near a threshold: {where}{ratio} within {max(off, 0):.2g} of 1, where {meaning}; "
-        f"finite sizes deviate from the limit unless the dimension is {needed}."
-    )
+        m = np.array(np.nan)
+    if np.all(m == np.inf):
+        return None
+    good = np.isfinite(m) & (m >= 1) & (np.floor(m) == m)
+    if not np.all(good):
+        shown = m[~good].flat[0] if np.ndim(clients) else clients
+        raise InvalidInput(f"clients is {shown}: it must be a whole number of at least 1; leave it out for infinitely many")
+    return m

@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Risk:
 
     @property
     def loss(self) -> float | Array:
-        """bias + variance."""
+        """Bias + variance."""
         return self.bias + self.variance
 
 
@@ -45,7 +46,7 @@ class Comparison(Mapping[str, Risk]):
     >>> import fedasym as fa
     >>> table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2), ["fedavg", "ftfa", "rtfa"])
     >>> table.best, round(table["rtfa"].loss, 6), list(table)
-    ('rtfa', 0.5, ['fedavg', 'ftfa', 'rtfa'])
+    ('rtfa', 0.640388, ['fedavg', 'ftfa', 'rtfa'])
     """
 
     risks: dict[str, Risk]
@@ -111,9 +112,13 @@ class Comparison(Mapping[str, Risk]):
             for name, risk in self.risks.items()
         }
         best = self.best if isinstance(self.best, str) else self.best.tolist()
-        return json.dumps(
-            {"algorithms": algorithms, "best": best, "ties": self.ties, "notes": list(self.notes)}, indent=2
-        )
+        return json.dumps({"algorithms": algorithms, "best": best, "ties": self.ties, "notes": list(self.notes)}, indent=2)
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw bias and variance of a single population to a file (PNG, SVG or PDF by its ending); returns where it is."""
+        from fedasym.figures.tables import draw_table
+
+        return draw_table(self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""] if self.title else []

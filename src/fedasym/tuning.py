@@ -14,15 +14,16 @@ from numpy.typing import ArrayLike
 
 from fedasym.errors import InvalidInput
 from fedasym.population import Population
-from fedasym.prediction import centre_energy, checked_clients, how_many
+from fedasym.prediction import checked_clients
 from fedasym.risk import Risk, number, plain
+from fedasym.sentences import how_many
 from fedasym.theory.contours import support
 from fedasym.theory.finite import along
 from fedasym.theory.limits import Parts
 from fedasym.theory.paths import Filter, check_stable, horizon, single_step, stopped
 from fedasym.theory.roots import lowest
 from fedasym.theory.spectra import Array
-from fedasym.theory.worlds import Worlds, flatten
+from fedasym.theory.worlds import Worlds, centre_energy, flatten
 
 LONGEST = 1e7  # gradient steps (or flow times in units of the largest eigenvalue) searched for the best stopping point
 
@@ -53,7 +54,7 @@ class FineTuning:
 
     @property
     def loss(self) -> Array:
-        """bias + variance along the path."""
+        """Bias + variance along the path."""
         return np.asarray(self.bias + self.variance)
 
     def table(self) -> list[dict[str, float]]:
@@ -61,9 +62,7 @@ class FineTuning:
         if self.loss.ndim > 1:
             raise InvalidInput("table() is for a path of a single world; index .bias and .variance for a grid")
         columns = zip(self.times, self.loss, self.bias, self.variance, strict=True)
-        return [
-            {self.unit: float(t), "loss": float(x), "bias": float(b), "variance": float(v)} for t, x, b, v in columns
-        ]
+        return [{self.unit: float(t), "loss": float(x), "bias": float(b), "variance": float(v)} for t, x, b, v in columns]
 
     @property
     def unit(self) -> str:
@@ -119,9 +118,9 @@ def fine_tuning(
     >>> import fedasym as fa
     >>> path = fa.fine_tuning(fa.Population(1, 0.5, 2), step=0.3, steps=[0, 1, 5, 20, 100])
     >>> path.loss.round(4).tolist()
-    [1.0, 0.64, 0.6156, 0.7016, 0.7456]
+    [1.0, 0.715, 0.6544, 0.7202, 0.7499]
     >>> path.best.at
-    2.0
+    4.0
     """
     if flow and (step is not None or steps is not None):
         raise InvalidInput("flow=True takes times=[...], not step or steps: leave those out")
@@ -156,9 +155,9 @@ def fine_tuning(
         variance.append(found[1])
         best.append(best_stop(evaluate, flat.take(slice(i, i + 1)), step, high))
     shape = world.shape
-    columns = np.array(best).T.reshape(3, *shape)
-    stop = Stop(*(float(columns[0]),) if shape == () else (columns[0],), Risk(*(unboxed(part) for part in columns[1:])))
-    who = "infinitely many clients" if m is None else how_many(m.reshape(1), member)
+    at, stop_bias, stop_variance = (unboxed(part) for part in np.array(best).T.reshape(3, *shape))
+    stop = Stop(at, Risk(stop_bias, stop_variance))
+    who = how_many(None if m is None else m.reshape(1), member)
     how = "gradient flow" if flow else f"gradient steps of {step:.4g}"
     return FineTuning(
         wanted,
@@ -170,9 +169,7 @@ def fine_tuning(
     )
 
 
-def best_stop(
-    evaluate: Callable[[Array], Parts], world: Worlds, step: float | None, high: float
-) -> tuple[float, float, float]:
+def best_stop(evaluate: Callable[[Array], Parts], world: Worlds, step: float | None, high: float) -> tuple[float, float, float]:
     """The stopping point of lowest loss: a geometric grid, then golden section (flow) or a zoom over whole numbers."""
     end = horizon(float(world.gamma[0]), world.spectrum, step)
 
@@ -181,9 +178,7 @@ def best_stop(
         return np.asarray(bias + variance)
 
     if step is None:
-        grid = np.append(
-            np.geomspace(1e-4 / high, min(end, LONGEST / high), 200), end if np.isfinite(end) else LONGEST / high
-        )
+        grid = np.append(np.geomspace(1e-4 / high, min(end, LONGEST / high), 200), end if np.isfinite(end) else LONGEST / high)
     else:
         grid = np.unique(np.round(np.append(0, np.geomspace(1, min(end, LONGEST), 120))))
         grid = np.append(grid, np.ceil(end)) if np.isfinite(end) else grid
@@ -199,12 +194,12 @@ def best_stop(
         at = float(lowest(loss, np.array([low]), np.array([top]), points=8, rounds=45)[0])
     else:
         while top - low > 2:
-            zoom = np.unique(np.round(np.linspace(low, top, 12)))
+            zoom = np.unique(np.round(np.linspace(low, top, 12))).astype(float)
             place = int(np.argmin(loss(zoom)))
             low, top = zoom[max(place - 1, 0)], zoom[min(place + 1, zoom.size - 1)]
             if zoom.size == top - low + 1 or zoom.size < 12:
                 low = top = zoom[place]
-        zoom = np.arange(low, top + 1)
+        zoom = np.arange(low, top + 1, dtype=float)
         at = float(zoom[int(np.argmin(loss(zoom)))])
     bias, variance = evaluate(np.array([at]))
     return at, float(bias[0]), float(variance[0])
@@ -242,9 +237,7 @@ def unboxed(values: Array) -> float | Array:
 def checked_size(step: float) -> float:
     """A gradient step: finite and above 0."""
     if not np.isfinite(step) or step <= 0:
-        raise InvalidInput(
-            f"step is {step:g}: it must be finite and above 0; leave it out for half of the largest stable one"
-        )
+        raise InvalidInput(f"step is {step:g}: it must be finite and above 0; leave it out for half of the largest stable one")
     return float(step)
 
 
@@ -254,7 +247,7 @@ def checked_times(wanted: ArrayLike | None, flow: bool, high: float, step: float
     if wanted is None:
         ends = [horizon(float(gamma), world.spectrum, step) for gamma in world.gamma]
         unit = 1 / high if flow else 1.0
-        grid = np.geomspace(unit, min(max(ends), 1e4 * unit), 24)
+        grid = np.geomspace(0.1 * unit if flow else 1, min(max(ends), 1e4 * unit), 28)
         return np.append(0, grid) if flow else np.unique(np.round(np.append(0, grid)))
     at = np.atleast_1d(np.array(wanted, dtype=float))
     whole = flow | np.isinf(at) | (at == np.round(np.where(np.isfinite(at), at, 0)))

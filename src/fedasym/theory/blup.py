@@ -78,5 +78,5 @@ def blup_groups(groups: Groups) -> tuple[Array, Array, Array, Array]:
         if small and settled:
             break
     risk = s2 * (1 / alpha - 1)
-    variance, spread = risk.imag / tiny, centre.imag / tiny
-    return risk.real - variance, variance, centre.real - spread, spread
+    variance, spread = np.asarray(risk.imag / tiny), np.asarray(centre.imag / tiny)
+    return np.asarray(risk.real - variance), variance, np.asarray(centre.real - spread), spread

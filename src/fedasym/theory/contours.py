@@ -59,7 +59,7 @@ class Contour:
         return graded(2 * opening, self.gaps[0] / across, self.gaps[1] / across)
 
     def _points(self, opening: float, nodes: int) -> tuple[Complex, Complex]:
-        """kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the chord at `opening`."""
+        """Kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the chord at `opening`."""
         x, w = np.polynomial.legendre.leggauss(nodes)
         panels = self._panels(opening)
         lengths = np.diff(panels)[:, None]
@@ -94,7 +94,7 @@ class Contour:
         return settled(rule, MOST_NODES // self.size)
 
     def squared(self, function: Function, energy: Array) -> Array:
-        """lim of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for several f at once: (20)."""
+        """Lim of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for several f at once: (20)."""
         g = energy[self.spectrum.seen]
 
         def rule(count: int) -> Array:

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Moreau, Ridge
 from fedasym.errors import InvalidInput, NoFormula
 from fedasym.population import Population
 from fedasym.theory.blup import blup_groups
-from fedasym.theory.finite import Answer, averaged_member, fine_tuned
+from fedasym.theory.infinite import Answer
+from fedasym.theory.members import averaged_member
+from fedasym.theory.newcomers import fine_tuned
 from fedasym.theory.pooled import Groups, Pooled, pool
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.spectra import Array, Spectrum
@@ -25,11 +28,11 @@ class Federation:
     kinds: tuple[Population, ...]
     count: Array
     p: Array
-    row: Array  # group of each client, in the order given
+    row: NDArray[np.intp]  # group of each client, in the order given
     precise: bool  # whether the weights are pFedMe's own: proportional to samples over noise^2
 
 
-def merge(populations: Sequence[Population], clients: Sequence[float] | None, weights: object) -> Federation:
+def merge(populations: Sequence[Population], clients: ArrayLike | None, weights: ArrayLike | str | None) -> Federation:
     """Merge identical clients of equal weight; `weights`: "samples", "uniform", "precision" or one number per entry.
 
     `clients`: how many clients each entry stands for (one each by default).
@@ -50,7 +53,7 @@ def merge(populations: Sequence[Population], clients: Sequence[float] | None, we
     for i, population in enumerate(populations):
         row[i] = index.setdefault((population.key, float(share[i])), len(index))
     first = np.unique(row, return_index=True)[1]
-    total = np.bincount(row, weights=count)
+    total = np.asarray(np.bincount(row, weights=count), dtype=float)
     own = precision(populations)
     precise = weights is None or bool(
         np.allclose(share / share.sum(), own / (own * count).sum() if own.any() else own, rtol=1e-9)
@@ -65,7 +68,7 @@ def precision(populations: Sequence[Population]) -> Array:
     return samples / noise2 if np.all(noise2 > 0) else np.zeros(len(populations))
 
 
-def client_weights(populations: Sequence[Population], count: Array, weights: object) -> Array:
+def client_weights(populations: Sequence[Population], count: Array, weights: ArrayLike | str | None) -> Array:
     """The weight of one client of each entry; count @ weights = 1."""
     samples = np.array([1 / float(np.asarray(each.aspect)) for each in populations])
     match weights:
@@ -78,9 +81,7 @@ def client_weights(populations: Sequence[Population], count: Array, weights: obj
             if not share.any():
                 raise InvalidInput('weights="precision" needs noise above 0 for every client')
         case str():
-            raise InvalidInput(
-                f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per client'
-            )
+            raise InvalidInput(f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per client')
         case _:
             share = np.asarray(weights, dtype=float)
             if share.shape != samples.shape:
@@ -92,9 +93,7 @@ def client_weights(populations: Sequence[Population], count: Array, weights: obj
                 )
             total = float(count @ share)
             if abs(total - 1) > 1e-9:
-                raise InvalidInput(
-                    f"weights sum to {total:g} over all clients: they must sum to 1; divide them by {total:g}"
-                )
+                raise InvalidInput(f"weights sum to {total:g} over all clients: they must sum to 1; divide them by {total:g}")
     return np.asarray(share / (count @ share))
 
 
@@ -175,14 +174,10 @@ class Different:
         bayes = bayes_ridge(world)
         if groups.crowded:
             if not self.member:
-                return self._new(
-                    algorithm, world, bayes if ridge is None else ridge, *self.pooled.energy(np.array([i]))
-                )
+                return self._new(algorithm, world, bayes if ridge is None else ridge, *self.pooled.energy(np.array([i])))
             return *self.pooled.member(np.array([i])), bayes if ridge is None else ridge
         if ridge is not None and not np.allclose(ridge, bayes, rtol=1e-12):
-            raise NoFormula(
-                "for clients that differ there is a formula only at each client's best ridge: leave ridge out"
-            )
+            raise NoFormula("for clients that differ there is a formula only at each client's best ridge: leave ridge out")
         if not self.federation.precise:
             raise NoFormula(
                 "for clients that differ there is a formula only with weights proportional to samples over noise^2: "

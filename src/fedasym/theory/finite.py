@@ -6,25 +6,21 @@ methods that share agree on members, because nothing is left for a client to fit
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Average, Client, Descend, Flow, Interpolate, Keep, Meta, Moreau, Ridge
+from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Ridge
 from fedasym.errors import NoFormula
 from fedasym.theory.blup import blup_energy, blup_member
-from fedasym.theory.limits import Parts, interpolated, kept, shrunk
-from fedasym.theory.members import Member, membership
+from fedasym.theory.infinite import Answer, filter_of, joined
+from fedasym.theory.limits import Parts, interpolated
+from fedasym.theory.members import averaged_member
+from fedasym.theory.newcomers import fine_tuned, over_atoms, personalised
 from fedasym.theory.paths import Filter, check_stable, stopped
-from fedasym.theory.pooled import Groups, Pooled, pool
-from fedasym.theory.ridges import bayes_ridge, best_ridge
-from fedasym.theory.roots import lowest
+from fedasym.theory.pooled import Groups, pool
+from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.spectra import Array
 from fedasym.theory.subordination import subordinate
-from fedasym.theory.transforms import kappa, slack, sums
 from fedasym.theory.worlds import Worlds
-
-Answer = tuple[Array, Array, Array | None]  # bias, variance, ridge
 
 
 def equal_clients(
@@ -77,13 +73,12 @@ def spacious_clients(algorithm: Algorithm, world: Worlds, ridge: Array | None, c
                 along(world.take(slice(i, i + 1)), filter_of(stage), clients[i : i + 1], member, None)
                 for i in range(clients.size)
             ]
-            bias, variance = (np.concatenate(column) for column in zip(*rows, strict=True))
-            return bias, variance, None
+            return *joined(rows), None
         case Meta(), _:
             return *uncorrelated(algorithm, world, ridge, clients, member), None
         case Moreau(), Ridge():
             return moreau(algorithm, world, ridge, clients, member)
-    raise NoFormula("there is no formula with finitely many clients: use clients=None")
+    raise NoFormula("there is no formula with finitely many clients: leave clients out")
 
 
 def along(world: Worlds, filter_: Filter, clients: Array, member: bool, centre: Array | None) -> Parts:
@@ -95,17 +90,16 @@ def along(world: Worlds, filter_: Filter, clients: Array, member: bool, centre: 
         if s is None:
             raise NoFormula(
                 "early stopping for a member of a finite federation has a formula only for uncorrelated features "
-                "(spectra.identity()): use member=False, or clients=None"
+                "(spectra.identity()): ask for a new client, or leave clients out"
             )
         check_stable(filter_, float(world.gamma[0]), world.spectrum)
-        numbers = (np.full(times, float(x[0])) for x in (world.gamma, world.r2 * s, world.s2, clients))
+        gamma, r2, s2, m = (np.full(times, float(x[0])) for x in (world.gamma, world.r2 * s, world.s2, clients))
 
         def keep(x: Array) -> Array:
-            return np.stack(
-                [Filter(filter_.times[i : i + 1], filter_.step).kept(s * x[i])[0] for i in range(times)]
-            ).real
+            each = [Filter(filter_.times[i : i + 1], filter_.step).kept(s * x[i])[0] for i in range(times)]
+            return np.asarray(np.stack(each).real)
 
-        return subordinate(np.ones_like, keep, *numbers, member=True)
+        return subordinate(np.ones_like, keep, gamma, r2, s2, m, member=True)
     pooled = pool(one_group(world, clients, centre))
     first = np.zeros(1, dtype=int)
     if member:  # the shared model interpolates the member's samples: its gradient is zero
@@ -114,13 +108,6 @@ def along(world: Worlds, filter_: Filter, clients: Array, member: bool, centre: 
     shift, blur = (over_atoms(energy, world) for energy in pooled.energy(first))
     away = Worlds(np.ones(1), world.s2, world.gamma, shift, world.spectrum)
     return stopped(away, filter_, blur[0])
-
-
-def over_atoms(energy: Array, world: Worlds) -> Array:
-    """Energy times share per atom, zero along atoms that samples cannot see."""
-    out = np.zeros((energy.shape[0], world.spectrum.values.size))
-    out[:, world.spectrum.seen] = energy * world.spectrum.positive[1]
-    return out
 
 
 def one_group(world: Worlds, clients: Array, centre: Array | None) -> Groups:
@@ -146,77 +133,6 @@ def one_group(world: Worlds, clients: Array, centre: Array | None) -> Groups:
     )
 
 
-def personalised(stage: Client, world: Worlds, ridge: Array | None, bias: Array, noise: Array) -> Answer:
-    """A client stage from a shared model whose error has the given energy per seen direction, independent of the client."""
-    return fine_tuned(stage, world, ridge, over_atoms(bias, world), over_atoms(noise, world))
-
-
-def fine_tuned(stage: Client, world: Worlds, ridge: Array | None, shift: Array, blur: Array) -> Answer:
-    """The same from energies times shares per atom: `shift` from displacements, `blur` from the others' noise."""
-    one = np.ones_like(world.r2)
-    away = Worlds(one, world.s2, world.gamma, shift, world.spectrum)
-    noisy = Worlds(one, np.zeros_like(one), world.gamma, blur, world.spectrum)
-    match stage:
-        case Keep():
-            parts, extra = kept(away), kept(noisy)[0]
-        case Interpolate():
-            parts, extra = interpolated(away), interpolated(noisy)[0]
-        case Ridge():
-            if ridge is None:
-                ridge = best_ridge(replace(away, g=shift + blur))
-            parts, extra = shrunk(away, ridge), shrunk(noisy, ridge)[0]
-        case Descend() | Flow():
-            rows = [stopped(away.take(slice(i, i + 1)), filter_of(stage), blur[i]) for i in range(one.size)]
-            bias, variance = (np.concatenate(column) for column in zip(*rows, strict=True))
-            return bias, variance, None
-    return parts[0], parts[1] + extra, ridge
-
-
-def averaged_member(stage: Client, world: Worlds, ridge: Array | None, pooled: Pooled, i: Array) -> Answer:
-    """FedAvg, FTFA and RTFA for a member."""
-    if isinstance(stage, Keep):
-        return *pooled.member(i), None
-    member = membership(pooled, i)
-    if isinstance(stage, Interpolate):
-        return *at_ridge(member, world, np.zeros_like(world.gamma)), None
-    if ridge is None:
-        ridge = best_member_ridge(member, world)
-    parts = [np.array(part) for part in at_ridge(member, world, ridge)]
-    endless = np.isinf(ridge)
-    if np.any(endless):
-        for part, value in zip(parts, pooled.member(i), strict=True):
-            part[endless] = value[endless]
-    return parts[0], parts[1], ridge
-
-
-def at_ridge(member: Member, world: Worlds, ridge: Array) -> Parts:
-    """A member's risk at a ridge; with ridge 0 and enough samples of its own it is plain least squares."""
-    k = kappa(ridge, world.gamma, world.spectrum)
-    own = k == 0
-    k = np.where(own | np.isinf(k), 1.0, k)
-    bias, variance = member.risk(k, sums(k, world.spectrum).df2)
-    alone = interpolated(world)
-    return np.where(own, alone[0], bias), np.where(own, alone[1], variance)
-
-
-def best_member_ridge(member: Member, world: Worlds) -> Array:
-    """Minimise a member's risk over kappa, where it is explicit, from ridge 0 upwards."""
-    spectrum = world.spectrum
-    start = kappa(np.zeros_like(world.gamma), world.gamma, spectrum)
-    bayes = bayes_ridge(world)
-    scale = spectrum.mean * (1 + world.gamma) + np.where(np.isfinite(bayes), bayes, 0)
-
-    def loss(u: Array) -> Array:
-        k = start + scale * np.exp(u)
-        return np.asarray(sum(member.risk(k, sums(k, spectrum).df2)))
-
-    u = lowest(loss, np.full(scale.shape, -16.0), np.full(scale.shape, 8.0))
-    k = start + scale * np.exp(u)
-    ridge = k * slack(sums(k, spectrum), world.gamma, spectrum)
-    ridge = np.where(u < -15.6, 0.0, ridge)
-    return np.where(np.isinf(bayes), np.inf, ridge)
-
-
 def moreau(algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool) -> Answer:
     """pFedMe: the BLUP at ridge lambda* for any covariance, any ridge for uncorrelated features.
 
@@ -230,13 +146,13 @@ def moreau(algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Ar
         if world.spectrum.scale is None:
             raise NoFormula(
                 "with finitely many clients and correlated features there is a formula only at the best ridge "
-                "noise^2 aspect / radius^2: leave ridge out, or use rtfa, or clients=None"
+                "noise^2 aspect / radius^2: leave ridge out, or use rtfa, or leave clients out"
             )
         return *uncorrelated(algorithm, world, ridge, clients, member), ridge
     if not (world.isotropic or world.spectrum.scale is not None):
         raise NoFormula(
             "with finitely many clients there is a formula only for displacements without a preferred direction: "
-            "use rtfa, or clients=None"
+            "use rtfa, or leave clients out"
         )
     if member:
         return *blup_member(world, clients), ridge
@@ -252,16 +168,19 @@ def uncorrelated(algorithm: Algorithm, world: Worlds, lam: Array | None, clients
     if s is None:
         raise NoFormula(
             "with finitely many clients there is a formula only for uncorrelated features (spectra.identity()): "
-            "leave it out, or use clients=None"
+            "leave it out, or leave clients out"
         )
     stage = algorithm.personalise
+    if lam is not None and np.any((lam <= 0) | np.isinf(lam)):
+        raise NoFormula("with finitely many clients the ridge must be above 0 and finite: give such a one, or none")
+    ridge = np.zeros((clients.size, 1)) if lam is None else lam[:, None]
 
     def weights(x: Array) -> Array:  # x: eigenvalues in units of s
         match algorithm.server:
             case Meta(step):
                 return (1 - step * s * x) ** 2
             case Moreau():
-                return 1 / (x + need(lam)[:, None] / s)
+                return 1 / (x + ridge / s)
         return np.ones_like(x)
 
     def keep(x: Array) -> Array:
@@ -269,27 +188,11 @@ def uncorrelated(algorithm: Algorithm, world: Worlds, lam: Array | None, clients
             case Interpolate():
                 return np.where(x > 0, 0.0, 1.0)
             case Ridge():
-                return need(lam)[:, None] / (s * x + need(lam)[:, None])
+                return ridge / (s * x + ridge)
             case Descend() | Flow():
                 for gamma in np.unique(world.gamma):
                     check_stable(filter_of(stage), float(gamma), world.spectrum)
-                return filter_of(stage).kept(s * x.ravel()).real.reshape(x.shape)
+                return np.asarray(filter_of(stage).kept(s * x.ravel()).real.reshape(x.shape))
         return np.ones_like(x)
 
-    if lam is not None and np.any((lam <= 0) | np.isinf(lam)):
-        raise NoFormula("with finitely many clients the ridge must be above 0 and finite: give such a one, or none")
     return subordinate(weights, keep, world.gamma, world.r2 * s, world.s2, clients, member)
-
-
-def need(ridge: Array | None) -> Array:
-    """The ridge of a stage that has one."""
-    if ridge is None:
-        raise NoFormula("this pair of stages needs a given ridge: pass ridge=...")
-    return ridge
-
-
-def filter_of(stage: Descend | Flow) -> Filter:
-    """The filter of an early-stopped client stage."""
-    if isinstance(stage, Flow):
-        return Filter(np.array([float(stage.time)]), None)
-    return Filter(np.array([float(stage.steps)]), float(stage.step))

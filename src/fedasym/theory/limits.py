@@ -44,7 +44,7 @@ def shrunk(world: Worlds, ridge: Array) -> Parts:
 
 
 def drag(world: Worlds, k: Array, isotropic: Array) -> Array:
-    """kappa sum_k g s/(s+kappa)^2, the displacement's share that ridge leaves; `isotropic`: its value at g = h."""
+    """Kappa sum_k g s/(s+kappa)^2, the displacement's share that ridge leaves; `isotropic`: its value at g = h."""
     if world.isotropic:
         return isotropic
     s = world.spectrum.values

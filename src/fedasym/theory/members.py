@@ -11,8 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedasym.algorithms import Client, Interpolate, Keep
+from fedasym.theory.infinite import Answer
+from fedasym.theory.limits import Parts, interpolated
 from fedasym.theory.pooled import Pooled
+from fedasym.theory.ridges import bayes_ridge
+from fedasym.theory.roots import lowest
 from fedasym.theory.spectra import Array
+from fedasym.theory.transforms import kappa, slack, sums
+from fedasym.theory.worlds import Worlds
 
 
 @dataclass(frozen=True)
@@ -97,9 +104,7 @@ def membership(pooled: Pooled, i: Array) -> Member:
         straight = (groups.S * (weight * Y)[:, None]).sum(-1)
         return np.asarray(straight + touch * (extra * (S_i * weight * Y).sum(-1))[:, None])
 
-    D = (groups.S * weight[:, None]) @ groups.S.swapaxes(1, 2) + extra[:, None, None] * touch[..., None] * touch[
-        :, None
-    ]
+    D = (groups.S * weight[:, None]) @ groups.S.swapaxes(1, 2) + extra[:, None, None] * touch[..., None] * touch[:, None]
     coupling = np.eye(D.shape[1]) - pooled.damping[..., None] * D * others[:, None]
 
     def total(direct: Array, drive: Array) -> Array:
@@ -112,3 +117,48 @@ def membership(pooled: Pooled, i: Array) -> Member:
     loud = (s2_i * gamma_i * p_i)[:, None] * ((groups.S * (h * K)[:, None]).sum(-1) - around(N))
     Y = total(pooled.direct[0] + mine, drive), total(pooled.direct[1] + loud, np.zeros_like(drive))
     return Member(gamma_i, s2_i, p_i, c_i, S_i, N, Y, h)
+
+
+def averaged_member(stage: Client, world: Worlds, ridge: Array | None, pooled: Pooled, i: Array) -> Answer:
+    """FedAvg, FTFA and RTFA for a member."""
+    if isinstance(stage, Keep):
+        return *pooled.member(i), None
+    member = membership(pooled, i)
+    if isinstance(stage, Interpolate):
+        return *at_ridge(member, world, np.zeros_like(world.gamma)), None
+    if ridge is None:
+        ridge = best_member_ridge(member, world)
+    parts = [np.array(part) for part in at_ridge(member, world, ridge)]
+    endless = np.isinf(ridge)
+    if np.any(endless):
+        for part, value in zip(parts, pooled.member(i), strict=True):
+            part[endless] = value[endless]
+    return parts[0], parts[1], ridge
+
+
+def at_ridge(member: Member, world: Worlds, ridge: Array) -> Parts:
+    """A member's risk at a ridge; with ridge 0 and enough samples of its own it is plain least squares."""
+    k = kappa(ridge, world.gamma, world.spectrum)
+    own = k == 0
+    k = np.where(own | np.isinf(k), 1.0, k)
+    bias, variance = member.risk(k, sums(k, world.spectrum).df2)
+    alone = interpolated(world)
+    return np.where(own, alone[0], bias), np.where(own, alone[1], variance)
+
+
+def best_member_ridge(member: Member, world: Worlds) -> Array:
+    """Minimise a member's risk over kappa, where it is explicit, from ridge 0 upwards."""
+    spectrum = world.spectrum
+    start = kappa(np.zeros_like(world.gamma), world.gamma, spectrum)
+    bayes = bayes_ridge(world)
+    scale = spectrum.mean * (1 + world.gamma) + np.where(np.isfinite(bayes), bayes, 0)
+
+    def loss(u: Array) -> Array:
+        k = start + scale * np.exp(u)
+        return np.asarray(sum(member.risk(k, sums(k, spectrum).df2)))
+
+    u = lowest(loss, np.full(scale.shape, -16.0), np.full(scale.shape, 8.0))
+    k = start + scale * np.exp(u)
+    ridge = k * slack(sums(k, spectrum), world.gamma, spectrum)
+    ridge = np.where(u < -15.6, 0.0, ridge)
+    return np.where(np.isinf(bayes), np.inf, ridge)

@@ -28,7 +28,8 @@ class Filter:
 
     def kept(self, x: Complex | Array) -> Complex:
         """f(x) per time (first axis)."""
-        return np.exp(self._exponent(x)) if self.step is None else (1 - self.step * x) ** self._column()
+        f = np.exp(self._exponent(x)) if self.step is None else (1 - self.step * x) ** self._column()
+        return np.asarray(f, dtype=complex)
 
     def fitted(self, x: Complex | Array) -> Complex:
         """1 - f(x), accurate for short times."""
@@ -60,7 +61,7 @@ class Filter:
         return self.times[:, None]
 
     def _exponent(self, x: Complex | Array) -> Complex:
-        return -self._column() * x
+        return np.asarray(-self._column() * x, dtype=complex)
 
 
 def stopped(world: Worlds, filter_: Filter, extra: Array | None = None) -> tuple[Array, Array]:
@@ -107,9 +108,7 @@ def check_stable(filter_: Filter, gamma: float, spectrum: Spectrum) -> None:
         return
     limit = 2 / support(gamma, spectrum)[1]
     if filter_.step >= limit:
-        raise InvalidInput(
-            f"step is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give a smaller step"
-        )
+        raise InvalidInput(f"step is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give a smaller step")
 
 
 def horizon(gamma: float, spectrum: Spectrum, step: float | None) -> float:

@@ -27,9 +27,7 @@ class Groups:
     r2: Array
     S: Array  # eigenvalues
     e: Array  # energy of the displacement per direction, g/h
-    e0: (
-        Array | None
-    )  # (P, K) energy of theta_0 per direction; only pooled fits with fewer samples than unknowns need it
+    e0: Array | None  # (P, K) energy of theta_0 per direction; only pooled fits with fewer samples than unknowns need it
     h: Array
 
     @cached_property
@@ -87,7 +85,7 @@ class Pooled:
             if groups.e0 is None:
                 raise NoFormula(
                     "the pooled samples are fewer than the unknowns, so the shared model shrinks towards zero and the "
-                    "length of the optimum matters: give norm"
+                    "length of the optimum matters: give norm, of at least radius"
                 )
             total = total + self.mu**2 * groups.e0
         return np.asarray(total)
@@ -144,11 +142,7 @@ def pool(groups: Groups) -> Pooled:
             "give every client a positive eigenvalue there, however small, or leave the direction out"
         )
     mu = 1.0 if groups.crowded else 0.0
-    c = (
-        groups.p * np.maximum(1 - groups.ratio, 0.1)[:, None]
-        if mu == 0
-        else 1 / np.maximum(groups.S @ groups.h, 1e-300)
-    )
+    c = groups.p * np.maximum(1 - groups.ratio, 0.1)[:, None] if mu == 0 else 1 / np.maximum(groups.S @ groups.h, 1e-300)
     for _ in range(2000):
         K = inverse(c, groups, mu)
         load = groups.gamma * (groups.S * (groups.h * K)[:, None]).sum(-1)

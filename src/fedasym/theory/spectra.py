@@ -5,7 +5,6 @@ Every formula of the theory sees a covariance only through these atoms (and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,9 +40,7 @@ class Spectrum:
         if values.ndim != 1 or values.size == 0:
             raise InvalidInput(f"eigenvalues must be a list of at least one number; got shape {values.shape}")
         if weights.shape != values.shape:
-            raise InvalidInput(
-                f"weights has {weights.size} entries for {values.size} eigenvalues: give one weight for each"
-            )
+            raise InvalidInput(f"weights has {weights.size} entries for {values.size} eigenvalues: give one weight for each")
         if not np.all(np.isfinite(values)) or np.any(values < 0):
             bad = values[~np.isfinite(values) | (values < 0)][0]
             raise InvalidInput(f"an eigenvalue is {bad:g}: a covariance has finite eigenvalues of at least 0")
@@ -179,7 +176,7 @@ def power_law(exponent: float, points: int | None = None, offset: float = 0.05) 
     return Spectrum(values / (values @ weights), weights, f"power law with exponent {exponent:g}")
 
 
-def from_data(features: ArrayLike | Sequence[ArrayLike]) -> Spectrum:
+def from_data(features: ArrayLike) -> Spectrum:
     """The eigenvalues of X'X/n of the features X (samples in rows), or of several clients' features pooled.
 
     Sampling spreads eigenvalues apart: give many more samples than features (pool the clients), or the spectrum comes
@@ -189,16 +186,14 @@ def from_data(features: ArrayLike | Sequence[ArrayLike]) -> Spectrum:
     >>> from_data(np.eye(4) * 2).values
     array([1., 1., 1., 1.])
     """
-    ragged = isinstance(features, list | tuple) and all(np.ndim(part) == 2 for part in features)
-    x = (
-        np.concatenate([np.asarray(part, dtype=float) for part in features])
-        if ragged
-        else np.asarray(features, dtype=float)
-    )
+    parts = list(features) if isinstance(features, list | tuple) else [features]
+    pooled = parts if parts and all(np.ndim(part) == 2 for part in parts) else [features]
+    try:
+        x = np.concatenate([np.atleast_1d(np.asarray(part, dtype=float)) for part in pooled])
+    except (TypeError, ValueError):
+        raise InvalidInput("features do not fit together: give tables of numbers with the same columns") from None
     if x.ndim != 2 or 0 in x.shape:
-        raise InvalidInput(
-            f"features have shape {x.shape}: give a table with one row per sample and one column per feature"
-        )
+        raise InvalidInput(f"features have shape {x.shape}: give a table with one row per sample and one column per feature")
     if not np.all(np.isfinite(x)):
         raise InvalidInput("features hold a NaN or an infinity: drop or fill those samples first")
     n, d = x.shape

@@ -7,6 +7,7 @@ transform of Hastie et al., which the paper's appendix uses; in terms of kappa n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedasym.errors import InvalidInput
 from fedasym.theory.spectra import Array, Spectrum
 from fedasym.theory.tabulated import WORTHWHILE, moments, tabulated
 
+Solver = Callable[[Array, Array, Spectrum], Array]
 EPS = np.finfo(float).eps
 CHUNK = 1 << 17  # points x atoms held at once: fits the cache
 
@@ -42,12 +44,12 @@ def slack(at: Sums, aspect: Array, spectrum: Spectrum) -> Array:
 
 
 def kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
-    """kappa(ridge) of equation (1); ridge may be 0, infinite, or negative down to `lowest_ridge`."""
+    """The root of equation (1); ridge may be 0, infinite, or negative down to `lowest_ridge`."""
     ridge, aspect = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(ridge, aspect))
     out = np.full(ridge.shape, np.inf)
     finite = np.isfinite(ridge)
     lam, gam = ridge[finite], aspect[finite]
-    s, h = spectrum.positive
+    s, _ = spectrum.positive
     if np.all(s == s[0]):
         out[finite] = kappa_of_one_atom(lam, gam * spectrum.rank, s[0])
         return out
@@ -70,7 +72,7 @@ def kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
     return out
 
 
-def in_chunks(solve, ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:  # type: ignore[no-untyped-def]
+def in_chunks(solve: Solver, ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
     """Apply a solver to pieces whose points x atoms arrays stay in the cache."""
     size = max(1, CHUNK // spectrum.values.size)
     parts = [solve(ridge[i : i + size], aspect[i : i + size], spectrum) for i in range(0, ridge.size, size)]
@@ -98,7 +100,7 @@ def newton(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
     is the closed form at the mean eigenvalue, an upper bound by Jensen; for ridge < 0 it is kappa(0).
     """
     s, h = spectrum.positive
-    start = kappa_of_one_atom(np.maximum(ridge, 0), aspect * spectrum.rank, (s @ h) / spectrum.rank)
+    start = kappa_of_one_atom(np.maximum(ridge, 0), aspect * spectrum.rank, float(s @ h) / spectrum.rank)
     negative = ridge < 0
     if np.any(negative):
         start[negative] = newton(np.zeros(int(negative.sum())), aspect[negative], spectrum)
@@ -121,7 +123,7 @@ def newton(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
 
 
 def slope(kappa: Array, ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
-    """kappa' = dkappa/dridge = 1/(1 - aspect df2), equation (2), as 1/(ridge/kappa + aspect mixed): nothing cancels."""
+    """Kappa' = dkappa/dridge = 1/(1 - aspect df2), equation (2), as 1/(ridge/kappa + aspect mixed): nothing cancels."""
     at = sums(np.where(np.isfinite(kappa), kappa, 1.0), spectrum)
     return slope_from(at, kappa, ridge, aspect, spectrum)
 
@@ -144,7 +146,7 @@ def edges(aspect: Array, spectrum: Spectrum) -> tuple[Array, Array]:
 
 
 def distance(gap: Array, aspect: Array, spectrum: Spectrum) -> Array:
-    """delta > 0 with aspect sum h s^2/(gap + delta)^2 = 1, where one gap is zero.
+    """Delta > 0 with aspect sum h s^2/(gap + delta)^2 = 1, where one gap is zero.
 
     (sum ...)^-1/2 is nearly linear in delta (exactly so for one atom): Newton on it, kept in a bracket, takes few steps.
     """
@@ -164,7 +166,7 @@ def distance(gap: Array, aspect: Array, spectrum: Spectrum) -> Array:
         delta = new
         if done:
             break
-    return delta.reshape(np.shape(aspect))
+    return np.asarray(delta.reshape(np.shape(aspect)))
 
 
 def lowest_ridge(aspect: Array, spectrum: Spectrum) -> Array:

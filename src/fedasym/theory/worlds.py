@@ -48,3 +48,9 @@ def flatten(population: Population, shape: tuple[int, ...], alone: bool = False)
     g = energy.reshape(1, atoms) if energy.ndim == 1 else np.broadcast_to(energy, (*shape, atoms)).reshape(-1, atoms)
     radius = population.norm if alone else population.radius
     return Worlds(flat(radius) ** 2, flat(population.noise) ** 2, flat(population.aspect), g, population.spectrum)
+
+
+def centre_energy(shared: Worlds, alone: Worlds) -> Array | None:
+    """Energy of theta_0 per atom, norm^2 - radius^2 direction by direction; None where no theta_0 has it."""
+    energy = alone.r2[:, None] * alone.g - shared.r2[:, None] * shared.g
+    return None if np.any(energy < -1e-12 * alone.r2[:, None]) else np.maximum(energy, 0)

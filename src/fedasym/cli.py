@@ -1,0 +1,287 @@
+"""The command line: each command is one public verb plus printing, with the same words."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+import fedasym as fa
+
+if TYPE_CHECKING:
+    from fedasym.theory.spectra import Spectrum
+
+THEORY = Group("Before you train: predict", sort_key=1)
+app = App(
+    name="fedasym",
+    help="Which personalized federated-learning algorithm will win on a population of clients, by how much, and why.",
+    version=fa.__version__,
+    group_commands=THEORY,
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The population of clients."""
+
+    radius: float | None = None
+    """Distance of a client's optimum from the shared one (r)."""
+    noise: float | None = None
+    """Standard deviation of the label noise (sigma)."""
+    aspect: float | None = None
+    """Unknowns per sample of one client, d/n (gamma)."""
+    norm: float | None = None
+    """Length of a client's optimum (rho); only the local methods need it."""
+    spectrum: str = "identity"
+    """Covariance of the features: identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4, eigenvalues:3,1,0.5 or a file of
+    eigenvalues (.txt, .csv, .npy)."""
+    shift_power: float = 0.0
+    """Alignment of the displacement: weights proportional to h s^p."""
+    optimum_power: float = 0.0
+    """Alignment of the optimum, for the local methods."""
+
+    def population(self, varied: Mapping[str, Any] | None = None) -> fa.Population:
+        """The `Population` of these options; a number that varies anyway need not be given."""
+        needed = {name: getattr(self, name) for name in ("radius", "noise", "aspect")}
+        for name, value in needed.items():
+            if value is None:
+                if name not in (varied or {}):
+                    raise fa.InvalidInput(f"{name} is missing: give --{name}")
+                needed[name] = (varied or {})[name][0]
+        return fa.Population(
+            **needed,
+            norm=self.norm,
+            spectrum=parse_spectrum(self.spectrum),
+            shift_power=self.shift_power,
+            optimum_power=self.optimum_power,
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where the answer goes."""
+
+    json: bool = False
+    """Print JSON with full precision instead of a table."""
+    plot: str | None = None
+    """Draw the answer to this file (.png, .svg or .pdf)."""
+
+
+class Printable(Protocol):
+    """What every verb returns."""
+
+    def to_json(self) -> str:
+        """Full precision."""
+
+    def plot(self, path: str) -> Any:
+        """Draw to a file."""
+
+
+def show(result: Printable, output: Output) -> None:
+    """Draw first, so that a bad path is told before anything is printed; then print."""
+    where = result.plot(output.plot) if output.plot else None
+    print(result.to_json() if output.json else result)
+    if where and not output.json:
+        print(f"\nDrawn to {where}")
+
+
+Names = Annotated[str | None, Parameter(help="Names separated by commas; all by default.")]
+NewClient = Annotated[bool, Parameter(name="--new-client", negative="", help="For a client that took no part in training.")]
+
+
+@app.command
+def predict(
+    *,
+    world: World,
+    algorithms: Names = None,
+    ridge: float | None = None,
+    clients: float | None = None,
+    new_client: NewClient = False,
+    maml_step: float = 0.1,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Test loss of every algorithm on a population, the winner marked.
+
+    Parameters
+    ----------
+    ridge
+        For the methods that have one; each gets its best by default.
+    clients
+        How many clients; infinitely many by default.
+    maml_step
+        Inner step of MAML; it matters with finitely many clients.
+    """
+    table = fa.predict(
+        world.population(), names(algorithms), ridge=ridge, clients=clients, member=not new_client, maml_step=maml_step
+    )
+    show(table, output)
+
+
+@app.command
+def compare(
+    first: str,
+    second: str,
+    /,
+    *,
+    world: World,
+    vary: list[str],
+    ridge: float | None = None,
+    clients: float | None = None,
+    new_client: NewClient = False,
+    maml_step: float | None = None,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Who beats whom over one or two parameters, and the boundary between them.
+
+    Parameters
+    ----------
+    first
+        An algorithm.
+    second
+        Another algorithm.
+    vary
+        A parameter and its range, such as noise=0:2:200 (start:stop:count) or aspect=1.5,2,4; give it once or twice.
+    ridge
+        For the methods that have one; each gets its best by default.
+    clients
+        How many clients; infinitely many by default.
+    maml_step
+        Inner step of MAML; it matters with finitely many clients.
+    """
+    given = {"ridge": ridge, "clients": clients, "maml_step": maml_step, "member": False if new_client else None}
+    options = {name: value for name, value in given.items() if value is not None}
+    varied = parse_vary(vary)
+    show(fa.compare(first, second, world.population(varied), vary=varied, **options), output)
+
+
+@app.command
+def path(
+    *,
+    world: World,
+    step: float | None = None,
+    steps: Annotated[str | None, Parameter(help="Numbers of gradient steps, separated by commas.")] = None,
+    flow: Annotated[bool, Parameter(negative="", help="Gradient flow instead of steps.")] = False,
+    times: Annotated[str | None, Parameter(help="Times of gradient flow, separated by commas.")] = None,
+    clients: float | None = None,
+    new_client: NewClient = False,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """The loss along early-stopped fine-tuning, and where to stop.
+
+    Parameters
+    ----------
+    step
+        Size of a gradient step; half of the largest stable one by default.
+    clients
+        How many clients; infinitely many by default.
+    """
+    result = fa.fine_tuning(
+        world.population(),
+        step=step,
+        steps=numbers("steps", steps),
+        flow=flow,
+        times=numbers("times", times),
+        clients=clients,
+        member=not new_client,
+    )
+    show(result, output)
+
+
+def names(text: str | None) -> list[str] | None:
+    """Algorithm names separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(field: str, text: str | None) -> list[float] | None:
+    """Numbers separated by commas."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise fa.InvalidInput(f"{field} is {text!r}: give numbers separated by commas") from None
+
+
+def parse_vary(texts: list[str]) -> dict[str, Any]:
+    """Parameters and their ranges: name=start:stop:count or name=a,b,c."""
+    vary: dict[str, Any] = {}
+    for text in texts:
+        name, _, span = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not span:
+            raise fa.InvalidInput(f"vary is {text!r}: write it like noise=0:2:200 or aspect=1.5,2,4")
+        if name in vary:
+            raise fa.InvalidInput(f"vary names {name} twice: give each parameter once")
+        parts = numbers(f"vary {name}", span.replace(":", ","))
+        vary[name] = tuple(parts or ()) if ":" in span else parts
+    return vary
+
+
+def parse_spectrum(text: str) -> Spectrum:
+    """A spectrum by its name and numbers, or from a file of eigenvalues."""
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "identity" if not rest:
+            return fa.spectra.identity()
+        case "ar1" | "power_law":
+            values = numbers("spectrum", rest)
+            if not values or len(values) != 1:
+                raise fa.InvalidInput(f"spectrum is {text!r}: write it like ar1:0.5 or power_law:1")
+            return getattr(fa.spectra, kind)(values[0])  # type: ignore[no-any-return]
+        case "atoms":
+            pairs = [numbers("spectrum", part.replace("@", ",")) or [] for part in rest.split(",")]
+            if any(len(pair) != 2 for pair in pairs):
+                raise fa.InvalidInput(f"spectrum is {text!r}: write atoms as value@weight, like atoms:0.5@0.6,3@0.4")
+            return fa.spectra.atoms(*zip(*pairs, strict=True))
+        case "eigenvalues" if rest:
+            return fa.spectra.eigenvalues(read_numbers(rest))
+    raise fa.InvalidInput(
+        f"spectrum is {text!r}: known are identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and eigenvalues:3,1,0.5 "
+        "or eigenvalues:FILE"
+    )
+
+
+def read_numbers(text: str) -> list[float]:
+    """Numbers given inline, or in a text or .npy file."""
+    from pathlib import Path
+
+    import numpy as np
+
+    file = Path(text)
+    if not file.exists():
+        if file.suffix in (".txt", ".csv", ".npy"):
+            raise fa.InvalidInput(f"eigenvalues file {text!r} does not exist: check the path")
+        return numbers("eigenvalues", text) or []
+    try:
+        loaded = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=1)
+    except (ValueError, OSError) as reason:
+        raise fa.InvalidInput(f"eigenvalues file {text!r} cannot be read: {reason}") from None
+    return [float(value) for value in np.ravel(loaded)]
+
+
+def run(call: Callable[[], object]) -> int:
+    """Run a command; a bad value gives one sentence and exit code 2, never a traceback."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fa.ThresholdWarning)  # the table says it in its notes
+            call()
+    except fa.InvalidInput as reason:
+        print(f"fedasym: {reason}", file=sys.stderr)
+        return 2
+    except CycloptsError as reason:
+        print(f"fedasym: {' '.join(str(reason).split())} See fedasym --help.", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+    return 0
+
+
+def main() -> None:
+    """The entry point of the `fedasym` command."""
+    sys.exit(run(lambda: app(exit_on_error=False, print_error=False)))

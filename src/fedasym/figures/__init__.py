@@ -1,0 +1,1 @@
+"""Figures of predictions: drawn with matplotlib, imported only when something is drawn."""
