@@ -73,6 +73,9 @@ class Output:
     """Draw the answer to this file (.png, .svg or .pdf)."""
 
 
+WORLD, OUTPUT = World(), Output()
+
+
 class Printable(Protocol):
     """What every verb returns."""
 
@@ -98,13 +101,13 @@ NewClient = Annotated[bool, Parameter(name="--new-client", negative="", help="Fo
 @app.command
 def predict(
     *,
-    world: World,
+    world: World = WORLD,
     algorithms: Names = None,
     ridge: float | None = None,
     clients: float | None = None,
     new_client: NewClient = False,
     maml_step: float = 0.1,
-    output: Output = Output(),  # noqa: B008
+    output: Output = OUTPUT,
 ) -> None:
     """Test loss of every algorithm on a population, the winner marked.
 
@@ -129,13 +132,13 @@ def compare(
     second: str,
     /,
     *,
-    world: World,
     vary: list[str],
+    world: World = WORLD,
     ridge: float | None = None,
     clients: float | None = None,
     new_client: NewClient = False,
     maml_step: float | None = None,
-    output: Output = Output(),  # noqa: B008
+    output: Output = OUTPUT,
 ) -> None:
     """Who beats whom over one or two parameters, and the boundary between them.
 
@@ -163,14 +166,14 @@ def compare(
 @app.command
 def path(
     *,
-    world: World,
+    world: World = WORLD,
     step: float | None = None,
     steps: Annotated[str | None, Parameter(help="Numbers of gradient steps, separated by commas.")] = None,
     flow: Annotated[bool, Parameter(negative="", help="Gradient flow instead of steps.")] = False,
     times: Annotated[str | None, Parameter(help="Times of gradient flow, separated by commas.")] = None,
     clients: float | None = None,
     new_client: NewClient = False,
-    output: Output = Output(),  # noqa: B008
+    output: Output = OUTPUT,
 ) -> None:
     """The loss along early-stopped fine-tuning, and where to stop.
 
