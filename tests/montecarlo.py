@@ -1,32 +1,29 @@
 """Risks of linear estimators on drawn features, without sampling noise or displacements: their expectations are traces.
 
-The shared model is Q^+ sum_j p_j [A_j theta_j + b(S_j) X_j'noise_j/n_j] with A_j = S_j b(S_j) and Q = sum_j p_j A_j; a
-client keeps P(S_i) of its error and adds its own noise, (I - P(S_i)) S_i^+ X_i'noise_i/n_i. The error is linear in the
-displacements, the noise and theta_0, which are independent, so bias and variance are exact given the features. A new
-client is one of weight zero. Covariances are diagonal without loss of generality: Gaussian features are rotation
-invariant.
+The shared model is Q^+ sum_j p_j [A_j theta_j + b_j(S_j) X_j'noise_j/n_j] with A_j = S_j b_j(S_j) and Q = sum_j p_j A_j; a
+client keeps P(S_i) of its error and adds (I - P(S_i)) S_i^+ X_i'noise_i/n_i of its own noise. The error is linear in the
+displacements, the noise and theta_0, which are independent, so bias and variance are exact given the features.
+Covariances are diagonal without loss of generality, since Gaussian features are rotation invariant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from fedasym import Population, Risk, Spectrum
 
 Array = np.ndarray
-Function = Callable[[Array], Array]
-ZERO = 1e-10  # eigenvalues below this share of the largest are zeros of a singular matrix
+Function = Callable[[Array], Array]  # of the eigenvalues x >= 0 of a sample covariance
+Plan = tuple[Sequence[Function], Mapping[str, Sequence[Function]]]  # server weights b; client filters P by name, per kind
+ZERO = 1e-10  # eigenvalues below this share of the largest are the zeros of a singular matrix
 
 
-class Method(NamedTuple):
-    """The server's weights b(x) and the share P(x) that a client keeps of the shared model, at eigenvalues x >= 0."""
-
-    weigh: Function
-    keep: Function
+def even(x: Array) -> Array:
+    """FedAvg's weights b, and the filter P that keeps the shared model."""
+    return np.ones_like(x)
 
 
 def interpolate(x: Array) -> Array:
@@ -34,6 +31,7 @@ def interpolate(x: Array) -> Array:
 
 
 def shrink(ridge: float) -> Function:
+    """Ridge as a filter; as server weights, pFedMe's."""
     return lambda x: ridge / (x + ridge)
 
 
@@ -43,19 +41,6 @@ def descend(step: float, steps: int) -> Function:
 
 def flow(time: float) -> Function:
     return lambda x: np.exp(-time * x)
-
-
-def averaged(keep: Function = np.ones_like) -> Method:
-    """FedAvg, then any personalisation."""
-    return Method(np.ones_like, keep)
-
-
-def maml(step: float, keep: Function = interpolate) -> Method:
-    return Method(lambda x: (1 - step * x) ** 2, keep)
-
-
-def pfedme(ridge: float) -> Method:
-    return Method(shrink(ridge), shrink(ridge))
 
 
 @dataclass(frozen=True)
@@ -73,24 +58,15 @@ class Client:
     def function(self, f: Function) -> Array:
         """f of the sample covariance, a matrix."""
         rest = float(f(np.zeros(1))[0])
-        return rest * np.eye(self.s.size) + (self.V * (f(self.x) - rest)) @ self.V.T
+        return self.seen(f(self.x) - rest) + rest * np.eye(self.s.size)
 
     def seen(self, values: Array) -> Array:
         """The matrix with these eigenvalues along V and zeros elsewhere."""
         return (self.V * values) @ self.V.T
 
 
-def directions(spectrum: Spectrum, energy: Array, d: int) -> tuple[Array, Array]:
-    """Eigenvalues and energies along each of d directions: atoms must have whole numbers of them."""
-    count = spectrum.weights * d
-    whole = np.round(count).astype(int)
-    assert np.allclose(count, whole, atol=1e-9)
-    assert whole.sum() == d
-    return np.repeat(spectrum.values, whole), np.repeat(energy / np.maximum(whole, 1), whole)
-
-
 def draw(rng: np.random.Generator, world: Population, d: int, alone: bool = False) -> Client:
-    """A client of this population in d dimensions; `alone`: its displacement is from the origin, as nothing is shared."""
+    """A client of this population in d dimensions; `alone`: it shares nothing, so its displacement is its optimum."""
     n = round(d / float(world.aspect))
     assert np.isclose(n * world.aspect, d)
     own = world.radius**2 * world.displacement
@@ -106,70 +82,117 @@ def draw(rng: np.random.Generator, world: Population, d: int, alone: bool = Fals
     return Client(x, V, n, s, energy, centre, world.noise**2)
 
 
-def risk_from(client: Client, keep: Function, away: Array, blur: Array | None, own: Array | None) -> tuple[float, float]:
-    """Bias and variance after keeping P of a shared model with error covariance `away` (displacements) + `blur` (noise).
-
-    `own`: what the client's own noise reaches the shared model through, p_i Q^+ b(S_i).
-    """
-    P = client.function(keep)
-    target = (P * client.s) @ P
-    fitted = 1 - keep(client.x)
-    variance = client.s @ np.einsum("ik,k,ik->i", client.V, fitted**2 / client.x, client.V)
-    bias = np.sum(target * away)
-    if own is not None:
-        variance += 2 * np.sum((client.s[:, None] * (P @ own)) * client.seen(fitted))
-    variance *= client.noise2 / client.n
-    return bias, variance + (0 if blur is None else np.sum(target * blur))
+def directions(spectrum: Spectrum, energy: Array, d: int) -> tuple[Array, Array]:
+    """Eigenvalues and energies along each of d directions; every atom must have a whole number of them."""
+    count = spectrum.weights * d
+    whole = np.round(count).astype(int)
+    assert np.allclose(count, whole, atol=1e-9)
+    return np.repeat(spectrum.values, whole), np.repeat(energy / whole, whole)
 
 
 def limit(client: Client, keep: Function) -> tuple[float, float]:
-    """With infinitely many clients the shared model is theta_0 itself."""
-    return risk_from(client, keep, np.diag(client.energy), None, None)
+    """Bias and variance with infinitely many clients, where the shared model is theta_0 itself."""
+    P = client.function(keep)
+    return client.s @ P**2 @ client.energy, own_noise(client, keep)
 
 
-def federated(clients: Sequence[Client], weights: Array, methods: Sequence[Method]) -> Array:
-    """Bias and variance of each client, shape (clients, 2), after the shared fit with the given weights (0: not part of it)."""
-    size = clients[0].s.size
-    Q, away, blur = (np.zeros((size, size)) for _ in range(3))
-    for client, p, method in zip(clients, weights, methods, strict=True):
-        if p == 0:
-            continue
-        b = method.weigh(client.x)
-        A = client.seen(p * client.x * b)
-        Q += A
-        away += (A * client.energy) @ A
-        blur += client.seen(p**2 * b**2 * client.x * client.noise2 / client.n)
-    x, U = np.linalg.eigh(Q)
-    kept = x > ZERO * x[-1]
-    x, U = x[kept], U[:, kept]
-    inverse = (U / x) @ U.T
-    away, blur = inverse @ away @ inverse, inverse @ blur @ inverse
-    if x.size < size and clients[0].centre is not None:
-        lost = np.eye(size) - U @ U.T
-        away += (lost * clients[0].centre) @ lost
-    found = []
-    for client, p, method in zip(clients, weights, methods, strict=True):
-        b = method.weigh(client.x)
-        mine = np.diag(client.energy)
-        own = None
-        if p > 0:
-            pull = inverse @ (client.seen(p * client.x * b) * client.energy)
-            mine = mine - pull - pull.T
-            own = p * inverse @ client.seen(b)
-        found.append(risk_from(client, method.keep, away + mine, blur, own))
-    return np.array(found)
+def own_noise(client: Client, keep: Function) -> float:
+    """Variance from the client's own samples when the shared model does not depend on them."""
+    fitted = (1 - keep(client.x)) ** 2 / client.x
+    return client.noise2 / client.n * float(client.s @ (client.V**2 @ fitted))
 
 
-def within(simulated: Iterable[tuple[float, float]] | Array, risk: Risk, allowance: float) -> tuple[bool, str]:
-    """Whether bias and variance agree with a prediction, and by how much: 4 standard errors of the mean over draws plus
-    a relative allowance for the O(1/d) by which finite sizes differ from the limit.
+@dataclass(frozen=True)
+class Fit:
+    """The shared model of some clients: Q^+ and the covariance of its error about theta_0, by displacements and by noise."""
+
+    clients: Sequence[Client]
+    weights: Array
+    servers: Sequence[Function]
+    inverse: Array
+    away: Array
+    blur: Array
+
+    @classmethod
+    def of(cls, clients: Sequence[Client], weights: Array, servers: Sequence[Function]) -> Fit:
+        size = clients[0].s.size
+        Q, away, blur = (np.zeros((size, size)) for _ in range(3))
+        for client, p, b in zip(clients, weights, servers, strict=True):
+            pull = p * b(client.x)
+            A = client.seen(pull * client.x)
+            Q += A
+            away += (A * client.energy) @ A
+            blur += client.seen(pull**2 * client.x * client.noise2 / client.n)
+        x, U = np.linalg.eigh(Q)
+        kept = x > ZERO * x[-1]
+        x, U = x[kept], U[:, kept]
+        inverse = (U / x) @ U.T
+        away, blur = inverse @ away @ inverse, inverse @ blur @ inverse
+        if clients[0].centre is not None:  # what the minimum-norm fit shrinks away
+            lost = np.eye(size) - U @ U.T
+            away += (lost * clients[0].centre) @ lost
+        return cls(clients, weights, servers, inverse, away, blur)
+
+    def new(self, client: Client, keep: Function) -> tuple[float, float]:
+        """Bias and variance of a client that took no part."""
+        target = self._target(client, keep)
+        bias = np.sum(target * self.away) + np.diag(target) @ client.energy
+        return bias, np.sum(target * self.blur) + own_noise(client, keep)
+
+    def member(self, i: int, keep: Function) -> tuple[float, float]:
+        """Bias and variance of client i: as if new, plus its correlation with the shared model."""
+        client, p, b = self.clients[i], self.weights[i], self.servers[i]
+        bias, variance = self.new(client, keep)
+        pull = self.inverse @ client.seen(p * client.x * b(client.x))
+        cross = np.sum(self._target(client, keep) * (pull * client.energy))
+        P = client.function(keep)
+        heard = self.inverse @ client.seen(p * b(client.x) * (1 - keep(client.x)))
+        own = client.noise2 / client.n * client.s @ np.sum(P * heard.T, axis=1)
+        return bias - 2 * cross, variance + 2 * own
+
+    @staticmethod
+    def _target(client: Client, keep: Function) -> Array:
+        P = client.function(keep)
+        return (P * client.s) @ P
+
+
+def simulate(
+    kinds: Sequence[Population], count: Sequence[int], weights: Sequence[float], plans: Sequence[Plan], *,
+    d: int, draws: int, seed: int,
+) -> dict[str, Array]:  # fmt: skip
+    """Bias and variance of a member and of a new client of each kind: shape (draws, kinds, 2, 2) for each filter's name.
+
+    `weights`: of one client of each kind. Members of a kind are averaged.
     """
-    found = np.array(simulated)
-    mean, error = found.mean(0), found.std(0, ddof=1) / np.sqrt(len(found))
-    theory = np.array([risk.bias, risk.variance], dtype=float)
-    good = np.abs(mean - theory) <= 4 * error + allowance * theory
-    text = ", ".join(
-        f"{name} {m:.5g} +- {e:.1g} against {t:.5g} ({m / t - 1 if t else m:+.2%})"
-        for name, m, e, t in zip(("bias", "variance"), mean, error, theory, strict=True)
-    )
-    return bool(good.all()), text
+    rng = np.random.default_rng(seed)
+    kind = np.repeat(np.arange(len(kinds)), count)
+    found: dict[str, list[Array]] = {name: [] for _, filters in plans for name in filters}
+    for _ in range(draws):
+        clients = [draw(rng, kinds[k], d) for k in kind]
+        newcomers = [draw(rng, each, d) for each in kinds]
+        for servers, filters in plans:
+            fit = Fit.of(clients, np.asarray(weights)[kind], [servers[k] for k in kind])
+            for name, keeps in filters.items():
+                members = np.array([fit.member(i, keeps[k]) for i, k in enumerate(kind)])
+                mean = [members[kind == k].mean(0) for k in range(len(kinds))]
+                new = [fit.new(client, keep) for client, keep in zip(newcomers, keeps, strict=True)]
+                found[name].append(np.stack([mean, new], axis=1))
+    return {name: np.array(rows) for name, rows in found.items()}
+
+
+def check(simulated: Array, risk: Risk, allowance: float, wrong: Sequence[Risk] = ()) -> None:
+    """Bias and variance (draws, 2) match the prediction, and tell it from wrong ones.
+
+    The tolerance is 4 standard errors of the mean over draws plus a share of the prediction, `allowance`, for the
+    O(1/d) by which finite sizes differ from the limit; 1e-12 for rounding.
+    """
+    mean, error = simulated.mean(0), simulated.std(0, ddof=1) / np.sqrt(len(simulated))
+
+    def agrees(prediction: Risk) -> bool:
+        theory = np.array([prediction.bias, prediction.variance], dtype=float)
+        return bool(np.all(np.abs(mean - theory) <= 4 * error + allowance * theory + 1e-12))
+
+    seen = f"bias {mean[0]:.5g} +- {error[0]:.1g}, variance {mean[1]:.5g} +- {error[1]:.1g}"
+    assert agrees(risk), f"{seen} against {risk}, with {allowance:.2%} allowed"
+    for other in wrong:
+        assert not agrees(other), f"{seen} cannot tell {risk} from {other}, with {allowance:.2%} allowed"

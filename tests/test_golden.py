@@ -186,7 +186,7 @@ def fedavg_hetero(given: Inputs) -> Found:
     others = different_clients(given, r2=[0 if j == i else r2[j] for j in range(len(r2))])
     pooled = Different(merge(clients, None, p), member=True).pooled
     return {f"c{j}": [c] for j, c in enumerate(pooled.c[0].tolist())} | {
-        "noise": [fedavg(clients).variance[i], fedavg(alone).loss[i] - fedavg(alone).bias[i]],
+        "noise": [fedavg(each).variance[i] for each in (clients, alone, others)],
         "drift_others": [fedavg(others).bias[i]],
         "own": [fedavg(alone).bias[i]],
         "risk": [fedavg(clients).loss[i]],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from fedasym.algorithms import Algorithm
 from fedasym.errors import InvalidInput, ThresholdWarning, unknown
 from fedasym.population import RANGES, Population
 from fedasym.prediction import predict
-from fedasym.risk import TIE, number, plain
+from fedasym.risk import TIE, number, plain, preformatted
 from fedasym.theory.roots import bracketed
 from fedasym.theory.spectra import Array
 
@@ -98,7 +97,7 @@ class Diagram:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return preformatted(self)
 
 
 def compare(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -42,6 +41,8 @@ class ThresholdWarning(UserWarning):
 
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> InvalidInput:
     """The error for a misspelt name: the nearest names first, then all."""
+    import difflib  # only a misspelling needs it
+
     allowed = list(allowed)
     near = difflib.get_close_matches(str(name), allowed, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""

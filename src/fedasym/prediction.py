@@ -17,7 +17,7 @@ from fedasym.theory.infinite import Answer, limit
 from fedasym.theory.spectra import Array
 from fedasym.theory.worlds import Worlds, centre_energy, flatten
 
-MOST_AT_ONCE = 1 << 21  # worlds x atoms
+MOST_AT_ONCE = 1 << 19  # worlds x atoms that the finite-client formulas hold at once
 ALONE = "a method that shares nothing depends on the length of a client's optimum: give norm"
 
 
@@ -79,7 +79,6 @@ def predict_equal(
         raise InvalidInput(f"ridge or clients do not broadcast with the population's shape {world.shape}") from None
     shared = flatten(world, shape)
     alone = None if world.norm is None else flatten(world, shape, alone=True)
-    centre = None if alone is None else centre_energy(shared, alone)
     count = None if m is None else np.broadcast_to(m, shape).ravel()
     known: dict[tuple[object, ...], Answer] = {}
 
@@ -89,16 +88,19 @@ def predict_equal(
             raise InvalidInput(ALONE)
         ridge = ridge_of(algorithm, shape)
         if count is None or algorithm.shares_nothing:  # the same for every server stage
-            key = (algorithm.shares_nothing, type(algorithm.personalise), str(algorithm.personalise))
+            stage = type(algorithm.personalise) if isinstance(algorithm.personalise, Ridge) else algorithm.personalise
+            key = (algorithm.shares_nothing, stage, None if ridge is None else ridge.tobytes())
             if key not in known:
-                known[key] = in_pieces(seen, lambda part: limit(algorithm.personalise, seen.take(part), cut(ridge, part)))
+                known[key] = limit(algorithm.personalise, seen, ridge)
             return known[key]
         from fedasym.theory.finite import equal_clients  # only here: the limits alone should start quickly
 
-        return in_pieces(
-            shared,
-            lambda part: equal_clients(algorithm, shared.take(part), cut(ridge, part), count[part], member, cut(centre, part)),
-        )
+        def piece(part: slice) -> Answer:
+            some = shared.take(part)
+            centre = None if alone is None else centre_energy(some, alone.take(part))
+            return equal_clients(algorithm, some, cut(ridge, part), count[part], member, centre)
+
+        return in_pieces(shared, piece)
 
     risks, notes = collect(chosen, optional, answer, shape)
     table = Comparison(risks, f"{world} · {how_many(count, member)}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +105,8 @@ class Comparison(Mapping[str, Risk]):
 
     def to_json(self) -> str:
         """Full precision, stable keys: algorithms.<name>.{bias,variance,loss,ridge}, best, ties, notes."""
+        import json
+
         algorithms = {
             name: {key: plain(getattr(risk, key)) for key in ("bias", "variance", "loss", "ridge")}
             for name, risk in self.risks.items()
@@ -154,7 +154,7 @@ class Comparison(Mapping[str, Risk]):
         return lines
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return preformatted(self)
 
 
 def number(value: Any) -> str:
@@ -173,3 +173,10 @@ def plain(value: Any) -> Any:
 def entry_of(value: Any, index: tuple[int, ...]) -> float | None:
     """One entry of a number or array."""
     return None if value is None else float(np.asarray(value)[index] if np.ndim(value) else value)
+
+
+def preformatted(result: object) -> str:
+    """A result's text for a notebook."""
+    from html import escape
+
+    return f"<pre>{escape(str(result))}</pre>"

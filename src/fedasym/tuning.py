@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike
 from fedasym.errors import InvalidInput
 from fedasym.population import Population
 from fedasym.prediction import checked_clients
-from fedasym.risk import Risk, number, plain
+from fedasym.risk import Risk, number, plain, preformatted
 from fedasym.sentences import how_many
 from fedasym.theory.contours import support
 from fedasym.theory.finite import along
@@ -93,7 +92,7 @@ class FineTuning:
         return "\n".join([*lines, "", f"Best stopping point: {where}, loss {number(self.best.risk.loss)}."])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return preformatted(self)
 
 
 def fine_tuning(

@@ -35,7 +35,12 @@ def sums(kappa: Array, spectrum: Spectrum) -> Sums:
     s, h = spectrum.positive
     if kappa.size * s.size >= WORTHWHILE and (table := tabulated(spectrum)).covers(kappa):
         return Sums(*table.sums(kappa))
-    return Sums(*moments(kappa, s, h))
+    size = max(1, CHUNK // s.size)
+    if kappa.size <= size:
+        return Sums(*moments(kappa, s, h))
+    flat = kappa.ravel()
+    parts = [np.stack(moments(flat[i : i + size], s, h)) for i in range(0, flat.size, size)]
+    return Sums(*np.concatenate(parts, axis=1).reshape(4, *kappa.shape))
 
 
 def slack(at: Sums, aspect: Array, spectrum: Spectrum) -> Array:

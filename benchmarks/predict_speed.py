@@ -1,0 +1,95 @@
+"""Speed of the theory lens, as ratios against named alternatives in the same run.
+
+1. A 200 x 200 diagram over 500 eigenvalues, all seven algorithms: `fedasym.predict` on the grid against a plain loop that
+   solves the fixed-point equations of each point with `scipy.optimize.brentq`. The loop is not wasteful: it solves each
+   of the three different equations of a point once and shares them between the algorithms.
+2. `fedasym predict` from the shell against `python -c "import numpy, scipy"`.
+
+Run with `make bench`; it takes about a minute.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import brentq
+
+import fedasym as fa
+
+SIDE, ATOMS = 200, 500
+
+
+def loop(noise: np.ndarray, aspect: np.ndarray, radius: float, norm: float, spectrum: fa.Spectrum) -> dict[str, np.ndarray]:
+    """Losses of all algorithms, point by point."""
+    s, h = spectrum.values, spectrum.weights
+    out = {name: np.empty((noise.size, aspect.size)) for name in fa.algorithms.PAPER}
+
+    def solve(ridge: float, gamma: float) -> float:
+        def residual(k: float) -> float:
+            return k * (1 - gamma * (s / (s + k)) @ h) - ridge
+
+        return brentq(residual, 1e-12, gamma * spectrum.mean + ridge, xtol=1e-15, rtol=1e-14)
+
+    def loss(k: float, gamma: float, spread: float, sigma2: float) -> float:
+        near = s / (s + k)
+        growth = 1 / (1 - gamma * near**2 @ h)
+        return spread * growth * k**2 * (near / (s + k)) @ h + sigma2 * (growth - 1)
+
+    for i, sigma in enumerate(noise):
+        for j, gamma in enumerate(aspect):
+            sigma2 = sigma**2
+            flat, ridge, alone = (solve(lam, gamma) for lam in (0, sigma2 * gamma / radius**2, sigma2 * gamma / norm**2))
+            out["fedavg"][i, j] = radius**2 * spectrum.mean
+            out["ftfa"][i, j] = out["maml"][i, j] = loss(flat, gamma, radius**2, sigma2)
+            out["rtfa"][i, j] = out["pfedme"][i, j] = loss(ridge, gamma, radius**2, sigma2)
+            out["local"][i, j] = loss(flat, gamma, norm**2, sigma2)
+            out["local_ridge"][i, j] = loss(alone, gamma, norm**2, sigma2)
+    return out
+
+
+def diagram() -> None:
+    """Print the ratio for the diagram, after checking that both agree."""
+    spectrum = fa.spectra.power_law(1, points=ATOMS)
+    noise, aspect = np.linspace(0.01, 2, SIDE), np.linspace(1.1, 10, SIDE)
+    world = fa.Population(radius=1, noise=noise[:, None], aspect=aspect, norm=2, spectrum=spectrum)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        table = fa.predict(world)
+        times.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    slow = loop(noise, aspect, 1.0, 2.0, spectrum)
+    plain = time.perf_counter() - start
+    worst = max(float(np.max(np.abs(table[name].loss / slow[name] - 1))) for name in table)
+    fast = statistics.median(times)
+    print(f"{SIDE} x {SIDE} diagram, {ATOMS} eigenvalues, {len(table)} algorithms")
+    print(f"  loop of scipy.optimize.brentq  {plain:8.2f} s")
+    print(f"  fedasym.predict                {fast:8.3f} s (median of 5; first {times[0]:.3f} s)")
+    print(f"  ratio                          {plain / fast:8.0f} x; largest relative difference {worst:.1e}")
+
+
+def shell(runs: int = 15) -> None:
+    """Print the ratio for the command, alternating the two so that noise hits both."""
+    command = [str(Path(sys.executable).with_name("fedasym")), *"predict --radius 1 --noise 0.5 --aspect 2 --norm 2".split()]
+    imports = [sys.executable, "-c", "import numpy, scipy"]
+    times: dict[str, list[float]] = {"command": [], "imports": []}
+    for _ in range(runs):
+        for name, call in (("command", command), ("imports", imports)):
+            start = time.perf_counter()
+            subprocess.run(call, check=True, stdout=subprocess.DEVNULL)
+            times[name].append(time.perf_counter() - start)
+    command_time, import_time = (statistics.median(times[name]) for name in ("command", "imports"))
+    print("fedasym predict, from the shell")
+    print(f'  python -c "import numpy, scipy"  {import_time:6.3f} s (median of {runs})')
+    print(f"  fedasym predict                  {command_time:6.3f} s")
+    print(f"  ratio                            {command_time / import_time:6.2f}")
+
+
+if __name__ == "__main__":
+    diagram()
+    shell()
