@@ -75,7 +75,8 @@ def diagram() -> None:
 
 def shell(runs: int = 15) -> None:
     """Print the ratio for the command, alternating the two so that noise hits both."""
-    command = [str(Path(sys.executable).with_name("fedasym")), *"predict --radius 1 --noise 0.5 --aspect 2 --norm 2".split()]
+    arguments = ["--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
+    command = [str(Path(sys.executable).with_name("fedasym")), "predict", *arguments]
     imports = [sys.executable, "-c", "import numpy, scipy"]
     times: dict[str, list[float]] = {"command": [], "imports": []}
     for _ in range(runs):

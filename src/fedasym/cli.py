@@ -42,8 +42,12 @@ class World:
     eigenvalues (.txt, .csv, .npy)."""
     shift_power: float = 0.0
     """Alignment of the displacement: weights proportional to h s^p."""
+    shift_weights: str | None = None
+    """Instead: the share of the displacement's energy along each atom, separated by commas."""
     optimum_power: float = 0.0
     """Alignment of the optimum, for the local methods."""
+    optimum_weights: str | None = None
+    """Instead: the share of the optimum's energy along each atom, separated by commas."""
 
     def population(self, varied: Mapping[str, Any] | None = None) -> fa.Population:
         """The `Population` of these options; a number that varies anyway need not be given."""
@@ -58,7 +62,9 @@ class World:
             norm=self.norm,
             spectrum=parse_spectrum(self.spectrum),
             shift_power=self.shift_power,
+            shift_weights=numbers("shift_weights", self.shift_weights),
             optimum_power=self.optimum_power,
+            optimum_weights=numbers("optimum_weights", self.optimum_weights),
         )
 
 
@@ -95,7 +101,9 @@ def show(result: Printable, output: Output) -> None:
 
 
 Names = Annotated[str | None, Parameter(help="Names separated by commas; all by default.")]
-NewClient = Annotated[bool, Parameter(name="--new-client", negative="", help="For a client that took no part in training.")]
+Member = Annotated[
+    bool, Parameter(negative=["--no-member", "--new-client"], help="Whether the client took part in training, or is new.")
+]
 
 
 @app.command
@@ -105,7 +113,7 @@ def predict(
     algorithms: Names = None,
     ridge: float | None = None,
     clients: float | None = None,
-    new_client: NewClient = False,
+    member: Member = True,
     maml_step: float = 0.1,
     output: Output = OUTPUT,
 ) -> None:
@@ -120,9 +128,7 @@ def predict(
     maml_step
         Inner step of MAML; it matters with finitely many clients.
     """
-    table = fa.predict(
-        world.population(), names(algorithms), ridge=ridge, clients=clients, member=not new_client, maml_step=maml_step
-    )
+    table = fa.predict(world.population(), names(algorithms), ridge=ridge, clients=clients, member=member, maml_step=maml_step)
     show(table, output)
 
 
@@ -136,7 +142,7 @@ def compare(
     world: World = WORLD,
     ridge: float | None = None,
     clients: float | None = None,
-    new_client: NewClient = False,
+    member: Member = True,
     maml_step: float | None = None,
     output: Output = OUTPUT,
 ) -> None:
@@ -157,7 +163,7 @@ def compare(
     maml_step
         Inner step of MAML; it matters with finitely many clients.
     """
-    given = {"ridge": ridge, "clients": clients, "maml_step": maml_step, "member": False if new_client else None}
+    given = {"ridge": ridge, "clients": clients, "maml_step": maml_step, "member": member}
     options = {name: value for name, value in given.items() if value is not None}
     varied = parse_vary(vary)
     show(fa.compare(first, second, world.population(varied), vary=varied, **options), output)
@@ -172,7 +178,7 @@ def path(
     flow: Annotated[bool, Parameter(negative="", help="Gradient flow instead of steps.")] = False,
     times: Annotated[str | None, Parameter(help="Times of gradient flow, separated by commas.")] = None,
     clients: float | None = None,
-    new_client: NewClient = False,
+    member: Member = True,
     output: Output = OUTPUT,
 ) -> None:
     """The loss along early-stopped fine-tuning, and where to stop.
@@ -191,7 +197,7 @@ def path(
         flow=flow,
         times=numbers("times", times),
         clients=clients,
-        member=not new_client,
+        member=member,
     )
     show(result, output)
 

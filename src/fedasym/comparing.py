@@ -160,12 +160,23 @@ def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array]
         def line(x: Array, axis: int = axis, others: list[Array] = others) -> Array:
             return f(*others[:axis], x, *others[axis:])
 
-        root = bracketed(line, values[at[:, 0]], values[at[:, 0] + 1], tolerance=1e-12)
+        ends = values[at[:, 0]], values[at[:, 0] + 1]
+        root = first_whole(line, *ends) if list(axes)[axis] == "clients" else bracketed(line, *ends, tolerance=1e-12)
         found.append(np.stack([*others[:axis], root, *others[axis:]], axis=1))
     if not found:
         return np.empty((0, len(columns)))
     points = np.concatenate(found)
     return points[np.lexsort(points.T[::-1])] if len(columns) == 1 else ordered(points, columns)
+
+
+def first_whole(f: Callable[[Array], Array], low: Array, high: Array) -> Array:
+    """The first whole number between low and high where each f has the sign that it has at high."""
+    sign = np.sign(f(high))
+    while np.any(high - low > 1):
+        middle = np.floor((low + high) / 2)
+        over = np.sign(f(middle)) == sign
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
+    return high
 
 
 def ordered(points: Array, columns: list[Array]) -> Array:

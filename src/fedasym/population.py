@@ -65,11 +65,10 @@ class Population:
             weights = getattr(self, f"{owner}_weights")
             if weights is not None:
                 object.__setattr__(self, f"{owner}_weights", self._checked_weights(owner, weights))
+        shapes_of_energy = self.displacement.shape[:-1], self.optimum.shape[:-1]
         try:
             shape = np.broadcast_shapes(
-                *(np.shape(getattr(self, name)) for name in RANGES if getattr(self, name) is not None),
-                self.displacement.shape[:-1],
-                self.optimum.shape[:-1],
+                *(np.shape(getattr(self, name)) for name in RANGES if getattr(self, name) is not None), *shapes_of_energy
             )
         except ValueError:
             shapes = ", ".join(f"{name} {np.shape(getattr(self, name))}" for name in RANGES if np.ndim(getattr(self, name)))

@@ -104,9 +104,8 @@ def predict_equal(
 
     risks, notes = collect(chosen, optional, answer, shape)
     table = Comparison(risks, f"{world} · {how_many(count, member)}")
-    near = thresholds(world, count, [algorithm.personalise for algorithm in chosen])
-    for note in near:
-        warnings.warn(note, ThresholdWarning, stacklevel=3)
+    seen = shared.gamma * world.spectrum.rank
+    near = warned(thresholds(seen, None if count is None else seen / count, [each.personalise for each in chosen]))
     return Comparison(risks, table.title, (*verdicts(table, world, count, member), *notes, *near))
 
 
@@ -144,7 +143,16 @@ def predict_different(
     risks, notes = collect(chosen, optional, answer, (len(populations),))
     who = "members" if member else "new clients like them"
     title = f"{federation.count.sum():g} clients of {len(federation.kinds)} kinds, {who}"
-    return Comparison(risks, title, tuple(notes), tuple(f"{i}: {each.brief}" for i, each in enumerate(populations)))
+    own = np.array([float(np.asarray(kind.aspect)) * kind.spectrum.rank for kind in federation.kinds])
+    near = warned(thresholds(own, different.groups.ratio, [each.personalise for each in chosen]))
+    return Comparison(risks, title, (*notes, *near), tuple(f"{i}: {each.brief}" for i, each in enumerate(populations)))
+
+
+def warned(notes: list[str]) -> list[str]:
+    """Emit each note as a warning to the caller of `predict`, and pass them on."""
+    for note in notes:
+        warnings.warn(note, ThresholdWarning, stacklevel=4)
+    return notes
 
 
 def in_pieces(world: Worlds, solve: Callable[[slice], Answer]) -> Answer:

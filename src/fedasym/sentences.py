@@ -73,15 +73,16 @@ def how_many(count: Array | None, member: bool) -> str:
     return f"{many} client{'' if many == '1' else 's'}, seen by {'a member' if member else 'a new client'}"
 
 
-def thresholds(world: Population, count: Array | None, stages: list[Client]) -> list[str]:
-    """A sentence for each interpolation threshold that the population is near: aspect = 1 and pooled aspect = 1."""
-    aspect = np.asarray(world.aspect, dtype=float) * world.spectrum.rank
+def thresholds(aspect: Array, pooled: Array | None, stages: list[Client]) -> list[str]:
+    """A sentence for each interpolation threshold that is near: a client's aspect = 1 and the pooled aspect = 1.
+
+    Both count only the unknowns that samples can see.
+    """
     near = []
     if any(isinstance(stage, Interpolate) for stage in stages):
         near.append(("aspect", "a client's samples just match its unknowns", np.abs(aspect - 1)))
-    if count is not None:
-        pooled = np.broadcast_to(aspect, world.shape).ravel() / count
-        near.append(("aspect/clients", "all samples just match the unknowns", np.abs(pooled - 1)))
+    if pooled is not None:
+        near.append(("the pooled aspect", "all samples together just match the unknowns", np.abs(pooled - 1)))
     return [threshold(*each) for each in near if np.any(each[2] < NEAR)]
 
 
@@ -91,6 +92,6 @@ def threshold(ratio: str, meaning: str, off: Array) -> str:
     needed = f"well above {(3 / least) ** 2:,.0f}" if least > 1e-6 else "without bound"
     where = "part of the grid has " if off.size > 1 else ""
     return (
-        f"Near a threshold: {where}{ratio} within {least:.2g} of 1, where {meaning}; "
+        f"Near a threshold: {where}{ratio} {'is ' if not where else ''}within {least:.2g} of 1, where {meaning}; "
         f"finite sizes deviate from the limit unless the dimension is {needed}."
     )

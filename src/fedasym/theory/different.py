@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,11 +14,11 @@ from fedasym.errors import InvalidInput, NoFormula
 from fedasym.population import Population
 from fedasym.theory.blup import blup_groups
 from fedasym.theory.infinite import Answer
-from fedasym.theory.members import averaged_member
+from fedasym.theory.members import averaged_member, unbounded
 from fedasym.theory.newcomers import fine_tuned
 from fedasym.theory.pooled import Groups, Pooled, pool
 from fedasym.theory.ridges import bayes_ridge
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.theory.spectra import SUM_TOLERANCE, Array, Spectrum
 from fedasym.theory.worlds import Worlds, flatten
 
 
@@ -71,29 +72,28 @@ def precision(populations: Sequence[Population]) -> Array:
 def client_weights(populations: Sequence[Population], count: Array, weights: ArrayLike | str | None) -> Array:
     """The weight of one client of each entry; count @ weights = 1."""
     samples = np.array([1 / float(np.asarray(each.aspect)) for each in populations])
-    match weights:
-        case None | "samples":
-            share = samples
-        case "uniform":
-            share = np.ones_like(samples)
-        case "precision":
-            share = precision(populations)
-            if not share.any():
-                raise InvalidInput('weights="precision" needs noise above 0 for every client')
-        case str():
-            raise InvalidInput(f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per client')
-        case _:
-            share = np.asarray(weights, dtype=float)
-            if share.shape != samples.shape:
-                raise InvalidInput(f"weights has {share.size} entries for {samples.size} clients: give one for each")
-            if not np.all(np.isfinite(share)) or np.any(share <= 0):
-                bad = int(np.flatnonzero(~np.isfinite(share) | (share <= 0))[0])
-                raise InvalidInput(
-                    f"weights[{bad}] is {share[bad]:g}: a weight must be finite and above 0; drop the client instead"
-                )
-            total = float(count @ share)
-            if abs(total - 1) > 1e-9:
-                raise InvalidInput(f"weights sum to {total:g} over all clients: they must sum to 1; divide them by {total:g}")
+    if weights is None or isinstance(weights, str):
+        match weights:
+            case None | "samples":
+                share = samples
+            case "uniform":
+                share = np.ones_like(samples)
+            case "precision":
+                share = precision(populations)
+                if not share.any():
+                    raise InvalidInput('weights="precision" needs noise above 0 for every client')
+            case _:
+                raise InvalidInput(f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per client')
+        return np.asarray(share / (count @ share))
+    share = np.asarray(weights, dtype=float)
+    if share.shape != samples.shape:
+        raise InvalidInput(f"weights has {share.size} entries for {samples.size} clients: give one for each")
+    if not np.all(np.isfinite(share)) or np.any(share <= 0):
+        bad = int(np.flatnonzero(~np.isfinite(share) | (share <= 0))[0])
+        raise InvalidInput(f"weights[{bad}] is {share[bad]:g}: a weight must be finite and above 0; drop the client instead")
+    total = float(count @ share)
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise InvalidInput(f"weights sum to {total:g} over all clients: they must sum to 1; divide them by {total:g}")
     return np.asarray(share / (count @ share))
 
 
@@ -104,9 +104,8 @@ class Different:
         self.federation, self.member = federation, member
         self.h, self.values = common_directions([each.spectrum for each in federation.kinds])
         self.worlds = [flatten(each, ()) for each in federation.kinds]
-        self._pooled: Pooled | None = None
 
-    @property
+    @cached_property
     def groups(self) -> Groups:
         """One federation, as the pooled formulas take it; directions that nobody sees left out."""
         kinds = self.federation.kinds
@@ -134,18 +133,19 @@ class Different:
             h=self.h[seen],
         )
 
-    @property
+    @cached_property
     def pooled(self) -> Pooled:
-        """The pooled least-squares fit, solved once."""
-        if self._pooled is None:
-            self._pooled = pool(self.groups)
-        return self._pooled
+        """The pooled least-squares fit."""
+        return pool(self.groups)
 
     def answer(self, algorithm: Algorithm, i: int, ridge: Array | None) -> Answer:
         """Bias, variance and ridge for a client of group i."""
         stage, at = algorithm.personalise, np.array([i])
-        crowded = self.pooled.groups.crowded
         world = self._on_common_directions(i)
+        groups = self.groups
+        if groups.critical[0]:
+            return unbounded(algorithm, world, ridge)
+        crowded = groups.crowded
         match algorithm.server, stage:
             case Average(), Keep() | Interpolate() | Ridge():
                 if not self.member:

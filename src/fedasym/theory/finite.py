@@ -13,10 +13,10 @@ from fedasym.errors import NoFormula
 from fedasym.theory.blup import blup_energy, blup_member
 from fedasym.theory.infinite import Answer, filter_of, joined
 from fedasym.theory.limits import Parts, interpolated
-from fedasym.theory.members import averaged_member
+from fedasym.theory.members import averaged_member, unbounded
 from fedasym.theory.newcomers import fine_tuned, over_atoms, personalised
 from fedasym.theory.paths import Filter, check_stable, stopped
-from fedasym.theory.pooled import Groups, pool
+from fedasym.theory.pooled import CRITICAL, Groups, pool
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.spectra import Array
 from fedasym.theory.subordination import subordinate
@@ -30,13 +30,17 @@ def equal_clients(
 
     `centre`: energy of theta_0 per atom (P, K), which crowded federations need.
     """
-    crowded = world.gamma * world.spectrum.rank >= clients
+    ratio = world.gamma * world.spectrum.rank / clients
+    critical = np.abs(ratio - 1) < CRITICAL
+    crowded = (ratio > 1) & ~critical
     bias, variance, used = (np.empty(world.r2.shape) for _ in range(3))
-    for part in (crowded, ~crowded):
+    for part in (crowded, critical, ~(crowded | critical)):
         if not np.any(part):
             continue
         some, lam, m = world.take(part), None if ridge is None else ridge[part], clients[part]
-        if part is crowded:
+        if part is critical:
+            answer = unbounded(algorithm, some, lam)
+        elif part is crowded:
             answer = crowded_clients(algorithm, some, lam, m, member, None if centre is None else centre[part])
         else:
             answer = spacious_clients(algorithm, some, lam, m, member)
@@ -83,8 +87,11 @@ def spacious_clients(algorithm: Algorithm, world: Worlds, ridge: Array | None, c
 
 def along(world: Worlds, filter_: Filter, clients: Array, member: bool, centre: Array | None) -> Parts:
     """Early-stopped fine-tuning of the averaged model in one world, bias and variance per stopping time."""
-    crowded = bool(world.gamma[0] * world.spectrum.rank >= clients[0])
+    ratio = world.gamma[0] * world.spectrum.rank / clients[0]
+    crowded = ratio > 1
     times = filter_.times.size
+    if abs(ratio - 1) < CRITICAL:
+        return np.full(times, np.inf), np.full(times, np.inf)
     if member and not crowded:
         s = world.spectrum.scale
         if s is None:

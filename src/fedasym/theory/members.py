@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.algorithms import Client, Interpolate, Keep
+from fedasym.algorithms import Algorithm, Client, Interpolate, Keep
 from fedasym.theory.infinite import Answer
 from fedasym.theory.limits import Parts, interpolated
 from fedasym.theory.pooled import Pooled
@@ -162,3 +162,13 @@ def best_member_ridge(member: Member, world: Worlds) -> Array:
     ridge = k * slack(sums(k, spectrum), world.gamma, spectrum)
     ridge = np.where(u < -15.6, 0.0, ridge)
     return np.where(np.isinf(bayes), np.inf, ridge)
+
+
+def unbounded(algorithm: Algorithm, world: Worlds, ridge: Array | None) -> Answer:
+    """Where all samples just match the unknowns, the shared model is useless; only a client with enough of its own copes."""
+    endless = np.full(world.r2.shape, np.inf)
+    if isinstance(algorithm.personalise, Interpolate):
+        own = world.gamma * world.spectrum.rank < 1
+        alone = interpolated(world)
+        return np.where(own, alone[0], endless), np.where(own, alone[1], endless), None
+    return endless, endless, bayes_ridge(world) if ridge is None else ridge

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.errors import NoFormula
 from fedasym.theory.spectra import Array
+
+CRITICAL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Groups:
     def crowded(self) -> bool:
         """Whether the pooled samples are fewer than the unknowns that samples can see (N < d)."""
         return bool(np.all(self.ratio >= 1))
+
+    @cached_property
+    def critical(self) -> NDArray[np.bool_]:
+        """Whether the pooled samples just match the unknowns, where the shared model's error is unbounded."""
+        return np.asarray(np.abs(self.ratio - 1) < CRITICAL)
 
     @cached_property
     def ratio(self) -> Array:

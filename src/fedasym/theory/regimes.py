@@ -29,7 +29,9 @@ def optimal_ridge(world: Population) -> float | Array:
 
 
 def optimal_loss(world: Population) -> float | Array:
-    """The best possible limiting loss, RTFA's at its best ridge: (radius^2/aspect)(kappa(lambda*) - lambda*) if isotropic.
+    """The best possible limiting loss, RTFA's at its best ridge lambda*.
+
+    R* = (radius^2/aspect)(kappa(lambda*) - lambda*) when the displacement is isotropic.
 
     >>> import fedasym as fa
     >>> round(fa.optimal_loss(fa.Population(radius=1, noise=0.5**0.5, aspect=2)), 6)

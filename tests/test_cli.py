@@ -1,0 +1,119 @@
+"""The command line: same words, same numbers, one sentence and exit code 2 for a bad value."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import fedasym as fa
+
+WORLD = ["--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
+
+
+def fedasym(*args):
+    return subprocess.run([sys.executable, "-m", "fedasym", *args], capture_output=True, text=True, check=False)
+
+
+def test_predict_prints_the_table_with_the_winner_marked():
+    done = fedasym("predict", *WORLD)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "* rtfa" in done.stdout
+    assert "same as ftfa" in done.stdout
+    assert "Fine-tuning pays" in done.stdout
+    assert "Sharing pays" in done.stdout
+
+
+def test_json_equals_the_library():
+    done = fedasym("predict", *WORLD, "--clients", "10", "--no-member", "--json")
+    expected = fa.predict(fa.Population(1, 0.5, 2, norm=2), clients=10, member=False)
+    assert json.loads(done.stdout) == json.loads(expected.to_json())
+
+
+@pytest.mark.parametrize(
+    ("text", "spectrum"),
+    [
+        ("identity", fa.spectra.identity()),
+        ("ar1:0.5", fa.spectra.ar1(0.5)),
+        ("power_law:1", fa.spectra.power_law(1)),
+        ("atoms:0.5@0.6,3@0.4", fa.spectra.atoms([0.5, 3], [0.6, 0.4])),
+        ("eigenvalues:3,1,0.5", fa.spectra.eigenvalues([3, 1, 0.5])),
+    ],
+)
+def test_spectra_by_name(text, spectrum):
+    done = fedasym("predict", *WORLD, "--spectrum", text, "--json")
+    assert json.loads(done.stdout) == json.loads(fa.predict(fa.Population(1, 0.5, 2, 2, spectrum)).to_json())
+
+
+def test_spectrum_from_a_file(tmp_path):
+    (tmp_path / "eigenvalues.csv").write_text("3\n1\n0.5\n")
+    done = fedasym("predict", *WORLD, "--spectrum", f"eigenvalues:{tmp_path / 'eigenvalues.csv'}", "--json")
+    inline = fedasym("predict", *WORLD, "--spectrum", "eigenvalues:3,1,0.5", "--json")
+    assert done.stdout == inline.stdout
+
+
+def test_alignment_by_weights():
+    args = ["--spectrum", "atoms:0.5@0.6,3@0.4", "--shift-weights", "0.1,0.9"]
+    done = fedasym("predict", *WORLD, *args, "--json")
+    world = fa.Population(1, 0.5, 2, 2, fa.spectra.atoms([0.5, 3], [0.6, 0.4]), shift_weights=[0.1, 0.9])
+    assert json.loads(done.stdout) == json.loads(fa.predict(world).to_json())
+
+
+def test_compare_needs_no_number_that_varies(tmp_path):
+    figure = tmp_path / "phase.png"
+    args = ["--radius", "1", "--vary", "noise=0:2:20", "--vary", "aspect=1.5,2,4", "--plot", str(figure)]
+    done = fedasym("compare", "ftfa", "fedavg", *args)
+    assert done.returncode == 0, done.stderr
+    assert "boundary" in done.stdout
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_path_prints_the_best_stopping_point():
+    done = fedasym("path", *WORLD, "--step", "0.3", "--steps", "0,1,5,20,100", "--json")
+    path = fa.fine_tuning(fa.Population(1, 0.5, 2), step=0.3, steps=[0, 1, 5, 20, 100])
+    assert json.loads(done.stdout) == json.loads(path.to_json())
+    assert "Best stopping point" in fedasym("path", *WORLD, "--flow", "--times", "0,1").stdout
+
+
+def test_a_bare_command_shows_the_commands_by_purpose():
+    done = fedasym()
+    assert done.returncode == 0
+    assert "Before you train" in done.stdout
+    for command in ("predict", "compare", "path"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["predict", "--radius", "1", "--noise", "0.5", "--aspect", "0"], "aspect is 0"),
+        (["predict", "--radius", "1", "--noise", "-0.5", "--aspect", "2"], "noise is -0.5"),
+        (["predict", "--radius", "nan", "--noise", "0.5", "--aspect", "2"], "radius is nan"),
+        (["predict", "--radius", "one", "--noise", "0.5", "--aspect", "2"], "--radius"),
+        (["predict", "--radius", "1", "--noise", "0.5"], "aspect is missing: give --aspect"),
+        (["predict", *WORLD, "--algorithms", "ftfq"], "did you mean ftfa"),
+        (["predict", *WORLD, "--spectrum", "atoms:1@0.5,2@0.4"], "weights sum to 0.9"),
+        (["predict", *WORLD, "--spectrum", "atoms:1,2"], "value@weight"),
+        (["predict", *WORLD, "--spectrum", "ar1"], "ar1:0.5"),
+        (["predict", *WORLD, "--spectrum", "arl:0.5"], "known are identity"),
+        (["predict", *WORLD, "--spectrum", "eigenvalues:none.npy"], "does not exist"),
+        (["predict", *WORLD, "--clients", "1.5"], "clients is 1.5"),
+        (["predict", *WORLD, "--plot", "figure.gif"], "must end in .png"),
+        (["predict", *WORLD, "--plot", "no/such/folder/figure.png"], "does not exist"),
+        (["predict", *WORLD, "--bogus", "1"], "--bogus"),
+        (["predikt"], "predict"),
+        (["compare", "ftfa", "fedavg", *WORLD, "--vary", "noise"], "noise=0:2:200"),
+        (["compare", "ftfa", "fedavg", *WORLD, "--vary", "noise=0:1:3", "--vary", "noise=0:1:3"], "twice"),
+        (["compare", "ftfa", "fedavg", *WORLD], "--vary"),
+        (["path", *WORLD, "--step", "9", "--steps", "2"], "diverges"),
+        (["path", *WORLD, "--steps", "1,two"], "steps is '1,two'"),
+    ],
+)
+def test_a_bad_value_exits_with_2_and_one_sentence(args, says):
+    done = fedasym(*args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

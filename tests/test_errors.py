@@ -1,0 +1,142 @@
+"""Bad input gets one sentence that names the field, the value, what is allowed and what to do."""
+
+import numpy as np
+import pytest
+
+import fedasym as fa
+
+WORLD = fa.Population(1, 0.5, 2, norm=2)
+AR1 = fa.Population(1, 0.5, 2, spectrum=fa.spectra.ar1(0.5))
+TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: fa.Population(1, 0.5, 0), "aspect is 0: .* above 0"),
+        (lambda: fa.Population(1, 0.5, np.inf), "aspect is inf: .*finite"),
+        (lambda: fa.Population(1, -0.5, 2), "noise is -0.5: .*at least 0"),
+        (lambda: fa.Population(np.nan, 0.5, 2), "radius is nan: .*finite"),
+        (lambda: fa.Population("a", 0.5, 2), "radius is 'a': it must be a number"),
+        (lambda: fa.Population(1, 0.5, 2, norm=-1), "norm is -1: .*at least 0"),
+        (lambda: fa.Population([1, 2], [1, 2, 3], 2), "do not broadcast"),
+        (lambda: fa.Population(1, 0.5, 2, spectrum=[1, 2]), "spectrum is .*fedasym.spectra"),
+        (lambda: fa.Population(1, 0.5, 2, spectrum=TWO, shift_weights=[0.5, 0.4]), "shift_weights sum to 0.9"),
+        (lambda: fa.Population(1, 0.5, 2, spectrum=TWO, shift_weights=[1.0]), "shift_weights has shape .* 2 entries"),
+        (lambda: fa.Population(1, 0.5, 2, spectrum=TWO, shift_weights=[-1, 2]), "shift_weights holds -1"),
+        (lambda: fa.Population(1, 0.5, 2, spectrum=TWO, shift_power=1, shift_weights=[0.5, 0.5]), "both given"),
+        (lambda: fa.Population(1, 0.5, 2, spectrum=fa.spectra.atoms([0, 1], [0.5, 0.5]), shift_power=-1), "has zeros"),
+        (lambda: fa.spectra.atoms([1, 2], [0.5, 0.4]), "weights sum to 0.9: they must sum to 1"),
+        (lambda: fa.spectra.atoms([1, 2], [1]), "weights has 1 entries for 2"),
+        (lambda: fa.spectra.atoms([1, -2], [0.5, 0.5]), "an eigenvalue is -2"),
+        (lambda: fa.spectra.eigenvalues([]), "at least one number"),
+        (lambda: fa.spectra.eigenvalues([0, 0]), "all eigenvalues are 0"),
+        (lambda: fa.spectra.eigenvalues([1, np.nan]), "an eigenvalue is nan"),
+        (lambda: fa.spectra.ar1(1), "correlation is 1: .*between -1 and 1"),
+        (lambda: fa.spectra.ar1(0.5, points=0), "points is 0"),
+        (lambda: fa.spectra.power_law(1, offset=0), "offset is 0"),
+        (lambda: fa.spectra.power_law(np.nan), "exponent is nan"),
+        (lambda: fa.spectra.from_data([1, 2, 3]), "features have shape"),
+        (lambda: fa.spectra.from_data([[np.nan, 1]]), "NaN"),
+        (lambda: fa.spectra.from_data([np.ones((2, 2)), np.ones((2, 3))]), "same columns"),
+        (lambda: fa.predict(WORLD, ["ftfq"]), "unknown algorithm 'ftfq': did you mean ftfa"),
+        (lambda: fa.predict(WORLD, []), "algorithms is empty"),
+        (lambda: fa.predict(WORLD, ridge=np.nan), "ridge is not a number"),
+        (lambda: fa.predict(WORLD, ["rtfa"], ridge="big"), "ridge is 'big'"),
+        (lambda: fa.predict(WORLD, ["rtfa"], ridge=-1), "ridge is -1: below -0.17"),
+        (lambda: fa.predict(AR1, ["rtfa"], ridge=-1), "ridge is -1: below -0.115"),
+        (lambda: fa.predict(WORLD, maml_step=-1), "maml_step is -1"),
+        (lambda: fa.predict(WORLD, clients=0), "clients is 0: it must be a whole number"),
+        (lambda: fa.predict(WORLD, clients=2.5), "clients is 2.5"),
+        (lambda: fa.predict(WORLD, clients="many"), "clients is many"),
+        (lambda: fa.predict(WORLD, weights=[1]), "weights are for a list"),
+        (lambda: fa.predict([]), "list of populations is empty"),
+        (lambda: fa.predict([WORLD, 3]), "client 1 is 3"),
+        (lambda: fa.predict([WORLD, fa.Population([1, 2], 1, 1)]), "client 1 holds arrays"),
+        (lambda: fa.predict([WORLD, WORLD], weights=[0.5, 0.4]), "weights sum to 0.9"),
+        (lambda: fa.predict([WORLD, WORLD], weights=[1, 0]), r"weights\[1\] is 0"),
+        (lambda: fa.predict([WORLD, WORLD], weights=[1]), "weights has 1 entries for 2 clients"),
+        (lambda: fa.predict([WORLD, WORLD], weights="most"), "weights is 'most'"),
+        (lambda: fa.predict([WORLD, WORLD], clients=[1]), "one count .* for each of the 2"),
+        (lambda: fa.predict([WORLD, WORLD], ["rtfa"], ridge=[1, 2, 3]), "ridge has shape"),
+        (lambda: fa.predict(WORLD, ["rtfa"], clients=[2, 3], ridge=[1, 2, 3]), "do not broadcast"),
+        (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={}), "one or two parameters"),
+        (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"nois": (0, 1, 3)}), "vary 'nois': did you mean noise"),
+        (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 1)}), "start, stop, count"),
+        (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"noise": [1]}), "at least two different"),
+        (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (-1, 1, 3)}), "noise is -1"),
+        (lambda: fa.compare("ftfa", "ftfa", WORLD, vary={"noise": (0, 1, 3)}), "both algorithms are ftfa"),
+        (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"clients": [2, 3]}, clients=4), "both varied and fixed"),
+        (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 1, 3)}, member_=1), "unknown option 'member_'"),
+        (lambda: fa.compare("ftfa", "fedavg", fa.Population([1, 2], 1, 2), vary={"noise": (0, 1, 3)}), "holds arrays"),
+        (lambda: fa.fine_tuning(WORLD, step=2, steps=[5]), "step is 2: gradient descent diverges here from 0.343146"),
+        (lambda: fa.fine_tuning(WORLD, step=0), "step is 0"),
+        (lambda: fa.fine_tuning(WORLD, steps=[0.5]), "whole numbers"),
+        (lambda: fa.fine_tuning(WORLD, flow=True, times=[-1]), "times of at least 0"),
+        (lambda: fa.fine_tuning(WORLD, flow=True, step=1), "flow=True takes times"),
+        (lambda: fa.fine_tuning(WORLD, times=[1]), "pass flow=True"),
+        (lambda: fa.one_step(WORLD, step=-1), "step is -1"),
+    ],
+)  # fmt: skip
+def test_bad_values(call, says):
+    with pytest.raises(fa.InvalidInput, match=says):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: fa.predict(AR1, ["maml"], clients=10), "maml: .* only for uncorrelated features .*leave"),
+        (lambda: fa.predict(AR1, ["pfedme"], clients=10, ridge=0.3), "pfedme: .* only at the best ridge .*rtfa"),
+        (
+            lambda: fa.predict(fa.Population(1, 0.5, 2, spectrum=TWO, shift_power=1), ["pfedme"], clients=10),
+            "pfedme: .*without a preferred direction: use rtfa",
+        ),
+        (
+            lambda: fa.predict(fa.Population(1, 0.5, 20), ["fedavg"], clients=10),
+            "fedavg: .*fewer than the unknowns.* give norm",
+        ),
+        (lambda: fa.predict([WORLD, AR1, fa.Population(1, 1, 2, spectrum=TWO)], ["fedavg"]), "same directions"),
+        (lambda: fa.predict([WORLD] * 3, ["maml"]), "maml: .*clients that differ: use"),
+        (lambda: fa.fine_tuning(AR1, clients=10), "only for uncorrelated features"),
+        (
+            lambda: fa.predict(
+                [
+                    fa.Population(1, 1, 0.2, spectrum=fa.spectra.atoms([0, 1], [0.5, 0.5])),
+                    fa.Population(1, 1, 0.2, spectrum=fa.spectra.atoms([1, 0], [0.5, 0.5])),
+                ],
+                ["fedavg"],
+            ),
+            "singular along different directions",
+        ),
+        (
+            lambda: fa.predict([fa.Population(1, 1, 2), fa.Population(1, 0, 2), fa.Population(1, 0, 2)], ["pfedme"]),
+            "noise and radius above 0",
+        ),
+    ],
+)
+def test_what_no_formula_covers_is_refused_with_an_offer(call, says):
+    with pytest.raises(fa.NoFormula, match=says):
+        call()
+
+
+def test_by_default_what_has_no_formula_is_left_out_with_a_word():
+    table = fa.predict(AR1, clients=10)
+    assert "maml" not in table
+    assert any(note.startswith("Left out maml") for note in table.notes)
+
+
+def test_clients_must_agree_on_the_shared_optimum():
+    far, near = fa.Population(1, 0.5, 20, norm=2), fa.Population(1, 0.5, 20, norm=3)
+    with pytest.raises(fa.InvalidInput, match="differs between clients"):
+        fa.predict([far, near], ["fedavg"])
+
+
+def test_unknown_attribute_lists_what_there_is():
+    with pytest.raises(AttributeError, match=r"it has .*predict"):
+        fa.predickt  # noqa: B018
+
+
+def test_unknown_algorithm_in_a_table_names_the_nearest():
+    with pytest.raises(KeyError, match="did you mean rtfa"):
+        fa.predict(WORLD)["rtfo"]

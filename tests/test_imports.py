@@ -1,0 +1,61 @@
+"""Rules of the house: who may import whom, and what starting costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fedasym
+
+SOURCE = Path(fedasym.__file__).parent
+
+
+def imported(file: Path) -> set[str]:
+    """Every module that a file imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {str(node.module)} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+FILES = {".".join(("fedasym", *file.relative_to(SOURCE).with_suffix("").parts)): file for file in SOURCE.rglob("*.py")}
+
+
+def test_nothing_imports_the_command_line():
+    for name, file in FILES.items():
+        if name != "fedasym.__main__":
+            assert "fedasym.cli" not in imported(file), name
+
+
+def test_theory_imports_no_figures_and_no_heavy_library():
+    for name, file in FILES.items():
+        if name.startswith("fedasym.theory"):
+            foreign = {each.split(".")[0] for each in imported(file)} & {"jax", "torch", "matplotlib", "scipy", "cyclopts"}
+            assert not foreign, (name, foreign)
+            assert not any(each.startswith("fedasym.figures") for each in imported(file)), name
+
+
+def test_only_figures_import_matplotlib():
+    for name, file in FILES.items():
+        if not name.startswith("fedasym.figures"):
+            assert not any(each.split(".")[0] == "matplotlib" for each in imported(file)), name
+
+
+def test_importing_fedasym_is_cheap_and_has_no_side_effects():
+    code = "import sys, fedasym; print([name for name in ('numpy', 'matplotlib', 'cyclopts', 'jax') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_predicting_does_not_import_matplotlib():
+    code = "import sys, fedasym as fa; fa.predict(fa.Population(1, 1, 2)); print('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+def test_no_module_prints_below_the_command_line():
+    for name, file in FILES.items():
+        if name != "fedasym.cli":
+            calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+            assert not any(isinstance(call.func, ast.Name) and call.func.id == "print" for call in calls), name
