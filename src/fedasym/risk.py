@@ -129,10 +129,10 @@ class Comparison(Mapping[str, Risk]):
 
     def _scalar_lines(self) -> list[str]:
         same = {name: group[0] for group in self.ties for name in group[1:]}
-        lines = [f"  {'algorithm':<14}{'loss':>10}{'bias':>10}{'variance':>10}{'ridge':>10}"]
+        lines = [f"  {'algorithm':<14}{'loss':>11}{'bias':>11}{'variance':>11}{'ridge':>11}"]
         for name, risk in self.risks.items():
             mark = "*" if name == self.best or same.get(name) == self.best else " "
-            cells = "".join(f"{number(value):>10}" for value in (risk.loss, risk.bias, risk.variance, risk.ridge))
+            cells = "".join(f"{number(value):>11}" for value in (risk.loss, risk.bias, risk.variance, risk.ridge))
             note = f"   same as {same[name]}" if name in same else ("   <- lowest" if name == self.best else "")
             lines.append(f"{mark} {name:<14}{cells}{note}")
         return lines

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,6 @@ from fedasym.theory.contours import support
 from fedasym.theory.finite import along
 from fedasym.theory.limits import Parts
 from fedasym.theory.paths import Filter, check_stable, horizon, single_step, stopped
-from fedasym.theory.roots import lowest
 from fedasym.theory.spectra import Array
 from fedasym.theory.worlds import Worlds, centre_energy, flatten
 
@@ -85,9 +84,9 @@ class FineTuning:
         lines = [self.title, ""]
         if self.loss.ndim > 1:
             return "\n".join([*lines, f"{self.times.size} stopping times for each of {self.loss[..., 0].size} worlds"])
-        lines.append(f"  {self.unit:>10}{'loss':>10}{'bias':>10}{'variance':>10}")
+        lines.append(f"  {self.unit:>11}{'loss':>11}{'bias':>11}{'variance':>11}")
         for record in self.table():
-            lines.append("  " + "".join(f"{number(value):>10}" for value in record.values()))
+            lines.append("  " + "".join(f"{number(value):>11}" for value in record.values()))
         where = "at convergence" if np.isinf(self.best.at) else f"at {self.unit} {number(self.best.at)}"
         return "\n".join([*lines, "", f"Best stopping point: {where}, loss {number(self.best.risk.loss)}."])
 
@@ -190,7 +189,8 @@ def best_stop(evaluate: Callable[[Array], Parts], world: Worlds, step: float | N
     if step is None:
         if place == 0:
             low = 0.0
-        at = float(lowest(loss, np.array([low]), np.array([top]), points=8, rounds=45)[0])
+        at = smooth_minimum(loss, low, top)
+        at = 0.0 if loss(np.zeros(1))[0] <= loss(np.array([at]))[0] else at
     else:
         while top - low > 2:
             zoom = np.unique(np.round(np.linspace(low, top, 12))).astype(float)
@@ -202,6 +202,15 @@ def best_stop(evaluate: Callable[[Array], Parts], world: Worlds, step: float | N
         at = float(zoom[int(np.argmin(loss(zoom)))])
     bias, variance = evaluate(np.array([at]))
     return at, float(bias[0]), float(variance[0])
+
+
+def smooth_minimum(loss: Callable[[Array], Array], low: float, top: float) -> float:
+    """The minimiser on a short interval: the loss is analytic, so a polynomial through a few points finds it at once."""
+    series: Any = np.polynomial.Chebyshev.interpolate(loss, 12, domain=[low, top])
+    roots = series.deriv().roots()
+    inside = [float(root.real) for root in roots if abs(root.imag) < 1e-6 * (top - low) and low <= root.real <= top]
+    candidates = np.array([*inside, low, top])
+    return float(candidates[np.argmin(series(candidates))])
 
 
 def one_step(world: Population, step: ArrayLike | None = None) -> tuple[float | Array, Risk]:

@@ -11,6 +11,7 @@ zero, so that null spaces and the interpolation threshold need no special case.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +61,7 @@ class Contour:
 
     def _points(self, opening: float, nodes: int) -> tuple[Complex, Complex]:
         """Kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the chord at `opening`."""
-        x, w = np.polynomial.legendre.leggauss(nodes)
+        x, w = gauss(nodes)
         panels = self._panels(opening)
         lengths = np.diff(panels)[:, None]
         angle, weight = (panels[:-1, None] + lengths * (x + 1) / 2).ravel(), (lengths * w / 2).ravel()
@@ -87,26 +88,35 @@ class Contour:
     def trace(self, function: Function) -> Array:
         """L[phi] = lim tau(Sigma phi(S)) for several phi at once, equation (19)."""
 
-        def rule(count: int) -> Array:
+        def rule(count: int) -> tuple[Array, Array]:
             _, z, df1, arc = self.nodes(count)
-            return np.asarray(2 * (function(z) @ (df1 * arc)).real)
+            values, weights = function(z), df1 * arc
+            return np.asarray(2 * (values @ weights).real), np.abs(values) @ np.abs(weights)
 
         return settled(rule, MOST_NODES // self.size)
 
     def squared(self, function: Function, energy: Array) -> Array:
-        """Lim of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for several f at once: (20)."""
+        """The limit of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for several f at once: (20)."""
         g = energy[self.spectrum.seen]
 
-        def rule(count: int) -> Array:
+        def rule(count: int) -> tuple[Array, Array]:
             k, z, _, arc = self.nodes(count)
             upper = function(z) * arc
             both = np.concatenate([upper, upper.conj()], axis=-1)
             reach, other = 1 / (self.s + k[:, None]), 1 / (self.s + np.concatenate([k, k.conj()])[:, None])
             top = (reach * (g * self.s)) @ other.T
             room = 1 - self.aspect * ((reach * (self.h * self.s**2)) @ other.T)
-            return np.asarray(2 * ((both @ (top / room).T) * upper).sum(-1).real)
+            inner = both @ (top / room).T
+            return np.asarray(2 * (inner * upper).sum(-1).real), np.abs(inner * upper).sum(-1)
 
         return settled(rule, MOST_NODES_SQUARED // self.size)
+
+
+@cache
+def gauss(nodes: int) -> tuple[Array, Array]:
+    """Gauss-Legendre nodes and weights on [-1, 1]."""
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    return x, w
 
 
 def support(aspect: float, spectrum: Spectrum) -> tuple[float, float]:
@@ -129,13 +139,14 @@ def graded(length: float, first: float, last: float) -> Array:
     return np.array([0.0, *down[::-1], *(length - np.array(up[1:])), length])
 
 
-def settled(rule: Callable[[int], Array], most: int) -> Array:
-    """Add nodes to the panels until the result settles, or until rounding keeps it from settling further."""
-    count, last, change = 12, rule(12), np.inf
+def settled(rule: Callable[[int], tuple[Array, Array]], most: int) -> Array:
+    """Add nodes to the panels until the sums settle to the rounding of their terms (`rule`: sums and sizes of the terms)."""
+    count, change = 12, np.inf
+    last, size = rule(count)
     while (count := count * 3 // 2) <= max(most, 18):
-        now = rule(count)
-        before, change = change, float(np.max(np.abs(now - last)) / np.max(np.abs(now), initial=1e-300))
+        now, size = rule(count)
+        before, change = change, float(np.max(np.abs(now - last) / np.maximum(size, 1e-300)))
         last = now
-        if change <= 4e-15 or (change <= 1e-11 and change > before / 4):
+        if change <= 2e-15 or (change <= 1e-12 and change > before / 4):
             break
     return last

@@ -18,7 +18,7 @@ from fedasym.theory.pooled import Pooled
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.roots import lowest
 from fedasym.theory.spectra import Array
-from fedasym.theory.transforms import kappa, slack, sums
+from fedasym.theory.transforms import kappa, slack, slope_from, sums
 from fedasym.theory.worlds import Worlds
 
 
@@ -35,8 +35,10 @@ class Member:
     Y: tuple[Array, Array]  # displacement and noise of everyone, between the two Q^-1
     h: Array
 
-    def risk(self, kappa: Array, df2: Array) -> tuple[Array, Array]:
-        """Bias and variance after the ridge whose kappa is given (kappa(0): FTFA; infinite: FedAvg); df2 at that kappa.
+    def risk(self, kappa: Array, fitted: Array) -> tuple[Array, Array]:
+        """Bias and variance after the ridge whose kappa is given (kappa(0): FTFA; infinite: FedAvg).
+
+        `fitted`: kappa' - 1 there, the client's own noise that it fits.
 
         With P = ridge (S_i + ridge)^-1 the error is P (theta_0_hat - theta_i) + (I - P) S_i^+ X'noise/n.
         """
@@ -47,7 +49,7 @@ class Member:
         first = self._pencil([a, self.c], [one, self.N], [one])
         second = self._pencil([a, self.c, a], [one, self.N, one], [one, one])
         own = self.s2 * self.gamma * self.p * (2 * first - second - shift)
-        return bias, noise + own + self.s2 * self.gamma * df2 / (1 - self.gamma * df2)
+        return bias, noise + own + self.s2 * fitted
 
     def _through(self, a: Array, Y: Array) -> Array:
         one = np.ones_like(self.N)
@@ -126,14 +128,13 @@ def averaged_member(stage: Client, world: Worlds, ridge: Array | None, pooled: P
     member = membership(pooled, i)
     if isinstance(stage, Interpolate):
         return *at_ridge(member, world, np.zeros_like(world.gamma)), None
+    kept = pooled.member(i)
+    best = best_member_ridge(member, world) if ridge is None else ridge
+    bias, variance = at_ridge(member, world, best)
     if ridge is None:
-        ridge = best_member_ridge(member, world)
-    parts = [np.array(part) for part in at_ridge(member, world, ridge)]
-    endless = np.isinf(ridge)
-    if np.any(endless):
-        for part, value in zip(parts, pooled.member(i), strict=True):
-            part[endless] = value[endless]
-    return parts[0], parts[1], ridge
+        best = np.where(kept[0] + kept[1] <= bias + variance, np.inf, best)
+    endless = np.isinf(best)
+    return np.where(endless, kept[0], bias), np.where(endless, kept[1], variance), best
 
 
 def at_ridge(member: Member, world: Worlds, ridge: Array) -> Parts:
@@ -141,26 +142,32 @@ def at_ridge(member: Member, world: Worlds, ridge: Array) -> Parts:
     k = kappa(ridge, world.gamma, world.spectrum)
     own = k == 0
     k = np.where(own | np.isinf(k), 1.0, k)
-    bias, variance = member.risk(k, sums(k, world.spectrum).df2)
+    at = sums(k, world.spectrum)
+    bias, variance = member.risk(k, world.gamma * at.df2 * slope_from(at, k, ridge, world.gamma, world.spectrum))
     alone = interpolated(world)
     return np.where(own, alone[0], bias), np.where(own, alone[1], variance)
 
 
 def best_member_ridge(member: Member, world: Worlds) -> Array:
-    """Minimise a member's risk over kappa, where it is explicit, from ridge 0 upwards."""
+    """Minimise a member's risk over kappa, where it is explicit, from ridge 0 (FTFA) upwards."""
     spectrum = world.spectrum
+    s, _ = spectrum.positive
     start = kappa(np.zeros_like(world.gamma), world.gamma, spectrum)
     bayes = bayes_ridge(world)
-    scale = spectrum.mean * (1 + world.gamma) + np.where(np.isfinite(bayes), bayes, 0)
+    finite = np.where(np.isfinite(bayes), bayes, 0)
+    low = np.log(1e-8 * np.minimum(s.min(), np.where(finite > 0, finite, s.min())))
+    high = np.log(1e6 * (s.max() * (1 + world.gamma) + finite))
 
     def loss(u: Array) -> Array:
-        k = start + scale * np.exp(u)
-        return np.asarray(sum(member.risk(k, sums(k, spectrum).df2)))
+        k = start + np.exp(u)
+        at = sums(k, spectrum)
+        growth = 1 / (slack(at, world.gamma, spectrum) + world.gamma * at.mixed)
+        return np.asarray(sum(member.risk(k, world.gamma * at.df2 * growth)))
 
-    u = lowest(loss, np.full(scale.shape, -16.0), np.full(scale.shape, 8.0))
-    k = start + scale * np.exp(u)
+    u = lowest(loss, low, high, points=int(np.clip(4 * np.max(high - low), 64, 400)))
+    k = start + np.exp(u)
     ridge = k * slack(sums(k, spectrum), world.gamma, spectrum)
-    ridge = np.where(u < -15.6, 0.0, ridge)
+    ridge = np.where(sum(at_ridge(member, world, np.zeros_like(ridge))) <= loss(u), 0.0, ridge)
     return np.where(np.isinf(bayes), np.inf, ridge)
 
 
