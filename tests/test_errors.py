@@ -17,6 +17,7 @@ TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
         (lambda: fa.Population(1, 0.5, np.inf), "aspect is inf: .*finite"),
         (lambda: fa.Population(1, -0.5, 2), "noise is -0.5: .*at least 0"),
         (lambda: fa.Population(np.nan, 0.5, 2), "radius is nan: .*finite"),
+        (lambda: fa.Population([], 0.5, 2), "radius is empty"),
         (lambda: fa.Population("a", 0.5, 2), "radius is 'a': it must be a number"),
         (lambda: fa.Population(1, 0.5, 2, norm=-1), "norm is -1: .*at least 0"),
         (lambda: fa.Population([1, 2], [1, 2, 3], 2), "do not broadcast"),

@@ -169,9 +169,7 @@ def finite_m_identity(given: Inputs) -> Found:
 def different_clients(given: Inputs, **changes: list[float]) -> list[fa.Population]:
     """The clients of a heterogeneous case, on joint directions; `changes` replace lists of inputs."""
     S, h, gamma, s2, r2 = (changes.get(key, json.loads(given[key])) for key in ("S", "h", "gamma", "sigma2", "r2"))
-    return [
-        fa.Population(r2[j] ** 0.5, s2[j] ** 0.5, gamma[j], spectrum=fa.spectra.atoms(S[j], h)) for j in range(len(S))
-    ]
+    return [fa.Population(r2[j] ** 0.5, s2[j] ** 0.5, gamma[j], spectrum=fa.spectra.atoms(S[j], h)) for j in range(len(S))]
 
 
 def fedavg_hetero(given: Inputs) -> Found:

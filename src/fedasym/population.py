@@ -156,6 +156,8 @@ def checked(name: str, value: ArrayLike) -> float | Array:
         array = np.array(value, dtype=float)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers") from None
+    if array.size == 0:
+        raise InvalidInput(f"{name} is empty: give a number or an array of at least one")
     good = np.isfinite(array)
     if not name.endswith("power"):
         good &= array > 0 if name == "aspect" else array >= 0
