@@ -10,9 +10,13 @@ features are drawn, while the averages over displacements and noise given the fe
 from __future__ import annotations
 
 import argparse
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: more threads are slower
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import matplotlib as mpl
 
@@ -24,11 +28,12 @@ from matplotlib.axes import Axes
 import fedasym as fa
 
 COLOUR = {
-    "local": "#9a9a9a", "local_ridge": "#5a5a5a", "fedavg": "#0072b2", "ftfa": "#d55e00",
-    "rtfa": "#009e73", "maml": "#b8860b", "pfedme": "#a0478c",
-}  # fmt: skip
-INK, PALE = "#333333", "#bbbbbb"
-SHADES = ["#62a8d8", "#2f7fbc", "#144f8f", "#071f45"]  # one quantity at rising levels
+    "local": "#9a9a9a", "local_ridge": "#5f5f5f", "fedavg": "#e69f00", "ftfa": "#56b4e9", "rtfa": "#0072b2",
+    "maml": "#cc79a7", "pfedme": "#009e73",
+}  # fmt: skip  # as in the figures that fedasym itself draws
+WORD = COLOUR | {"fedavg": "#b97a00", "ftfa": "#2b8cc4", "maml": "#b0578a", "local": "#7d7d7d"}  # darker, for text
+INK, GREY, PALE = "#333333", "#777777", "#bbbbbb"
+SHADES = ["#b58bd0", "#8a54b0", "#5f2a86", "#33104d"]  # one quantity at rising levels
 STYLE = {
     "svg.hashsalt": "fedasym", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 10.5,
     "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK, "axes.labelcolor": INK,
@@ -38,7 +43,8 @@ STYLE = {
     "xtick.minor.size": 0, "ytick.minor.size": 0,
 }  # fmt: skip
 TWO_ATOMS = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
-DOT = dict(marker="o", linestyle="none", markersize=5, markeredgecolor="white", markeredgewidth=0.8, zorder=5)
+ARROW = {"arrowstyle": "->", "color": GREY, "lw": 0.8}
+DOT = {"marker": "o", "linestyle": "none", "markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5}
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -99,7 +105,13 @@ def client(rng: np.random.Generator, n: int, s: np.ndarray) -> tuple[np.ndarray,
 
 
 def filtered(
-    keep: Callable[[np.ndarray], np.ndarray], noise: float, n: int, s: np.ndarray, energy: np.ndarray, draws: int, seed: int
+    keep: Callable[[np.ndarray], np.ndarray],
+    noise: float,
+    n: int,
+    s: np.ndarray,
+    energy: np.ndarray,
+    draws: int,
+    seed: int,
 ) -> float:
     """Mean loss of a client that starts at the true theta_0 and keeps keep(S) of its error; energy: of the displacement."""
     rng, total = np.random.default_rng(seed), 0.0
@@ -186,21 +198,21 @@ def page_1(save: Callable[[plt.Figure, str], None]) -> None:
     others = centre + r * np.array([[np.cos(a), np.sin(a)] for a in (0.35, 1.15, 2.75, 3.65, 4.5, 5.5)])
     axes.add_patch(plt.Circle(centre, r, fill=False, color=PALE, linewidth=1.2))
     axes.plot(*others.T, "o", color=PALE, markersize=7)
-    axes.annotate("", mine, (0, 0), arrowprops=dict(arrowstyle="-|>", color=COLOUR["local"], lw=1.8, shrinkB=4))
-    axes.annotate("", mine, centre, arrowprops=dict(arrowstyle="-|>", color=COLOUR["ftfa"], lw=1.8, shrinkB=4))
+    axes.annotate("", mine, (0, 0), arrowprops={"arrowstyle": "-|>", "color": COLOUR["local"], "lw": 1.8, "shrinkB": 4})
+    axes.annotate("", mine, centre, arrowprops={"arrowstyle": "-|>", "color": COLOUR["ftfa"], "lw": 1.8, "shrinkB": 4})
     axes.plot([0, centre[0]], [0, centre[1]], color=COLOUR["fedavg"], linestyle=(0, (2, 2)), linewidth=1.2)
     axes.plot(0, 0, "o", color=INK, markersize=6)
     axes.plot(*centre, "o", color=COLOUR["fedavg"], markersize=8)
     axes.plot(*mine, "o", color=COLOUR["ftfa"], markersize=8)
     axes.text(-0.1, -0.28, "0", ha="center", va="top")
     axes.text(-0.1, -0.62, "a client on its own\nstarts here", ha="center", va="top", fontsize=9, color=INK, linespacing=1.3)
-    axes.text(centre[0] + 0.14, centre[1] - 0.12, r"$\theta_0$ shared optimum", va="top", color=COLOUR["fedavg"])
-    axes.text(mine[0] - 0.05, mine[1] + 0.2, r"$\theta_i$ this client's optimum", color=COLOUR["ftfa"], ha="center")
-    axes.text(1.75, 1.42, r"norm $\rho$", color=COLOUR["local_ridge"], ha="right")
-    axes.text(*(0.55 * centre + 0.45 * mine + [0.12, 0.0]), r"radius $r$", color=COLOUR["ftfa"])
-    axes.text(others[0][0] + 0.18, others[0][1], "other clients'\noptima", color="#777777", va="center", fontsize=9)
+    axes.text(centre[0] + 0.14, centre[1] - 0.12, "$\\theta_0$ shared\noptimum", va="top", color=WORD["fedavg"])
+    axes.text(mine[0] - 0.05, mine[1] + 0.2, r"$\theta_i$ this client's optimum", color=WORD["ftfa"], ha="center")
+    axes.text(1.75, 1.42, r"norm $\rho$", color=WORD["local_ridge"], ha="right")
+    axes.text(*(0.55 * centre + 0.45 * mine + [0.12, 0.0]), r"radius $r$", color=WORD["ftfa"])
+    axes.text(others[0][0] + 0.18, others[0][1], "other clients'\noptima", color=GREY, va="center", fontsize=9)
     axes.set_xlim(-1.2, 7.2)
-    axes.set_ylim(-1.5, 3.1)
+    axes.set_ylim(-1.3, 2.95)
     axes.set_aspect("equal")
     axes.axis("off")
     save(figure, "model")
@@ -237,14 +249,16 @@ def page_2(save: Callable[[plt.Figure, str], None]) -> None:
     axes.set_xlim(0.1, 10)
     axes.set_ylim(0, 2.5)
     ticks(axes.xaxis, (0.1, 0.2, 0.5, 1, 2, 5, 10))
-    axes.text(0.76, 2.44, "more samples\nthan unknowns", ha="right", va="top", fontsize=9, color="#777777")
-    axes.text(1.32, 2.44, "fewer samples\nthan unknowns", ha="left", va="top", fontsize=9, color="#777777")
-    axes.annotate("ftfa: fine-tune\nto convergence", (0.72, 0.64), (0.115, 0.62), color=COLOUR["ftfa"], va="center", fontsize=10)
-    axes.text(0.115, 1.06, "fedavg: do not fine-tune", color=COLOUR["fedavg"], fontsize=10)
-    axes.text(2.35, 0.52, "rtfa: best ridge", color=COLOUR["rtfa"], fontsize=10)
+    axes.text(0.76, 2.44, "more samples\nthan unknowns", ha="right", va="top", fontsize=9, color=GREY)
+    axes.text(1.32, 2.44, "fewer samples\nthan unknowns", ha="left", va="top", fontsize=9, color=GREY)
+    axes.annotate("ftfa: fine-tune\nto convergence", (0.72, 0.64), (0.115, 0.62), color=WORD["ftfa"], va="center", fontsize=10)
+    axes.text(0.115, 1.06, "fedavg: do not fine-tune", color=WORD["fedavg"], fontsize=10)
+    axes.text(2.35, 0.52, "rtfa: best ridge", color=WORD["rtfa"], fontsize=10)
     save(figure, "double-descent")
 
-    figure, axes = panel("Few samples act as extra ridge", r"ridge $\lambda$ that you set", r"effective ridge $\kappa$", height=3.7)
+    figure, axes = panel(
+        "Few samples act as extra ridge", r"ridge $\lambda$ that you set", r"effective ridge $\kappa$", height=3.7
+    )
     ridges = np.linspace(0, 3, 301)
     ends = []
     for gamma, colour in zip((0.5, 1, 2, 4), SHADES, strict=True):
@@ -257,7 +271,7 @@ def page_2(save: Callable[[plt.Figure, str], None]) -> None:
     axes.set_xlim(0, 3)
     axes.set_ylim(0, 7)
     axes.annotate("interpolation: $\\lambda=0$,\nyet $\\kappa=\\gamma-1$", (0.03, 3.02), (0.32, 5.2), fontsize=10, va="center",
-                  arrowprops=dict(arrowstyle="->", color=INK, lw=0.8))  # fmt: skip
+                  arrowprops=ARROW)  # fmt: skip
     figure.canvas.draw()
     labels(axes, ends)
     save(figure, "kappa")
@@ -272,7 +286,7 @@ def page_2(save: Callable[[plt.Figure, str], None]) -> None:
 
 
 def kappa(ridge: np.ndarray, gamma: float) -> np.ndarray:
-    """kappa for uncorrelated features: the positive root of kappa^2 - (gamma - 1 + ridge) kappa - ridge = 0."""
+    """Kappa for uncorrelated features: the positive root of kappa^2 - (gamma - 1 + ridge) kappa - ridge = 0."""
     b = gamma - 1 + ridge
     return (b + np.sqrt(b**2 + 4 * ridge)) / 2
 
@@ -295,7 +309,13 @@ def page_3(save: Callable[[plt.Figure, str], None]) -> None:
     figure, axes = panel("Who wins as the noise grows", r"noise $\sigma$", "test loss above the noise floor")
     noise = np.linspace(0, 1.6, 161)
     curves = fa.predict(fa.Population(1, noise, 2, norm=1.5))
-    shown = {"local": "local", "local_ridge": "local_ridge", "fedavg": "fedavg", "ftfa": "ftfa = maml", "rtfa": "rtfa = pfedme"}
+    shown = {
+        "local": "local",
+        "local_ridge": "local_ridge",
+        "fedavg": "fedavg",
+        "ftfa": "ftfa = maml",
+        "rtfa": "rtfa = pfedme",
+    }
     axes.set_ylim(0, 2.6)
     axes.set_xlim(0, 1.6)
     for name in shown:
@@ -303,14 +323,16 @@ def page_3(save: Callable[[plt.Figure, str], None]) -> None:
     threshold = fa.noise_threshold(world)
     axes.plot(threshold, 1, "o", color="white", markeredgecolor=INK, markersize=7, zorder=6)
     axes.annotate("above this noise, plain\nfine-tuning hurts", (threshold, 0.97), (0.86, 0.33), fontsize=9.5, va="center",
-                  arrowprops=dict(arrowstyle="->", color=INK, lw=0.8))  # fmt: skip
+                  arrowprops=ARROW)  # fmt: skip
     figure.canvas.draw()
-    axes.text(1.1, 2.52, shown["local"], color=COLOUR["local"], ha="right", va="top")
-    axes.text(1.36, 2.18, shown["ftfa"], color=COLOUR["ftfa"], ha="left", va="top")
-    labels(axes, [(curves[name].loss[-1], shown[name], COLOUR[name]) for name in ("local_ridge", "fedavg", "rtfa")])
+    axes.text(1.1, 2.52, shown["local"], color=WORD["local"], ha="right", va="top")
+    axes.text(1.36, 2.18, shown["ftfa"], color=WORD["ftfa"], ha="left", va="top")
+    labels(axes, [(curves[name].loss[-1], shown[name], WORD[name]) for name in ("local_ridge", "fedavg", "rtfa")])
     save(figure, "noise")
 
-    figure, axes = panel("One knob from ftfa to fedavg: the ridge of rtfa", r"ridge $\lambda$", "test loss above the noise floor")
+    figure, axes = panel(
+        "One knob from ftfa to fedavg: the ridge of rtfa", r"ridge $\lambda$", "test loss above the noise floor"
+    )
     ridges = np.geomspace(0.01, 100, 200)
     risk = fa.predict(world, "rtfa", ridge=ridges)["rtfa"]
     axes.plot(ridges, risk.loss, color=COLOUR["rtfa"])
@@ -323,16 +345,16 @@ def page_3(save: Callable[[plt.Figure, str], None]) -> None:
     best, lowest = fa.optimal_ridge(world), fa.optimal_loss(world)
     axes.plot([best, best], [0, lowest], color=PALE, linewidth=1, zorder=0)
     axes.text(best * 1.12, 0.27, r"best ridge $\lambda^\star=\sigma^2\gamma/r^2$", va="bottom", fontsize=10)
-    axes.text(0.0115, 0.79, "ftfa", color=COLOUR["ftfa"], va="bottom")
+    axes.text(0.0115, 0.79, "ftfa", color=WORD["ftfa"], va="bottom")
     axes.axhline(1, color=COLOUR["fedavg"], linewidth=1, linestyle=(0, (1, 2)), zorder=0)
-    axes.text(0.0115, 1.015, "fedavg", color=COLOUR["fedavg"], va="bottom")
+    axes.text(0.0115, 1.015, "fedavg", color=WORD["fedavg"], va="bottom")
     axes.set_xscale("log")
     axes.set_xlim(0.01, 100)
     axes.set_ylim(0, 1.12)
     ticks(axes.xaxis, (0.01, 0.1, 1, 10, 100))
-    axes.text(0.0115, 0.455, "bias", color=COLOUR["rtfa"], va="top", fontsize=10)
-    axes.text(0.0115, 0.215, "variance", color=COLOUR["rtfa"], va="top", fontsize=10)
-    axes.text(4.2, 0.79, "loss", color=COLOUR["rtfa"], fontsize=10, ha="right")
+    axes.text(0.0115, 0.455, "bias", color=WORD["rtfa"], va="top", fontsize=10)
+    axes.text(0.0115, 0.215, "variance", color=WORD["rtfa"], va="top", fontsize=10)
+    axes.text(4.2, 0.79, "loss", color=WORD["rtfa"], fontsize=10, ha="right")
     save(figure, "ridge")
 
     heading("3. The seven algorithms")
@@ -347,11 +369,11 @@ def page_3(save: Callable[[plt.Figure, str], None]) -> None:
 def page_4(save: Callable[[plt.Figure, str], None]) -> None:
     """Covariance: shapes of spectra, and the ridge under an alignment."""
     listed = {
-        "identity": (fa.spectra.identity(), "#777777"),
-        "two atoms": (TWO_ATOMS, "#d55e00"),
-        "ar1(0.5)": (fa.spectra.ar1(0.5, points=400), "#0072b2"),
-        "ar1(0.9)": (fa.spectra.ar1(0.9, points=400), "#08254f"),
-        "power_law(1)": (fa.spectra.power_law(1, points=400), "#009e73"),
+        "identity": (fa.spectra.identity(), GREY),
+        "two atoms": (TWO_ATOMS, "#a6611a"),
+        "ar1(0.5)": (fa.spectra.ar1(0.5, points=400), SHADES[1]),
+        "ar1(0.9)": (fa.spectra.ar1(0.9, points=400), SHADES[3]),
+        "power_law(1)": (fa.spectra.power_law(1, points=400), "#c0392b"),
     }
     figure, axes = panel("Shapes of a covariance", "share of directions with a larger eigenvalue", "eigenvalue", height=3.6)
     ends = []
@@ -371,18 +393,28 @@ def page_4(save: Callable[[plt.Figure, str], None]) -> None:
     labels(axes, ends)
     save(figure, "spectra")
 
-    noise, d, n = 0.02**0.5, 400, 200
-    figure, axes = panel("The best ridge depends on where clients differ", r"ridge $\lambda$", "test loss above the noise floor")
+    noise, _d, n = 0.02**0.5, 400, 200
+    figure, axes = panel(
+        "The best ridge depends on where clients differ", r"ridge $\lambda$", "test loss above the noise floor"
+    )
     s = np.repeat(TWO_ATOMS.values, [240, 160])
     names = {1: "along strong features", 0: "evenly", -1: "along weak features"}
-    colours = {1: "#08519c", 0: "#009e73", -1: "#d55e00"}
+    colours = {1: SHADES[3], 0: SHADES[1], -1: "#c0392b"}
     ridges = np.linspace(-0.12, 0.7, 200)
     ends = []
     for power, name in names.items():
         world = fa.Population(1, noise, 2, spectrum=TWO_ATOMS, shift_power=power)
         curve = fa.predict(world, "rtfa", ridge=ridges)["rtfa"].loss
         axes.plot(ridges, curve, color=colours[power])
-        axes.plot(fa.optimal_ridge(world), fa.optimal_loss(world), "*", color=colours[power], markersize=13, markeredgecolor="white", zorder=7)
+        axes.plot(
+            fa.optimal_ridge(world),
+            fa.optimal_loss(world),
+            "*",
+            color=colours[power],
+            markersize=13,
+            markeredgecolor="white",
+            zorder=7,
+        )
         energy = s**power / np.sum(s**power)
         for ridge in (-0.1, 0, 0.15, 0.3, 0.45, 0.6):
             keep = pull(ridge) if ridge else null
@@ -391,20 +423,35 @@ def page_4(save: Callable[[plt.Figure, str], None]) -> None:
     axes.axvline(0, color=PALE, linewidth=1, zorder=0)
     axes.set_xlim(-0.13, 0.7)
     axes.set_ylim(0.47, 0.76)
-    axes.text(0.01, 0.755, "0: interpolation (ftfa)", fontsize=9, color="#777777", va="top")
+    axes.text(0.01, 0.755, "0: interpolation (ftfa)", fontsize=9, color=GREY, va="top")
     figure.canvas.draw()
     labels(axes, ends)
     save(figure, "alignment")
 
     heading("4. Covariance")
     row("noise 0.5, aspect 2, norm 2", "fedavg", "ftfa", "rtfa", "local_ridge", "threshold", "best ridge", width=12)
-    for spectrum in (fa.spectra.identity(), TWO_ATOMS, fa.spectra.ar1(0.5), fa.spectra.ar1(0.9), fa.spectra.power_law(1)):
+    for spectrum in (
+        fa.spectra.identity(),
+        TWO_ATOMS,
+        fa.spectra.ar1(0.5),
+        fa.spectra.ar1(0.9),
+        fa.spectra.power_law(1),
+    ):
         world = fa.Population(1, 0.5, 2, norm=2, spectrum=spectrum)
         table = fa.predict(world)
         row(spectrum.name, *(table[name].loss for name in ("fedavg", "ftfa", "rtfa", "local_ridge")),
             fa.noise_threshold(world), fa.optimal_ridge(world), width=12)  # fmt: skip
     for noise in (0.5, 0.02**0.5):
-        row(f"two atoms, noise^2 {noise**2:.2g}, power", "fedavg", "ftfa", "rtfa", "threshold", "best ridge", "simple ridge", width=13)
+        row(
+            f"two atoms, noise^2 {noise**2:.2g}, power",
+            "fedavg",
+            "ftfa",
+            "rtfa",
+            "threshold",
+            "best ridge",
+            "simple ridge",
+            width=13,
+        )
         for power in (1, 0, -1):
             world = fa.Population(1, noise, 2, spectrum=TWO_ATOMS, shift_power=power)
             table = fa.predict(world)
@@ -417,7 +464,9 @@ def page_5(save: Callable[[plt.Figure, str], None]) -> None:
     noise, gamma, norm = 0.7, 2.5, 1.5
     world = fa.Population(1, noise, gamma, norm=norm)
     limit = fa.predict(world)
-    figure, axes = panel("Few clients: losses of a member", "number of clients m", "test loss above the noise floor", height=4.2)
+    figure, axes = panel(
+        "Few clients: losses of a member", "number of clients m", "test loss above the noise floor", height=4.2
+    )
     shown = ("local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
     few, many = np.array([1, 2]), np.unique(np.round(np.geomspace(3, 100, 60)))
     curves = {"few": fa.predict(world, clients=few), "many": fa.predict(world, clients=many)}
@@ -425,19 +474,31 @@ def page_5(save: Callable[[plt.Figure, str], None]) -> None:
         for part, m in (("few", few), ("many", many)):
             axes.plot(m, np.broadcast_to(curves[part][name].loss, m.shape), color=COLOUR[name], linewidth=1.8)
     d, n = 200, 80
-    ridge = fa.optimal_ridge(world)
+    ridge, furthest = fa.optimal_ridge(world), (0.0, "")
     for m in (1, 2, 4, 5, 7, 10, 20, 40):
         own = fa.predict(world, "rtfa", clients=m)["rtfa"].ridge
         stages = {
-            "fedavg": (plain, plain), "ftfa": (plain, null), "rtfa": (plain, pull(own)), "pfedme": (weighted(ridge), pull(ridge)),
-        }  # fmt: skip
+            "fedavg": (plain, plain),
+            "ftfa": (plain, null),
+            "rtfa": (plain, pull(own)),
+            "pfedme": (weighted(ridge), pull(ridge)),
+        }
         found = federation(m, n, d, noise, stages, 12 if m < 10 else 4, seed=5, centre=norm**2 - 1)
         for name, loss in found.items():
             axes.plot(m, loss, color=COLOUR[name], **DOT)
+            theory = fa.predict(world, name, clients=m)[name].loss
+            furthest = max(furthest, (abs(loss / theory - 1), f"{name}, {m} clients"))
     axes.axvline(gamma, color=PALE, linewidth=1, linestyle=(0, (3, 3)), zorder=0)
-    axes.text(4.3, 4.8, "all samples together\njust match the unknowns", fontsize=9, color="#777777", va="top")
-    axes.annotate("", (gamma * 1.02, 4.3), (4.2, 4.3), arrowprops=dict(arrowstyle="->", color="#777777", lw=0.8))
-    axes.text(0.98, 1.42, "fewer samples in all\nthan unknowns: all\nthat share agree", fontsize=9, color="#777777", va="top")
+    axes.text(4.3, 4.8, "all samples together\njust match the unknowns", fontsize=9, color=GREY, va="top")
+    axes.annotate("", (gamma * 1.02, 4.3), (4.2, 4.3), arrowprops=ARROW)
+    axes.text(
+        0.99,
+        1.42,
+        "fewer samples\nin all than\nunknowns: all\nthat share agree",
+        fontsize=8,
+        color=GREY,
+        va="top",
+    )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(0.95, 100)
@@ -445,12 +506,20 @@ def page_5(save: Callable[[plt.Figure, str], None]) -> None:
     ticks(axes.xaxis, (1, 2, 5, 10, 20, 50, 100))
     ticks(axes.yaxis, (0.7, 1, 1.5, 2, 3, 4, 5))
     figure.canvas.draw()
-    labels(axes, [(float(np.broadcast_to(curves["many"][name].loss, many.shape)[-1]), name, COLOUR[name]) for name in shown])
+    labels(
+        axes,
+        [(float(np.broadcast_to(curves["many"][name].loss, many.shape)[-1]), name, WORD[name]) for name in shown],
+    )
     save(figure, "clients")
 
     kinds = [fa.Population(1, 0.5, 8, norm=2), fa.Population(1, 0.5, 1.5, norm=2)]
     both = fa.predict(kinds, ["local_ridge", "fedavg", "ftfa", "rtfa", "pfedme"], clients=[40, 10])
-    figure, axes = panel("40 clients with little data, 10 with much, in one federation", "test loss above the noise floor", "", height=3.1)
+    figure, axes = panel(
+        "40 clients with little data, 10 with much, in one federation",
+        "test loss above the noise floor",
+        "",
+        height=3.1,
+    )
     for place, (name, risk) in enumerate(reversed(list(both.items()))):
         little, much = risk.loss
         axes.plot([little, much], [place, place], color=COLOUR[name], linewidth=1.4, alpha=0.5)
@@ -459,8 +528,8 @@ def page_5(save: Callable[[plt.Figure, str], None]) -> None:
         axes.text(little + 0.08, place, f"{little:.2f}", va="center", fontsize=9.5)
         axes.text(much - 0.08, place, f"{much:.2f}", va="center", ha="right", fontsize=9.5)
     axes.set_yticks(range(len(both)), list(both)[::-1])
-    axes.text(1.68, 4.32, "much data: aspect 1.5", fontsize=9.5, ha="center", color="#777777")
-    axes.text(3.53, 4.32, "little data: aspect 8", fontsize=9.5, ha="center", color="#777777")
+    axes.text(1.68, 4.32, "much data: aspect 1.5", fontsize=9.5, ha="center", color=GREY)
+    axes.text(3.53, 4.32, "little data: aspect 8", fontsize=9.5, ha="center", color=GREY)
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0.2, 4.1)
     axes.set_ylim(-0.5, 4.7)
@@ -477,15 +546,30 @@ def page_5(save: Callable[[plt.Figure, str], None]) -> None:
     crowded = fa.Population(1, 0.5, 20, norm=2)
     for member in (True, False):
         table = fa.predict(crowded, clients=10, member=member)
-        row(f"aspect 20, 10 clients, {'a member' if member else 'a new client'}", *(risk.loss for risk in table.values()))
-    row("ridges of 10 members: rtfa, pfedme", *(fa.predict(world, clients=10)[name].ridge for name in ("rtfa", "pfedme")))
-    row("r_eff^2 of (7), m = 10", effective(10, 2, 0.25), fa.predict(world, "fedavg", clients=10, member=False)["fedavg"].loss)
+        row(
+            f"aspect 20, 10 clients, {'a member' if member else 'a new client'}",
+            *(risk.loss for risk in table.values()),
+        )
+    row(
+        "ridges of 10 members: rtfa, pfedme",
+        *(fa.predict(world, clients=10)[name].ridge for name in ("rtfa", "pfedme")),
+    )
+    row(
+        "r_eff^2 of (7), m = 10",
+        effective(10, 2, 0.25),
+        fa.predict(world, "fedavg", clients=10, member=False)["fedavg"].loss,
+    )
+    for m, gamma in ((3, 1.5), (10, 2), (50, 2.7)):
+        table = fa.predict(fa.Population(1.3, 0.6, gamma), ["ftfa", "fedavg"], clients=m)
+        rule = (1 - gamma / m) / (1 - 1 / m) * (0.36 / (gamma - 1) - 1.69 / gamma)
+        row(f"ftfa - fedavg, m {m}, aspect {gamma}, rule", table["ftfa"].loss - table["fedavg"].loss, rule)
     row("thresholds of a member, new client", *(crossing(10, member) for member in (True, False)))
     row("clients that differ", *both)
     for place, text in enumerate(("little data, aspect 8", "much data, aspect 1.5")):
         row(text, *(risk.loss[place] for risk in both.values()))
     alone = fa.predict([kinds[0]], list(both), clients=[50])
     row("50 clients of aspect 8 alone", *(risk.loss[0] for risk in alone.values()))
+    row("figure: dot furthest from theory", f"{furthest[0]:.1%}", furthest[1], width=18)
     row("figure: infinitely many", *(limit[name].loss for name in shown))
 
 
@@ -504,7 +588,12 @@ def page_6(save: Callable[[plt.Figure, str], None]) -> None:
     """Early stopping and the single step."""
     times = np.geomspace(0.02, 60, 160)
     d, n = 200, 100
-    figure, axes = panel("Fine-tuning for a while beats fine-tuning to the end", "training time t (steps times step size)", "test loss above the noise floor", height=4.1)
+    figure, axes = panel(
+        "Fine-tuning for a while beats fine-tuning to the end",
+        "training time t (steps times step size)",
+        "test loss above the noise floor",
+        height=4.1,
+    )
     ends = []
     for noise, colour in zip((0.25, 0.5, 0.5**0.5, 1), SHADES, strict=True):
         world = fa.Population(1, noise, 2)
@@ -516,8 +605,8 @@ def page_6(save: Callable[[plt.Figure, str], None]) -> None:
             axes.plot(t, filtered(keep, noise, n, np.ones(d), np.ones(d) / d, 20, seed=6), color=colour, **DOT)
         ends.append((path.loss[-1], f"noise {noise:.2g}", colour))
     axes.axhline(1, color=COLOUR["fedavg"], linewidth=1, linestyle=(0, (1, 2)), zorder=0)
-    axes.text(0.022, 1.02, "fedavg: no fine-tuning", color=COLOUR["fedavg"], fontsize=9.5, va="bottom")
-    axes.text(57, 1.57, "ftfa: to the end", color=COLOUR["ftfa"], fontsize=9.5, ha="right", va="bottom")
+    axes.text(0.022, 1.02, "fedavg: no fine-tuning", color=WORD["fedavg"], fontsize=9.5, va="bottom")
+    axes.text(57, 1.57, "ftfa: to the end", color=WORD["ftfa"], fontsize=9.5, ha="right", va="bottom")
     axes.set_xscale("log")
     axes.set_xlim(0.02, 60)
     axes.set_ylim(0.4, 1.65)
@@ -537,8 +626,18 @@ def page_6(save: Callable[[plt.Figure, str], None]) -> None:
         lowest = fa.optimal_loss(world)
         axes.plot([size, size], [lowest, risk.loss], color=PALE, linewidth=1, zorder=0)
         axes.plot([size - 0.04, size + 0.04], [lowest] * 2, color=COLOUR["rtfa"])
-        ends.append((min(float(fa.one_step(world, 0.6)[1].loss), 1.38), f"noise {noise:g}", colour))
-    axes.text(0.385, fa.optimal_loss(fa.Population(1, 0.1, 2)), "best ridge (rtfa)", color=COLOUR["rtfa"], va="center", fontsize=9.5)
+        if noise < 1:
+            ends.append((float(fa.one_step(world, 0.6)[1].loss), f"noise {noise:g}", colour))
+        else:
+            axes.text(0.525, 1.36, f"noise {noise:g}", color=colour, ha="right", va="center", fontsize=10)
+    axes.text(
+        0.385,
+        fa.optimal_loss(fa.Population(1, 0.1, 2)),
+        "best ridge (rtfa)",
+        color=COLOUR["rtfa"],
+        va="center",
+        fontsize=9.5,
+    )
     axes.set_xlim(0, 0.6)
     axes.set_ylim(0.45, 1.4)
     figure.canvas.draw()
@@ -553,8 +652,9 @@ def page_6(save: Callable[[plt.Figure, str], None]) -> None:
     for world in worlds:
         best, lowest = fa.fine_tuning(world, flow=True, times=[1]).best, fa.optimal_loss(world)
         size, risk = fa.one_step(world)
-        row(f"noise {world.noise:.3g}, aspect {world.aspect:g}, {world.spectrum.name[:8]}", best.at, best.at * fa.optimal_ridge(world),
-            best.risk.loss, lowest, f"{best.risk.loss / lowest - 1:.2%}", risk.loss, size)  # fmt: skip
+        name = f"noise {world.noise:.3g}, aspect {world.aspect:g}, {world.spectrum.name[:8]}"
+        excess = f"{best.risk.loss / lowest - 1:.2%}"
+        row(name, best.at, best.at * fa.optimal_ridge(world), best.risk.loss, lowest, excess, risk.loss, size)
     path = fa.fine_tuning(fa.Population(1, 0.5, 2), step=0.3, steps=[0, 1, 4, 20, 100])
     row("noise 0.5, aspect 2, steps of 0.3", *(f"{t:g}" for t in path.times))
     row("loss", *path.loss)
@@ -569,10 +669,15 @@ def page_6(save: Callable[[plt.Figure, str], None]) -> None:
 def choose(save: Callable[[plt.Figure, str], None]) -> None:
     """How to choose: the phase diagram, MAML's step, when sharing pays."""
     world = fa.Population(radius=1, noise=0.5, aspect=2)
-    diagram = fa.compare("ftfa", "fedavg", world, vary={"noise": (0, 1.5, 151), "aspect": (1.02, 10, 150)})
-    figure, axes = panel("Fine-tune to convergence, or not at all?", r"noise over radius, $\sigma/r$", "aspect: unknowns per sample, d/n", height=4.1)
+    diagram = fa.compare("ftfa", "fedavg", world, vary={"noise": (0, 1.5, 76), "aspect": np.geomspace(1.02, 10, 70)})
+    figure, axes = panel(
+        "Fine-tune to convergence, or not at all?",
+        r"noise over radius, $\sigma/r$",
+        "aspect: unknowns per sample, d/n",
+        height=4.1,
+    )
     gain = np.clip(diagram.gain, -1.999, 1.999).T
-    hue = mpl.colors.LinearSegmentedColormap.from_list("gain", ["#5fa8d3", "#f7f7f7", "#ec9a5b"])
+    hue = mpl.colors.LinearSegmentedColormap.from_list("gain", ["#eeb545", "#f7f7f7", "#6fbdec"])
     image = axes.contourf(*diagram.axes.values(), gain, levels=np.linspace(-2, 2, 17), cmap=hue)
     image.set_edgecolor("face")
     axes.plot(*diagram.boundary.T, color=INK, linewidth=1.6)
@@ -584,11 +689,14 @@ def choose(save: Callable[[plt.Figure, str], None]) -> None:
     bar = figure.colorbar(image, ax=axes, ticks=[-2, -1, 0, 1, 2], pad=0.02)
     bar.ax.set_yticklabels(["4 times\nworse", "2 times\nworse", "equal", "2 times\nbetter", "4 times\nbetter"], fontsize=9)
     bar.outline.set_visible(False)
+    bar.ax.set_title("ftfa is", fontsize=9, loc="left", pad=14)
     save(figure, "phase")
 
     noise = 0.5**0.5
     world = fa.Population(1, noise, 2)
-    figure, axes = panel("MAML against plain fine-tuning, few clients", "inner step of MAML", "loss compared with ftfa", height=3.9)
+    figure, axes = panel(
+        "MAML against plain fine-tuning, few clients", "inner step of MAML", "loss compared with ftfa", height=3.9
+    )
     steps = np.linspace(0, 0.3, 61)
     ends = []
     for m, colour in zip((4, 10, 30), SHADES[2::-1], strict=True):
@@ -602,7 +710,7 @@ def choose(save: Callable[[plt.Figure, str], None]) -> None:
                 found = federation(m, 150, 300, noise, {"maml": (damped(step), null), "ftfa": (plain, null)}, 6, seed=7)
                 axes.plot(step, (found["maml"] / found["ftfa"] - 1) * 100, color=colour, **DOT)
     axes.axhline(0, color=COLOUR["ftfa"], linewidth=1.4)
-    axes.text(0.002, 0.2, "ftfa", color=COLOUR["ftfa"], va="bottom")
+    axes.text(0.002, 0.2, "ftfa", color=WORD["ftfa"], va="bottom")
     axes.text(0.197, 11, "4 clients", color=SHADES[2], ha="right", va="center", fontsize=10)
     axes.set_xlim(0, 0.3)
     axes.set_ylim(-5, 12)
@@ -611,7 +719,12 @@ def choose(save: Callable[[plt.Figure, str], None]) -> None:
     labels(axes, ends)
     save(figure, "maml-step")
 
-    figure, axes = panel("How much clients must have in common for sharing to pay", "number of clients m", r"norm over radius, $\rho/r$", height=3.9)
+    figure, axes = panel(
+        "How much clients must have in common for sharing to pay",
+        "number of clients m",
+        r"norm over radius, $\rho/r$",
+        height=3.9,
+    )
     for gamma, colour in zip((1.5, 2, 4), SHADES[:3], strict=True):
         counts = [m for m in (2, 3, 4, 5, 6, 7, 8, 10, 14, 20, 30, 50, 70, 100) if m > gamma]
         needed = [share(m, gamma) for m in counts]
@@ -625,29 +738,42 @@ def choose(save: Callable[[plt.Figure, str], None]) -> None:
     save(figure, "sharing")
 
     heading("How to choose")
-    row("noise^2 0.5, aspect 2, a member", "fedavg", "ftfa", "maml 0.1", "rtfa", "pfedme", "rtfa ridge")
+    row("noise^2 0.5, aspect 2, a member", "fedavg", "ftfa", "maml 0.1", "rtfa", "pfedme", "rtfa ridge", "ahead")
     for m in (4, 10, 30, 100, None):
         table = fa.predict(world, clients=m)
         names = ("fedavg", "ftfa", "maml", "rtfa", "pfedme")
-        row(f"{m or 'infinitely many'} clients", *(table[name].loss for name in names), table["rtfa"].ridge)
-    row("m (loss - limit), ridge 1, m = 10^4", *(1e4 * (fa.predict(world, name, clients=1e4, ridge=1)[name].loss - fa.predict(world, name, ridge=1)[name].loss)
-        for name in ("fedavg", "ftfa", "maml", "rtfa", "pfedme")))  # fmt: skip
+        ahead = f"{1 - table['pfedme'].loss / table['rtfa'].loss:.1%}"
+        row(f"{m or 'infinitely many'} clients", *(table[name].loss for name in names), table["rtfa"].ridge, ahead)
     row("10 clients, noise^2 0.5, aspect", "best step", "gain", "worse from", "at 0.1", "pfedme")
     for gamma in (1.5, 2, 3, 4, 6, 8):
         row(f"{gamma:g}", *maml(10, gamma))
-    row("4 clients, aspect 2", *maml(4, 2))
+    for m in (4, 30):
+        row(f"{m} clients, aspect 2", *maml(m, 2))
+    row("ridge missed by a factor of", "1/3", "1/2", "2", "3")
+    for s2, gamma in ((0.25, 2), (1, 2), (0.5, 1.5), (0.5, 5)):
+        away = fa.Population(1, s2**0.5, gamma)
+        losses = fa.predict(away, "rtfa", ridge=fa.optimal_ridge(away) * np.array([1 / 3, 1 / 2, 2, 3]))["rtfa"].loss
+        row(f"noise^2 {s2:g}, aspect {gamma:g}", *(f"{loss / fa.optimal_loss(away) - 1:+.1%}" for loss in losses))
     row("norm/radius for sharing to pay, m", *(f"{m}" for m in (3, 5, 10, 20, 100)))
     for gamma in (1.5, 2, 4):
         row(f"aspect {gamma:g}", *(share(m, gamma) if m > gamma else "-" for m in (3, 5, 10, 20, 100)))
-    row("phase: ftfa wins", f"{np.mean(diagram.winner == 'ftfa'):.0%}")
-    row("noise 1, aspect 2", *(f"{name} {risk.loss:.4f}" for name, risk in fa.predict(fa.Population(1, 1, 2), ["fedavg", "ftfa", "rtfa"]).items()), width=17)
+    row(
+        "noise 1, aspect 2",
+        *(f"{name} {risk.loss:.4f}" for name, risk in fa.predict(fa.Population(1, 1, 2), ["fedavg", "ftfa", "rtfa"]).items()),
+        width=17,
+    )
     row("  early stopping", fa.fine_tuning(fa.Population(1, 1, 2), flow=True, times=[1]).best.risk.loss)
 
 
 def share(m: int, gamma: float) -> float:
-    """The smallest norm (radius 1, noise 0.5) at which a member's rtfa beats its local_ridge."""
-    found = fa.compare("rtfa", "local_ridge", fa.Population(1, 0.5, gamma, norm=2), vary={"norm": (1, 20, 100)}, clients=m)
-    return float(found.boundary[0, 0])
+    """The smallest norm (radius 1, noise 0.5) at which a member's rtfa beats its local_ridge, by bisection."""
+    together = fa.predict(fa.Population(1, 0.5, gamma), "rtfa", clients=m)["rtfa"].loss
+    low, high = 1.0, 100.0
+    for _ in range(50):
+        norm = (low + high) / 2
+        alone = fa.predict(fa.Population(1, 0.5, gamma, norm=norm), "local_ridge")["local_ridge"].loss
+        low, high = (norm, high) if alone < together else (low, norm)
+    return high
 
 
 def maml(m: int, gamma: float) -> tuple[float, str, float, str, str]:
@@ -664,6 +790,22 @@ def maml(m: int, gamma: float) -> tuple[float, str, float, str, str]:
     worse = steps[best:][ratios[best:] > 1][0]
     gain = base["pfedme"].loss / base["ftfa"].loss - 1
     return steps[best], f"{ratios[best] - 1:+.1%}", worse, f"{ratio(0.1) - 1:+.1%}", f"{gain:+.1%}"
+
+
+def notation() -> None:
+    """Three misprints of the paper's appendix in numbers: two atoms, aspect 2, radius 1, noise 0.5."""
+    heading("Notation: the misprints in numbers")
+    gamma, s, h = 2, TWO_ATOMS.values, TWO_ATOMS.weights
+    world = fa.Population(1, 0.5, gamma, spectrum=TWO_ATOMS)
+    table, ridge = fa.predict(world), fa.optimal_ridge(world)
+    c = 1 / (gamma * gamma * table["ftfa"].bias)  # c0 = 1/(gamma kappa0), kappa0 = gamma B/r^2
+    for power in (1, 2):
+        low, high = h @ (s / (1 + c * gamma * s) ** power), h @ (s**2 / (1 + c * gamma * s) ** power)
+        printed = "as printed" if power == 1 else "squared denominators"
+        row(f"ftfa bias, {printed}", (1 + gamma * c * high / low) * low, table["ftfa"].bias)
+        row(f"ftfa variance, {printed}", 0.25 * gamma * high / low * (c if power == 2 else 1), table["ftfa"].variance)
+    k = ridge + gamma * table["rtfa"].loss  # kappa(lambda*), from the lowest loss
+    row("noise^2 aspect m(-best ridge)", h @ (k / (s + k)), table["rtfa"].loss)
 
 
 def main() -> None:
@@ -683,7 +825,8 @@ def main() -> None:
     warnings.simplefilter("ignore", fa.ThresholdWarning)  # the figures cross thresholds on purpose
     with mpl.rc_context(STYLE):
         for page in (page_1, page_2, page_3, page_4, page_5, page_6, choose):
-            import time; T=time.time(); page(save); print("TIME",page.__name__,time.time()-T)
+            page(save)
+    notation()
 
 
 if __name__ == "__main__":

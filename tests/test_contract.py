@@ -83,6 +83,9 @@ def test_weights_are_numbers_or_words():
     assert not np.allclose(samples["fedavg"].loss, fa.predict(clients, ["fedavg"], weights="uniform")["fedavg"].loss)
     precise = fa.predict(clients, ["pfedme"], weights="precision")
     np.testing.assert_allclose(precise["pfedme"].loss, fa.predict(clients, ["pfedme"])["pfedme"].loss, rtol=1e-12)
+    many = fa.predict(clients, ["pfedme"], clients=[3, 4, 5], weights="precision")["pfedme"].loss
+    np.testing.assert_allclose(many, fa.predict(clients, ["pfedme"], clients=[3, 4, 5])["pfedme"].loss, rtol=1e-12)
+    assert any("samples over noise" in note for note in fa.predict(clients).notes)
     with pytest.raises(fa.NoFormula, match="samples over noise"):
         fa.predict(clients, ["pfedme"], weights="uniform")
 
@@ -207,6 +210,12 @@ def test_a_negative_best_ridge_is_said():
     assert any("best ridge is negative" in note for note in table.notes)
     explicit = fa.predict(world, ["rtfa"], ridge=table["rtfa"].ridge)
     assert explicit["rtfa"].loss == pytest.approx(table["rtfa"].loss, rel=1e-12)
+
+
+def test_a_maml_step_that_is_too_large_is_said():
+    world = fa.Population(1, 0.5**0.5, 8)
+    assert any("smaller maml_step" in note for note in fa.predict(world, clients=20).notes)
+    assert not any("maml_step" in note for note in fa.predict(world, clients=20, maml_step=0.01).notes)
 
 
 def test_populations_compare_by_value():

@@ -143,6 +143,8 @@ def predict_different(
     risks, notes = collect(chosen, optional, answer, (len(populations),))
     who = "members" if member else "new clients like them"
     title = f"{federation.count.sum():g} clients of {len(federation.kinds)} kinds, {who}"
+    if weights is None and "pfedme" in risks and len({float(np.asarray(kind.noise)) for kind in federation.kinds}) > 1:
+        notes.append("pfedme weighs clients by samples over noise^2, its optimum; the other methods by samples.")
     own = np.array([float(np.asarray(kind.aspect)) * kind.spectrum.rank for kind in federation.kinds])
     near = warned(thresholds(own, different.groups.ratio, [each.personalise for each in chosen]))
     return Comparison(risks, title, (*notes, *near), tuple(f"{i}: {each.brief}" for i, each in enumerate(populations)))

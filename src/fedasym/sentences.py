@@ -7,6 +7,7 @@ import numpy as np
 from fedasym.algorithms import Client, Interpolate
 from fedasym.population import Population
 from fedasym.risk import TIE, Comparison
+from fedasym.theory.pooled import CRITICAL
 from fedasym.theory.regimes import noise_threshold
 from fedasym.theory.spectra import Array
 
@@ -18,8 +19,10 @@ def verdicts(table: Comparison, world: Population, count: Array | None, member: 
     if table.losses.ndim != 1:
         return []
     lines = []
-    crowded = count is not None and float(np.asarray(world.aspect)) * world.spectrum.rank >= count[0]
-    if crowded and member:
+    ratio = 0.0 if count is None else float(np.asarray(world.aspect)) * world.spectrum.rank / float(count[0])
+    if abs(ratio - 1) < CRITICAL:
+        lines.append("All samples together just match the unknowns: the shared model's error has no bound.")
+    elif ratio > 1 and member:
         lines.append(
             "All samples together are fewer than the unknowns: the shared model interpolates every member's samples, "
             "so all methods that share agree on members."
@@ -28,6 +31,8 @@ def verdicts(table: Comparison, world: Population, count: Array | None, member: 
         lines.append(tuning(table, world, count is None))
     if {"rtfa", "local_ridge"} <= set(table):
         lines.append(sharing(table))
+    if count is not None and {"maml", "ftfa"} <= set(table) and table["maml"].loss > float(table["ftfa"].loss) * (1 + TIE):
+        lines.append("MAML's step is too large here: it loses to ftfa; a smaller maml_step would do better.")
     if "rtfa" in table and (ridge := table["rtfa"].ridge) is not None and float(ridge) < 0:
         lines.append(
             f"The best ridge is negative ({float(ridge):.4g}): the displacement lies along strong features, so even the "
@@ -89,7 +94,7 @@ def thresholds(aspect: Array, pooled: Array | None, stages: list[Client]) -> lis
 def threshold(ratio: str, meaning: str, off: Array) -> str:
     """One sentence on being near a threshold."""
     least = float(off.min())
-    needed = f"well above {(3 / least) ** 2:,.0f}" if least > 1e-6 else "without bound"
+    needed = f"well above {(3 / least) ** 2:,.0f}" if least > 1e-6 else "enormous"
     where = "part of the grid has " if off.size > 1 else ""
     return (
         f"Near a threshold: {where}{ratio} {'is ' if not where else ''}within {least:.2g} of 1, where {meaning}; "
