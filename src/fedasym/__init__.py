@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fedasym import algorithms
+    from fedasym import algorithms, linear
     from fedasym.algorithms import Algorithm
     from fedasym.comparing import Diagram, compare
     from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
@@ -44,7 +44,7 @@ _HOME = {
     "optimal_ridge": "fedasym.theory.regimes",
     "predict": "fedasym.prediction",
 }
-_MODULES = {"algorithms": "fedasym.algorithms", "spectra": "fedasym.theory.spectra"}
+_MODULES = {"algorithms": "fedasym.algorithms", "linear": "fedasym.linear", "spectra": "fedasym.theory.spectra"}
 
 __all__ = [
     "Algorithm",
@@ -61,6 +61,7 @@ __all__ = [
     "algorithms",
     "compare",
     "fine_tuning",
+    "linear",
     "noise_threshold",
     "one_step",
     "optimal_loss",

@@ -175,14 +175,14 @@ def best_stop(evaluate: Callable[[Array], Parts], world: Worlds, step: float | N
         bias, variance = evaluate(np.atleast_1d(at))
         return np.asarray(bias + variance)
 
+    furthest = min(end, LONGEST / high if step is None else LONGEST)
     if step is None:
-        grid = np.append(np.geomspace(1e-4 / high, min(end, LONGEST / high), 200), end if np.isfinite(end) else LONGEST / high)
+        grid = np.geomspace(1e-4 / high, furthest, 200)
     else:
-        grid = np.unique(np.round(np.append(0, np.geomspace(1, min(end, LONGEST), 120))))
-        grid = np.append(grid, np.ceil(end)) if np.isfinite(end) else grid
+        grid = np.unique(np.round(np.append(0, np.geomspace(1, furthest, 120))))
     values = loss(grid)
-    if np.isfinite(end) and values[-1] <= values.min() * (1 + 1e-12):
-        bias, variance = evaluate(grid[-1:])
+    bias, variance = evaluate(np.array([np.inf]))
+    if bias[0] + variance[0] <= values.min() * (1 + 1e-12):
         return np.inf, float(bias[0]), float(variance[0])
     place = int(np.argmin(values))
     low, top = grid[max(place - 1, 0)], grid[min(place + 1, grid.size - 1)]

@@ -6,51 +6,68 @@ derivative of the risk with respect to the noise level is the variance per unit 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fedasym.theory.pooled import Groups
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.spectra import Array
-from fedasym.theory.transforms import kappa, slope
+from fedasym.theory.transforms import kappa, slope_from, sums
 from fedasym.theory.worlds import Worlds
 
 
-def effective(world: Worlds, clients: Array) -> tuple[Array, Array, Array]:
-    """kappa_m of equation (13), its derivative in the ridge, and the ridge lambda*.
+class Effective(NamedTuple):
+    """kappa_m of equation (13), and what bias and variance need of it, free of cancellation."""
 
-    lambda = kappa (1 - gamma df1 - (gamma/m)(rank - df1)) is equation (1) again, with another ridge and aspect.
-    """
-    ridge = bayes_ridge(world)
+    kappa: Array
+    lag: Array  # kappa_m - lambda* kappa_m'
+    growth: Array  # kappa_m'
+    fitted: Array  # kappa_m' - 1
+
+
+def effective(world: Worlds, clients: Array) -> Effective:
+    """Solve lambda* = kappa (1 - gamma df1 - (gamma/m)(rank - df1)): equation (1) again, with another ridge and aspect."""
+    ridge, spectrum = bayes_ridge(world), world.spectrum
     gN = world.gamma / clients
-    room = 1 - gN * world.spectrum.rank
+    room = 1 - gN * spectrum.rank
     lam, gam = ridge / room, (world.gamma - gN) / room
-    k = kappa(lam, gam, world.spectrum)
-    return k, slope(k, lam, gam, world.spectrum) / room, ridge
+    k = kappa(lam, gam, spectrum)
+    finite = np.where(np.isfinite(k), k, 1.0)
+    at = sums(finite, spectrum)
+    growth = slope_from(at, finite, np.where(np.isfinite(k), lam, 1.0), gam, spectrum)
+    with np.errstate(invalid="ignore"):
+        fitted = growth * (gN * spectrum.rank + (world.gamma - gN) * at.df2) / room
+        return Effective(k, finite * growth * gam * at.mixed, growth / room, fitted)
 
 
 def blup_member(world: Worlds, clients: Array) -> tuple[Array, Array]:
-    """Bias and variance for a member: R = (r^2/gamma)(kappa_m - lambda*), V = sigma^2 (kappa_m' - 1)."""
-    k, growth, ridge = effective(world, clients)
+    """Bias and variance for a member: B = (r^2/gamma)(kappa_m - lambda* kappa_m'), V = sigma^2 (kappa_m' - 1)."""
+    found = effective(world, clients)
     gN = world.gamma * world.spectrum.rank / clients
-    with np.errstate(invalid="ignore"):
-        variance = np.where(world.s2 == 0, 0.0, world.s2 * (growth - 1))
-        bias = world.r2 / world.gamma * (k - ridge * growth)
     same = world.r2 == 0  # clients that do not differ: plain least squares on everyone's samples
-    return np.where(same, 0.0, bias), np.where(same, world.s2 * gN / (1 - gN), variance)
+    with np.errstate(invalid="ignore"):
+        variance = np.where(world.s2 == 0, 0.0, world.s2 * found.fitted)
+    bias = np.where(same, 0.0, world.r2 / world.gamma * found.lag)
+    return bias, np.where(same, world.s2 * gN / (1 - gN), variance)
 
 
 def blup_energy(world: Worlds, clients: Array) -> tuple[Array, Array]:
     """Energy per direction of theta_0_hat - theta_new times s, from displacements and from noise, shape (P, K).
 
-    Cov(theta_0_hat) = r^2 (s + kappa_m)/(m s) per direction, split as in `blup_member`.
+    Cov(theta_0_hat) = r^2 (s + kappa_m)/(m s) per direction, split as in `blup_member`; for clients that do not differ it
+    is that of plain least squares.
     """
-    k, growth, ridge = effective(world, clients)
+    found = effective(world, clients)
     s = world.spectrum.values
     seen = np.where(s > 0, 1.0, 0.0)
-    with np.errstate(invalid="ignore"):
-        centre = np.where(world.r2 == 0, 0.0, world.r2 * (k - ridge * growth) / clients)
+    gN = world.gamma * world.spectrum.rank / clients
+    same = world.r2 == 0
+    centre = np.where(same, 0.0, world.r2 * found.lag / clients)
+    growth = np.where(same, 1 / (1 - gN), found.growth)
     bias = (world.r2 * (1 + 1 / clients))[:, None] * s + centre[:, None] * seen
-    noise = np.where(world.s2 == 0, 0.0, world.s2 * world.gamma * growth / clients)
+    with np.errstate(invalid="ignore"):
+        noise = np.where(world.s2 == 0, 0.0, world.s2 * world.gamma * growth / clients)
     return bias, noise[:, None] * seen
 
 

@@ -56,7 +56,7 @@ def merge(populations: Sequence[Population], clients: ArrayLike | None, weights:
     first = np.unique(row, return_index=True)[1]
     total = np.asarray(np.bincount(row, weights=count), dtype=float)
     own = precision(populations)
-    precise = weights is None or bool(np.allclose(share, own / max(own @ count, 1e-300), rtol=1e-9))
+    precise = weights is None or bool(np.allclose(share, own / max(float(own @ count), 1e-300), rtol=1e-9))
     return Federation(tuple(populations[i] for i in first), total, share[first], row, precise)
 
 

@@ -61,7 +61,8 @@ class Filter:
         return self.times[:, None]
 
     def _exponent(self, x: Complex | Array) -> Complex:
-        return np.asarray(-self._column() * x, dtype=complex)
+        with np.errstate(invalid="ignore"):  # endless time leaves only the null space
+            return np.where(x == 0, 0, np.asarray(-self._column() * x, dtype=complex))
 
 
 def stopped(world: Worlds, filter_: Filter, extra: Array | None = None) -> tuple[Array, Array]:

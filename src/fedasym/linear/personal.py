@@ -1,0 +1,68 @@
+"""What a client does with the shared model: every stage filters its residuals along the axes of its own samples.
+
+theta_i = b + V f(s) U'(y - X b), X = U diag(s) V', with f = 1/s for Interpolate (param-perfedavg), s/(s^2 + n lambda) for
+Ridge (param-perridge), (1 - (1 - step x)^steps)/s for Descend and (1 - exp(-time x))/s for Flow, x = s^2/n.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from fedasym.algorithms import Client as Stage
+from fedasym.algorithms import Descend, Flow, Interpolate, Keep, Ridge
+from fedasym.errors import InvalidInput
+from fedasym.linear.clients import Client
+from fedasym.linear.server import FIRM
+from fedasym.theory.spectra import Array
+
+
+def personalised(stage: Stage, client: Client, shared: Array, ridge: float) -> Array:
+    """The client's model; `ridge` is for the stage Ridge alone."""
+    e = client.y - client.X @ shared
+    match stage:
+        case Keep():
+            return shared
+        case Interpolate():
+            return shared + interpolated(client, e)
+        case Ridge():
+            return shared + shrunk(client, e, ridge)
+        case Descend(step, steps):
+            return shared + gained(client, e, descended(client, step, steps))
+        case Flow(time):
+            return shared + gained(client, e, -np.expm1(-time * client.axes[1] ** 2 / client.n))
+
+
+def interpolated(client: Client, e: Array) -> Array:
+    """X^+ e: the shortest way to the samples, or to their least squares."""
+    return gained(client, e, np.ones_like(client.axes[1]))
+
+
+def shrunk(client: Client, e: Array, ridge: float) -> Array:
+    """X'(XX' + n lambda)^{-1} e; no ridge interpolates, an infinite one stays."""
+    X, n = client.X, client.n
+    if ridge == 0:
+        return interpolated(client, e)
+    if np.isinf(ridge):
+        return np.zeros(X.shape[1])
+    if ridge < FIRM * np.vdot(X, X) / n:  # the factor would lose e / ridge where rows depend on each other
+        x = client.axes[1] ** 2 / n
+        return gained(client, e, x / (x + ridge))
+    gram = X @ X.T + n * ridge * np.eye(len(e))
+    return np.asarray(X.T @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram), e))
+
+
+def gained(client: Client, e: Array, learned: Array) -> Array:
+    """V (learned/s) U'e: the way to the samples, of which each axis has learned a share."""
+    U, s, Vt = client.axes
+    return np.asarray(Vt.T @ (np.divide(learned, s, out=np.zeros_like(s), where=s > 0) * (U.T @ e)))
+
+
+def descended(client: Client, step: float, steps: int) -> Array:
+    """1 - (1 - step x)^steps, accurate for small x too."""
+    rate = step * client.axes[1] ** 2 / client.n
+    if steps > 1 and rate[0] >= 2:
+        limit = 2 * step / rate[0]
+        raise InvalidInput(f"step is {step:g}: gradient descent diverges on client {client.name!r} from {limit:.6g} on")
+    slow = rate < 0.5
+    return np.where(slow, -np.expm1(steps * np.log1p(-np.where(slow, rate, 0))), 1 - (1 - rate) ** steps)
