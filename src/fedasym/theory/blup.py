@@ -38,7 +38,8 @@ def effective(world: Worlds, clients: Array) -> Effective:
     growth = slope_from(at, finite, np.where(np.isfinite(k), lam, 1.0), gam, spectrum)
     with np.errstate(invalid="ignore"):
         fitted = growth * (gN * spectrum.rank + (world.gamma - gN) * at.df2) / room
-        return Effective(k, finite * growth * gam * at.mixed, growth / room, fitted)
+        lag = np.where(k == 0, 0.0, finite * growth * gam * at.mixed)
+        return Effective(k, lag, growth / room, fitted)
 
 
 def blup_member(world: Worlds, clients: Array) -> tuple[Array, Array]:

@@ -28,17 +28,15 @@ class Filter:
 
     def kept(self, x: Complex | Array) -> Complex:
         """f(x) per time (first axis)."""
-        f = np.exp(self._exponent(x)) if self.step is None else (1 - self.step * x) ** self._column()
-        return np.asarray(f, dtype=complex)
+        if self.step is None:
+            return np.asarray(np.exp(self._exponent(x)))
+        slow = np.abs(self.step * x) < 0.5
+        return np.where(slow, np.exp(self._exponent(np.where(slow, x, 0))), (1 - self.step * x) ** self._column())
 
     def fitted(self, x: Complex | Array) -> Complex:
         """1 - f(x), accurate for short times."""
-        if self.step is None:
-            return -np.expm1(self._exponent(x))
-        near = np.abs(self.step * x) < 0.5
-        with np.errstate(all="ignore"):
-            small = -np.expm1(self._column() * np.log1p(-self.step * np.where(near, x, 0)))
-        return np.where(near, small, 1 - self.kept(x))
+        slow = True if self.step is None else np.abs(self.step * x) < 0.5
+        return np.where(slow, -np.expm1(self._exponent(np.where(slow, x, 0))), 1 - self.kept(x))
 
     def noise(self, x: Complex | Array) -> Complex:
         """(1 - f(x))^2 / x."""
@@ -61,8 +59,16 @@ class Filter:
         return self.times[:, None]
 
     def _exponent(self, x: Complex | Array) -> Complex:
-        with np.errstate(invalid="ignore"):  # endless time leaves only the null space
-            return np.where(x == 0, 0, np.asarray(-self._column() * x, dtype=complex))
+        """The logarithm of f(x), accurate for small x however long the time; zero stays zero for endless time."""
+        rate = np.asarray(-x, dtype=complex) if self.step is None else log1p(-self.step * x)
+        with np.errstate(invalid="ignore"):
+            return np.where(rate == 0, 0, self._column() * rate)
+
+
+def log1p(x: Complex | Array) -> Complex:
+    """log(1 + x) for complex x: NumPy's loses the digits of small ones."""
+    a, b = np.real(x), np.imag(x)
+    return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
 
 
 def stopped(world: Worlds, filter_: Filter, extra: Array | None = None) -> tuple[Array, Array]:

@@ -45,8 +45,9 @@ def searched_ridge(world: Worlds) -> Array:
         reach = s + k[:, None]
         near = (s / reach) ** 2
         df2, drag = near @ h, (g * s / reach**2).sum(-1)
-        with np.errstate(divide="ignore"):  # unbounded at the lowest ridge
-            loss = (r2 * k**2 * drag + s2 * gamma * df2) / np.maximum(1 - gamma * df2, 0)
+        room = 1 - gamma * df2
+        with np.errstate(divide="ignore", invalid="ignore"):  # unbounded at the lowest ridge
+            loss = np.where(room > 0, (r2 * k**2 * drag + s2 * gamma * df2) / room, np.inf)
         return np.asarray(r2 * k * (g * near / reach).sum(-1) - gamma * (s2 + loss) * ((near / reach) @ h))
 
     with np.errstate(divide="ignore", invalid="ignore"):
