@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,6 +49,14 @@ class Client:
         return U, np.where(s > RANK * s[0], s, 0.0), Vt
 
 
+def physical_memory() -> float:
+    """Bytes of this machine's memory; endless where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
 def triangular(rows: Array) -> Array:
     """R of rows = QR: the same least-squares problem in at most as many rows as columns."""
     return np.asarray(np.linalg.qr(rows, mode="r"))
@@ -55,7 +64,13 @@ def triangular(rows: Array) -> Array:
 
 def gathered(X: Any, y: Any, names: Iterable[Label] | None) -> list[Client]:
     """Clients from rows with one label each (in order of appearance), or from one pair of arrays per client."""
-    clients = [Client.of(*each) for each in (separate(X, y, names) if is_listed(X) else grouped(X, y, names))]
+    clients: list[Client] = []
+    room = 0.8 * physical_memory()
+    for name, rows, values in separate(X, y, names) if is_listed(X) else grouped(X, y, names):
+        clients.append(Client.of(name, rows, values))
+        room -= clients[-1].X.nbytes + clients[-1].y.nbytes
+        if room < 0:
+            raise InvalidInput(f"client {name!r} is one too many for this machine's memory: give fewer clients or features")
     if not clients:
         raise InvalidInput("there are no clients: give at least one sample")
     return clients
