@@ -612,6 +612,6 @@ def test_methods_without_a_ridge_report_none():
 def test_more_clients_than_memory_names_the_client_that_does_not_fit(monkeypatch):
     X, y = np.ones((4, 5, 3)), np.ones((4, 5))
     monkeypatch.setattr("fedasym.linear.clients.physical_memory", lambda: 2.5 * (3 * 3 + 3) * 8 / 0.8)
-    with pytest.raises(InvalidInput, match=r"client 'c' is one too many .*: give fewer"):
+    with pytest.raises(fa.InvalidInput, match=r"client 'c' is one too many .*: give fewer"):
         linear.fit("fedavg", list(X), list(y), clients=list("abcd"))
     linear.fit("fedavg", list(X[:2]), list(y[:2]), clients=list("ab"))
