@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fedasym.algorithms import Algorithm
     from fedasym.comparing import Diagram, compare
     from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
+    from fedasym.linear.simulated import Simulation
+    from fedasym.linear.simulation import simulate
     from fedasym.population import Population
     from fedasym.prediction import predict
     from fedasym.risk import Comparison, Risk
@@ -34,6 +36,7 @@ _HOME = {
     "NoFormula": "fedasym.errors",
     "Population": "fedasym.population",
     "Risk": "fedasym.risk",
+    "Simulation": "fedasym.linear.simulated",
     "Spectrum": "fedasym.theory.spectra",
     "ThresholdWarning": "fedasym.errors",
     "compare": "fedasym.comparing",
@@ -43,6 +46,7 @@ _HOME = {
     "optimal_loss": "fedasym.theory.regimes",
     "optimal_ridge": "fedasym.theory.regimes",
     "predict": "fedasym.prediction",
+    "simulate": "fedasym.linear.simulation",
 }
 _MODULES = {"algorithms": "fedasym.algorithms", "linear": "fedasym.linear", "spectra": "fedasym.theory.spectra"}
 
@@ -55,6 +59,7 @@ __all__ = [
     "NoFormula",
     "Population",
     "Risk",
+    "Simulation",
     "Spectrum",
     "ThresholdWarning",
     "__version__",
@@ -67,6 +72,7 @@ __all__ = [
     "optimal_loss",
     "optimal_ridge",
     "predict",
+    "simulate",
     "spectra",
 ]
 

@@ -1,0 +1,67 @@
+"""A simulation's finished trials in a file, written after each: work survives an interruption and is never repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fedasym.errors import InvalidInput
+from fedasym.linear.plans import Losses
+
+FORMAT = "fedasym simulation 1"
+
+
+class Ledger:
+    """The losses of finished trials by point and trial; with a path they are also in that file, whole at every moment."""
+
+    def __init__(self, path: str | Path | None, arguments: dict[str, Any]) -> None:
+        # Through JSON and back, so that what is compared is what a file can hold.
+        self.arguments = json.loads(json.dumps(arguments))
+        self.path = None if path is None else Path(path)
+        self.trials: dict[str, Losses] = {} if self.path is None else self._opened(self.path)
+
+    def _opened(self, path: Path) -> dict[str, Losses]:
+        if not path.parent.exists():
+            raise InvalidInput(f"save is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first")
+        if not path.exists():
+            return {}
+        try:
+            held = json.loads(path.read_text())
+            known, trials = held["arguments"], held["trials"]
+            if held["format"] != FORMAT or not isinstance(known, dict) or not isinstance(trials, dict):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, OSError):
+            raise InvalidInput(f"save is {str(path)!r}: this file is not a saved simulation; name another one") from None
+        other = [name for name in self.arguments if known.get(name) != self.arguments[name]]
+        if other:
+            raise InvalidInput(
+                f"save is {str(path)!r}: this file holds a simulation with another {' and '.join(other)}; "
+                "name another file, or ask for the same again"
+            )
+        return trials
+
+    def get(self, point: int, trial: int) -> Losses | None:
+        """The losses of a finished trial."""
+        return self.trials.get(f"{point}.{trial}")
+
+    def add(self, point: int, trial: int, losses: Losses) -> None:
+        """One more finished trial."""
+        self.trials[f"{point}.{trial}"] = losses
+        self.write()
+
+    def write(self, result: dict[str, Any] | None = None) -> None:
+        """Write everything to a new file and put it in the old one's place: there is no moment without a whole file."""
+        if self.path is None:
+            return
+        held = {"format": FORMAT, "arguments": self.arguments, "trials": self.trials, "result": result}
+        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        try:
+            with fresh.open("w") as file:
+                json.dump(held, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, self.path)
+        except OSError as reason:
+            raise InvalidInput(f"save is {str(self.path)!r}: it cannot be written: {reason.strerror}") from None

@@ -1,0 +1,245 @@
+"""`simulate`: draw finitely many clients, compute every algorithm exactly on them, and set the theory beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedasym.algorithms import Algorithm, Ridge, resolve
+from fedasym.comparing import spaced
+from fedasym.errors import InvalidInput, unknown
+from fedasym.linear.draw import FEATURES, apportioned
+from fedasym.linear.plans import Losses, Plan, Setting, Tick, planned
+from fedasym.linear.saving import Ledger
+from fedasym.linear.simulated import Simulated, Simulation
+from fedasym.population import RANGES, Population
+from fedasym.risk import Risk
+from fedasym.theory.different import client_weights
+
+MODES = ("expectation", "sampling")
+MANY_THREADS = 1000  # dimension from which one matrix product keeps several threads busy
+OPTIONS = ("clients", "dimension", "ridge")  # arguments of simulate, rather than of the population, that can vary
+
+Progress = Callable[[float, str], None]  # hears what share of all is done, and in words
+
+
+def simulate(
+    world: Population | Sequence[Population],
+    *,
+    dimension: int = 200,
+    clients: int | Sequence[int] = 300,
+    trials: int = 4,
+    seed: int = 0,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
+    member: bool = True,
+    ridge: ArrayLike | None = None,
+    maml_step: float = 0.1,
+    weights: ArrayLike | str | None = None,
+    features: str = "gaussian",
+    mode: str = "expectation",
+    vary: Mapping[str, ArrayLike] | None = None,
+    save: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Simulation:
+    """Test loss of each algorithm on clients drawn from a population, beside what `predict` says of them.
+
+    Given the features X the loss E|theta_hat - theta_i|^2_Sigma is a trace, so that only features are drawn: the shared
+    model's error has covariance Q^-1 [sum_j p^2 A_j E A_j + p^2 noise^2/n b^2 S_j] Q^-1 with A_j = S_j b(S_j) and
+    Q = sum_j p A_j. The prediction is made for exactly the eigenvalues and the aspect d/n that are drawn; what is left
+    between the two is of order 1/dimension.
+
+    world: a `Population` of numbers, or a list of them; `weights` are then each client's, as in `predict`.
+    dimension: d; a client has n = d/aspect samples, rounded.
+    clients: how many; for a list of populations how many of each, or a total to share evenly.
+    trials: how many times everything is drawn anew; seed: same seed, same numbers.
+    member: whether the clients looked at (up to 8 of each kind in a trial) took part in training, or are new.
+    ridge: by default each algorithm's best according to the prediction for this many clients.
+    features: "gaussian", "rademacher" or "student" (t with 8 degrees of freedom).
+    mode: "expectation", or "sampling": draw optima and labels, fit, and test on 1000 held-out samples of each client.
+    vary: one parameter and its values, such as {"clients": [2, 5, 10, 50]} or {"noise": (0, 2, 9)}.
+    save: a file that keeps finished trials; the same call goes on where it was interrupted.
+    progress: called with the share that is done and a few words.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
+    >>> table = fa.simulate(world, dimension=80, clients=10, trials=3)
+    >>> table.best, abs(table["pfedme"].loss / table["pfedme"].predicted.loss - 1) < 0.03
+    ('pfedme', True)
+    """
+    setting = checked(
+        world, dimension, clients, seed, algorithms, member, ridge, maml_step, weights, features, mode, vary
+    )  # fmt: skip
+    repeats = whole("trials", trials, 1)
+    ledger = Ledger(save, setting.arguments)
+    plans = [planned(point) for point in setting.points]
+    for place, plan in enumerate(plans):
+        for trial in range(repeats):
+            if ledger.get(place, trial) is None:
+                tick = ticker(progress, setting, (place, trial), (len(plans), repeats))
+                with few_threads(plan.kinds[0].s.size):
+                    ledger.add(place, trial, one_trial(plan, setting.mode, trial, tick))
+    if progress is not None:
+        progress(1.0, "done")
+    found = [[ledger.get(place, trial) or {} for trial in range(repeats)] for place in range(len(plans))]
+    result = gathered(setting, plans, found)
+    ledger.write(json.loads(result.to_json()))
+    return result
+
+
+def one_trial(plan: Plan, mode: str, trial: int, tick: Tick) -> Losses:
+    """Every algorithm's losses in one trial."""
+    if mode == "sampling":
+        from fedasym.linear.sampling import sampled
+
+        return sampled(plan, trial, tick)
+    from fedasym.linear.expectation import expected
+
+    return expected(plan, trial, tick)
+
+
+def few_threads(dimension: int) -> AbstractContextManager[object]:
+    """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine a hundredfold."""
+    try:
+        limits = import_module("threadpoolctl").threadpool_limits
+    except ModuleNotFoundError:
+        return nullcontext()
+    limited: AbstractContextManager[object] = limits(1 if dimension < MANY_THREADS else None, user_api="blas")
+    return limited
+
+
+def ticker(progress: Progress | None, setting: Setting, at: tuple[int, int], of: tuple[int, int]) -> Tick:
+    """Tell the progress of one trial (a point and a repeat) as that of the whole."""
+    if progress is None:
+        return lambda share: None
+    (place, trial), (points, repeats) = at, of
+    where = "" if setting.vary is None else f"{setting.vary[0]} {setting.vary[1][place]:g}, "
+    text = f"{where}trial {trial + 1} of {repeats}"
+    return lambda share: progress((place * repeats + trial + share) / (points * repeats), text)
+
+
+def gathered(setting: Setting, plans: list[Plan], found: list[list[Losses]]) -> Simulation:
+    """All trials as one result: numbers for a single population, arrays over what varies or over the kinds of clients."""
+
+    def boxed(values: Any) -> Any:
+        """Points x kinds to the shape of the result."""
+        array = np.asarray(values, dtype=float)
+        return (
+            float(array[0, 0]) if setting.vary is None and setting.alike else array[0] if setting.vary is None else array[:, 0]
+        )
+
+    def theory(risks: list[Risk]) -> Risk:
+        return Risk(boxed([risk.bias for risk in risks]), boxed([risk.variance for risk in risks]))
+
+    rows = {}
+    for place, each in enumerate(plans[0].algorithms):
+        name = each.name
+        parts = np.array([[losses[name] for losses in trials] for trials in found])  # points, trials, kinds, parts
+        loss = parts.sum(-1)
+        repeats = loss.shape[1]
+        error = loss.std(1, ddof=1) / np.sqrt(repeats) if repeats > 1 else np.full_like(loss[:, 0], np.nan)
+        split = parts.mean(1) if parts.shape[-1] == 2 else None
+        rows[name] = Simulated(
+            loss=boxed(loss.mean(1)),
+            low=boxed(loss.min(1)),
+            high=boxed(loss.max(1)),
+            error=boxed(error),
+            bias=None if split is None else boxed(split[..., 0]),
+            variance=None if split is None else boxed(split[..., 1]),
+            predicted=theory([plan.algorithms[place].predicted for plan in plans]),
+            limit=theory([plan.algorithms[place].limit for plan in plans]),
+            ridge=None if each.ridge is None else boxed([plan.algorithms[place].ridge for plan in plans]),
+        )
+    notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
+    return Simulation(rows, setting, len(found[0]), notes)
+
+
+def checked(
+    world: Population | Sequence[Population],
+    dimension: int,
+    clients: int | Sequence[int],
+    seed: int,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None,
+    member: bool,
+    ridge: ArrayLike | None,
+    maml_step: float,
+    weights: ArrayLike | str | None,
+    features: str,
+    mode: str,
+    vary: Mapping[str, ArrayLike] | None,
+) -> Setting:
+    """The arguments of `simulate`, checked once."""
+    alike = isinstance(world, Population)
+    worlds = (world,) if isinstance(world, Population) else tuple(world)
+    for each in worlds:
+        if not isinstance(each, Population):
+            raise InvalidInput(f"world is {each!r}: give a Population, or a list of them")
+        if each.shape != ():
+            raise InvalidInput("the population holds arrays: give plain numbers, and the values of one parameter in vary")
+    if not worlds:
+        raise InvalidInput("the list of populations is empty: give at least one")
+    if alike and weights is not None:
+        raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
+    for name, value, known in (("features", features, FEATURES), ("mode", mode, MODES)):
+        if value not in known:
+            raise unknown(name, value, known)
+    if ridge is not None and np.shape(ridge) not in ((), (len(worlds),)):
+        raise InvalidInput(f"ridge has shape {np.shape(ridge)}: give one number, or one per population; use vary for several")
+    size, axis = whole("dimension", dimension, 1), None if vary is None else checked_axis(vary, alike)
+    count = counted(clients, len(worlds), alike)
+    if weights is not None:
+        client_weights(worlds, np.array(count, dtype=float), weights)
+    chosen = tuple(resolve(algorithms, ridge, maml_step))
+    if axis is not None and axis[0] == "ridge" and not any(isinstance(each.personalise, Ridge) for each in chosen):
+        raise InvalidInput("vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or local_ridge")
+    return Setting(
+        worlds, alike, size, count, whole("seed", seed, 0), chosen, algorithms is None, bool(member), features, mode,
+        weights, axis,
+    )  # fmt: skip
+
+
+def counted(clients: int | Sequence[int], kinds: int, alike: bool) -> tuple[int, ...]:
+    """How many clients there are of each kind."""
+    if np.ndim(clients) == 0:
+        total = whole("clients", clients, kinds)
+        return (total,) if alike else tuple(apportioned(np.full(kinds, 1 / kinds), total).tolist())
+    if alike or len(np.atleast_1d(clients)) != kinds or np.ndim(clients) != 1:
+        raise InvalidInput(
+            f"clients is {clients!r}: give one number; a list is for a list of populations, one for each, or for vary"
+        )
+    return tuple(whole("clients", each, 1) for each in np.asarray(clients).tolist())
+
+
+def checked_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[float, ...]]:
+    """The parameter that varies and its values, in ascending order."""
+    if not isinstance(vary, Mapping) or len(vary) != 1:
+        raise InvalidInput('vary must name one parameter, such as {"clients": [2, 5, 10, 50]} or {"noise": (0, 2, 9)}')
+    if not alike:
+        raise InvalidInput("vary is for one population: simulate a list of them without it")
+    ((name, values),) = vary.items()
+    if name not in (*RANGES, *OPTIONS):
+        raise unknown("parameter in vary", name, (*RANGES, *OPTIONS))
+    array = np.unique(spaced(name, values) if isinstance(values, tuple) else np.asarray(values, dtype=float))
+    if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
+        raise InvalidInput(f"vary[{name!r}] must hold finite numbers: give a list of them, or (start, stop, count)")
+    if name in ("clients", "dimension"):
+        return name, tuple(whole(name, value, 1) for value in np.unique(np.round(array)))
+    return name, tuple(float(value) for value in array)
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`."""
+    try:
+        number = int(value)
+        good = number == value and number >= least
+    except (TypeError, ValueError, OverflowError):
+        good = False
+    if not good or isinstance(value, bool):
+        raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}")
+    return number
