@@ -32,7 +32,12 @@ def interpolate(x: Array) -> Array:
 
 def shrink(ridge: float) -> Function:
     """Ridge as a filter; as server weights, pFedMe's."""
-    return lambda x: ridge / (x + ridge)
+    return (lambda x: ridge / (x + ridge)) if ridge else interpolate
+
+
+def meta(step: float) -> Function:
+    """MAML's server weights."""
+    return lambda x: (1 - step * x) ** 2
 
 
 def descend(step: float, steps: int) -> Function:
@@ -45,24 +50,23 @@ def flow(time: float) -> Function:
 
 @dataclass(frozen=True)
 class Client:
-    """One client's features: the nonzero eigenvalues x and eigenvectors V of its sample covariance, and its numbers."""
+    """One client's features: eigenvalues x and eigenvectors V of its sample covariance; matrices are in that basis."""
 
     x: Array
     V: Array
+    target: Array  # its covariance, the metric of its loss
+    shift: Array  # covariance of its displacement
     n: int
-    s: Array  # eigenvalue of the covariance along each direction
-    energy: Array  # of the displacement, per direction
-    centre: Array | None  # the same of theta_0
     noise2: float
+    centre: Array | None  # energy of theta_0 along each original direction
 
-    def function(self, f: Function) -> Array:
-        """f of the sample covariance, a matrix."""
-        rest = float(f(np.zeros(1))[0])
-        return self.seen(f(self.x) - rest) + rest * np.eye(self.s.size)
+    def into(self, matrix: Array) -> Array:
+        """A matrix in this client's basis."""
+        return self.V.T @ matrix @ self.V
 
-    def seen(self, values: Array) -> Array:
-        """The matrix with these eigenvalues along V and zeros elsewhere."""
-        return (self.V * values) @ self.V.T
+    def back(self, matrix: Array) -> Array:
+        """A matrix, or a vector as a diagonal one, in the original basis."""
+        return (self.V * matrix if matrix.ndim == 1 else self.V @ matrix) @ self.V.T
 
 
 def draw(rng: np.random.Generator, world: Population, d: int, alone: bool = False) -> Client:
@@ -73,13 +77,14 @@ def draw(rng: np.random.Generator, world: Population, d: int, alone: bool = Fals
     optimum = None if world.norm is None else world.norm**2 * world.optimum
     s, energy = directions(world.spectrum, optimum if alone else own, d)
     centre = None if optimum is None else directions(world.spectrum, optimum - own, d)[1]
-    X = rng.standard_normal((n, d)) * np.sqrt(s)
-    x, V = np.linalg.eigh((X @ X.T if n < d else X.T @ X) / n)
-    kept = x > ZERO * x[-1]
-    x, V = x[kept], V[:, kept]
-    if n < d:
-        V = X.T @ (V / np.sqrt(n * x))
-    return Client(x, V, n, s, energy, centre, world.noise**2)
+    return observe(rng.standard_normal((n, d)) * np.sqrt(s), s, energy, world.noise**2, centre)
+
+
+def observe(X: Array, s: Array, energy: Array, noise2: float, centre: Array | None = None) -> Client:
+    """A client with features X of covariance diag(s), whose displacement has this energy along each direction."""
+    x, V = np.linalg.eigh(X.T @ X / len(X))
+    x[x < ZERO * x[-1]] = 0
+    return Client(x, V, (V.T * s) @ V, (V.T * energy) @ V, len(X), noise2, centre)
 
 
 def directions(spectrum: Spectrum, energy: Array, d: int) -> tuple[Array, Array]:
@@ -90,16 +95,30 @@ def directions(spectrum: Spectrum, energy: Array, d: int) -> tuple[Array, Array]
     return np.repeat(spectrum.values, whole), np.repeat(energy / whole, whole)
 
 
-def limit(client: Client, keep: Function) -> tuple[float, float]:
-    """Bias and variance with infinitely many clients, where the shared model is theta_0 itself."""
-    P = client.function(keep)
-    return client.s @ P**2 @ client.energy, own_noise(client, keep)
+@dataclass(frozen=True)
+class View:
+    """What a client sees of a shared model, as forms in its filter P (a vector in its basis).
+
+    Bias P'away P, variance P'blur P + (noise^2/n) [own part + 2 P'heard (1 - P)].
+    """
+
+    client: Client
+    away: Array
+    blur: Array
+    heard: Array  # its own noise through the shared model
+
+    def risk(self, keep: Function) -> tuple[float, float]:
+        """Bias and variance after keeping P of the shared model."""
+        client, P = self.client, keep(self.client.x)
+        fitted = np.divide((1 - P) ** 2, client.x, out=np.zeros_like(P), where=client.x > 0)
+        own = np.diag(client.target) @ fitted + 2 * P @ self.heard @ (1 - P)
+        return P @ self.away @ P, P @ self.blur @ P + client.noise2 / client.n * own
 
 
-def own_noise(client: Client, keep: Function) -> float:
-    """Variance from the client's own samples when the shared model does not depend on them."""
-    fitted = (1 - keep(client.x)) ** 2 / client.x
-    return client.noise2 / client.n * float(client.s @ (client.V**2 @ fitted))
+def limit(client: Client) -> View:
+    """With infinitely many clients the shared model is theta_0 itself."""
+    nothing = np.zeros_like(client.target)
+    return View(client, client.target * client.shift, nothing, nothing)
 
 
 @dataclass(frozen=True)
@@ -107,53 +126,42 @@ class Fit:
     """The shared model of some clients: Q^+ and the covariance of its error about theta_0, by displacements and by noise."""
 
     clients: Sequence[Client]
-    weights: Array
-    servers: Sequence[Function]
+    pulls: Sequence[Array]  # p_j b_j(x_j)
     inverse: Array
     away: Array
     blur: Array
 
     @classmethod
     def of(cls, clients: Sequence[Client], weights: Array, servers: Sequence[Function]) -> Fit:
-        size = clients[0].s.size
-        Q, away, blur = (np.zeros((size, size)) for _ in range(3))
-        for client, p, b in zip(clients, weights, servers, strict=True):
-            pull = p * b(client.x)
-            A = client.seen(pull * client.x)
-            Q += A
-            away += (A * client.energy) @ A
-            blur += client.seen(pull**2 * client.x * client.noise2 / client.n)
+        """Fit the shared model with the weight p_j and the function b_j of each client."""
+        pulls = [p * b(client.x) for client, p, b in zip(clients, weights, servers, strict=True)]
+        Q, away, blur = (np.zeros_like(clients[0].target) for _ in range(3))
+        for client, pull in zip(clients, pulls, strict=True):
+            A = pull * client.x
+            Q += client.back(A)
+            away += client.back(A[:, None] * client.shift * A)
+            blur += client.back(pull * A * client.noise2 / client.n)
         x, U = np.linalg.eigh(Q)
         kept = x > ZERO * x[-1]
         x, U = x[kept], U[:, kept]
         inverse = (U / x) @ U.T
         away, blur = inverse @ away @ inverse, inverse @ blur @ inverse
         if clients[0].centre is not None:  # what the minimum-norm fit shrinks away
-            lost = np.eye(size) - U @ U.T
+            lost = np.eye(len(Q)) - U @ U.T
             away += (lost * clients[0].centre) @ lost
-        return cls(clients, weights, servers, inverse, away, blur)
+        return cls(clients, pulls, inverse, away, blur)
 
-    def new(self, client: Client, keep: Function) -> tuple[float, float]:
-        """Bias and variance of a client that took no part."""
-        target = self._target(client, keep)
-        bias = np.sum(target * self.away) + np.diag(target) @ client.energy
-        return bias, np.sum(target * self.blur) + own_noise(client, keep)
+    def new(self, client: Client) -> View:
+        """What a client that took no part sees."""
+        away, blur = client.into(self.away), client.into(self.blur)
+        return View(client, client.target * (away + client.shift), client.target * blur, np.zeros_like(away))
 
-    def member(self, i: int, keep: Function) -> tuple[float, float]:
-        """Bias and variance of client i: as if new, plus its correlation with the shared model."""
-        client, p, b = self.clients[i], self.weights[i], self.servers[i]
-        bias, variance = self.new(client, keep)
-        pull = self.inverse @ client.seen(p * client.x * b(client.x))
-        cross = np.sum(self._target(client, keep) * (pull * client.energy))
-        P = client.function(keep)
-        heard = self.inverse @ client.seen(p * b(client.x) * (1 - keep(client.x)))
-        own = client.noise2 / client.n * client.s @ np.sum(P * heard.T, axis=1)
-        return bias - 2 * cross, variance + 2 * own
-
-    @staticmethod
-    def _target(client: Client, keep: Function) -> Array:
-        P = client.function(keep)
-        return (P * client.s) @ P
+    def member(self, i: int) -> View:
+        """What client i sees: as if new, plus its correlation with the shared model."""
+        client, pull, view = self.clients[i], self.pulls[i], self.new(self.clients[i])
+        inverse = client.into(self.inverse)
+        cross = inverse @ ((pull * client.x)[:, None] * client.shift)
+        return View(client, view.away - client.target * (cross + cross.T), view.blur, client.target * inverse * pull)
 
 
 def simulate(
@@ -172,10 +180,11 @@ def simulate(
         newcomers = [draw(rng, each, d) for each in kinds]
         for servers, filters in plans:
             fit = Fit.of(clients, np.asarray(weights)[kind], [servers[k] for k in kind])
+            inside, outside = [fit.member(i) for i in range(len(clients))], [fit.new(client) for client in newcomers]
             for name, keeps in filters.items():
-                members = np.array([fit.member(i, keeps[k]) for i, k in enumerate(kind)])
+                members = np.array([view.risk(keeps[k]) for view, k in zip(inside, kind, strict=True)])
                 mean = [members[kind == k].mean(0) for k in range(len(kinds))]
-                new = [fit.new(client, keep) for client, keep in zip(newcomers, keeps, strict=True)]
+                new = [view.risk(keep) for view, keep in zip(outside, keeps, strict=True)]
                 found[name].append(np.stack([mean, new], axis=1))
     return {name: np.array(rows) for name, rows in found.items()}
 
