@@ -36,6 +36,7 @@ pytest: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/predict_speed.py
+	$(BIN)/python benchmarks/simulate_speed.py --quick
 
 figures: $(VENV)/.ready
 	$(BIN)/python docs/draw.py

@@ -178,13 +178,16 @@ def collect(
     missing: dict[str, list[str]] = {}
     for algorithm in chosen:
         try:
-            parts = answer(algorithm)
+            bias, variance, used = answer(algorithm)
         except InvalidInput as reason:
             if not optional or not (isinstance(reason, NoFormula) or str(reason) == ALONE):
                 raise type(reason)(f"{algorithm.name}: {reason}") from None
             missing.setdefault(str(reason), []).append(algorithm.name)
             continue
-        risks[algorithm.name] = Risk(*(None if part is None else shaped(part, shape) for part in parts))  # type: ignore[arg-type]
+        # Differences of large terms may round to just below zero.
+        bias, variance = np.maximum(bias, 0), np.maximum(variance, 0)
+        ridge = None if used is None else shaped(used, shape)
+        risks[algorithm.name] = Risk(shaped(bias, shape), shaped(variance, shape), ridge)
     notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
     if not risks:
         raise NoFormula(" ".join(notes))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Moreau, Ridge
 from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
@@ -189,30 +188,33 @@ def pull_for(algorithm: Algorithm, setting: Setting, kinds: tuple[Kind, ...], ri
 def foreseen(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> tuple[Risk, Risk, Array | None, list[str]]:
     """Finite-client prediction, limit, and the ridge of each kind: the prediction's best, or the limit's where it has none."""
     given = ridge_of(algorithm, (len(exact),))
-    own = [
-        algorithm if given is None else replace(algorithm, personalise=Ridge(float(each))) for each in given_or(given, exact)
-    ]
+    missing: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)  # a simulation may sit at a threshold to see what happens there
-        limits = [predict(each, [one])[algorithm.name] for each, one in zip(exact, own, strict=True)]
-        limit = Risk(
-            *(np.array([getattr(each, part) for each in limits], dtype=float) for part in ("bias", "variance", "ridge"))
-        )
-        missing = []
+        limit = stacked([endless(algorithm, each, place) for place, each in enumerate(exact)])
         try:
             found = finite(algorithm, setting, exact)
         except NoFormula as reason:
             missing = [f"No prediction for {reason}."]
             nothing = np.full(len(exact), np.nan)
             found = Risk(nothing, nothing, np.maximum(np.asarray(limit.ridge), 0.0))
-    ridge = np.atleast_1d(np.asarray(found.ridge, dtype=float)) if isinstance(algorithm.personalise, Ridge) else None
-    predicted = Risk(np.atleast_1d(found.bias), np.atleast_1d(found.variance), ridge)
-    return predicted, limit, ridge if given is None else given, missing
+    best = np.atleast_1d(np.asarray(found.ridge, dtype=float)) if isinstance(algorithm.personalise, Ridge) else None
+    predicted = Risk(np.atleast_1d(found.bias), np.atleast_1d(found.variance), best)
+    return predicted, limit, best if given is None else given, missing
 
 
-def given_or(given: ArrayLike | None, exact: list[Population]) -> Any:
-    """The given ridges, or a blank for each population."""
-    return [None] * len(exact) if given is None else given
+def endless(algorithm: Algorithm, population: Population, place: int) -> Risk:
+    """What `predict` says of infinitely many clients, for the population at this place of a list."""
+    stage = algorithm.personalise
+    if isinstance(stage, Ridge) and stage.ridge is not None and np.ndim(stage.ridge):
+        algorithm = replace(algorithm, personalise=Ridge(float(np.asarray(stage.ridge)[place])))
+    return predict(population, [algorithm])[algorithm.name]
+
+
+def stacked(risks: list[Risk]) -> Risk:
+    """Several risks as one of arrays; a ridge that is absent is NaN."""
+    parts = ("bias", "variance", "ridge")
+    return Risk(*(np.array([getattr(risk, part) for risk in risks], dtype=float) for part in parts))
 
 
 def finite(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> Risk:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
 
 from fedasym.algorithms import Algorithm, Ridge, resolve
 from fedasym.comparing import spaced
@@ -106,11 +106,7 @@ def one_trial(plan: Plan, mode: str, trial: int, tick: Tick) -> Losses:
 
 def few_threads(dimension: int) -> AbstractContextManager[object]:
     """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine a hundredfold."""
-    try:
-        limits = import_module("threadpoolctl").threadpool_limits
-    except ModuleNotFoundError:
-        return nullcontext()
-    limited: AbstractContextManager[object] = limits(1 if dimension < MANY_THREADS else None, user_api="blas")
+    limited: AbstractContextManager[object] = threadpool_limits(1 if dimension < MANY_THREADS else None, user_api="blas")
     return limited
 
 

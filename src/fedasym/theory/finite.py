@@ -12,7 +12,7 @@ from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, K
 from fedasym.errors import NoFormula
 from fedasym.theory.blup import blup_energy, blup_member
 from fedasym.theory.infinite import Answer, filter_of, joined
-from fedasym.theory.limits import Parts, interpolated
+from fedasym.theory.limits import Parts, interpolated, shrunk
 from fedasym.theory.members import averaged_member, unbounded
 from fedasym.theory.newcomers import fine_tuned, over_atoms, personalised
 from fedasym.theory.paths import Filter, check_stable, stopped
@@ -202,4 +202,12 @@ def uncorrelated(algorithm: Algorithm, world: Worlds, lam: Array | None, clients
                 return np.asarray(filter_of(stage).kept(s * x.ravel()).real.reshape(x.shape))
         return np.ones_like(x)
 
-    return subordinate(weights, keep, world.gamma, world.r2 * s, world.s2, clients, member)
+    unit = Worlds(np.zeros_like(world.r2), np.ones_like(world.s2), world.gamma, world.g, world.spectrum)
+    match stage:
+        case Interpolate():
+            fitted: Array | None = interpolated(unit)[1]
+        case Ridge():
+            fitted = shrunk(unit, ridge[:, 0])[1]
+        case _:
+            fitted = None
+    return subordinate(weights, keep, world.gamma, world.r2 * s, world.s2, clients, member, fitted)

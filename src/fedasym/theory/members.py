@@ -44,22 +44,21 @@ class Member:
         """
         with np.errstate(divide="ignore"):
             a = 1 / kappa
-        one = np.ones_like(self.N)
-        bias, noise, shift = (self._through(a, Y) for Y in (*self.Y, self.N))
-        first = self._pencil([a, self.c], [one, self.N], [one])
-        second = self._pencil([a, self.c, a], [one, self.N, one], [one, one])
+        one, room = np.ones_like(self.N), 1 / (1 + fitted)
+        bias, noise, shift = (
+            self._pencil([a, self.c, self.c, a], [one, self.N, self.N, one], [one, Y, one], room) for Y in (*self.Y, self.N)
+        )
+        first = self._pencil([a, self.c], [one, self.N], [one], None)
+        second = self._pencil([a, self.c, a], [one, self.N, one], [one, one], room)
         own = self.s2 * self.gamma * self.p * (2 * first - second - shift)
         return bias, noise + own + self.s2 * fitted
 
-    def _through(self, a: Array, Y: Array) -> Array:
-        one = np.ones_like(self.N)
-        return self._pencil([a, self.c, self.c, a], [one, self.N, self.N, one], [one, Y, one])
-
-    def _pencil(self, random: list[Array], fixed: list[Array], between: list[Array]) -> Array:
+    def _pencil(self, random: list[Array], fixed: list[Array], between: list[Array], ends: Array | None) -> Array:
         """tau(Sigma_i D1^-1 U1 D2^-1 ... Dq^-1), D = fixed + (random part ~ A Sigma), equation (17) for one sample covariance.
 
         L^-1 ~ G_k = (C_k + S_k A)^-1 with A^-1 = B^-1 + gamma sum h S G, all upper triangular: each entry of A follows
-        from those nearer the diagonal by one linear equation.
+        from those nearer the diagonal by one linear equation. `ends`: what divides the outermost entry if both ends are the
+        client's own resolvent, 1 - gamma df2 = 1/kappa', which cancels if computed here.
         """
         q = len(random)
         A: dict[tuple[int, int], Array] = {(j, j): random[j] for j in range(q)}
@@ -76,6 +75,8 @@ class Member:
                 known = sum((A[first, j] * self.gamma * W[j, last] for j in inner), np.zeros_like(self.gamma))
                 known = known + random[first] * self.gamma * ((self.S * free) @ self.h)
                 room = 1 - random[first] * random[last] * self.gamma * ((self.S * pair) @ self.h)
+                if ends is not None and width == q - 1:
+                    room = ends
                 A[first, last] = -random[last] * known / room
                 G[first, last] = free - pair * A[first, last][:, None]
                 W[first, last] = (self.S * G[first, last]) @ self.h

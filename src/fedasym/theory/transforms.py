@@ -183,8 +183,8 @@ def lowest_ridge(aspect: Array, spectrum: Spectrum) -> Array:
 def refuse_too_negative(ridge: Array, aspect: Array, spectrum: Spectrum) -> None:
     """Refuse a ridge at or below the lowest admissible one."""
     low = lowest_ridge(aspect, spectrum)
-    if np.any(ridge <= low):
-        bad = int(np.argmax(low - ridge))
+    if np.any((ridge < 0) & (ridge <= low)):
+        bad = int(np.argmax(np.where(ridge < 0, low - ridge, -np.inf)))
         raise InvalidInput(too_negative(ridge[bad], low[bad]))
 
 
