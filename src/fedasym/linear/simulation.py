@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from fedasym.algorithms import Algorithm, Ridge, resolve
 from fedasym.comparing import spaced
 from fedasym.errors import InvalidInput, unknown
+from fedasym.linear.clients import physical_memory
 from fedasym.linear.draw import FEATURES, apportioned
 from fedasym.linear.plans import Losses, Plan, Setting, Tick, planned
 from fedasym.linear.saving import Ledger
@@ -24,6 +25,7 @@ from fedasym.risk import Risk
 from fedasym.theory.different import client_weights
 
 MODES = ("expectation", "sampling")
+MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 MANY_THREADS = 1000  # dimension from which one matrix product keeps several threads busy
 OPTIONS = ("clients", "dimension", "ridge")  # arguments of simulate, rather than of the population, that can vary
 
@@ -102,6 +104,17 @@ def one_trial(plan: Plan, mode: str, trial: int, tick: Tick) -> Losses:
     from fedasym.linear.expectation import expected
 
     return expected(plan, trial, tick)
+
+
+def check_room(dimension: int) -> None:
+    """Refuse a dimension whose square matrices would not fit this machine's memory; the number of clients never matters."""
+    needed, there = MATRICES * 8.0 * dimension**2, physical_memory()
+    if needed > 0.8 * there:
+        largest = int((0.8 * there / (8 * MATRICES)) ** 0.5)
+        raise InvalidInput(
+            f"dimension is {dimension}: its matrices need {needed / 1e9:.0f} GB and this machine has {there / 1e9:.0f}; "
+            f"give at most {largest}"
+        )
 
 
 def few_threads(dimension: int) -> AbstractContextManager[object]:
@@ -188,6 +201,7 @@ def checked(
     if ridge is not None and np.shape(ridge) not in ((), (len(worlds),)):
         raise InvalidInput(f"ridge has shape {np.shape(ridge)}: give one number, or one per population; use vary for several")
     size, axis = whole("dimension", dimension, 1), None if vary is None else checked_axis(vary, alike)
+    check_room(size)
     count = counted(clients, len(worlds), alike)
     if weights is not None:
         client_weights(worlds, np.array(count, dtype=float), weights)
