@@ -6,14 +6,12 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import fedasym as fa
-
-if TYPE_CHECKING:
-    from fedasym.theory.spectra import Spectrum
+from fedasym.arguments import names, numbers, parse_spectrum, parse_vary
 
 THEORY = Group("Before you train: predict", sort_key=1)
 app = App(
@@ -274,78 +272,6 @@ def show_progress(share: float, text: str) -> None:
     """One line on the terminal that is written over; gone when all is done."""
     line = "" if share >= 1 else f"{share:4.0%}  {text}"
     print(f"\r{line:<60}", end="\r" if share >= 1 else "", file=sys.stderr, flush=True)
-
-
-def names(text: str | None) -> list[str] | None:
-    """Algorithm names separated by commas."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def numbers(field: str, text: str | None) -> list[float] | None:
-    """Numbers separated by commas."""
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise fa.InvalidInput(f"{field} is {text!r}: give numbers separated by commas") from None
-
-
-def parse_vary(texts: list[str]) -> dict[str, Any]:
-    """Parameters and their ranges: name=start:stop:count or name=a,b,c."""
-    vary: dict[str, Any] = {}
-    for text in texts:
-        name, _, span = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not span:
-            raise fa.InvalidInput(f"vary is {text!r}: write it like noise=0:2:200 or aspect=1.5,2,4")
-        if name in vary:
-            raise fa.InvalidInput(f"vary names {name} twice: give each parameter once")
-        parts = numbers(f"vary {name}", span.replace(":", ","))
-        vary[name] = tuple(parts or ()) if ":" in span else parts
-    return vary
-
-
-def parse_spectrum(text: str) -> Spectrum:
-    """A spectrum by its name and numbers, or from a file of eigenvalues."""
-    kind, _, rest = text.partition(":")
-    match kind:
-        case "identity" if not rest:
-            return fa.spectra.identity()
-        case "ar1" | "power_law":
-            values = numbers("spectrum", rest)
-            if not values or len(values) != 1:
-                raise fa.InvalidInput(f"spectrum is {text!r}: write it like ar1:0.5 or power_law:1")
-            return getattr(fa.spectra, kind)(values[0])  # type: ignore[no-any-return]
-        case "atoms":
-            pairs = [numbers("spectrum", part.replace("@", ",")) or [] for part in rest.split(",")]
-            if any(len(pair) != 2 for pair in pairs):
-                raise fa.InvalidInput(f"spectrum is {text!r}: write atoms as value@weight, like atoms:0.5@0.6,3@0.4")
-            return fa.spectra.atoms(*zip(*pairs, strict=True))
-        case "eigenvalues" if rest:
-            return fa.spectra.eigenvalues(read_numbers(rest))
-    raise fa.InvalidInput(
-        f"spectrum is {text!r}: known are identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and eigenvalues:3,1,0.5 "
-        "or eigenvalues:FILE"
-    )
-
-
-def read_numbers(text: str) -> list[float]:
-    """Numbers given inline, or in a text or .npy file."""
-    from pathlib import Path
-
-    import numpy as np
-
-    file = Path(text)
-    if not file.exists():
-        if file.suffix in (".txt", ".csv", ".npy"):
-            raise fa.InvalidInput(f"eigenvalues file {text!r} does not exist: check the path")
-        return numbers("eigenvalues", text) or []
-    try:
-        loaded = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=1)
-    except (ValueError, OSError) as reason:
-        raise fa.InvalidInput(f"eigenvalues file {text!r} cannot be read: {reason}") from None
-    return [float(value) for value in np.ravel(loaded)]
 
 
 def run(call: Callable[[], object]) -> int:

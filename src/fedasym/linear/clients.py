@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.errors import InvalidInput
+from fedasym.linear.machine import physical_memory
 from fedasym.theory.spectra import SUM_TOLERANCE, Array
 
 Label = Hashable
@@ -47,14 +47,6 @@ class Client:
         """U, s, V' with X = U diag(s) V'; S = X'X/n has the eigenvalues s^2/n. Rounding is zero: filters divide by s."""
         U, s, Vt = np.linalg.svd(self.X, full_matrices=False)
         return U, np.where(s > RANK * s[0], s, 0.0), Vt
-
-
-def physical_memory() -> float:
-    """Bytes of this machine's memory; endless where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
 
 
 def triangular(rows: Array) -> Array:

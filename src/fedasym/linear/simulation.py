@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from threadpoolctl import threadpool_limits
 
 from fedasym.algorithms import Algorithm, Ridge, resolve
 from fedasym.comparing import spaced
 from fedasym.errors import InvalidInput, unknown
-from fedasym.linear.clients import physical_memory
 from fedasym.linear.draw import FEATURES, apportioned
+from fedasym.linear.machine import few_threads, physical_memory
 from fedasym.linear.plans import Losses, Plan, Setting, Tick, planned
 from fedasym.linear.saving import Ledger
 from fedasym.linear.simulated import Simulated, Simulation
@@ -26,7 +24,6 @@ from fedasym.theory.different import client_weights
 
 MODES = ("expectation", "sampling")
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
-MANY_THREADS = 1000  # dimension from which one matrix product keeps several threads busy
 OPTIONS = ("clients", "dimension", "ridge")  # arguments of simulate, rather than of the population, that can vary
 
 Progress = Callable[[float, str], None]  # hears what share of all is done, and in words
@@ -115,12 +112,6 @@ def check_room(dimension: int) -> None:
             f"dimension is {dimension}: its matrices need {needed / 1e9:.0f} GB and this machine has {there / 1e9:.0f}; "
             f"give at most {largest}"
         )
-
-
-def few_threads(dimension: int) -> AbstractContextManager[object]:
-    """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine a hundredfold."""
-    limited: AbstractContextManager[object] = threadpool_limits(1 if dimension < MANY_THREADS else None, user_api="blas")
-    return limited
 
 
 def ticker(progress: Progress | None, setting: Setting, at: tuple[int, int], of: tuple[int, int]) -> Tick:

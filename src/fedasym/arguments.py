@@ -1,0 +1,84 @@
+"""What people type on the command line, turned into what the verbs take: lists, ranges, spectra."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedasym.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from fedasym.theory.spectra import Spectrum
+
+
+def names(text: str | None) -> list[str] | None:
+    """Algorithm names separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(field: str, text: str | None) -> list[float] | None:
+    """Numbers separated by commas."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InvalidInput(f"{field} is {text!r}: give numbers separated by commas") from None
+
+
+def parse_vary(texts: list[str]) -> dict[str, Any]:
+    """Parameters and their ranges: name=start:stop:count or name=a,b,c."""
+    vary: dict[str, Any] = {}
+    for text in texts:
+        name, _, span = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not span:
+            raise InvalidInput(f"vary is {text!r}: write it like noise=0:2:200 or aspect=1.5,2,4")
+        if name in vary:
+            raise InvalidInput(f"vary names {name} twice: give each parameter once")
+        parts = numbers(f"vary {name}", span.replace(":", ","))
+        vary[name] = tuple(parts or ()) if ":" in span else parts
+    return vary
+
+
+def parse_spectrum(text: str) -> Spectrum:
+    """A spectrum by its name and numbers, or from a file of eigenvalues."""
+    from fedasym.theory import spectra  # not before it is needed: --help should be quick
+
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "identity" if not rest:
+            return spectra.identity()
+        case "ar1" | "power_law":
+            values = numbers("spectrum", rest)
+            if not values or len(values) != 1:
+                raise InvalidInput(f"spectrum is {text!r}: write it like ar1:0.5 or power_law:1")
+            return getattr(spectra, kind)(values[0])  # type: ignore[no-any-return]
+        case "atoms":
+            pairs = [numbers("spectrum", part.replace("@", ",")) or [] for part in rest.split(",")]
+            if any(len(pair) != 2 for pair in pairs):
+                raise InvalidInput(f"spectrum is {text!r}: write atoms as value@weight, like atoms:0.5@0.6,3@0.4")
+            return spectra.atoms(*zip(*pairs, strict=True))
+        case "eigenvalues" if rest:
+            return spectra.eigenvalues(read_numbers(rest))
+    raise InvalidInput(
+        f"spectrum is {text!r}: known are identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and eigenvalues:3,1,0.5 "
+        "or eigenvalues:FILE"
+    )
+
+
+def read_numbers(text: str) -> list[float]:
+    """Numbers given inline, or in a text or .npy file."""
+    from pathlib import Path
+
+    import numpy as np
+
+    file = Path(text)
+    if not file.exists():
+        if file.suffix in (".txt", ".csv", ".npy"):
+            raise InvalidInput(f"eigenvalues file {text!r} does not exist: check the path")
+        return numbers("eigenvalues", text) or []
+    try:
+        loaded = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=1)
+    except (ValueError, OSError) as reason:
+        raise InvalidInput(f"eigenvalues file {text!r} cannot be read: {reason}") from None
+    return [float(value) for value in np.ravel(loaded)]
