@@ -7,9 +7,9 @@ import numpy as np
 from fedasym.algorithms import Client, Interpolate
 from fedasym.population import Population
 from fedasym.risk import TIE, Comparison
-from fedasym.theory.pooled import CRITICAL
 from fedasym.theory.regimes import noise_threshold
 from fedasym.theory.spectra import Array
+from fedasym.theory.worlds import CRITICAL
 
 NEAR = 0.1  # an aspect within this of 1 is near the threshold: the limit needs a dimension well above (3/NEAR)^2 = 900
 

@@ -16,11 +16,11 @@ from fedasym.theory.limits import Parts, interpolated, shrunk
 from fedasym.theory.members import averaged_member, unbounded
 from fedasym.theory.newcomers import fine_tuned, over_atoms, personalised
 from fedasym.theory.paths import Filter, check_stable, stopped
-from fedasym.theory.pooled import CRITICAL, Groups, pool
+from fedasym.theory.pooled import Groups, pool
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.spectra import Array
 from fedasym.theory.subordination import subordinate
-from fedasym.theory.worlds import Worlds
+from fedasym.theory.worlds import CRITICAL, Worlds
 
 
 def equal_clients(

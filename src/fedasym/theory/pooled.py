@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from fedasym.errors import NoFormula
 from fedasym.theory.spectra import Array
-
-CRITICAL = 1e-12
+from fedasym.theory.worlds import CRITICAL
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from fedasym.population import Population
 from fedasym.theory.spectra import Array, Spectrum
 
+CRITICAL = 1e-12  # pooled samples that match the unknowns to within this share leave the shared model undetermined
+
 
 @dataclass(frozen=True)
 class Worlds:
