@@ -80,7 +80,8 @@ def test_a_bare_command_shows_the_commands_by_purpose():
     done = fedasym()
     assert done.returncode == 0
     assert "Before you train" in done.stdout
-    for command in ("predict", "compare", "path"):
+    assert "At real sizes" in done.stdout
+    for command in ("predict", "compare", "path", "simulate"):
         assert command in done.stdout
 
 

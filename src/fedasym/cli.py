@@ -14,6 +14,7 @@ import fedasym as fa
 from fedasym.arguments import names, numbers, parse_spectrum, parse_vary
 
 THEORY = Group("Before you train: predict", sort_key=1)
+LINEAR = Group("At real sizes: simulate", sort_key=2)
 app = App(
     name="fedasym",
     help="Which personalized federated-learning algorithm will win on a population of clients, by how much, and why.",
@@ -200,7 +201,7 @@ def path(
     show(result, output)
 
 
-@app.command
+@app.command(group=LINEAR)
 def simulate(
     *,
     world: World = WORLD,
