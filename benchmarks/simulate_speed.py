@@ -68,7 +68,7 @@ def ratios(clients: int) -> None:
         exact, bare = ((one + other) * clients / (2 * part) for one, other in zip(before, after, strict=True))
         print(
             f"  d {d:4}, n {n:3}   products {exact:5.1f} s   simulate {took:5.1f} s   ratio {took / exact:.2f} x"
-            f"   (without second moments {took / bare:.2f} x)",
+            f"   (without second moments {bare:.1f} s, {took / bare:.2f} x)",
             flush=True,
         )
 
