@@ -111,6 +111,16 @@ def test_bad_values(call, says):
             "singular along different directions",
         ),
         (
+            lambda: fa.predict(
+                [
+                    fa.Population(1, 1, 0.2, spectrum=fa.spectra.atoms([0, 1], [0.5, 0.5])),
+                    fa.Population(1, 1, 0.2, spectrum=fa.spectra.atoms([1, 0], [0.5, 0.5])),
+                ],
+                ["pfedme"],
+            ),
+            "singular along different directions",
+        ),
+        (
             lambda: fa.predict([fa.Population(1, 1, 2), fa.Population(1, 0, 2), fa.Population(1, 0, 2)], ["pfedme"]),
             "noise and radius above 0",
         ),

@@ -9,6 +9,7 @@ import scipy.sparse.linalg
 import sklearn.linear_model
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from statsmodels.regression import mixed_linear_model
 
 import fedasym as fa
 from fedasym.algorithms import Average, Descend, Flow, Interpolate, Meta, Moreau, Nothing, Ridge
@@ -431,11 +432,10 @@ def test_pfedme_at_the_estimate_is_the_best_linear_unbiased_prediction():
 
 
 def test_the_estimates_are_those_of_statsmodels():
-    statsmodels = pytest.importorskip("statsmodels.regression.mixed_linear_model")
     X, y = draw([6, 9, 5, 7, 20, 8, 11, 4], 3, seed=7)
     rows, labels, ids = np.vstack(X), np.concatenate(y), np.repeat(np.arange(8), [len(x) for x in X])
-    components = statsmodels.VCSpec(["b"], [[["b0", "b1", "b2"]] * 8], [X])
-    theirs = statsmodels.MixedLM(labels, rows, ids, exog_vc=components).fit(reml=True, method="bfgs", gtol=1e-9)
+    components = mixed_linear_model.VCSpec(["b"], [[["b0", "b1", "b2"]] * 8], [X])
+    theirs = mixed_linear_model.MixedLM(labels, rows, ids, exog_vc=components).fit(reml=True, method="bfgs", gtol=1e-9)
     fit = linear.fit("pfedme", rows, labels, clients=ids)
     np.testing.assert_allclose([fit.noise**2, fit.radius**2 / 3], [theirs.scale, theirs.vcomp[0]], rtol=1e-6)
     np.testing.assert_allclose(fit.shared, theirs.fe_params, rtol=1e-7)

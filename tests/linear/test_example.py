@@ -17,7 +17,6 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the grouped tables ar
 
 @pytest.fixture(scope="module")
 def schools():
-    pytest.importorskip("statsmodels", reason="the example compares with statsmodels")
     spec = importlib.util.spec_from_file_location("schools", ROOT / "examples" / "schools.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["schools"] = module  # its dataclasses look themselves up

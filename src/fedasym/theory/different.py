@@ -15,7 +15,7 @@ from fedasym.population import Population
 from fedasym.theory.blup import blup_groups
 from fedasym.theory.infinite import Answer
 from fedasym.theory.members import averaged_member, unbounded
-from fedasym.theory.newcomers import fine_tuned
+from fedasym.theory.newcomers import personalised
 from fedasym.theory.pooled import Groups, Pooled, pool
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.spectra import SUM_TOLERANCE, Array, Spectrum
@@ -107,7 +107,13 @@ class Different:
     def groups(self) -> Groups:
         """One federation, as the pooled formulas take it; directions that nobody sees left out."""
         kinds = self.federation.kinds
-        seen = np.any(self.values > 0, axis=0) & (self.h > 0)
+        visible = self.values > 0
+        if np.any(visible != visible[0]):
+            raise NoFormula(
+                "the clients' covariances are singular along different directions, where no formula holds: "
+                "give every client a positive eigenvalue there, however small, or leave the direction out"
+            )
+        seen = visible[0] & (self.h > 0)
         energy = np.array([spread_over(each.displacement, each.spectrum, self.h) for each in kinds])
         alone = [spread_over(each.optimum, each.spectrum, self.h) for each in kinds]
         centre = None
@@ -147,7 +153,7 @@ class Different:
         match algorithm.server, stage:
             case Average(), Keep() | Interpolate() | Ridge():
                 if not self.member:
-                    return self._new(algorithm, world, ridge, *self.pooled.energy(at))
+                    return personalised(stage, world, ridge, *self.pooled.energy(at))
                 if crowded:
                     return *self.pooled.member(at), bayes_ridge(world) if ridge is None else ridge
                 return averaged_member(stage, world, ridge, self.pooled, at)
@@ -161,18 +167,14 @@ class Different:
         energy = spread_over(self.federation.kinds[i].displacement, self.federation.kinds[i].spectrum, self.h)
         return Worlds(world.r2, world.s2, world.gamma, (energy * self.h)[None], spectrum)
 
-    def _new(self, algorithm: Algorithm, world: Worlds, ridge: Array | None, bias: Array, noise: Array) -> Answer:
-        seen = np.any(self.values > 0, axis=0) & (self.h > 0)
-        shift, blur = np.zeros((1, self.h.size)), np.zeros((1, self.h.size))
-        shift[:, seen], blur[:, seen] = bias * self.h[seen], noise * self.h[seen]
-        return fine_tuned(algorithm.personalise, world, ridge, shift, blur)
-
     def _moreau(self, algorithm: Algorithm, world: Worlds, ridge: Array | None, i: int) -> Answer:
         groups = self.groups
         bayes = bayes_ridge(world)
         if groups.crowded:
             if not self.member:
-                return self._new(algorithm, world, bayes if ridge is None else ridge, *self.pooled.energy(np.array([i])))
+                return personalised(
+                    algorithm.personalise, world, bayes if ridge is None else ridge, *self.pooled.energy(np.array([i]))
+                )
             return *self.pooled.member(np.array([i])), bayes if ridge is None else ridge
         if ridge is not None and not np.allclose(ridge, bayes, rtol=1e-12):
             raise NoFormula("for clients that differ there is a formula only at each client's best ridge: leave ridge out")
@@ -188,7 +190,7 @@ class Different:
         bias, variance, centre, blur = blup_groups(groups)
         if self.member:
             return bias[:, i], variance[:, i], bayes
-        return self._new(algorithm, world, bayes, centre + groups.r2[:, i, None], blur)
+        return personalised(algorithm.personalise, world, bayes, centre + groups.r2[:, i, None], blur)
 
 
 def common_directions(spectra: Sequence[Spectrum]) -> tuple[Array, Array]:

@@ -142,12 +142,6 @@ def pool(groups: Groups) -> Pooled:
     Both maps are increasing and scale slower than linearly, so plain iteration converges from anywhere; Newton with the
     same matrix M makes it quick. The start is exact for identical clients.
     """
-    patterns = groups.S > 0
-    if np.any(patterns != patterns[:, :1]):
-        raise NoFormula(
-            "the clients' covariances are singular along different directions, where no formula holds: "
-            "give every client a positive eigenvalue there, however small, or leave the direction out"
-        )
     mu = 1.0 if groups.crowded else 0.0
     c = groups.p * np.maximum(1 - groups.ratio, 0.1)[:, None] if mu == 0 else 1 / np.maximum(groups.S @ groups.h, 1e-300)
     for _ in range(2000):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.theory.contours import gauss, graded
+from fedasym.theory.contours import gauss, graded, settled
 from fedasym.theory.roots import bracketed
 from fedasym.theory.spectra import Array
 
@@ -58,65 +58,41 @@ def subordinate(
     member: bool,
     fitted: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Bias and variance for server weights b and the client filter P = `keep` (what is kept of the shared model).
+    """Bias and variance, (10) and (11), for server weights b and the client filter P = `keep`.
 
-    `fitted`: gamma int (1 - P)^2/x, the client's own noise that it fits, where a closed form is at hand. Nodes are added
-    until the result settles.
+    `fitted`: gamma int (1 - P)^2/x, the client's own noise that it fits, where a closed form is at hand; it may be unbounded.
     """
-    last, nodes = None, 12
-    while True:
-        found = np.stack(with_nodes(b, keep, gamma, r2, s2, clients, member, fitted, nodes))
-        size = np.where(np.isfinite(found), np.abs(found), 0).sum(0)
-        with np.errstate(invalid="ignore"):  # unbounded stays unbounded
-            settled = last is not None and bool(np.all((found == last) | (np.abs(found - last) <= 1e-14 * size)))
-        if settled:
-            break
-        if nodes >= MOST_NODES:
-            break
-        last, nodes = found, nodes * 3 // 2
-    return found[0], found[1]
+    m, p = clients, (1 / clients)[:, None]
 
+    def rule(nodes: int) -> tuple[Array, Array]:
+        law = marchenko_pastur(gamma, nodes)
+        x, mean = law.x, law.mean
+        weight, P = b(x), keep(x)
+        f = p * x * weight
 
-def with_nodes(
-    b: Filter,
-    keep: Filter,
-    gamma: Array,
-    r2: Array,
-    s2: Array,
-    clients: Array,
-    member: bool,
-    fitted: Array | None,
-    nodes: int,
-) -> tuple[Array, Array]:
-    """Equations (10) and (11) at a fixed number of nodes."""
-    law = marchenko_pastur(gamma, nodes)
-    x, mean, m = law.x, law.mean, clients
-    p = (1 / m)[:, None]
-    weight = b(x)
-    f = p * x * weight
-    P = keep(x)
-    own_noise = gamma * mean(np.where(x > 0, (1 - P) ** 2 / np.where(x > 0, x, 1), 0.0)) if fitted is None else fitted
+        def excess(log_u: Array) -> Array:
+            u = np.exp(log_u)[:, None]
+            return mean(u / (f + u)) - (1 - 1 / m)
 
-    def excess(log_u: Array) -> Array:
-        u = np.exp(log_u)[:, None]
-        return mean(u / (f + u)) - (1 - 1 / m)
+        u = np.exp(bracketed(excess, np.full(m.shape, -80.0), np.full(m.shape, 40.0)))[:, None]
+        K1, K2 = mean(1 / (f + u)), mean(1 / (f + u) ** 2)
+        nu = 1 / (m - (m - 1) * K2 / K1**2)
+        cr = mean((f / (f + u)) ** 2)
+        cn = gamma * mean(p**2 * weight**2 * x / (f + u) ** 2)
+        if member:
+            through = mean(P**2 / (f + u) ** 2)
+            bias = r2 * (u[:, 0] ** 2 + (nu - 1) * cr / K2 + (m - 1) * nu / K2 * cr) * through
+            own = mean(P**2 * p**2 * weight**2 * x / (f + u) ** 2) + 2 * mean(P * (1 - P) * p * weight / (f + u))
+            variance = s2 * (((m - 1) * nu + nu - 1) * cn / K2 * through + gamma * own)
+        else:
+            bias, variance = r2 * (1 + m * nu * cr) * mean(P**2), s2 * m * nu * cn * mean(P**2)
+        if fitted is None:
+            variance = variance + s2 * gamma * mean(np.where(x > 0, (1 - P) ** 2 / np.where(x > 0, x, 1), 0.0))
+        found = np.stack([bias, variance])
+        return found, np.abs(found).sum(0)
 
-    u = np.exp(bracketed(excess, np.full(m.shape, -80.0), np.full(m.shape, 40.0)))[:, None]
-    K1, K2 = mean(1 / (f + u)), mean(1 / (f + u) ** 2)
-    nu = 1 / (m - (m - 1) * K2 / K1**2)
-    cr = mean((f / (f + u)) ** 2)
-    cn = gamma * mean(p**2 * weight**2 * x / (f + u) ** 2)
-    if not member:
-        kept = mean(P**2)
-        return r2 * (1 + m * nu * cr) * kept, s2 * m * nu * cn * kept + noisy(s2, own_noise)
-    through = mean(P**2 / (f + u) ** 2)
-    bias = r2 * (u[:, 0] ** 2 + (nu - 1) * cr / K2 + (m - 1) * nu / K2 * cr) * through
-    own = mean(P**2 * p**2 * weight**2 * x / (f + u) ** 2) + 2 * mean(P * (1 - P) * p * weight / (f + u))
-    variance = s2 * (((m - 1) * nu + nu - 1) * cn / K2 * through + gamma * own) + noisy(s2, own_noise)
+    bias, variance = settled(rule, MOST_NODES)
+    if fitted is not None:
+        with np.errstate(invalid="ignore"):  # no noise, no variance, however unbounded its factor
+            variance = variance + np.where(s2 == 0, 0.0, s2 * fitted)
     return bias, variance
-
-
-def noisy(s2: Array, factor: Array) -> Array:
-    """sigma^2 times a factor that may be unbounded; no noise, no variance."""
-    with np.errstate(invalid="ignore"):
-        return np.where(s2 == 0, 0.0, s2 * factor)
