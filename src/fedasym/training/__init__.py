@@ -1,0 +1,1 @@
+"""Training on real client data: the client-data noun, the algorithms' stochastic forms and their evaluation."""
