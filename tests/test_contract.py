@@ -153,7 +153,12 @@ def test_one_step_maml_is_a_pair_of_stages():
 def test_a_pair_that_no_theorem_covers_is_refused(pair):
     server, client = (getattr(fa.algorithms, name)() for name in pair)
     with pytest.raises(fa.NoFormula, match=f"{pair[0]} then {pair[1]}: {pair[0]} goes with"):
-        fa.Algorithm("pair", server, client)
+        fa.predict(WORLD, [fa.Algorithm("pair", server, client)])
+
+
+def test_maml_without_its_hessian_is_trained_not_predicted():
+    with pytest.raises(fa.NoFormula, match="no theorem covers maml_fo, MAML without its Hessian"):
+        fa.predict(WORLD, [fa.algorithms.TRAINED["maml_fo"]])
 
 
 def test_json_has_stable_keys_and_full_precision():

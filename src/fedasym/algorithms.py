@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,9 +24,14 @@ class Average:
 
 @dataclass(frozen=True)
 class Meta:
-    """Server stage: minimise the losses after one gradient step of size `step` (MAML-FL; equation param-maml)."""
+    """Server stage: minimise the losses after one gradient step of size `step` (MAML-FL; equation param-maml).
+
+    Training may take the Hessian in its gradient as it is ("exact"), by finite differences ("free": MAML-FL-HF), or leave it
+    out ("dropped": MAML-FL-FO).
+    """
 
     step: float = 0.1
+    hessian: Literal["exact", "free", "dropped"] = "exact"
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ COVERED: dict[type, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A server stage and a client stage under one name; a pair that no theorem covers is refused.
+    """A server stage and a client stage under one name: any pair can be trained, those that a theorem covers predicted.
 
     >>> import fedasym as fa
     >>> one_step = fa.Algorithm("one-step MAML", fa.algorithms.Meta(0.1), fa.algorithms.Descend(step=0.3))
@@ -92,21 +98,26 @@ class Algorithm:
     personalise: Client
 
     def __post_init__(self) -> None:
-        if type(self.server) not in COVERED:
-            raise unknown("server stage", type(self.server).__name__, (stage.__name__ for stage in COVERED))
-        works = COVERED[type(self.server)]
-        if not isinstance(self.personalise, works):
-            names = [stage.__name__ for stage in works]
-            listed = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-            raise NoFormula(
-                f"no theorem covers the pair {type(self.server).__name__} then {type(self.personalise).__name__}: "
-                f"{type(self.server).__name__} goes with {listed}"
-            )
+        for kind, stage, allowed in (("server", self.server, Server), ("client", self.personalise, Client)):
+            if not isinstance(stage, allowed):
+                raise unknown(f"{kind} stage", type(stage).__name__, (known.__name__ for known in get_args(allowed)))
 
     @property
     def shares_nothing(self) -> bool:
         """Whether each client is on its own, so that the length of its optimum matters instead of its displacement."""
         return isinstance(self.server, Nothing)
+
+
+def check_covered(algorithm: Algorithm) -> None:
+    """Refuse a pair that no theorem covers; it can still be trained."""
+    server, works = type(algorithm.server).__name__, COVERED[type(algorithm.server)]
+    if not isinstance(algorithm.personalise, works):
+        *names, last = [stage.__name__ for stage in works]
+        listed = " or ".join(filter(None, (", ".join(names), last)))
+        pair = f"{server} then {type(algorithm.personalise).__name__}"
+        raise NoFormula(f"no theorem covers the pair {pair}: {server} goes with {listed}; fa.train takes any pair")
+    if isinstance(algorithm.server, Meta) and algorithm.server.hessian == "dropped":
+        raise NoFormula(f"no theorem covers {algorithm.name}, MAML without its Hessian: predict maml, or train {algorithm.name}")
 
 
 PAPER = {
@@ -117,6 +128,10 @@ PAPER = {
     "rtfa": Algorithm("rtfa", Average(), Ridge()),
     "maml": Algorithm("maml", Meta(), Interpolate()),
     "pfedme": Algorithm("pfedme", Moreau(), Ridge()),
+}
+TRAINED = PAPER | {
+    "maml_fo": Algorithm("maml_fo", Meta(hessian="dropped"), Interpolate()),
+    "maml_hf": Algorithm("maml_hf", Meta(hessian="free"), Interpolate()),
 }
 
 
@@ -139,6 +154,7 @@ def resolve(
             algorithm = replace(algorithm, server=Meta(step))
         if isinstance(algorithm.personalise, Ridge) and penalty is not None:
             algorithm = replace(algorithm, personalise=Ridge(penalty))
+        check_covered(algorithm)
         chosen.append(algorithm)
     if not chosen:
         raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(PAPER)}")
