@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fedasym import algorithms, linear
+    from fedasym import algorithms, datasets, linear
     from fedasym.algorithms import Algorithm
     from fedasym.comparing import Diagram, compare
     from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
@@ -25,13 +25,20 @@ if TYPE_CHECKING:
     from fedasym.theory import spectra
     from fedasym.theory.regimes import noise_threshold, optimal_loss, optimal_ridge
     from fedasym.theory.spectra import Spectrum
+    from fedasym.training.federation import Federation
+    from fedasym.training.histories import Histories
+    from fedasym.training.history import History
+    from fedasym.training.training import train
     from fedasym.tuning import FineTuning, fine_tuning, one_step
 
 _HOME = {
     "Algorithm": "fedasym.algorithms",
     "Comparison": "fedasym.risk",
     "Diagram": "fedasym.comparing",
+    "Federation": "fedasym.training.federation",
     "FineTuning": "fedasym.tuning",
+    "Histories": "fedasym.training.histories",
+    "History": "fedasym.training.history",
     "InvalidInput": "fedasym.errors",
     "NoFormula": "fedasym.errors",
     "Population": "fedasym.population",
@@ -47,14 +54,23 @@ _HOME = {
     "optimal_ridge": "fedasym.theory.regimes",
     "predict": "fedasym.prediction",
     "simulate": "fedasym.linear.simulation",
+    "train": "fedasym.training.training",
 }
-_MODULES = {"algorithms": "fedasym.algorithms", "linear": "fedasym.linear", "spectra": "fedasym.theory.spectra"}
+_MODULES = {
+    "algorithms": "fedasym.algorithms",
+    "datasets": "fedasym.datasets",
+    "linear": "fedasym.linear",
+    "spectra": "fedasym.theory.spectra",
+}
 
 __all__ = [
     "Algorithm",
     "Comparison",
     "Diagram",
+    "Federation",
     "FineTuning",
+    "Histories",
+    "History",
     "InvalidInput",
     "NoFormula",
     "Population",
@@ -65,6 +81,7 @@ __all__ = [
     "__version__",
     "algorithms",
     "compare",
+    "datasets",
     "fine_tuning",
     "linear",
     "noise_threshold",
@@ -74,6 +91,7 @@ __all__ = [
     "predict",
     "simulate",
     "spectra",
+    "train",
 ]
 
 

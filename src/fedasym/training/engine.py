@@ -1,0 +1,100 @@
+"""The host's side of training: plans ahead, hands pieces to the compiled programs, collects what they measured.
+
+Programs are dispatched without waiting: while one piece is computed, the next one is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedasym.training.evaluate import Tester
+from fedasym.training.layout import COPIES, fitting, rounded
+from fedasym.training.packing import Packed, pack
+from fedasym.training.schedule import ROUNDS, Schedule, start_heads
+from fedasym.training.server import advance
+from fedasym.training.sharing import Client, Jobs, Numbers, Server, Tree
+from fedasym.training.steps import BATCHES, Program
+from fedasym.training.work import Outcome, Slab, Work, parts, rates_of
+
+
+def run(work: Work, tree: Tree, jobs: int, seeds: Sequence[int]) -> tuple[list[list[Outcome]], bool]:
+    """Train and test everything; outcomes by job and seed, and whether Ctrl-C cut it short."""
+    outcomes = [[Outcome() for _ in seeds] for _ in range(jobs)]
+    try:
+        for server, trajectories in tree.items():
+            run_server(work, server, trajectories, seeds, outcomes)
+    except KeyboardInterrupt:
+        return outcomes, True
+    return outcomes, False
+
+
+def run_server(
+    work: Work,
+    server: Server,
+    trajectories: dict[Numbers, dict[Client, Jobs]],
+    seeds: Sequence[int],
+    outcomes: list[list[Outcome]],
+) -> None:
+    """All trajectories of one server stage, as many at a time as memory holds."""
+    federation, together = work.federation, work.machine.together
+    largest = rounded(int(federation.counts("train").max()))
+    gradients = server.local_steps * BATCHES.get(server.kind, 1) * (server.inner_steps if server.kind == "moreau" else 1)
+    form = work.best_form(largest, gradients, server.batch)
+    item = np.dtype(work.precision).itemsize
+    cached = form == "gram" and len(federation.clients) * largest**2 * item < work.machine.memory / 4
+    data, sizes = pack(federation, work.protocol, work.precision, largest if cached else 0)
+    program = Program(server.kind, federation.task, work.protocol, server.inner_steps, form, largest, together)
+    schedule = Schedule(work, server, sizes)
+    tester = Tester(work, schedule, data)
+    rows = (work.features if form == "head" else largest) * (server.cohort if together else 1)
+    each = work.bytes_per_output * (COPIES * rows + 3 * work.features)
+    fit = fitting(work.machine.memory, each, len(trajectories) * len(seeds))
+    side_by_side = min(fit, len(trajectories)), max(1, min(len(seeds), fit // len(trajectories)))
+    for some_seeds, real_seeds in parts(list(enumerate(seeds)), side_by_side[1]):
+        for some, real in parts(list(trajectories.items()), side_by_side[0]):
+            follow(work, program, data, schedule, tester, Slab(some_seeds, some, real_seeds, real), outcomes)
+
+
+def follow(
+    work: Work, program: Program, data: Packed, schedule: Schedule, tester: Tester, slab: Slab, outcomes: list[list[Outcome]]
+) -> None:
+    """Some trajectories from the first round to the last, tested on the way; a test is collected while the next piece runs."""
+    server = schedule.server
+    shared = start_heads(work, slab.numbers, len(slab.trajectories))
+    diverged = jnp.full(shared.shape[:2], -1, jnp.int32)
+    if server.kind == "nothing":
+        tester.dispatch(slab, shared, diverged, server.evaluated)(outcomes)
+        return
+    rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
+    here, collect = 0, None
+    for stop in server.evaluated:
+        while here < stop:
+            count = min(ROUNDS, stop - here)
+            members, rows, shares = schedule.piece(slab.numbers, here, here + count)
+            shared, diverged = advance(program, data, shared, diverged, members, rows, shares, rates, here, count)
+            here += count
+            visits = count * schedule.cohort * len(slab.numbers) * len(slab.trajectories)
+            work.report(visits * server.local_steps, f"round {here} of {server.rounds}")
+        if collect:
+            collect(outcomes)
+        collect = tester.dispatch(slab, shared, diverged, (stop,))
+    if collect:
+        collect(outcomes)
+
+
+def planned_steps(tree: Tree, training: Sequence[int], seeds: int) -> int:
+    """Gradient steps of everything, as `Work.report` counts them: what progress is measured against."""
+    total = 0
+    for server, trajectories in tree.items():
+        passes = sum(-(-size // server.batch) for size in training)
+        alone = server.kind == "nothing"
+        total += 0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
+        for stages in trajectories.values():
+            for client, jobs in stages.items():
+                each = client.steps * len(training) if client.epochs is None else client.epochs * passes
+                each = server.local_steps * len(training) if client.kind == "moreau" else each
+                total += each * len(jobs) * (1 if alone else len(server.evaluated))
+    return total * seeds

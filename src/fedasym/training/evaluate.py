@@ -1,0 +1,153 @@
+"""Evaluation rounds: every client's personal model and the shared one, tested on all clients' validation and test samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from fedasym.training.layout import COPIES, fitting, groups, rounded
+from fedasym.training.packing import Packed
+from fedasym.training.personal import personalise
+from fedasym.training.plans import Rows, batches, epochs
+from fedasym.training.schedule import Schedule
+from fedasym.training.sharing import Client, Numbers
+from fedasym.training.shuffles import PERSONAL, mix
+from fedasym.training.steps import Program
+from fedasym.training.work import Outcome, Slab, Trajectory, Work, parts, rates_of
+
+KEEP, STILL = Client("keep"), (("local_step", 0.0),)
+ROWS = 1e8  # bytes of planned batches in one piece
+BLOCK = 3e7  # bytes of outputs tested at a time
+PIECE = {False: 3e10, True: 1e14}  # multiplications in one piece on a processor and on an accelerator: seconds at most
+
+Scores = NDArray[np.floating]  # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
+Collect = Callable[[list[list[Outcome]]], None]
+
+
+class Walk(NamedTuple):
+    """A client stage for a group of clients: its program, the steps it plans, and after which of them it tests."""
+
+    program: Program
+    steps: int
+    stops: list[int]
+
+
+class Tester:
+    """Dispatches client stages from shared models, in pieces that fit memory."""
+
+    def __init__(self, work: Work, schedule: Schedule, data: Packed) -> None:
+        self.work, self.schedule, self.data = work, schedule, data
+        self.server, self.sizes = schedule.server, schedule.sizes
+
+    def dispatch(self, slab: Slab, shared: Array, diverged: Array, rounds: Sequence[int]) -> Collect:
+        """Start testing after these rounds; the answer waits for the scores and puts them where they belong."""
+        kept = self.scores(KEEP, slab.numbers, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
+        measured = []
+        for client in dict.fromkeys(client for _, stages in slab.trajectories for client in stages):
+            places = [place for place, (_, stages) in enumerate(slab.trajectories) if client in stages]
+            if client == KEEP:
+                measured.append((client, places, kept))
+            else:
+                rates = self.rates([slab.trajectories[place] for place in places], client)
+                wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
+                measured.append((client, places, self.scores(client, slab.numbers, wanted, rates, rounds)))
+
+        def collect(outcomes: list[list[Outcome]]) -> None:
+            heads, broken, common = np.asarray(shared), np.asarray(diverged), kept()
+            for client, places, scores in measured:
+                answers = scores()
+                for column, place in enumerate(places):
+                    if place >= slab.real_trajectories:
+                        continue
+                    for entry, jobs in enumerate(slab.trajectories[place][1][client].values()):
+                        for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
+                            own = answers[row, :, place if client == KEEP else column, entry]
+                            for job in jobs:
+                                outcomes[job][seed].add(rounds, own, common[row, :, place, 0], int(broken[row, place]))
+                                outcomes[job][seed].head = heads[row, place]
+
+        return collect
+
+    def rates(self, trajectories: Sequence[Trajectory], client: Client) -> list[list[Numbers]]:
+        """(trajectories, configurations) rates, short rows filled up; pFedMe's clients use the server's."""
+        if client.kind == "moreau":
+            return [[rates] for rates, _ in trajectories]
+        rows = [list(stages[client]) for _, stages in trajectories]
+        longest = max(map(len, rows))
+        return [row + row[-1:] * (longest - len(row)) for row in rows]
+
+    def scores(
+        self, client: Client, seeds: Sequence[int], shared: Array, rates: Sequence[Sequence[Numbers]], rounds: Sequence[int]
+    ) -> Callable[[], Scores]:
+        """Dispatch one client stage for all clients, group by group and piece by piece; the answer waits for all of them."""
+        flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
+        named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
+        runs = len(seeds) * len(rates) * len(rates[0])
+        waiting = []
+        for group in groups(self.sizes.tested if client.kind == "keep" else self.sizes.training):
+            walk = self.walk(client, group, rounds)
+            for members, real in parts(list(group), self.piece(walk, runs, len(seeds), len(group))):
+                chosen = np.array(members)
+                rows = np.stack([self.rows(client, walk, seed, chosen, group, rounds[-1]) for seed in seeds])
+                stops, places = np.array(walk.stops, np.int32), chosen.astype(np.int32)
+                waiting.append((chosen[:real], personalise(walk.program, self.data, shared, places, rows, named, stops)))
+                self.work.report(walk.stops[-1] * real * runs, f"testing after round {rounds[-1]}")
+
+        def answer() -> Scores:
+            first = np.asarray(waiting[0][1])
+            everyone = np.empty((len(first), len(self.sizes.training), *first.shape[2:]), first.dtype)
+            for members, found in waiting:
+                everyone[:, members] = np.asarray(found)[:, : len(members)]
+            return everyone
+
+        return answer
+
+    def walk(self, client: Client, group: NDArray[np.intp], rounds: Sequence[int]) -> Walk:
+        """The program for a group of clients."""
+        work, server, largest = self.work, self.server, int(self.sizes.training[group].max())
+        per_pass = -(-largest // server.batch)
+        match client:
+            case Client("keep"):
+                stops = [0]
+            case Client("moreau"):
+                stops = [server.local_steps]
+            case Client(_, None, steps):
+                stops = [steps]
+            case Client(_, int(passes), _):  # on its own a client trains as many passes as there are rounds
+                stops = [passes * per_pass] if server.kind != "nothing" else [round_ * per_pass for round_ in rounds]
+        steps = max(stops[-1], 1)
+        gradients = steps * (server.inner_steps if client.kind == "moreau" else 1)
+        form = "head" if client.kind == "keep" else work.best_form(rounded(largest), gradients, server.batch)
+        tested = max(int(self.sizes.tested[group].max()), 1)
+        fits = fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
+        sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits)
+        return Walk(Program(client.kind, work.federation.task, work.protocol, server.inner_steps, form, *sizes), steps, stops)
+
+    def piece(self, walk: Walk, runs: int, seeds: int, most: int) -> int:
+        """How many clients go into one piece, by memory and by the time it takes."""
+        work, program, batch = self.work, walk.program, self.server.batch
+        rows = work.features if program.form == "head" else program.width
+        held = (rows + program.block * self.data.tested.positions) * COPIES * work.bytes_per_output * runs
+        by_memory = work.machine.memory / held if work.machine.together else np.inf
+        products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.federation.outputs * runs
+        fits = min(by_memory, ROWS / (4 * walk.steps * batch * seeds), PIECE[work.machine.together] / products)
+        return fitting(fits, 1, most)
+
+    def rows(
+        self, client: Client, walk: Walk, seed: int, members: NDArray[np.intp], group: NDArray[np.intp], round_: int
+    ) -> Rows:
+        """(members, steps, 1, batch) of the client stage; pFedMe's clients do what they would in that round."""
+        batch, sizes = self.server.batch, self.sizes.training[members]
+        if client.kind == "keep":
+            return np.full((len(members), 1, 1, batch), -1, np.int32)
+        if client.kind == "moreau":
+            return self.schedule.rows(seed, members, np.full(len(members), round_), 0)
+        alone = self.server.kind == "nothing" and client.epochs is not None
+        streams = mix(seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_)
+        if client.epochs is None or walk.stops[-1] == 0:
+            return batches(streams, sizes, 0, walk.steps, batch)[:, :, None]
+        return epochs(streams, sizes, 0, client.epochs, batch, int(self.sizes.training[group].max()))[:, :, None]

@@ -1,0 +1,121 @@
+"""Two exact ways to hold a model that moves only along a client's own samples.
+
+Every local method starts at the shared head W_0 and adds multiples of its samples, so its model is s W_0 + X'a. A `Head` is
+that matrix (d x outputs). A `Span` keeps only s and a (samples x outputs) and reads outputs off the Gram matrix X X': where a
+client has fewer samples than features, the long axis d is never touched between the first and the last step.
+
+Both speak the same three words, so that an algorithm is written once: `start`, `outputs` at a batch, `move` along a batch.
+Points are trees of arrays; linear combinations of them are `blend`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedasym.training.packing import HIGHEST, Table
+
+Point = Any  # a matrix, or a Coordinates: what moves in a Space
+
+
+class Batch(NamedTuple):
+    """Rows of one client with their labels and weights (1/size on real rows, 0 on missing ones), positions flattened."""
+
+    rows: Array  # (B,) within the client
+    at: Array  # (B,) among all training rows
+    labels: Array  # (B * positions, ...)
+    weights: Array  # (B * positions, 1)
+
+
+def batch_of(training: Table, member: Array, rows: Array) -> Batch:
+    """The batch that a plan's rows of a client name; -1 is no row."""
+    local = jnp.maximum(rows, 0)
+    at = training.first[member] + local
+    real = jnp.broadcast_to((rows >= 0)[:, None], (len(rows), training.positions))
+    if training.real is not None:
+        real &= training.real[at]
+    weights = real.reshape(-1, 1).astype(training.features.dtype)
+    return Batch(local, at, flat_labels(training, training.labels[at]), weights / jnp.maximum(weights.sum(), 1))
+
+
+class Space(Protocol):
+    """What an algorithm needs to know of a model's form."""
+
+    def start(self) -> Point:
+        """The shared model."""
+
+    def outputs(self, point: Point, batch: Batch) -> Array:
+        """The model's outputs at a batch."""
+
+    def move(self, point: Point, batch: Batch, amounts: Array) -> Point:
+        """The model with multiples of the batch's samples added."""
+
+
+class Head(NamedTuple):
+    """The model as its matrix."""
+
+    training: Table
+    shared: Array  # W_0, (d, outputs)
+
+    def start(self) -> Array:
+        """The shared model."""
+        return self.shared
+
+    def outputs(self, point: Any, batch: Batch) -> Array:
+        """The outputs X_b W."""
+        return jnp.matmul(flat_rows(self.training.features[batch.at]), point, precision=HIGHEST)
+
+    def move(self, point: Any, batch: Batch, amounts: Array) -> Array:
+        """The matrix W + X_b' amounts."""
+        moved: Array = point + jnp.matmul(flat_rows(self.training.features[batch.at]).T, amounts, precision=HIGHEST)
+        return moved
+
+
+class Coordinates(NamedTuple):
+    """The model s W_0 + X'a."""
+
+    scale: Array  # s, ()
+    amounts: Array  # a, (samples, outputs)
+
+
+class Span(NamedTuple):
+    """The model by its coordinates in the span of the shared model and the client's samples."""
+
+    gram: Array  # X X', (width, width)
+    first_outputs: Array  # X W_0, (width, outputs)
+
+    def start(self) -> Coordinates:
+        """The shared model."""
+        return Coordinates(jnp.ones((), self.gram.dtype), jnp.zeros_like(self.first_outputs))
+
+    def outputs(self, point: Any, batch: Batch) -> Array:
+        """The outputs s X_b W_0 + X_b X' a."""
+        along: Array = jnp.matmul(self.gram[batch.rows], point.amounts, precision=HIGHEST)
+        along += point.scale * self.first_outputs[batch.rows]
+        return along
+
+    def move(self, point: Any, batch: Batch, amounts: Array) -> Coordinates:
+        """Add amounts to the batch's coordinates."""
+        return Coordinates(point.scale, point.amounts.at[batch.rows].add(amounts))
+
+
+def flat_rows(features: Array) -> Array:
+    """Samples, or the positions of sequences, as rows."""
+    return features.reshape(-1, features.shape[-1])
+
+
+def flat_labels(samples: Table, labels: Array) -> Array:
+    """The labels of those rows."""
+    return labels.reshape(-1, *labels.shape[2:]) if samples.features.ndim == 3 else labels
+
+
+def blend(*terms: tuple[Array | float, Point]) -> Point:
+    """The linear combination sum c p of points."""
+    (c, p), *rest = terms
+    total = jax.tree.map(lambda leaf: c * leaf, p)
+    for c, p in rest:
+        total = jax.tree.map(lambda sum_, leaf, c=c: sum_ + c * leaf, total, p)
+    return total

@@ -1,0 +1,250 @@
+"""What one training run returns: how the clients' models tested after each evaluated round; prints, tabulates, draws itself.
+
+Every statistic is said in full, since "accuracy" alone is not: pooled over samples, over clients alike, or of the worst.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedasym.algorithms import Algorithm
+from fedasym.errors import InvalidInput
+from fedasym.risk import plain, preformatted
+from fedasym.theory.spectra import Array
+from fedasym.training.federation import Federation
+from fedasym.training.scores import Counts, Sums, lowest_tenth, over_clients, pooled, ratio, worse
+from fedasym.training.settings import Protocol, Settings, named_settings
+from fedasym.training.wording import client_notes, folded, remedy, round_lines, run_notes, shown
+
+VALIDATION, TEST = 0, 1  # the last axis of what was counted
+LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
+COLUMNS = {
+    "classification": ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt", *LOSSES),
+    "regression": (*LOSSES, "hurt"),
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class History:
+    """One configuration trained from one seed: arrays have one entry per evaluated round, NaN where a model diverged.
+
+    Made by `fedasym.train`. Statistics are of the test samples unless named otherwise, and of the clients that have some.
+    correct, losses: (rounds, clients, 2) correct predictions and summed losses of the personal models on validation and test.
+    shared_correct, shared_losses: the same of the shared model.
+    totals: (clients, 2) predictions counted: samples, or positions of sequences.
+    shared: the last shared head, (features, outputs), with a last row for the bias where the protocol has one.
+    diverged: the first round with a model that is not finite.
+
+    >>> from fedasym.algorithms import PAPER
+    >>> from fedasym.training.settings import TEXT
+    >>> federation = Federation.from_arrays(np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2)
+    >>> correct = np.array([[[1, 0], [0, 0]], [[1, 1], [1, 0]]], float)
+    >>> History(
+    ...     algorithm=PAPER["ftfa"], settings=Settings(rounds=50), protocol=TEXT, seed=0, federation=federation,
+    ...     rounds=np.array([0, 50]), correct=correct, losses=1 - correct, shared_correct=0 * correct,
+    ...     shared_losses=1 - correct, totals=np.ones((2, 2), int), shared=None,
+    ... ).accuracy.tolist()
+    [0.0, 0.5]
+    """
+
+    algorithm: Algorithm
+    settings: Settings
+    protocol: Protocol
+    seed: int
+    federation: Federation
+    rounds: Counts
+    correct: Sums
+    losses: Sums
+    shared_correct: Sums
+    shared_losses: Sums
+    totals: Counts
+    shared: NDArray[np.floating[Any]] | None
+    diverged: int | None = None
+    interrupted: bool = False
+
+    @property
+    def accuracy(self) -> Array:
+        """Correct predictions of the personal models over all test samples of all clients."""
+        return self._pooled(self._hits(self.correct), TEST)
+
+    @property
+    def validation_accuracy(self) -> Array:
+        """The same over all validation samples: what configurations are chosen by."""
+        return self._pooled(self._hits(self.correct), VALIDATION)
+
+    @property
+    def shared_accuracy(self) -> Array:
+        """The shared model's accuracy over all test samples; NaN for an algorithm that shares nothing."""
+        return self._if_shared(self._pooled(self._hits(self.shared_correct), TEST))
+
+    @property
+    def mean_accuracy(self) -> Array:
+        """The mean over clients of their personal models' accuracies: each client counts alike."""
+        return over_clients(self._hits(self.correct)[..., TEST], self.totals[:, TEST])
+
+    @property
+    def worst_decile(self) -> Array:
+        """The mean accuracy of the tenth of the clients, rounded up, with the lowest accuracies in that round."""
+        return lowest_tenth(self._hits(self.correct)[..., TEST], self.totals[:, TEST])
+
+    @property
+    def hurt(self) -> Array:
+        """The fraction of clients whose personal model is strictly worse than the shared one (regression: beyond rounding)."""
+        regression = self.task == "regression"
+        own, theirs = (self.losses, self.shared_losses) if regression else (self.correct, self.shared_correct)
+        return self._if_shared(worse(own[..., TEST], theirs[..., TEST], self.totals[:, TEST], losses=regression))
+
+    @property
+    def loss(self) -> Array:
+        """The personal models' mean loss over all test samples: negative log-likelihood, or half the squared error."""
+        return self._pooled(self.losses, TEST)
+
+    @property
+    def validation_loss(self) -> Array:
+        """The same over all validation samples."""
+        return self._pooled(self.losses, VALIDATION)
+
+    @property
+    def shared_loss(self) -> Array:
+        """The shared model's mean loss over all test samples; NaN for an algorithm that shares nothing."""
+        return self._if_shared(self._pooled(self.shared_losses, TEST))
+
+    @property
+    def mean_loss(self) -> Array:
+        """The mean over clients of their personal models' mean losses: each client counts alike."""
+        return over_clients(self.losses[..., TEST], self.totals[:, TEST])
+
+    @property
+    def task(self) -> str:
+        """Classification or regression."""
+        return self.federation.task
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The statistics after the last evaluated round, by name."""
+        return {name: value for name, value in self.table()[-1].items() if name not in ("algorithm", "seed")}
+
+    def table(self) -> list[dict[str, Any]]:
+        """One record per evaluated round: feed it to any data frame."""
+        columns = {name: getattr(self, name) for name in COLUMNS[self.task]}
+        return [
+            {"algorithm": self.algorithm.name, "seed": self.seed, "round": int(when)}
+            | {name: float(values[at]) for name, values in columns.items()}
+            for at, when in enumerate(self.rounds)
+        ]
+
+    def clients(self, round: int | None = None) -> list[dict[str, Any]]:
+        """One record per client after an evaluated round, the last by default.
+
+        samples: training samples. tested: test predictions counted; without any, the client's numbers are NaN. gain: the
+        personal model's accuracy above the shared one's; in regression the loss below.
+        """
+        evaluated = [int(each) for each in self.rounds]
+        if round is not None and round not in evaluated:
+            raise InvalidInput(f"round is {round!r}: the clients were tested after rounds {', '.join(map(str, evaluated))}")
+        at = -1 if round is None else evaluated.index(round)
+        tested = self.totals[:, TEST]
+        own, theirs = (ratio(sums[at, :, TEST], tested) for sums in (self.losses, self.shared_losses))
+        columns = {"loss": own, "shared_loss": self._if_shared(theirs)}
+        if self.task == "classification":
+            own, theirs = (ratio(sums[at, :, TEST], tested) for sums in (self.correct, self.shared_correct))
+            columns = {"accuracy": own, "shared_accuracy": self._if_shared(theirs)} | columns
+            own, theirs = theirs, own  # a gain is more accuracy, but less loss
+        with np.errstate(invalid="ignore"):  # two infinite losses
+            columns["gain"] = self._if_shared(theirs - own)
+        held = {"samples": self.federation.counts("train"), "tested": tested, **columns}
+        named = enumerate(self.federation.clients)
+        return [{"client": client} | {name: values[i].item() for name, values in held.items()} for i, client in named]
+
+    def personal(self, client: Any) -> NDArray[np.floating[Any]]:
+        """A client's personal head after the last evaluated round, made again from the shared one: (features, outputs)."""
+        from fedasym.training.twin import first_head, personal_head
+
+        self.federation.rows(client)  # refuses a client that is not there
+        of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
+        start = first_head(self.federation, self.protocol, self.seed, np.float32) if self.shared is None else self.shared
+        return personal_head(*of, int(self.rounds[-1]), start, client, dtype=np.float32)
+
+    def predict(self, features: ArrayLike, client: Any = None) -> NDArray[Any]:
+        """Class names, or values in regression, from a client's personal model, or the shared one for client None.
+
+        features: (samples, d) or (samples, positions, d), as in the federation.
+        """
+        if client is None and (self.shared is None or self.algorithm.shares_nothing):
+            raise InvalidInput(f"client is None, but {self.algorithm.name} has no shared model: name one of the clients")
+        x, d = np.asarray(features), self.federation.dimension
+        if x.ndim == 0 or x.shape[-1] != d:
+            raise InvalidInput(f"features have shape {x.shape}: the last axis must hold the federation's {d} features")
+        if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
+            raise InvalidInput("features must be finite numbers: fill or drop the missing ones")
+        head = self.shared if client is None else self.personal(client)
+        if head is None or not np.isfinite(head).all():
+            raise InvalidInput(f"the model diverged and predicts nothing. {remedy(self)}")
+        outputs = x @ head[:d] + head[d] if self.protocol.bias else x @ head
+        if self.federation.classes is not None:
+            return np.asarray(np.asarray(self.federation.classes)[outputs.argmax(-1)])
+        return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
+
+    def plot(self, path: str | Path | None = None) -> Path:
+        """Draw accuracy (regression: loss) over rounds to a file (PNG, SVG or PDF by its ending, else training.png here)."""
+        from fedasym.training.histories import Histories
+
+        return Histories((self,)).plot(path)
+
+    def to_json(self) -> str:
+        """Full precision: the configuration, the statistics by round, and all that was counted, [round][client][split]."""
+        counted = ("correct", "losses", "shared_correct", "shared_losses")
+        held = {
+            "algorithm": self.algorithm.name,
+            "settings": named_settings(self.settings, self.algorithm),
+            "protocol": asdict(self.protocol),
+            "seed": self.seed,
+            "task": self.task,
+            "rounds": np.asarray(self.rounds).tolist(),
+            "statistics": {name: plain(getattr(self, name)) for name in COLUMNS[self.task]},
+            "clients": np.asarray(self.federation.clients).tolist(),
+            "splits": ["validation", "test"],
+            "totals": np.asarray(self.totals).tolist(),
+            **{name: plain(getattr(self, name)) for name in counted},
+            "diverged": self.diverged,
+            "interrupted": self.interrupted,
+            "notes": list(self.notes),
+        }
+        return json.dumps(held, indent=2)
+
+    @property
+    def title(self) -> str:
+        """The algorithm, the settings that it uses, the protocol and the seed, in one line."""
+        used = named_settings(self.settings, self.algorithm)
+        parts = [self.algorithm.name, *(f"{name} {shown(value)}" for name, value in used.items() if value is not None)]
+        return " · ".join([*parts, f"protocol {self.protocol.name}", f"seed {self.seed}"])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know: divergence and what to do about it, interruption, clients that count in nothing."""
+        return (*run_notes(self), *client_notes(self))
+
+    def __str__(self) -> str:
+        return "\n".join([*folded(self.title), "", *round_lines(self), *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return preformatted(self)
+
+    def _hits(self, correct: Sums) -> Sums:
+        if self.task == "regression":
+            raise InvalidInput("a regression has no accuracy: use .loss, .validation_loss, .shared_loss or .mean_loss")
+        return correct
+
+    def _if_shared(self, values: Array) -> Array:
+        return np.full(values.shape, np.nan) if self.algorithm.shares_nothing else values
+
+    def _pooled(self, sums: Sums, split: int) -> Array:
+        return pooled(sums[..., split], self.totals[:, split])

@@ -1,0 +1,52 @@
+"""The losses of a linear head, as functions of its outputs z: softmax cross-entropy for classes, half the squared error else.
+
+Training needs the residual dF/dz and, for MAML, how it changes along a direction; testing needs hits and losses.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+CLASSES, VALUES = "classification", "regression"
+
+
+def residual(task: str, z: Array, y: Array) -> Array:
+    """dF/dz: softmax(z) - onehot(y), or z - y."""
+    return jax.nn.softmax(z) - jax.nn.one_hot(y, z.shape[-1], dtype=z.dtype) if task == CLASSES else z - y
+
+
+def slope(task: str, z: Array, u: Array) -> Array:
+    """D residual(z + t u)/dt at t = 0: the exact Hessian's part."""
+    if task == VALUES:
+        return u
+    p = jax.nn.softmax(z)
+    return p * (u - (p * u).sum(-1, keepdims=True))
+
+
+def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
+    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without the cancellation that ruins it in float32.
+
+    With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the two softmaxes are
+    p (1 + a)/(1 + A) and p (1 + b)/(1 + B), so their difference is p [a - b + B - A + a B - b A] / ((1 + A)(1 + B)).
+    """
+    if task == VALUES:
+        return u
+    p = jax.nn.softmax(z)
+    u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest
+    largest = jnp.abs(u).max(-1, keepdims=True)
+    step = jnp.minimum(delta, 40 / jnp.maximum(largest, 1e-30))  # beyond, both softmaxes have long settled, and exp overflows
+    a, b = jnp.expm1(step * u), jnp.expm1(-step * u)
+    A, B = (p * a).sum(-1, keepdims=True), (p * b).sum(-1, keepdims=True)
+    return p * (a - b + B - A + a * B - b * A) / ((1 + A) * (1 + B)) / (2 * delta)
+
+
+def score(task: str, z: Array, y: Array) -> tuple[Array, Array]:
+    """Whether the prediction is right (NaN for values, and where the outputs are not finite), and the loss, per row."""
+    if task == VALUES:
+        squared = ((z - y) ** 2).sum(-1) / 2
+        return jnp.full_like(squared, jnp.nan), squared
+    hit = (z.argmax(-1) == y).astype(z.dtype)
+    loss = jax.nn.logsumexp(z, axis=-1) - jnp.take_along_axis(z, y[..., None], -1)[..., 0]
+    return jnp.where(jnp.isfinite(loss), hit, jnp.nan), loss

@@ -1,0 +1,92 @@
+"""The client stage: every client makes its own model of the shared one and is tested; configurations side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows
+from fedasym.training.losses import score
+from fedasym.training.packing import HIGHEST, Packed
+from fedasym.training.steps import Program, Rates, beginning, client_rows, space_of, walk
+
+
+@partial(jax.jit, static_argnames=("program",))
+def personalise(
+    program: Program, data: Packed, shared: Array, members: Array, rows: Array, rates: Rates, stops: Array
+) -> Array:
+    """Hits and losses of the members' models after `stops` steps.
+
+    Axes: shared (seeds, servers, d, outputs); rows (seeds, members, steps, batches a step, batch); rates (servers,
+    configurations); the result (seeds, members, servers, configurations, stops, [validation, test], [hits, loss]).
+    """
+    bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
+
+    def of_seed(shared: Array, rows: Array) -> Array:
+        def of_member(member_rows: tuple[Array, Array]) -> Array:
+            return one_client(program, data, shared, *member_rows, rates, bounds)
+
+        return jax.vmap(of_member)((members, rows)) if program.together else lax.map(of_member, (members, rows))
+
+    return jax.vmap(of_seed)(shared, rows)
+
+
+def one_client(program: Program, data: Packed, shared: Array, member: Array, rows: Array, rates: Rates, bounds: Array) -> Array:
+    """One client under every server's shared model and every configuration of the client stage."""
+
+    def of_server(shared: Array, rates: Rates) -> Array:
+        space = space_of(program, data, member, shared)
+        examine = examiner(program, data, member, space, shared)
+
+        def of_configuration(rates: Rates) -> Array:
+            def segment(state: tuple[Point, Point], bound: Array) -> tuple[tuple[Point, Point], Array]:
+                state = walk(program, data, space, member, rows, rates, state, bound[0], bound[1])
+                inner = program.kind == "moreau" and program.protocol.test_inner
+                return state, examine(state[1] if inner else state[0])
+
+            return lax.scan(segment, beginning(program, space), bounds)[1]
+
+        return jax.vmap(of_configuration)(rates)
+
+    return jax.vmap(of_server)(shared, rates)
+
+
+def examiner(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:
+    """The function that tests a point on a client's validation and test rows: ([validation, test], [hits, loss])."""
+    block = partial(lax.dynamic_slice_in_dim, slice_size=program.block)
+    first = data.tested.first[member]
+    if isinstance(space, Head):
+        blocks = jnp.arange(-(-program.tested // program.block), dtype=jnp.int32) * program.block
+
+        def examine(point: Array) -> Array:
+            def part(start: Array) -> Array:
+                rows = flat_rows(block(data.tested.features, first + start))
+                return tally(program, data, member, start, jnp.matmul(rows, point, precision=HIGHEST))
+
+            return part(blocks[0]) if len(blocks) == 1 else lax.map(part, blocks).sum(0)
+
+        return examine
+    x = block(data.tested.features, first)
+    products = jnp.matmul(x, client_rows(program, data, member).T, precision=HIGHEST)
+    first_outputs = jnp.matmul(x, shared, precision=HIGHEST)
+
+    def examine_span(point: Coordinates) -> Array:
+        outputs = point.scale * first_outputs + jnp.matmul(products, point.amounts, precision=HIGHEST)
+        return tally(program, data, member, jnp.int32(0), outputs)
+
+    return examine_span
+
+
+def tally(program: Program, data: Packed, member: Array, start: Array, outputs: Array) -> Array:
+    """Hits and losses of one block of a client's tested rows, summed over its validation and its test rows."""
+    block = partial(lax.dynamic_slice_in_dim, start_index=data.tested.first[member] + start, slice_size=program.block)
+    hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
+    at, validation = start + jnp.arange(program.block), data.validation[member]
+    sides = jnp.stack([at < validation, (at >= validation) & (at < validation + data.test[member])], axis=1)
+    real = jnp.ones((program.block, data.tested.positions), bool) if data.tested.real is None else block(data.tested.real)
+    counts = (sides[:, None, :] & real[:, :, None]).reshape(-1, 2, 1)
+    return jnp.where(counts, jnp.stack([hits, losses], axis=-1)[:, None, :], 0).sum(0)

@@ -1,0 +1,130 @@
+"""What a training run is told: sizes, steps and penalties with the paper's defaults, and the protocol they are used under."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from fedasym.algorithms import Algorithm, Flow, Interpolate, Meta, Moreau, Nothing, Ridge
+from fedasym.errors import InvalidInput, NoFormula, unknown
+
+RATES = ("server_step", "local_step", "ridge", "difference", "mixing", "inner_step")  # numbers that one program takes many of
+SIZES = ("rounds", "evaluate_every", "cohort", "local_steps", "batch", "personal_epochs", "inner_steps")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The numbers of one configuration (appendix "Hyperparameter Tuning Details"; `docs/notation.md` has the letters).
+
+    >>> Settings(server_step=0.01).local_steps
+    20
+    """
+
+    rounds: int = 400
+    evaluate_every: int = 50
+    cohort: int | None = None  # None: 20, or every client where there are fewer
+    local_steps: int = 20
+    batch: int = 32
+    personal_epochs: int = 10
+    server_step: float = 0.1
+    local_step: float = 0.1
+    ridge: float | None = None  # None: 15 for pFedMe, 0.1 elsewhere
+    difference: float = 1e-3
+    mixing: float = 1.0
+    inner_step: float = 0.05
+    inner_steps: int = 5
+
+    def __post_init__(self) -> None:
+        for name in SIZES:
+            value, least = getattr(self, name), 0 if name in ("rounds", "personal_epochs") else 1
+            if value is None and name == "cohort":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}")
+        for name in RATES:
+            value = getattr(self, name)
+            if value is None and name == "ridge":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+                raise InvalidInput(f"{name} is {value!r}: it must be a finite number of at least 0")
+        if self.difference == 0:
+            raise InvalidInput('difference is 0: it must be above 0; for the exact Hessian train "maml"')
+
+    @property
+    def evaluated(self) -> list[int]:
+        """The rounds after which all clients are tested: 0, every `evaluate_every`-th, and the last."""
+        return [*range(0, self.rounds, self.evaluate_every), self.rounds]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The choices that the paper's text and its released code make differently; `docs/how-to/train.md` lists them."""
+
+    name: str
+    bias: bool  # whether the head has one
+    random_start: bool  # the first shared head: uniform in +-1/sqrt(d), or zero
+    continued_passes: bool  # a client drawn again goes on where its pass stopped, or starts a new one
+    penalty: float  # the gradient of RTFA's penalty is this times ridge (theta - theta_0)
+    warm_start: bool  # pFedMe's inner problem starts from the last theta, or from w
+    decay: float  # weight decay inside pFedMe's inner problem
+    test_inner: bool  # pFedMe's personal model is theta, or the local w
+    count_padding: bool  # padded positions of sequences are trained on and counted
+
+
+TEXT = Protocol("text", False, False, False, 1.0, False, 0.0, True, False)
+CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
+
+
+def find_protocol(name: str | Protocol) -> Protocol:
+    """The protocol of that name; one that a user composed (with `dataclasses.replace`) is taken as it is."""
+    known = {protocol.name: protocol for protocol in (TEXT, CODE)}
+    if isinstance(name, Protocol):
+        return name
+    if name not in known:
+        raise unknown("protocol", name, known)
+    return known[name]
+
+
+def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
+    """Put in the ridge that the algorithm uses where none is given: its own, else the paper's."""
+    own = algorithm.personalise.ridge if isinstance(algorithm.personalise, Ridge) else None
+    default = 15.0 if isinstance(algorithm.server, Moreau) else 0.1
+    if own is not None:
+        return replace(settings, ridge=float(own))  # type: ignore[arg-type]
+    return settings if settings.ridge is not None else replace(settings, ridge=default)
+
+
+def check_trainable(algorithm: Algorithm) -> None:
+    """Refuse what has no stochastic form."""
+    if isinstance(algorithm.personalise, Flow):
+        raise NoFormula(f"{algorithm.name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
+
+
+def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
+    """The settings that make a difference to an algorithm, in the order of their fields."""
+    sizes = {"rounds", "evaluate_every", "batch"}
+    if not isinstance(algorithm.server, Nothing):
+        sizes |= {"cohort", "local_steps", "server_step"}
+    match algorithm.server:
+        case Meta(hessian="free"):
+            sizes |= {"local_step", "difference"}
+        case Meta():
+            sizes |= {"local_step"}
+        case Moreau():
+            sizes |= {"ridge", "mixing", "inner_step", "inner_steps"}
+        case _:
+            pass
+    match algorithm.personalise:
+        case Interpolate():
+            sizes |= {"local_step"} if isinstance(algorithm.server, Nothing) else {"local_step", "personal_epochs"}
+        case Ridge() if not isinstance(algorithm.server, Moreau):
+            sizes |= {"local_step", "ridge"} | (set() if isinstance(algorithm.server, Nothing) else {"personal_epochs"})
+        case _:
+            pass
+    return tuple(field.name for field in fields(Settings) if field.name in sizes)
+
+
+def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
+    """What an algorithm uses of its settings, by name."""
+    return {name: getattr(settings, name) for name in used_settings(algorithm)}

@@ -1,0 +1,89 @@
+"""What the configurations of a grid have in common, so that it is done once.
+
+Configurations with the same server stage share a trajectory; those with the same kind of client stage share a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.training.settings import Settings
+
+
+class Server(NamedTuple):
+    """What is compiled of a server stage, and the sizes of its run."""
+
+    kind: str  # nothing, average, dropped, free, exact, moreau
+    rounds: int
+    evaluated: tuple[int, ...]
+    cohort: int
+    local_steps: int
+    batch: int
+    inner_steps: int
+
+
+class Client(NamedTuple):
+    """What is compiled of a client stage: epochs or steps of descend or ridge; moreau; keep."""
+
+    kind: str
+    epochs: int | None = None
+    steps: int = 0
+
+
+Numbers = tuple[tuple[str, float], ...]  # named rates, hashable
+
+
+Jobs = dict[Numbers, list[int]]  # a client stage's rates, and which jobs want them
+Tree = dict[Server, dict[Numbers, dict[Client, Jobs]]]
+
+
+def shared_work(jobs: Sequence[tuple[Algorithm, Settings]]) -> Tree:
+    """Jobs by server stage, server rates, client stage and client rates."""
+    tree: Tree = {}
+    for index, (algorithm, settings) in enumerate(jobs):
+        server, server_rates = server_of(algorithm, settings)
+        client, client_rates = client_of(algorithm, settings)
+        wanted = tree.setdefault(server, {}).setdefault(server_rates, {}).setdefault(client, {})
+        wanted.setdefault(client_rates, []).append(index)
+    return tree
+
+
+def server_of(algorithm: Algorithm, settings: Settings) -> tuple[Server, Numbers]:
+    """The server stage's program and rates."""
+    rates: dict[str, float] = {"server_step": settings.server_step}
+    match algorithm.server:
+        case Nothing():
+            kind, rates = "nothing", {}
+        case Average():
+            kind = "average"
+        case Meta(step, hessian):
+            kind = hessian
+            rates["meta_step"] = settings.local_step if algorithm in TRAINED.values() else step
+            if hessian == "free":
+                rates["difference"] = settings.difference
+        case Moreau():
+            kind = "moreau"
+            rates |= {name: getattr(settings, name) for name in ("ridge", "mixing", "inner_step")}
+    assert settings.cohort is not None
+    sizes = (settings.rounds, tuple(settings.evaluated), settings.cohort, settings.local_steps, settings.batch)
+    return Server(kind, *sizes, settings.inner_steps), tuple(rates.items())
+
+
+def client_of(algorithm: Algorithm, settings: Settings) -> tuple[Client, Numbers]:
+    """The client stage's program and rates; on its own a client trains for as many epochs as there are rounds."""
+    epochs = settings.rounds if isinstance(algorithm.server, Nothing) else settings.personal_epochs
+    match algorithm.personalise:
+        case Keep():
+            return Client("keep"), ()
+        case Ridge() if isinstance(algorithm.server, Moreau):
+            return Client("moreau"), ()
+        case Ridge():
+            assert settings.ridge is not None
+            return Client("ridge", epochs), (("local_step", settings.local_step), ("ridge", settings.ridge))
+        case Descend(step, steps):
+            return Client("descend", None, steps), (("local_step", step),)
+        case Interpolate():
+            return Client("descend", epochs), (("local_step", settings.local_step),)
+    raise AssertionError(algorithm.personalise)

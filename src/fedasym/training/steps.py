@@ -1,0 +1,136 @@
+"""One local step of each algorithm (appendix "Algorithm implementations"), written once for both ways to hold a model.
+
+A step takes a space, the client's point in it, the step's batches and the rates, and returns the new point. The same methods
+in plain NumPy, with comments for the newcomer, are in `twin.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedasym.training.heads import Batch, Head, Point, Space, Span, batch_of, blend
+from fedasym.training.losses import difference, residual, slope
+from fedasym.training.packing import HIGHEST, Packed
+from fedasym.training.settings import Protocol
+
+Rates = Mapping[str, Array]
+BATCHES = {"average": 1, "dropped": 2, "free": 3, "exact": 3, "moreau": 1, "descend": 1, "ridge": 1, "keep": 1}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is compiled into a program; everything else is data, so that a program serves any rounds, rates and seeds."""
+
+    kind: str  # a key of BATCHES
+    task: str
+    protocol: Protocol
+    inner_steps: int
+    form: str  # "gram" or "head"
+    width: int  # training rows of the largest client that it serves
+    together: bool  # clients side by side (accelerators) or one after another (a processor's cache)
+    tested: int = 0  # validation and test rows of the largest client that it serves
+    block: int = 0  # rows tested at a time
+
+
+def pull(task: str, space: Space, point: Point, batch: Batch) -> Array:
+    """The amounts r with gradient X_b' r: weighted residuals."""
+    return residual(task, space.outputs(point, batch), batch.labels) * batch.weights
+
+
+def average(task: str, space: Space, w: Point, batches: list[Batch], rates: Rates) -> Point:
+    """FedAvg: w - eta g(w; D)."""
+    (D,) = batches
+    return space.move(w, D, -rates["server_step"] * pull(task, space, w, D))
+
+
+def meta(hessian: str, task: str, space: Space, w: Point, batches: list[Batch], rates: Rates) -> Point:
+    """MAML-FL: g at the point that one step of size alpha reaches, less alpha times the Hessian along it."""
+    eta, alpha = rates["server_step"], rates["meta_step"]
+    inner = space.move(w, batches[0], -alpha * pull(task, space, w, batches[0]))
+    g = pull(task, space, inner, batches[1])
+    moved = space.move(w, batches[1], -eta * g)
+    if hessian == "dropped":
+        return moved
+    along = space.outputs(space.move(jax.tree.map(jnp.zeros_like, w), batches[1], g), batches[2])
+    z = space.outputs(w, batches[2])
+    curved = slope(task, z, along) if hessian == "exact" else difference(task, z, along, rates["difference"])
+    return space.move(moved, batches[2], eta * alpha * curved * batches[2].weights)
+
+
+def moreau(program: Program, space: Space, points: tuple[Point, Point], batch: Batch, rates: Rates) -> tuple[Point, Point]:
+    """pFedMe: theta nearly minimises the batch's loss + lambda/2 |theta - w|^2; w moves towards it."""
+    live = (batch.weights.sum() > 0).astype(batch.weights.dtype)  # an empty batch is no step
+    step, ridge, decay = live * rates["inner_step"], rates["ridge"], program.protocol.decay
+    w, theta = points
+
+    def descend(_: int, theta: Point) -> Point:
+        r = pull(program.task, space, theta, batch)
+        return space.move(blend((1 - step * (ridge + decay), theta), (step * ridge, w)), batch, -step * r)
+
+    theta = lax.fori_loop(0, program.inner_steps, descend, theta if program.protocol.warm_start else w)
+    towards = live * rates["server_step"] * ridge
+    return blend((1 - towards, w), (towards, theta)), theta
+
+
+def descend(task: str, space: Space, theta: Point, batch: Batch, rates: Rates) -> Point:
+    """Fine-tuning: theta - alpha g(theta; D)."""
+    return space.move(theta, batch, -rates["local_step"] * pull(task, space, theta, batch))
+
+
+def shrink(program: Program, space: Space, theta: Point, batch: Batch, rates: Rates) -> Point:
+    """Ridge-tuning: the same with the gradient of the penalty, lambda (theta - theta_0)."""
+    live = (batch.weights.sum() > 0).astype(batch.weights.dtype)
+    towards = live * rates["local_step"] * program.protocol.penalty * rates["ridge"]
+    moved = blend((1 - towards, theta), (towards, space.start()))
+    return space.move(moved, batch, -rates["local_step"] * pull(program.task, space, theta, batch))
+
+
+def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Space:
+    """The form in which a client's model moves."""
+    if program.form == "head":
+        return Head(data.training, shared)
+    x = client_rows(program, data, member)
+    gram = jnp.matmul(x, x.T, precision=HIGHEST) if data.grams is None else data.grams[member, : program.width, : program.width]
+    return Span(gram, jnp.matmul(x, shared, precision=HIGHEST))
+
+
+def client_rows(program: Program, data: Packed, member: Array) -> Array:
+    """A client's training rows, and its neighbour's up to the width."""
+    return lax.dynamic_slice_in_dim(data.training.features, data.training.first[member], program.width)
+
+
+def walk(
+    program: Program, data: Packed, space: Space, member: Array, rows: Array, rates: Rates, state: tuple[Point, Point],
+    start: Array | int, stop: Array | int,
+) -> tuple[Point, Point]:  # fmt: skip
+    """Local steps `start` to `stop` of one client; the state is its model and, for pFedMe, the inner one."""
+    read = partial(batch_of, data.training, member)
+
+    def step(k: Array, state: tuple[Point, Point]) -> tuple[Point, Point]:
+        batches = [read(rows[k, i]) for i in range(BATCHES[program.kind])]
+        point, inner = state
+        match program.kind:
+            case "average":
+                return average(program.task, space, point, batches, rates), inner
+            case "dropped" | "free" | "exact":
+                return meta(program.kind, program.task, space, point, batches, rates), inner
+            case "moreau":
+                return moreau(program, space, state, batches[0], rates)
+            case "ridge":
+                return shrink(program, space, point, batches[0], rates), inner
+            case _:
+                return descend(program.task, space, point, batches[0], rates), inner
+
+    walked: tuple[Point, Point] = lax.fori_loop(start, stop, step, state)
+    return walked
+
+
+def beginning(program: Program, space: Space) -> tuple[Point, Point]:
+    """The state before the first step; only pFedMe has an inner model."""
+    return space.start(), space.start() if program.kind == "moreau" else ()

@@ -1,0 +1,238 @@
+"""Every algorithm in plain NumPy, one client and one batch at a time: the version to read, and the oracle of the fast one.
+
+From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared head for itself, how heads
+are tested; `twin_batches.py` has the loss and its gradient. The names alg:... are the paper's (appendix "Algorithm
+implementations"), its misprints corrected; the letters are r round, K local steps, W the shared head, w a client's copy of
+it, theta a personal head, D a batch. A head is a matrix (d, outputs), with the bias as one more row where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
+from fedasym.errors import InvalidInput
+from fedasym.training.federation import Federation
+from fedasym.training.plans import cohorts
+from fedasym.training.settings import Protocol, Settings, check_trainable, resolve_ridge
+from fedasym.training.shuffles import PERSONAL, START, mix
+from fedasym.training.twin_batches import Batch, Client, Head, batch_of, gradient, hessian_times, mean_loss
+
+COHORT = 20  # clients in a round where the settings do not say
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The heads after `round` rounds: the shared one and each client's own."""
+
+    round: int
+    shared: Head
+    personal: dict[Any, Head]
+
+
+def run(
+    algorithm: Algorithm,
+    federation: Federation,
+    settings: Settings,
+    protocol: Protocol,
+    seed: int,
+    dtype: DTypeLike = np.float64,
+) -> Iterator[Snapshot]:
+    """Train, and yield the heads at every evaluated round.
+
+    >>> from fedasym.training.settings import TEXT
+    >>> pair = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], clients=["ann", "ann", "bob", "bob"], split=np.zeros(4, int))
+    >>> for snapshot in run(TRAINED["ftfa"], pair, Settings(rounds=20, evaluate_every=10), TEXT, seed=0):
+    ...     shared, own = loss(pair, snapshot.shared, "train"), loss(pair, snapshot.personal, "train")
+    ...     print(snapshot.round, f"shared {shared:.3f} personal {own:.3f}")
+    0 shared 0.693 personal 0.494
+    10 shared 0.115 personal 0.104
+    20 shared 0.057 personal 0.054
+    """
+    check_trainable(algorithm)
+    settings = resolve_ridge(settings, algorithm)
+    clients = [Client(federation, name, settings, protocol, seed, dtype) for name in federation.clients]
+    able = [client for client in clients if client.n > 0]
+    size = settings.cohort or min(COHORT, len(able))
+    drawn = cohorts(seed, np.array([client.identity for client in able], np.uint64), settings.rounds, size)
+    mixing = settings.mixing if isinstance(algorithm.server, Moreau) else 1.0
+    turns = dict.fromkeys(federation.clients, 0)
+    W = first_head(federation, protocol, seed, dtype)
+    for r in range(settings.rounds + 1):
+        if r in settings.evaluated:
+            yield Snapshot(r, W, {client.name: personalised(algorithm, client, W, r) for client in clients})
+        if r == settings.rounds or algorithm.shares_nothing:
+            continue
+        S = [able[place] for place in drawn[r]]  # alg:fedavg, line 2: the server samples clients
+        n = sum(client.n for client in S)
+        change = np.zeros_like(W)
+        for client in S:  # lines 4 to 11: each would do this on its own device
+            w = local_work(algorithm, client, W, r, turns[client.name])
+            change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
+            turns[client.name] += 1
+        W = W + mixing * change  # line 12: sum_j p_j w_j; alg:pfedme, line 13: (1 - beta) W + beta sum_j p_j w_j
+
+
+def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
+    """The head of round 0: zeros, or uniform in +-1/sqrt(d)."""
+    d = federation.dimension
+    shape = (d + protocol.bias, federation.outputs)
+    if not protocol.random_start:
+        return np.zeros(shape, dtype)
+    u = mix(seed, START, np.arange(shape[0] * shape[1])) / 2.0**64
+    return np.asarray((2 * u - 1) / np.sqrt(d), dtype).reshape(shape)
+
+
+# What a client does when it is drawn: K local steps from the shared head
+
+
+def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int) -> Head:
+    """The head that the client sends back; `turn` is how often it was drawn before."""
+    match algorithm.server:
+        case Average():
+            return averaged(W, client.steps(r, turn, 1), client.settings)
+        case Meta(step, hessian):
+            a = client.settings.local_step if algorithm in TRAINED.values() else step
+            return meta(W, client.steps(r, turn, 2 if hessian == "dropped" else 3), a, hessian, client.settings)
+        case Moreau():  # with turn r: all clients work in every round, and the work of those not drawn is lost
+            return moreau(W, client.steps(r, r, 1), client.settings, client.protocol)[0]
+        case _:
+            raise AssertionError(algorithm.server)
+
+
+def averaged(w: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
+    """FedAvg: plain SGD (alg:fedavg, lines 6 to 9)."""
+    for (D,) in work:
+        w = w - settings.server_step * gradient(w, D)
+    return w
+
+
+def meta(w: Head, work: Iterable[list[Batch]], a: float, hessian: str, settings: Settings) -> Head:
+    """MAML: a step along the gradient of loss(w - a grad(w)), which is (I - a Hessian(w)) grad(w - a grad(w)).
+
+    Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.)
+    """
+    eta, delta = settings.server_step, settings.difference
+    for D, *more in work:
+        g = gradient(w - a * gradient(w, D), more[0])
+        if hessian == "dropped":  # MAML-FO
+            w = w - eta * g
+            continue
+        if hessian == "free":  # MAML-HF
+            Hg: Head = (gradient(w + delta * g, more[1]) - gradient(w - delta * g, more[1])) / (2 * delta)
+        else:
+            Hg = hessian_times(w, more[1], g)
+        w = w - eta * (g - a * Hg)
+    return w
+
+
+def moreau(w: Head, work: Iterable[list[Batch]], settings: Settings, protocol: Protocol) -> tuple[Head, Head]:
+    """PFedMe: theta nearly minimises loss + ridge/2 |theta - w|^2, and w follows it (alg:pfedme, lines 8 and 9)."""
+    ridge, theta = ridge_of(settings), w
+    for (D,) in work:
+        theta = theta if protocol.warm_start else w
+        for _ in range(settings.inner_steps):
+            theta = theta - settings.inner_step * (gradient(theta, D) + ridge * (theta - w) + protocol.decay * theta)
+        w = w - settings.server_step * ridge * (w - theta)
+    return w, theta
+
+
+# What a client makes of the shared head for itself, from its training samples alone
+
+
+def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
+    """The client's own head after r rounds; a client without training samples keeps the shared one."""
+    settings, protocol = client.settings, client.protocol
+    stream, epochs = mix(client.seed, PERSONAL, client.identity, r), settings.personal_epochs
+    if algorithm.shares_nothing and isinstance(algorithm.personalise, Interpolate | Ridge):
+        stream, epochs = mix(client.seed, PERSONAL, client.identity, 0), r  # alg:local: there are no rounds, r counts passes
+    match algorithm.server, algorithm.personalise:
+        case _ if client.n == 0:
+            return W
+        case _, Keep():  # FedAvg
+            return W
+        case _, Interpolate():  # alg:ftfa-detail, line 3; MAML; local training
+            return descended(W, client.passes(stream, epochs), settings.local_step)
+        case Moreau(), Ridge():  # pFedMe: what the client would do in round r, drawn or not
+            w, theta = moreau(W, client.steps(r, r, 1), settings, protocol)
+            return theta if protocol.test_inner else w
+        case _, Ridge():  # alg:rtfa, line 3
+            return descended(W, client.passes(stream, epochs), settings.local_step, protocol.penalty * ridge_of(settings))
+        case _, Descend(step, steps):
+            return descended(W, client.batches(stream, 0, steps), step)
+        case _:
+            raise AssertionError(algorithm.personalise)
+
+
+def descended(W: Head, work: Iterable[Batch], step: float, pull: float = 0.0) -> Head:
+    """SGD from W on the client's loss + pull/2 |theta - W|^2."""
+    theta = W
+    for D in work:
+        theta = theta - step * (gradient(theta, D) + pull * (theta - W))
+    return theta
+
+
+def ridge_of(settings: Settings) -> float:
+    """The penalty lambda, put in by `resolve_ridge`."""
+    if settings.ridge is None:
+        raise InvalidInput("ridge is None: put the algorithm's own or the paper's in with resolve_ridge")
+    return settings.ridge
+
+
+def personal_head(
+    algorithm: Algorithm,
+    federation: Federation,
+    settings: Settings,
+    protocol: Protocol,
+    seed: int,
+    round: int,
+    shared: Head,
+    client: Any,
+    dtype: DTypeLike = np.float64,
+) -> Head:
+    """One client's head from the shared one of a round: what `run` has in `Snapshot.personal[client]`."""
+    check_trainable(algorithm)
+    one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
+    return personalised(algorithm, one, np.asarray(shared, dtype), round)
+
+
+# How heads are tested: one for all clients, or one for each
+
+Heads = Head | Mapping[Any, Head]
+
+
+def accuracy(federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False) -> float:
+    """Share of right classes among all samples (and positions) of all clients; nan where there are none."""
+    if federation.classes is None:
+        raise InvalidInput("accuracy is for classes, and this federation has numbers to predict: use loss")
+
+    def right(W: Head, D: Batch) -> int:
+        return int(np.sum(((D.X @ W).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)))
+
+    return pooled(right, federation, heads, split, count_padding)
+
+
+def loss(federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False) -> float:
+    """Mean loss over all samples (and positions) of all clients, without penalties; nan where there are none."""
+
+    def lost(W: Head, D: Batch) -> float:
+        return np.count_nonzero(D.weights) * mean_loss(W, D)
+
+    return pooled(lost, federation, heads, split, count_padding)
+
+
+def pooled(
+    total: Callable[[Head, Batch], float], federation: Federation, heads: Heads, split: str, count_padding: bool
+) -> float:
+    """The clients' totals over all their samples of a split, added up and divided by the number of samples (or positions)."""
+    sum_, count = 0.0, 0
+    for client in federation.clients:
+        W = np.asarray(heads[client] if isinstance(heads, Mapping) else heads)
+        D = batch_of(federation, federation.rows(client, split), len(W) > federation.dimension, count_padding, W.dtype)
+        sum_, count = sum_ + total(W, D), count + int(np.count_nonzero(D.weights))
+    return sum_ / count if count else float("nan")

@@ -1,0 +1,118 @@
+"""What the twin works on: one client's batches, the loss of a batch, its gradient and its Hessian."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fedasym.training.federation import Federation
+from fedasym.training.plans import batches
+from fedasym.training.settings import Protocol, Settings
+from fedasym.training.shuffles import TRAINING, Words, mix
+
+Head = NDArray[np.floating[Any]]
+
+
+class Batch(NamedTuple):
+    """Some samples as they enter the loss; the positions of sequences stand below one another."""
+
+    X: Head  # (rows, d), with a last column of ones where heads have a bias
+    Y: Head  # (rows, outputs): 1 at the label's class and 0 elsewhere, or the numbers to predict
+    weights: Head  # (rows,): equal and of sum one; 0 for padding
+    classes: bool  # whether the loss is softmax cross-entropy, or squares
+
+
+def batch_of(federation: Federation, rows: NDArray[np.integer], bias: bool, count_padding: bool, dtype: DTypeLike) -> Batch:
+    """The samples in these rows of the federation."""
+    X = federation.features[rows].reshape(-1, federation.dimension).astype(dtype)
+    labels, classes = federation.labels[rows], federation.classes is not None
+    Y = labels.reshape(-1, 1) == np.arange(federation.outputs) if classes else labels.reshape(-1, federation.outputs)
+    real = np.ones(len(X)) if federation.mask is None or count_padding else federation.mask[rows].ravel().astype(float)
+    if bias:
+        X = np.column_stack([X, np.ones(len(X), dtype)])
+    return Batch(X, Y.astype(dtype), (real / max(real.sum(), 1)).astype(dtype), classes)  # no samples: a loss of 0
+
+
+def predictions(W: Head, D: Batch) -> Head:
+    """The probabilities of the classes (softmax), or the predicted numbers."""
+    Z = D.X @ W
+    if not D.classes:
+        return np.asarray(Z)
+    powers = np.exp(Z - Z.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def mean_loss(W: Head, D: Batch) -> float:
+    """Cross-entropy -log(probability of the label), or 1/2 |z - y|^2, averaged over the batch."""
+    Z = D.X @ W
+    if not D.classes:
+        return float(D.weights @ ((Z - D.Y) ** 2).sum(axis=1) / 2)
+    Z = Z - Z.max(axis=1, keepdims=True)
+    return float(D.weights @ (np.log(np.exp(Z).sum(axis=1)) - (Z * D.Y).sum(axis=1)))
+
+
+def gradient(W: Head, D: Batch) -> Head:
+    """X'R with the weighted residuals R: the same for both losses."""
+    R = D.weights[:, None] * (predictions(W, D) - D.Y)
+    return np.asarray(D.X.T @ R)
+
+
+def hessian_times(W: Head, D: Batch, V: Head) -> Head:
+    """The derivative of the gradient along V: X'(how the predictions change as X W moves along X V)."""
+    change = D.X @ V
+    if D.classes:
+        P = predictions(W, D)
+        change = P * (change - (P * change).sum(axis=1, keepdims=True))
+    return np.asarray(D.X.T @ (D.weights[:, None] * change))
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One client and its training samples, which it hands out in batches; the seed and its identity decide which."""
+
+    federation: Federation
+    name: Any
+    settings: Settings
+    protocol: Protocol
+    seed: int
+    dtype: DTypeLike
+
+    @cached_property
+    def rows(self) -> NDArray[np.integer]:
+        """Where its training samples stand."""
+        return self.federation.rows(self.name, "train")
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    @cached_property
+    def identity(self) -> np.uint64:
+        """The name as a number for hashes."""
+        return np.uint64(self.federation.identities[self.federation.clients.index(self.name)])
+
+    def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
+        """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may be short."""
+        bias, padding = self.protocol.bias, self.protocol.count_padding
+        for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, self.settings.batch)[0]:
+            yield batch_of(self.federation, self.rows[drawn[drawn >= 0]], bias, padding, self.dtype)
+
+    def passes(self, stream: Words, count: int) -> Iterator[Batch]:
+        """The batches of `count` passes over all samples."""
+        return self.batches(stream, 0, count * -(-self.n // self.settings.batch))
+
+    def steps(self, r: int, turn: int, each: int) -> Iterator[list[Batch]]:
+        """The batches for the K local steps of round r, `each` for a step; `turn` is how often the client has worked before."""
+        K = self.settings.local_steps
+        stream, first = mix(self.seed, TRAINING, self.identity, r + 1), 0
+        if self.protocol.continued_passes:
+            stream, first = mix(self.seed, TRAINING, self.identity, 0), turn * K * each
+        work = self.batches(stream, first, K * each)
+        for _ in range(K):
+            yield [next(work) for _ in range(each)]

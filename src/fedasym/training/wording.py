@@ -1,0 +1,155 @@
+"""The words and cells of training results: what a column is, what a reader should know, and what to do about it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedasym.algorithms import Descend, Meta, Moreau
+from fedasym.risk import number
+
+if TYPE_CHECKING:
+    from fedasym.training.history import History
+
+PEAK = 0.005  # how far the last round's accuracy lies below the best round's before a word is said
+WIDTH = 118
+HEADS = {
+    "classification": {
+        "accuracy": "accuracy",
+        "validation_accuracy": "validation",
+        "shared_accuracy": "shared",
+        "mean_accuracy": "clients' mean",
+        "worst_decile": "worst decile",
+        "hurt": "hurt",
+        "loss": "loss",
+    },
+    "regression": {
+        "loss": "loss",
+        "validation_loss": "validation",
+        "shared_loss": "shared",
+        "mean_loss": "clients' mean",
+        "hurt": "hurt",
+    },
+}
+MEANINGS = {
+    "accuracy": "Accuracy: personal models, all test samples together.",
+    "loss": "Loss: half the squared error of personal models, all test samples together.",
+    "mean_accuracy": "Clients' mean: each client counts alike.",
+    "mean_loss": "Clients' mean: each client counts alike.",
+    "worst_decile": "Worst decile: the tenth of the clients with the lowest accuracy.",
+    "hurt": "Hurt: clients that the shared model serves better.",
+}
+FRACTIONS = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt")
+
+
+def cell(name: str, value: float) -> str:
+    """A statistic as it is printed: fractions in percent, a dash where there is none.
+
+    >>> cell("accuracy", 0.81853), cell("loss", 0.612345678), cell("hurt", float("nan"))
+    ('81.85%', '0.61235', '-')
+    """
+    if np.isnan(value):
+        return "-"
+    return f"{value:.2%}" if name in FRACTIONS else number(value)
+
+
+def shown(value: Any) -> str:
+    """A setting's value; a dash where the algorithm has none."""
+    return number(value) if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def folded(line: str, width: int = WIDTH) -> list[str]:
+    """A line of parts joined by middle dots, cut between parts so that each piece fits.
+
+    >>> folded("one · two · three", width=9)
+    ['one · two', 'three']
+    """
+    lines = [""]
+    for part in line.split(" · "):
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        lines = [*lines[:-1], longer] if len(longer) <= width or not lines[-1] else [*lines, part]
+    return lines
+
+
+def columns(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Rows of cells as lines, each column as wide as it needs, the first `left` ones flush left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            f"{text:<{width}}" if i < left else f"{text:>{width}}"
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def round_lines(history: History) -> list[str]:
+    """A run's table by evaluated round, and what its columns mean; a column without any number is left out."""
+    heads = HEADS[history.task]
+    values = {name: getattr(history, name) for name in heads}
+    first = next(iter(heads))
+    kept = [name for name in heads if name == first or not np.isnan(values[name]).all()]
+    rows = [["round", *(heads[name] for name in kept)]]
+    for at, when in enumerate(history.rounds):
+        rows.append([str(when), *(cell(name, float(values[name][at])) for name in kept)])
+    return [*columns(rows), "", *meanings(kept)]
+
+
+def meanings(names: Iterable[str]) -> list[str]:
+    """What the columns are, in as many lines as it takes; where accuracy is shown, loss needs no word."""
+    listed = list(names)
+    told = [MEANINGS[name] for name in listed if name in MEANINGS and (name != "loss" or name == listed[0])]
+    return textwrap.wrap(" ".join(told), WIDTH)
+
+
+def run_notes(history: History) -> list[str]:
+    """What happened on the way: divergence, interruption, a test accuracy that has passed its peak."""
+    notes = []
+    if history.diverged is not None:
+        notes.append(f"Diverged: a model is not finite from round {history.diverged} on. {remedy(history)}")
+    if history.interrupted:
+        notes.append(f"Interrupted: the last test was after round {history.rounds[-1]} of {history.settings.rounds}.")
+    accuracy = history.accuracy if history.task == "classification" else np.empty(0)
+    if np.isfinite(accuracy).any() and np.nanmax(accuracy) > accuracy[-1] + PEAK:
+        peak = int(np.nanargmax(accuracy))
+        notes.append(
+            f"Test accuracy was highest at round {history.rounds[peak]} ({accuracy[peak]:.2%}): choose a number of rounds by "
+            "validation, not by this."
+        )
+    return notes
+
+
+def remedy(history: History) -> str:
+    """Which step to make smaller: those of the stage whose model was the first to fail."""
+    tested = np.flatnonzero(np.asarray(history.rounds) >= (history.diverged or 0))[:1]
+    counted = history.shared_losses[tested][:, history.totals > 0]
+    by_server = not history.algorithm.shares_nothing and not (counted.size and np.isfinite(counted).all())
+    match history.algorithm.server, history.algorithm.personalise:
+        case Moreau(), _:
+            names = ["server_step", "ridge", "inner_step"]
+        case Meta(), _ if by_server:
+            names = ["server_step", "local_step"]
+        case _ if by_server:
+            names = ["server_step"]
+        case _, Descend(step):
+            return f"Try a smaller step than Descend's {shown(step)}, or features of a smaller scale."
+        case _:
+            names = ["local_step"]
+    listed = " or ".join(f"{name} (now {shown(getattr(history.settings, name))})" for name in names)
+    return f"Try a smaller {listed}, or features of a smaller scale."
+
+
+def client_notes(history: History) -> list[str]:
+    """Clients whose numbers are missing or need a word."""
+    notes = []
+    m = len(history.federation.clients)
+    if untested := int((history.totals[:, 1] == 0).sum()):
+        notes.append(f"Without test samples: {untested} of {m} clients; no test statistic counts them.")
+    if untrained := int((np.asarray(history.federation.counts("train")) == 0).sum()):
+        model = "an untrained model" if history.algorithm.shares_nothing else "the shared model"
+        notes.append(f"Without training samples: {untrained} of {m} clients; their personal model is {model}.")
+    return notes

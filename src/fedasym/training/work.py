@@ -1,0 +1,101 @@
+"""What the pieces of a training run have in common, and what is measured of each job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from fedasym.training.federation import Federation
+from fedasym.training.layout import Machine, cheaper_form
+from fedasym.training.settings import Protocol
+from fedasym.training.sharing import Client, Jobs, Numbers
+
+Piece = TypeVar("Piece")
+Scored = NDArray[np.floating]  # (m, rounds, [validation, test], [hits, loss])
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all pieces of a run have in common."""
+
+    federation: Federation
+    protocol: Protocol
+    precision: str
+    machine: Machine
+    form: str | None  # forced, for comparisons; by cost otherwise
+    report: Callable[[int, str], None]  # gradient steps done, and where that is
+
+    @property
+    def features(self) -> int:
+        """Rows of a head: the features, and the bias."""
+        return self.federation.dimension + self.protocol.bias
+
+    @property
+    def bytes_per_output(self) -> float:
+        """Bytes of one number for every output."""
+        return float(self.federation.outputs * np.dtype(self.precision).itemsize)
+
+    def best_form(self, width: int, steps: int, batch: int) -> str:
+        """Gram or head form for clients of that width; sequences have too many rows for the Gram form."""
+        if self.federation.sequences:
+            return "head"
+        return self.form or cheaper_form(width, self.features, steps, batch)
+
+
+@dataclass
+class Outcome:
+    """What was measured of one job and seed."""
+
+    rounds: list[int] = field(default_factory=list)
+    personal: list[Scored] = field(default_factory=list)  # by round
+    shared: list[Scored] = field(default_factory=list)
+    head: NDArray[np.floating] | None = None
+    diverged: int | None = None
+
+    def add(self, rounds: Sequence[int], personal: Scored, shared: Scored, broken: int) -> None:
+        """What all clients scored after some rounds, (m, rounds, ...), and the shared model in the same or in one of them.
+
+        `broken` is the round after which the shared head was not finite, or -1.
+        """
+        for moment, round_ in enumerate(rounds):
+            own = personal[:, min(moment, personal.shape[1] - 1)]
+            self.rounds.append(round_)
+            self.personal.append(own)
+            self.shared.append(shared[:, 0])
+            if self.diverged is None and (broken >= 0 or not np.isfinite(own[..., 1]).all()):
+                self.diverged = broken if broken >= 0 else round_
+
+
+Trajectory = tuple[Numbers, dict[Client, Jobs]]  # a server's rates, and the client stages that start from it
+
+
+class Slab(NamedTuple):
+    """Seeds and trajectories that run side by side; those behind the real ones only fill up the shape."""
+
+    seeds: list[tuple[int, int]]  # place and number
+    trajectories: list[Trajectory]
+    real_seeds: int
+    real_trajectories: int
+
+    @property
+    def numbers(self) -> list[int]:
+        """The seeds' numbers."""
+        return [number for _, number in self.seeds]
+
+
+def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]]:
+    """Runs of `size` items and how many are real: the last is filled up by repeating its end, so that one program serves."""
+    for start in range(0, len(items), size):
+        part = list(items[start : start + size])
+        yield part + part[-1:] * (size - len(part)), len(part)
+
+
+def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, Array]:
+    """Named rates as arrays."""
+    return {name: jnp.asarray([dict(row)[name] for row in rows], dtype) for name, _ in rows[0]}
