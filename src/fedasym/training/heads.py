@@ -4,8 +4,8 @@ Every local method starts at the shared head W_0 and adds multiples of its sampl
 that matrix (d x outputs). A `Span` keeps only s and a (samples x outputs) and reads outputs off the Gram matrix X X': where a
 client has fewer samples than features, the long axis d is never touched between the first and the last step.
 
-Both speak the same three words, so that an algorithm is written once: `start`, `outputs` at a batch, `move` along a batch.
-Points are trees of arrays; linear combinations of them are `blend`.
+Both speak the same words, so that an algorithm is written once: `start`, `outputs` at a batch, `move` along a batch, and
+`echo`, what a move along one batch adds to the outputs at another. Points are trees of arrays, combined by `blend`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Point = Any  # a matrix, or a Coordinates: what moves in a Space
 class Batch(NamedTuple):
     """Rows of one client with their labels and weights (1/size on real rows, 0 on missing ones), positions flattened."""
 
-    rows: Array  # (B,) within the client
+    rows: Array | None  # (B,) within the client; None: all rows of a span, in order
     at: Array  # (B,) among all training rows
     labels: Array  # (B * positions, ...)
     weights: Array  # (B * positions, 1)
@@ -53,6 +53,12 @@ class Space(Protocol):
     def move(self, point: Point, batch: Batch, amounts: Array) -> Point:
         """The model with multiples of the batch's samples added."""
 
+    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
+        """What that adds to the outputs at another batch."""
+
+    def around(self, point: Point, batch: Batch, uses: int) -> Span | None:
+        """The span of a point and one batch, where that is cheaper to move in, `uses` times; None where it is not."""
+
 
 class Head(NamedTuple):
     """The model as its matrix."""
@@ -66,12 +72,31 @@ class Head(NamedTuple):
 
     def outputs(self, point: Any, batch: Batch) -> Array:
         """The outputs X_b W."""
-        return jnp.matmul(flat_rows(self.training.features[batch.at]), point, precision=HIGHEST)
+        return jnp.matmul(self.rows(batch), point, precision=HIGHEST)
 
     def move(self, point: Any, batch: Batch, amounts: Array) -> Array:
         """The matrix W + X_b' amounts."""
-        moved: Array = point + jnp.matmul(flat_rows(self.training.features[batch.at]).T, amounts, precision=HIGHEST)
+        moved: Array = point + jnp.matmul(self.rows(batch).T, amounts, precision=HIGHEST)
         return moved
+
+    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
+        """The products X_at X_b' amounts, from the cheaper side."""
+        if len(amounts) * (self.shared.shape[0] + self.shared.shape[1]) < 2 * self.shared.size:
+            return jnp.matmul(jnp.matmul(self.rows(at), self.rows(batch).T, precision=HIGHEST), amounts, precision=HIGHEST)
+        return self.outputs(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
+
+    def around(self, point: Any, batch: Batch, uses: int) -> Span | None:
+        """The batch's own span, unless the batch has too many rows (positions of sequences)."""
+        d, outputs = self.shared.shape
+        rows = len(batch.weights)
+        if rows * (d + uses * outputs) >= 2 * uses * d * outputs:
+            return None
+        x = self.rows(batch)
+        return Span(jnp.matmul(x, x.T, precision=HIGHEST), self.outputs(point, batch))
+
+    def rows(self, batch: Batch) -> Array:
+        """The batch's samples or positions."""
+        return flat_rows(self.training.features[batch.at])
 
 
 class Coordinates(NamedTuple):
@@ -93,13 +118,22 @@ class Span(NamedTuple):
 
     def outputs(self, point: Any, batch: Batch) -> Array:
         """The outputs s X_b W_0 + X_b X' a."""
-        along: Array = jnp.matmul(self.gram[batch.rows], point.amounts, precision=HIGHEST)
-        along += point.scale * self.first_outputs[batch.rows]
-        return along
+        gram, first = (array if batch.rows is None else array[batch.rows] for array in (self.gram, self.first_outputs))
+        outputs: Array = jnp.matmul(gram, point.amounts, precision=HIGHEST) + point.scale * first
+        return outputs
 
     def move(self, point: Any, batch: Batch, amounts: Array) -> Coordinates:
         """Add amounts to the batch's coordinates."""
-        return Coordinates(point.scale, point.amounts.at[batch.rows].add(amounts))
+        moved = point.amounts + amounts if batch.rows is None else point.amounts.at[batch.rows].add(amounts)
+        return Coordinates(point.scale, moved)
+
+    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
+        """The products X_at X_b' amounts."""
+        return jnp.matmul(self.gram[at.rows][:, batch.rows], amounts, precision=HIGHEST)
+
+    def around(self, point: Any, batch: Batch, uses: int) -> Span:
+        """The batch's own span."""
+        return Span(self.gram[batch.rows][:, batch.rows], self.outputs(point, batch))
 
 
 def flat_rows(features: Array) -> Array:
@@ -110,6 +144,11 @@ def flat_rows(features: Array) -> Array:
 def flat_labels(samples: Table, labels: Array) -> Array:
     """The labels of those rows."""
     return labels.reshape(-1, *labels.shape[2:]) if samples.features.ndim == 3 else labels
+
+
+def lifted(space: Space, point: Point, batch: Batch, near: Coordinates) -> Point:
+    """A point of the span around another, in the space that this one lives in: s point + X_b' a."""
+    return space.move(blend((near.scale, point)), batch, near.amounts)
 
 
 def blend(*terms: tuple[Array | float, Point]) -> Point:

@@ -37,7 +37,8 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
     u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest
     largest = jnp.abs(u).max(-1, keepdims=True)
     step = jnp.minimum(delta, 40 / jnp.maximum(largest, 1e-30))  # beyond, both softmaxes have long settled, and exp overflows
-    a, b = jnp.expm1(step * u), jnp.expm1(-step * u)
+    a = jnp.expm1(step * u)
+    b = -a / (1 + a)  # expm1(-step u)
     A, B = (p * a).sum(-1, keepdims=True), (p * b).sum(-1, keepdims=True)
     return p * (a - b + B - A + a * B - b * A) / ((1 + A) * (1 + B)) / (2 * delta)
 

@@ -54,8 +54,7 @@ def batches(streams: Words, sizes: NDArray[np.integer], first: NDArray[np.intege
         skipped, offset = np.divmod(first[mine], length)
         passes = -(-(int(offset.max()) + count) // length)
         number = skipped[:, None] + np.arange(passes)
-        order = orders(mix(streams[mine, None], number), sizes[mine], length * batch)
-        flat = order.reshape(len(mine), passes * length, batch)
+        flat = cut(orders(mix(streams[mine, None], number), sizes[mine], int(sizes[mine].max())), length, batch)
         wanted = offset[:, None] + np.arange(count)
         rows[mine] = np.take_along_axis(flat, wanted[:, :, None], axis=1) if offset.any() else flat[:, :count]
     return rows
@@ -67,6 +66,12 @@ def epochs(streams: Words, sizes: NDArray[np.integer], first: int, count: int, b
     Every pass takes the same number of steps for all clients, so that "after two epochs" is one moment of the program; the
     steps that a smaller client does not need are empty batches, which change nothing.
     """
-    steps = -(-width // batch)
-    order = orders(mix(streams[:, None], first + np.arange(count)), np.asarray(sizes), steps * batch)
-    return order.reshape(len(streams), count * steps, batch)
+    order = orders(mix(streams[:, None], first + np.arange(count)), np.asarray(sizes), width)
+    return cut(order, -(-width // batch), batch)
+
+
+def cut(order: Rows, length: int, batch: int) -> Rows:
+    """(streams, passes, samples) as (streams, passes * length, batch): each pass in batches, the last one filled up with -1."""
+    filled = np.full((*order.shape[:2], length * batch), -1, np.int32)
+    filled[..., : order.shape[2]] = order
+    return filled.reshape(len(order), -1, batch)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
 from typing import Any
 
-from fedasym.algorithms import Algorithm, Flow, Interpolate, Meta, Moreau, Nothing, Ridge
+import numpy as np
+
+from fedasym.algorithms import TRAINED, Algorithm, Flow, Interpolate, Meta, Moreau, Nothing, Ridge
 from fedasym.errors import InvalidInput, NoFormula, unknown
 
 RATES = ("server_step", "local_step", "ridge", "difference", "mixing", "inner_step")  # numbers that one program takes many of
@@ -40,14 +43,16 @@ class Settings:
             value, least = getattr(self, name), 0 if name in ("rounds", "personal_epochs") else 1
             if value is None and name == "cohort":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}")
+            object.__setattr__(self, name, int(value))
         for name in RATES:
             value = getattr(self, name)
             if value is None and name == "ridge":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
                 raise InvalidInput(f"{name} is {value!r}: it must be a finite number of at least 0")
+            object.__setattr__(self, name, float(value))
         if self.difference == 0:
             raise InvalidInput('difference is 0: it must be above 0; for the exact Hessian train "maml"')
 
@@ -89,10 +94,11 @@ def find_protocol(name: str | Protocol) -> Protocol:
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
     """Put in the ridge that the algorithm uses where none is given: its own, else the paper's."""
     own = algorithm.personalise.ridge if isinstance(algorithm.personalise, Ridge) else None
+    if own is not None and np.ndim(own):
+        raise InvalidInput(f"{algorithm.name} has the ridges {own!r}: training takes one number; vary it with grid")
     default = 15.0 if isinstance(algorithm.server, Moreau) else 0.1
-    if own is not None:
-        return replace(settings, ridge=float(own))  # type: ignore[arg-type]
-    return settings if settings.ridge is not None else replace(settings, ridge=default)
+    given = settings.ridge if own is None else np.asarray(own).item()
+    return replace(settings, ridge=default if given is None else given)
 
 
 def check_trainable(algorithm: Algorithm) -> None:
@@ -101,28 +107,33 @@ def check_trainable(algorithm: Algorithm) -> None:
         raise NoFormula(f"{algorithm.name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
 
 
+def is_named(algorithm: Algorithm) -> bool:
+    """Whether it is one of the paper's, whose stages take their numbers from the settings; other stages bring their own."""
+    return algorithm in TRAINED.values()
+
+
 def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
     """The settings that make a difference to an algorithm, in the order of their fields."""
-    sizes = {"rounds", "evaluate_every", "batch"}
-    if not isinstance(algorithm.server, Nothing):
-        sizes |= {"cohort", "local_steps", "server_step"}
+    used = {"rounds", "evaluate_every", "batch"}
+    alone = isinstance(algorithm.server, Nothing)
+    if not alone:
+        used |= {"cohort", "local_steps", "server_step"}
     match algorithm.server:
-        case Meta(hessian="free"):
-            sizes |= {"local_step", "difference"}
-        case Meta():
-            sizes |= {"local_step"}
+        case Meta(_, hessian):
+            used |= {"local_step"} if is_named(algorithm) else set()
+            used |= {"difference"} if hessian == "free" else set()
         case Moreau():
-            sizes |= {"ridge", "mixing", "inner_step", "inner_steps"}
-        case _:
-            pass
+            used |= {"ridge", "mixing", "inner_step", "inner_steps"}
     match algorithm.personalise:
-        case Interpolate():
-            sizes |= {"local_step"} if isinstance(algorithm.server, Nothing) else {"local_step", "personal_epochs"}
-        case Ridge() if not isinstance(algorithm.server, Moreau):
-            sizes |= {"local_step", "ridge"} | (set() if isinstance(algorithm.server, Nothing) else {"personal_epochs"})
-        case _:
-            pass
-    return tuple(field.name for field in fields(Settings) if field.name in sizes)
+        case Interpolate() | Ridge() if not is_pfedme(algorithm):
+            used |= {"local_step"} if alone else {"local_step", "personal_epochs"}
+            used |= {"ridge"} if isinstance(algorithm.personalise, Ridge) else set()
+    return tuple(field.name for field in fields(Settings) if field.name in used)
+
+
+def is_pfedme(algorithm: Algorithm) -> bool:
+    """Moreau then Ridge: the clients' own models are those of the server stage's inner problem."""
+    return isinstance(algorithm.server, Moreau) and isinstance(algorithm.personalise, Ridge)
 
 
 def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:

@@ -6,10 +6,11 @@ Configurations with the same server stage share a trajectory; those with the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
-from fedasym.training.settings import Settings
+from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.training.settings import Settings, is_named, is_pfedme
 
 
 class Server(NamedTuple):
@@ -39,11 +40,11 @@ Jobs = dict[Numbers, list[int]]  # a client stage's rates, and which jobs want t
 Tree = dict[Server, dict[Numbers, dict[Client, Jobs]]]
 
 
-def shared_work(jobs: Sequence[tuple[Algorithm, Settings]]) -> Tree:
-    """Jobs by server stage, server rates, client stage and client rates."""
+def shared_work(jobs: Sequence[tuple[Algorithm, Settings]], largest: int) -> Tree:
+    """Jobs by server stage, server rates, client stage and client rates; no batch is larger than the `largest` client."""
     tree: Tree = {}
     for index, (algorithm, settings) in enumerate(jobs):
-        server, server_rates = server_of(algorithm, settings)
+        server, server_rates = server_of(algorithm, replace(settings, batch=min(settings.batch, largest)))
         client, client_rates = client_of(algorithm, settings)
         wanted = tree.setdefault(server, {}).setdefault(server_rates, {}).setdefault(client, {})
         wanted.setdefault(client_rates, []).append(index)
@@ -60,7 +61,7 @@ def server_of(algorithm: Algorithm, settings: Settings) -> tuple[Server, Numbers
             kind = "average"
         case Meta(step, hessian):
             kind = hessian
-            rates["meta_step"] = settings.local_step if algorithm in TRAINED.values() else step
+            rates["meta_step"] = settings.local_step if is_named(algorithm) else step
             if hessian == "free":
                 rates["difference"] = settings.difference
         case Moreau():
@@ -77,7 +78,7 @@ def client_of(algorithm: Algorithm, settings: Settings) -> tuple[Client, Numbers
     match algorithm.personalise:
         case Keep():
             return Client("keep"), ()
-        case Ridge() if isinstance(algorithm.server, Moreau):
+        case Ridge() if is_pfedme(algorithm):
             return Client("moreau"), ()
         case Ridge():
             assert settings.ridge is not None

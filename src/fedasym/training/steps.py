@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedasym.training.heads import Batch, Head, Point, Space, Span, batch_of, blend
+from fedasym.training.heads import Batch, Head, Point, Space, Span, batch_of, blend, lifted
 from fedasym.training.losses import difference, residual, slope
 from fedasym.training.packing import HIGHEST, Packed
 from fedasym.training.settings import Protocol
@@ -52,15 +51,15 @@ def average(task: str, space: Space, w: Point, batches: list[Batch], rates: Rate
 def meta(hessian: str, task: str, space: Space, w: Point, batches: list[Batch], rates: Rates) -> Point:
     """MAML-FL: g at the point that one step of size alpha reaches, less alpha times the Hessian along it."""
     eta, alpha = rates["server_step"], rates["meta_step"]
-    inner = space.move(w, batches[0], -alpha * pull(task, space, w, batches[0]))
-    g = pull(task, space, inner, batches[1])
-    moved = space.move(w, batches[1], -eta * g)
+    D, D1, *D2 = batches
+    inner = space.outputs(w, D1) + space.echo(D, -alpha * pull(task, space, w, D), D1)  # at w - alpha g(w; D)
+    g = residual(task, inner, D1.labels) * D1.weights
+    moved = space.move(w, D1, -eta * g)
     if hessian == "dropped":
         return moved
-    along = space.outputs(space.move(jax.tree.map(jnp.zeros_like, w), batches[1], g), batches[2])
-    z = space.outputs(w, batches[2])
+    z, along = space.outputs(w, D2[0]), space.echo(D1, g, D2[0])
     curved = slope(task, z, along) if hessian == "exact" else difference(task, z, along, rates["difference"])
-    return space.move(moved, batches[2], eta * alpha * curved * batches[2].weights)
+    return space.move(moved, D2[0], eta * alpha * curved * D2[0].weights)
 
 
 def moreau(program: Program, space: Space, points: tuple[Point, Point], batch: Batch, rates: Rates) -> tuple[Point, Point]:
@@ -68,12 +67,19 @@ def moreau(program: Program, space: Space, points: tuple[Point, Point], batch: B
     live = (batch.weights.sum() > 0).astype(batch.weights.dtype)  # an empty batch is no step
     step, ridge, decay = live * rates["inner_step"], rates["ridge"], program.protocol.decay
     w, theta = points
+    near = None if program.protocol.warm_start else space.around(w, batch, program.inner_steps)
 
-    def descend(_: int, theta: Point) -> Point:
+    def descend(space: Space, w: Point, batch: Batch, _: int, theta: Point) -> Point:
         r = pull(program.task, space, theta, batch)
         return space.move(blend((1 - step * (ridge + decay), theta), (step * ridge, w)), batch, -step * r)
 
-    theta = lax.fori_loop(0, program.inner_steps, descend, theta if program.protocol.warm_start else w)
+    if near is None:
+        first = theta if program.protocol.warm_start else w
+        theta = lax.fori_loop(0, program.inner_steps, partial(descend, space, w, batch), first)
+    else:  # from w, the inner problem never leaves the batch's own span
+        walk = partial(descend, near, near.start(), batch._replace(rows=None))
+        moved = lax.fori_loop(0, program.inner_steps, walk, near.start())
+        theta = lifted(space, w, batch, moved)
     towards = live * rates["server_step"] * ridge
     return blend((1 - towards, w), (towards, theta)), theta
 

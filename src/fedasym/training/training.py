@@ -165,7 +165,7 @@ def compute(
     from fedasym.training.packing import numbers_as
     from fedasym.training.work import Work
 
-    tree = shared_work(jobs)
+    tree = shared_work(jobs, int(federation.counts("train").max()))
     total = planned_steps(tree, federation.counts("train").tolist(), len(seeds))
     done = 0
 
