@@ -117,7 +117,9 @@ def check_covered(algorithm: Algorithm) -> None:
         pair = f"{server} then {type(algorithm.personalise).__name__}"
         raise NoFormula(f"no theorem covers the pair {pair}: {server} goes with {listed}; fa.train takes any pair")
     if isinstance(algorithm.server, Meta) and algorithm.server.hessian == "dropped":
-        raise NoFormula(f"no theorem covers {algorithm.name}, MAML without its Hessian: predict maml, or train {algorithm.name}")
+        raise NoFormula(
+            f"no theorem covers {algorithm.name}, MAML without its Hessian: predict maml, or train {algorithm.name}"
+        )
 
 
 PAPER = {
@@ -132,6 +134,16 @@ PAPER = {
 TRAINED = PAPER | {
     "maml_fo": Algorithm("maml_fo", Meta(hessian="dropped"), Interpolate()),
     "maml_hf": Algorithm("maml_hf", Meta(hessian="free"), Interpolate()),
+}
+STEPS = [0.0001, 0.001, 0.01, 0.1, 1]
+GRIDS: dict[str, dict[str, list[float]]] = {  # what the paper tunes over (appendix "Hyperparameter Tuning Details")
+    "local": {"local_step": [*STEPS, 10]},
+    "fedavg": {"server_step": [*STEPS, 10]},
+    "ftfa": {"server_step": STEPS, "local_step": STEPS},
+    "rtfa": {"server_step": STEPS, "local_step": STEPS, "ridge": [0.001, 0.01, 0.1, 1, 10]},
+    "maml_fo": {"server_step": STEPS, "local_step": STEPS},
+    "maml_hf": {"server_step": STEPS, "local_step": STEPS, "difference": [0.001, 0.00001]},
+    "pfedme": {"server_step": [0.0005, 0.005, 0.05], "mixing": [1, 2]},
 }
 
 

@@ -51,7 +51,7 @@ def run_server(
     tester = Tester(work, schedule, data)
     rows = (work.features if form == "head" else largest) * (server.cohort if together else 1)
     each = work.bytes_per_output * (COPIES * rows + 3 * work.features)
-    fit = fitting(work.machine.memory, each, len(trajectories) * len(seeds))
+    fit = fitting(work.machine.close, each, len(trajectories) * len(seeds))
     side_by_side = min(fit, len(trajectories)), max(1, min(len(seeds), fit // len(trajectories)))
     for some_seeds, real_seeds in parts(list(enumerate(seeds)), side_by_side[1]):
         for some, real in parts(list(trajectories.items()), side_by_side[0]):

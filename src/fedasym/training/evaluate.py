@@ -86,25 +86,37 @@ class Tester:
         """Dispatch one client stage for all clients, group by group and piece by piece; the answer waits for all of them."""
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
-        runs = len(seeds) * len(rates) * len(rates[0])
         waiting = []
         for group in groups(self.sizes.tested if client.kind == "keep" else self.sizes.training):
             walk = self.walk(client, group, rounds)
+            columns = fitting(self.work.machine.close, self.held(walk) * len(seeds) * len(rates), len(rates[0]))
+            runs = len(seeds) * len(rates) * columns
             for members, real in parts(list(group), self.piece(walk, runs, len(seeds), len(group))):
-                chosen = np.array(members)
-                rows = np.stack([self.rows(client, walk, seed, chosen, group, rounds[-1]) for seed in seeds])
-                stops, places = np.array(walk.stops, np.int32), chosen.astype(np.int32)
-                waiting.append((chosen[:real], personalise(walk.program, self.data, shared, places, rows, named, stops)))
-                self.work.report(walk.stops[-1] * real * runs, f"testing after round {rounds[-1]}")
+                places = np.array(members, np.int32)
+                rows = np.stack([self.rows(client, walk, seed, places, group, rounds[-1]) for seed in seeds])
+                for some, real_columns in parts(range(len(rates[0])), columns):
+                    chosen = {name: values[:, np.array(some)] for name, values in named.items()}
+                    stops = np.array(walk.stops, np.int32)
+                    scores = personalise(walk.program, self.data, shared, places, rows, chosen, stops)
+                    waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
+                    done = walk.stops[-1] * real * len(seeds) * len(rates) * real_columns
+                    self.work.report(done, f"testing after round {rounds[-1]}")
 
         def answer() -> Scores:
-            first = np.asarray(waiting[0][1])
-            everyone = np.empty((len(first), len(self.sizes.training), *first.shape[2:]), first.dtype)
-            for members, found in waiting:
-                everyone[:, members] = np.asarray(found)[:, : len(members)]
+            first = np.asarray(waiting[0][2])
+            shape = (len(first), len(self.sizes.training), len(rates), len(rates[0]), *first.shape[4:])
+            everyone = np.empty(shape, first.dtype)
+            for members, some, found in waiting:
+                part = np.asarray(found)[:, : len(members), :, : some.stop - some.start]
+                everyone[:, members, :, some] = part
             return everyone
 
         return answer
+
+    def held(self, walk: Walk) -> float:
+        """Bytes that one run of one client holds."""
+        rows = self.work.features if walk.program.form == "head" else walk.program.width
+        return (rows + walk.program.block * self.data.tested.positions) * COPIES * self.work.bytes_per_output
 
     def walk(self, client: Client, group: NDArray[np.intp], rounds: Sequence[int]) -> Walk:
         """The program for a group of clients."""
@@ -131,14 +143,13 @@ class Tester:
         """How many clients go into one piece, by memory and by the time it takes."""
         work, program, batch = self.work, walk.program, self.server.batch
         rows = work.features if program.form == "head" else program.width
-        held = (rows + program.block * self.data.tested.positions) * COPIES * work.bytes_per_output * runs
-        by_memory = work.machine.memory / held if work.machine.together else np.inf
         products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.federation.outputs * runs
+        by_memory = work.machine.memory / (self.held(walk) * runs) if work.machine.together else np.inf
         fits = min(by_memory, ROWS / (4 * walk.steps * batch * seeds), PIECE[work.machine.together] / products)
         return fitting(fits, 1, most)
 
     def rows(
-        self, client: Client, walk: Walk, seed: int, members: NDArray[np.intp], group: NDArray[np.intp], round_: int
+        self, client: Client, walk: Walk, seed: int, members: NDArray[np.int32], group: NDArray[np.intp], round_: int
     ) -> Rows:
         """(members, steps, 1, batch) of the client stage; pFedMe's clients do what they would in that round."""
         batch, sizes = self.server.batch, self.sizes.training[members]

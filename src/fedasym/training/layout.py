@@ -13,6 +13,7 @@ from fedasym.linear.machine import physical_memory
 
 GROUPS = 3  # compiled programs for one client stage, at most
 WORTH = 0.85  # another group must bring the work down to this
+CACHE = 2e6  # bytes that stay close to a processor's core, roughly
 COPIES = 6  # arrays of a model's size that a step holds at once, roughly
 
 
@@ -21,16 +22,17 @@ class Machine(NamedTuple):
 
     together: bool  # many clients side by side: accelerators; a processor's cache prefers one after another
     memory: float  # bytes that a program may use
+    close: float  # bytes that runs side by side may use between them: memory, or what a processor keeps in its cache
 
 
 def this_machine() -> Machine:
     """The device that JAX computes on by default."""
     (device,) = jnp.zeros(()).devices()
     if device.platform == "cpu":
-        return Machine(False, physical_memory() / 4)
+        return Machine(False, physical_memory() / 4, CACHE)
     known = device.memory_stats() or {}
     free = known.get("bytes_limit", 8e9) - known.get("bytes_in_use", 0)
-    return Machine(True, free / 2)
+    return Machine(True, free / 2, free / 2)
 
 
 def cheaper_form(width: int, dimension: int, steps: int, batch: int) -> str:

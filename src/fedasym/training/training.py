@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedasym.training.work import Outcome
 
 Progress = Callable[[float, str], None]
+Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
 
 
 def train(
@@ -41,7 +42,7 @@ def train(
     inner_steps: int = 5,
     evaluate_every: int = 50,
     seed: int = 0,
-    grid: Mapping[str, Iterable[float]] | None = None,
+    grid: Grid | None = None,
     seeds: Iterable[int] | None = None,
     protocol: str | Protocol = "text",
     precision: str = "float32",
@@ -59,6 +60,8 @@ def train(
         are fewer) take `local_steps` steps on batches from reshuffled passes, then their models are averaged by samples.
     personal_epochs, local_step: P and alpha of the client stage (and of MAML's inner step); `local` trains `rounds` epochs.
     ridge: lambda of rtfa (0.1) and pfedme (15). difference: delta of maml_hf. mixing, inner_step, inner_steps: pfedme's.
+    grid: settings and their values, {"server_step": [0.01, 0.1]}, each algorithm taking those it uses; or a grid for each,
+        {"ftfa": {...}, "rtfa": {...}}, such as the paper's, `fa.algorithms.GRIDS`.
     evaluate_every: all clients are personalised and tested after rounds 0, this many, twice as many, ..., and the last.
     protocol: "text" follows the paper, "code" the choices of its released code; see docs/how-to/train.md.
     precision: "float32" or "float64". form: "gram" or "head" instead of the cheaper; both give the same numbers.
@@ -122,26 +125,36 @@ def checked_seeds(seed: int, seeds: Iterable[int] | None) -> list[int]:
     return [int(value) for value in listed]
 
 
-def configurations(
-    algorithms: Sequence[Algorithm], told: Mapping[str, Any], grid: Mapping[str, Iterable[float]] | None, federation: Federation
-) -> list[tuple[Algorithm, Settings]]:
-    """Every algorithm with every combination of the grid's values that make a difference to it, validated."""
-    axes = {name: list(values) for name, values in (grid or {}).items()}
-    for name, listed in axes.items():
+def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: Grid | None) -> dict[str, list[float]]:
+    """The values to try for an algorithm, of the settings that it uses: from one grid for all, or from its own."""
+    names = [each.name for each in algorithms]
+    own = grid is not None and any(isinstance(values, Mapping) for values in grid.values())
+    if own:
+        stray = [name for name in grid if name not in names]  # type: ignore[union-attr]
+        if stray:
+            raise InvalidInput(f"grid has a part for {stray[0]}, which is not trained: trained are {', '.join(names)}")
+    axes: Any = (grid or {}).get(algorithm.name, {}) if own else grid or {}
+    users = [algorithm] if own else algorithms
+    for name, values in axes.items():
         if name not in SETTINGS:
             raise unknown("grid entry", name, SETTINGS)
-        if not listed:
+        if not any(name in used_settings(user) for user in users):
+            raise InvalidInput(f"grid has {name}, which {', '.join(user.name for user in users)} does not use: leave it out")
+        if not list(values):
             raise InvalidInput(f"grid has no values for {name}: give at least one, or leave it out")
-    used = {algorithm.name: [name for name in axes if name in used_settings(algorithm)] for algorithm in algorithms}
-    idle = [name for name in axes if not any(name in names for names in used.values())]
-    if idle:
-        raise InvalidInput(f"grid has {idle[0]}, which {', '.join(used)} does not use: leave it out")
+    return {name: list(values) for name, values in axes.items() if name in used_settings(algorithm)}
+
+
+def configurations(
+    algorithms: Sequence[Algorithm], told: Mapping[str, Any], grid: Grid | None, federation: Federation
+) -> list[tuple[Algorithm, Settings]]:
+    """Every algorithm with every combination of its grid's values, validated."""
     able = int((federation.counts("train") > 0).sum())
     jobs = []
     for algorithm in algorithms:
-        names = used[algorithm.name]
-        for values in product(*(axes[name] for name in names)):
-            varied = dict(zip(names, (np.asarray(value).item() for value in values), strict=True))
+        axes = grid_of(algorithm, algorithms, grid)
+        for values in product(*axes.values()):
+            varied = dict(zip(axes, (np.asarray(value).item() for value in values), strict=True))
             settings = resolve_ridge(Settings(**{**told, **varied}), algorithm)
             if settings.cohort is not None and settings.cohort > able and not isinstance(algorithm.server, Nothing):
                 raise InvalidInput(

@@ -8,6 +8,7 @@ from fedasym.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedasym.theory.spectra import Spectrum
+    from fedasym.training.federation import Federation
 
 
 def names(text: str | None) -> list[str] | None:
@@ -25,6 +26,15 @@ def numbers(field: str, text: str | None) -> list[float] | None:
         raise InvalidInput(f"{field} is {text!r}: give numbers separated by commas") from None
 
 
+def whole_numbers(field: str, text: str) -> list[int]:
+    """Whole numbers separated by commas, or a range like 0:11."""
+    start, colon, stop = text.partition(":")
+    try:
+        return list(range(int(start), int(stop))) if colon else [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InvalidInput(f"{field} is {text!r}: give whole numbers like 0,1,2, or 0:11 for 0 to 10") from None
+
+
 def parse_vary(texts: list[str]) -> dict[str, Any]:
     """Parameters and their ranges: name=start:stop:count or name=a,b,c."""
     vary: dict[str, Any] = {}
@@ -38,6 +48,21 @@ def parse_vary(texts: list[str]) -> dict[str, Any]:
         parts = numbers(f"vary {name}", span.replace(":", ","))
         vary[name] = tuple(parts or ()) if ":" in span else parts
     return vary
+
+
+def parse_grid(texts: list[str] | None) -> dict[str, list[float]] | None:
+    """Settings and their values: name=a,b,c; whole numbers stay whole."""
+    grid: dict[str, list[float]] = {}
+    for text in texts or ():
+        name, _, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if name in grid:
+            raise InvalidInput(f"grid names {name} twice: give each setting once")
+        found = numbers(f"grid {name}", values)
+        if not found:
+            raise InvalidInput(f"grid is {text!r}: write it like server_step=0.01,0.1,1")
+        grid[name] = [int(value) if value.is_integer() else value for value in found]
+    return grid or None
 
 
 def parse_spectrum(text: str) -> Spectrum:
@@ -82,3 +107,22 @@ def read_numbers(text: str) -> list[float]:
     except (ValueError, OSError) as reason:
         raise InvalidInput(f"eigenvalues file {text!r} cannot be read: {reason}") from None
     return [float(value) for value in np.ravel(loaded)]
+
+
+def read_federation(data: str, label: str, client: str, features: list[str] | None, split: str | None) -> Federation:
+    """Client data from a file, by its ending; `synthetic` is drawn."""
+    from pathlib import Path
+
+    import fedasym as fa
+
+    if data == "synthetic":
+        return fa.datasets.synthetic(task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5)
+    match Path(data).suffix:
+        case ".safetensors":
+            return fa.Federation.from_safetensors(data)
+        case ".parquet":
+            named = features[0] if features is not None and len(features) == 1 else features
+            return fa.Federation.from_parquet(data, label=label, client=client, features=named, split=split)
+    raise InvalidInput(
+        f"data is {data!r}: give a .parquet or .safetensors file of samples, or synthetic for a drawn federation"
+    )

@@ -1,0 +1,143 @@
+"""The command of the training lens."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+import fedasym as fa
+from fedasym.cli.app import OUTPUT, TRAINING, Output, app, show, show_progress
+from fedasym.cli.arguments import names, parse_grid, read_federation, whole_numbers
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Where a table keeps what training needs."""
+
+    label: str = "label"
+    """Column of the labels."""
+    client: str = "client"
+    """Column of the clients."""
+    features: str | None = None
+    """Columns of the features, separated by commas; all other numeric columns by default."""
+    split: str | None = None
+    """Column that says train, validation or test; by default a column named split, or 80/10/10 within each client."""
+
+
+COLUMNS = Columns()
+
+
+@app.command(group=TRAINING)
+def train(
+    data: str,
+    /,
+    *,
+    algorithms: Annotated[str, Parameter(help="Names separated by commas.")] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
+    rounds: int = 400,
+    server_step: float = 0.1,
+    local_step: float = 0.1,
+    ridge: float | None = None,
+    difference: float = 1e-3,
+    mixing: float = 1.0,
+    cohort: int | None = None,
+    local_steps: int = 20,
+    batch: int = 32,
+    personal_epochs: int = 10,
+    inner_step: float = 0.05,
+    inner_steps: int = 5,
+    evaluate_every: int = 50,
+    grid: Annotated[
+        list[str] | None, Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it.")
+    ] = None,
+    seeds: Annotated[str, Parameter(help="Seeds, separated by commas.")] = "0",
+    protocol: str = "text",
+    precision: str = "float32",
+    columns: Columns = COLUMNS,
+    output: Output = OUTPUT,
+) -> None:
+    """Train algorithms on client data, personalise and test every client.
+
+    Parameters
+    ----------
+    data
+        A .parquet or .safetensors file of samples, or synthetic: a drawn federation of 30 clients.
+    rounds
+        Communication rounds (R); local training takes as many epochs.
+    server_step
+        Step size of local work for the shared model (eta).
+    local_step
+        Step size of personalization, and of MAML's inner step (alpha).
+    ridge
+        Penalty (lambda); 0.1 for rtfa and 15 for pfedme by default.
+    difference
+        Finite difference of maml_hf (delta).
+    mixing
+        Weight of the new average in pfedme (beta).
+    cohort
+        Clients drawn in a round (D); 20 by default, or all where there are fewer.
+    local_steps
+        Batches that a drawn client trains on (K).
+    batch
+        Samples in a batch (B).
+    personal_epochs
+        Passes over a client's own samples in personalization (P).
+    inner_step
+        Step size of pfedme's inner problem.
+    inner_steps
+        Steps of pfedme's inner problem.
+    evaluate_every
+        All clients are personalised and tested after every so many rounds.
+    grid
+        A setting and its values, such as server_step=0.01,0.1,1; repeat it for more. Every combination is trained.
+    seeds
+        Seeds, such as 0,1,2 or 0:11.
+    protocol
+        text: as the paper says; code: as its released code does.
+    precision
+        float32 or float64.
+    """
+    remember_compilations()
+    federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
+    try:
+        result = fa.train(
+            names(algorithms) or [],
+            federation,
+            rounds=rounds,
+            server_step=server_step,
+            local_step=local_step,
+            ridge=ridge,
+            difference=difference,
+            mixing=mixing,
+            cohort=cohort,
+            local_steps=local_steps,
+            batch=batch,
+            personal_epochs=personal_epochs,
+            inner_step=inner_step,
+            inner_steps=inner_steps,
+            evaluate_every=evaluate_every,
+            grid=parse_grid(grid),
+            seeds=whole_numbers("seeds", seeds),
+            protocol=protocol,
+            precision=precision,
+            progress=show_progress if sys.stderr.isatty() else None,
+        )
+    except KeyboardInterrupt:
+        print("\nfedasym: stopped before the first evaluation: nothing to show", file=sys.stderr)
+        raise SystemExit(130) from None
+    assert isinstance(result, fa.Histories)
+    show(result, output)
+    if any(history.interrupted for history in result):
+        raise SystemExit(130)
+
+
+def remember_compilations() -> None:
+    """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's own choice stands."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedasym" / "jax"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
