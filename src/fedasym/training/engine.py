@@ -96,5 +96,5 @@ def planned_steps(tree: Tree, training: Sequence[int], seeds: int) -> int:
             for client, jobs in stages.items():
                 each = client.steps * len(training) if client.epochs is None else client.epochs * passes
                 each = server.local_steps * len(training) if client.kind == "moreau" else each
-                total += each * len(jobs) * (1 if alone else len(server.evaluated))
+                total += each * len(jobs) * (1 if alone and client.epochs is not None else len(server.evaluated))
     return total * seeds

@@ -50,16 +50,19 @@ class Tester:
         for client in dict.fromkeys(client for _, stages in slab.trajectories for client in stages):
             places = [place for place, (_, stages) in enumerate(slab.trajectories) if client in stages]
             if client == KEEP:
-                measured.append((client, places, kept))
+                measured.append((client, places, [kept]))
             else:
                 rates = self.rates([slab.trajectories[place] for place in places], client)
                 wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
-                measured.append((client, places, self.scores(client, slab.numbers, wanted, rates, rounds)))
+                # alone, passes go on from round to round; a few steps begin anew in each
+                moments = [rounds] if client.epochs is not None else [[round_] for round_ in rounds]
+                scores = [self.scores(client, slab.numbers, wanted, rates, moment) for moment in moments]
+                measured.append((client, places, scores))
 
         def collect(outcomes: list[list[Outcome]]) -> None:
             heads, broken, common = np.asarray(shared), np.asarray(diverged), kept()
             for client, places, scores in measured:
-                answers = scores()
+                answers = np.concatenate([answer() for answer in scores], axis=4)
                 for column, place in enumerate(places):
                     if place >= slab.real_trajectories:
                         continue

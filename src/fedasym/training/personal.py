@@ -12,7 +12,7 @@ from jax import Array, lax
 from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows
 from fedasym.training.losses import score
 from fedasym.training.packing import HIGHEST, Packed
-from fedasym.training.steps import Program, Rates, beginning, client_rows, space_of, walk
+from fedasym.training.steps import Program, Rates, batches_of, beginning, client_rows, space_of, walk
 
 
 @partial(jax.jit, static_argnames=("program",))
@@ -37,6 +37,7 @@ def personalise(
 
 def one_client(program: Program, data: Packed, shared: Array, member: Array, rows: Array, rates: Rates, bounds: Array) -> Array:
     """One client under every server's shared model and every configuration of the client stage."""
+    planned = batches_of(data, member, rows)
 
     def of_server(shared: Array, rates: Rates) -> Array:
         space = space_of(program, data, member, shared)
@@ -44,7 +45,7 @@ def one_client(program: Program, data: Packed, shared: Array, member: Array, row
 
         def of_configuration(rates: Rates) -> Array:
             def segment(state: tuple[Point, Point], bound: Array) -> tuple[tuple[Point, Point], Array]:
-                state = walk(program, data, space, member, rows, rates, state, bound[0], bound[1])
+                state = walk(program, space, planned, rates, state, bound[0], bound[1])
                 inner = program.kind == "moreau" and program.protocol.test_inner
                 return state, examine(state[1] if inner else state[0])
 

@@ -10,7 +10,7 @@ from jax import Array, lax
 
 from fedasym.training.heads import Point
 from fedasym.training.packing import HIGHEST, Packed
-from fedasym.training.steps import Program, Rates, beginning, client_rows, space_of, walk
+from fedasym.training.steps import Program, Rates, batches_of, beginning, client_rows, space_of, walk
 
 
 @partial(jax.jit, static_argnames=("program",))
@@ -46,9 +46,11 @@ def together(program: Program, data: Packed, rates: Rates, shared: Array, drawn:
     """One round of one seed: W + beta sum_j p_j (w_j - W) over the cohort, for every configuration."""
 
     def visit(member: Array, rows: Array) -> Point:
+        planned = batches_of(data, member, rows)
+
         def train(shared: Array, rates: Rates) -> Point:
             space = space_of(program, data, member, shared)
-            return walk(program, data, space, member, rows, rates, beginning(program, space), 0, rows.shape[0])[0]
+            return walk(program, space, planned, rates, beginning(program, space), 0, len(rows))[0]
 
         return jax.vmap(train)(shared, rates)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -111,15 +112,25 @@ def client_rows(program: Program, data: Packed, member: Array) -> Array:
     return lax.dynamic_slice_in_dim(data.training.features, data.training.first[member], program.width)
 
 
+def batches_of(data: Packed, member: Array, rows: Array) -> Batch:
+    """All batches of a client's walk, (steps, batches a step, ...): read once, not in every step."""
+    read: Batch = jax.vmap(jax.vmap(partial(batch_of, data.training, member)))(rows)
+    return read
+
+
 def walk(
-    program: Program, data: Packed, space: Space, member: Array, rows: Array, rates: Rates, state: tuple[Point, Point],
-    start: Array | int, stop: Array | int,
-) -> tuple[Point, Point]:  # fmt: skip
+    program: Program,
+    space: Space,
+    planned: Batch,
+    rates: Rates,
+    state: tuple[Point, Point],
+    start: Array | int,
+    stop: Array | int,
+) -> tuple[Point, Point]:
     """Local steps `start` to `stop` of one client; the state is its model and, for pFedMe, the inner one."""
-    read = partial(batch_of, data.training, member)
 
     def step(k: Array, state: tuple[Point, Point]) -> tuple[Point, Point]:
-        batches = [read(rows[k, i]) for i in range(BATCHES[program.kind])]
+        batches = [jax.tree.map(lambda leaf, i=i: leaf[k, i], planned) for i in range(BATCHES[program.kind])]
         point, inner = state
         match program.kind:
             case "average":

@@ -116,33 +116,50 @@ def named(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[
 
 def checked_seeds(seed: int, seeds: Iterable[int] | None) -> list[int]:
     """The seeds asked for, each once."""
-    listed = [seed] if seeds is None else list(dict.fromkeys(seeds))
-    if not listed:
+    numbers = [seed] if seeds is None else listed("seeds", seeds)
+    if not numbers:
         raise InvalidInput("seeds is empty: give at least one whole number")
-    for value in listed:
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-            raise InvalidInput(f"seed is {value!r}: it must be a whole number of at least 0")
-    return [int(value) for value in listed]
+    for value in numbers:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**64:
+            raise InvalidInput(f"seed is {value!r}: it must be a whole number from 0 to 2^64 - 1")
+    return list(dict.fromkeys(map(int, numbers)))
 
 
-def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: Grid | None) -> dict[str, list[float]]:
+def listed(name: str, values: Any) -> list[Any]:
+    """Several values as a list, read once: an iterator has nothing left afterwards."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{name} is {values!r}: it must be a list of values")
+    return list(values)
+
+
+def read_grid(grid: Any) -> dict[str, Any]:
+    """A grid with lists of values."""
+    if not isinstance(grid, Mapping):
+        raise InvalidInput(f"grid is {grid!r}: it must name settings and list their values")
+    return {
+        name: read_grid(values) if isinstance(values, Mapping) else listed(f"grid's {name}", values)
+        for name, values in grid.items()
+    }
+
+
+def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[str, Any]) -> dict[str, list[float]]:
     """The values to try for an algorithm, of the settings that it uses: from one grid for all, or from its own."""
     names = [each.name for each in algorithms]
-    own = grid is not None and any(isinstance(values, Mapping) for values in grid.values())
+    own = any(isinstance(values, Mapping) for values in grid.values())
     if own:
-        stray = [name for name in grid if name not in names]  # type: ignore[union-attr]
+        stray = [name for name in grid if name not in names]
         if stray:
             raise InvalidInput(f"grid has a part for {stray[0]}, which is not trained: trained are {', '.join(names)}")
-    axes: Any = (grid or {}).get(algorithm.name, {}) if own else grid or {}
+    axes = grid.get(algorithm.name, {}) if own else grid
     users = [algorithm] if own else algorithms
     for name, values in axes.items():
         if name not in SETTINGS:
             raise unknown("grid entry", name, SETTINGS)
         if not any(name in used_settings(user) for user in users):
             raise InvalidInput(f"grid has {name}, which {', '.join(user.name for user in users)} does not use: leave it out")
-        if not list(values):
+        if not values:
             raise InvalidInput(f"grid has no values for {name}: give at least one, or leave it out")
-    return {name: list(values) for name, values in axes.items() if name in used_settings(algorithm)}
+    return {name: values for name, values in axes.items() if name in used_settings(algorithm)}
 
 
 def configurations(
@@ -150,9 +167,12 @@ def configurations(
 ) -> list[tuple[Algorithm, Settings]]:
     """Every algorithm with every combination of its grid's values, validated."""
     able = int((federation.counts("train") > 0).sum())
+    if not able:
+        raise InvalidInput("federation has no training samples: resplit it so that some train")
+    tried = read_grid(grid or {})
     jobs = []
     for algorithm in algorithms:
-        axes = grid_of(algorithm, algorithms, grid)
+        axes = grid_of(algorithm, algorithms, tried)
         for values in product(*axes.values()):
             varied = dict(zip(axes, (np.asarray(value).item() for value in values), strict=True))
             settings = resolve_ridge(Settings(**{**told, **varied}), algorithm)
@@ -190,7 +210,7 @@ def compute(
 
     with numbers_as(precision):
         result = run(Work(federation, protocol, precision, this_machine(), form, report), tree, len(jobs), seeds)
-    if progress:
+    if progress and not result[1]:
         progress(1.0, "done")
     return result
 
