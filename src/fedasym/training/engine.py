@@ -13,7 +13,7 @@ import numpy as np
 from fedasym.training.evaluate import Tester
 from fedasym.training.layout import COPIES, fitting, rounded
 from fedasym.training.packing import Packed, pack
-from fedasym.training.schedule import ROUNDS, Schedule, start_heads
+from fedasym.training.schedule import Schedule, start_heads
 from fedasym.training.server import advance
 from fedasym.training.sharing import Client, Jobs, Numbers, Server, Tree
 from fedasym.training.steps import BATCHES, Program
@@ -46,7 +46,7 @@ def run_server(
     item = np.dtype(work.precision).itemsize
     cached = form == "gram" and len(federation.clients) * largest**2 * item < work.machine.memory / 4
     data, sizes = pack(federation, work.protocol, work.precision, largest if cached else 0)
-    program = Program(server.kind, federation.task, work.protocol, server.inner_steps, form, largest, together)
+    program = Program(server.kind, federation.task, work.protocol.compiled, server.inner_steps, form, largest, together)
     schedule = Schedule(work, server, sizes)
     tester = Tester(work, schedule, data)
     rows = (work.features if form == "head" else largest) * (server.cohort if together else 1)
@@ -69,20 +69,15 @@ def follow(
         tester.dispatch(slab, shared, diverged, server.evaluated)(outcomes)
         return
     rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
-    here, collect = 0, None
-    for stop in server.evaluated:
-        while here < stop:
-            count = min(ROUNDS, stop - here)
-            members, rows, shares = schedule.piece(slab.numbers, here, here + count)
-            shared, diverged = advance(program, data, shared, diverged, members, rows, shares, rates, here, count)
-            here += count
-            visits = count * schedule.cohort * len(slab.numbers) * len(slab.trajectories)
-            work.report(visits * server.local_steps, f"round {here} of {server.rounds}")
-        if collect:
+    collect = tester.dispatch(slab, shared, diverged, server.evaluated[:1])
+    for start, stop, plan in schedule.pieces(slab.numbers):
+        shared, diverged = advance(program, data, shared, diverged, *plan, rates, start, stop - start)
+        steps = (stop - start) * schedule.cohort * server.local_steps
+        work.report(steps * len(slab.numbers) * len(slab.trajectories), f"round {stop} of {server.rounds}")
+        if stop in server.evaluated:
             collect(outcomes)
-        collect = tester.dispatch(slab, shared, diverged, (stop,))
-    if collect:
-        collect(outcomes)
+            collect = tester.dispatch(slab, shared, diverged, (stop,))
+    collect(outcomes)
 
 
 def planned_steps(tree: Tree, training: Sequence[int], seeds: int) -> int:

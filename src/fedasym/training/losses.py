@@ -5,6 +5,8 @@ Training needs the residual dF/dz and, for MAML, how it changes along a directio
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -29,18 +31,20 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
     """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without the cancellation that ruins it in float32.
 
     With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the two softmaxes are
-    p (1 + a)/(1 + A) and p (1 + b)/(1 + B), so their difference is p [a - b + B - A + a B - b A] / ((1 + A)(1 + B)).
+    p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 + A) and p (b - B)/(1 + B), of opposite signs.
     """
     if task == VALUES:
         return u
     p = jax.nn.softmax(z)
-    u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest
+    u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
     largest = jnp.abs(u).max(-1, keepdims=True)
-    step = jnp.minimum(delta, 40 / jnp.maximum(largest, 1e-30))  # beyond, both softmaxes have long settled, and exp overflows
-    a = jnp.expm1(step * u)
-    b = -a / (1 + a)  # expm1(-step u)
+    most = 0.9 * math.log(float(jnp.finfo(z.dtype).max))  # beyond, exp overflows, and the softmaxes have settled
+    step = jnp.minimum(delta, most / jnp.maximum(largest, 1e-30))
+    grown = jnp.expm1(step * jnp.abs(u))
+    shrunk = -grown / (1 + grown)  # expm1(-step |u|)
+    a, b = jnp.where(u > 0, grown, shrunk), jnp.where(u > 0, shrunk, grown)
     A, B = (p * a).sum(-1, keepdims=True), (p * b).sum(-1, keepdims=True)
-    return p * (a - b + B - A + a * B - b * A) / ((1 + A) * (1 + B)) / (2 * delta)
+    return p * ((a - A) / (1 + A) - (b - B) / (1 + B)) / (2 * delta)
 
 
 def score(task: str, z: Array, y: Array) -> tuple[Array, Array]:

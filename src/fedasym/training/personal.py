@@ -12,10 +12,10 @@ from jax import Array, lax
 from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows
 from fedasym.training.losses import score
 from fedasym.training.packing import HIGHEST, Packed
-from fedasym.training.steps import Program, Rates, batches_of, beginning, client_rows, space_of, walk
+from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
 
 
-@partial(jax.jit, static_argnames=("program",))
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
 def personalise(
     program: Program, data: Packed, shared: Array, members: Array, rows: Array, rates: Rates, stops: Array
 ) -> Array:

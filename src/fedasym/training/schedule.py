@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,7 @@ from fedasym.training.steps import BATCHES
 from fedasym.training.work import Work
 
 ROUNDS = 25  # rounds handed to a program at a time
+Plan = tuple[Rows, Rows, NDArray[np.floating]]  # members, rows and shares by round and seed
 
 
 def start_heads(work: Work, seeds: Sequence[int], copies: int) -> Array:
@@ -63,7 +66,18 @@ class Schedule:
         planned = batches(streams, self.sizes.training[members], first, self.steps, self.server.batch)
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
-    def piece(self, seeds: Sequence[int], start: int, stop: int) -> tuple[Rows, Rows, NDArray[np.floating]]:
+    def pieces(self, seeds: Sequence[int]) -> Iterator[tuple[int, int, Plan]]:
+        """All rounds in pieces that end where clients are tested; the next is planned while the caller computes."""
+        ends = self.server.evaluated
+        spans = [(at, min(at + ROUNDS, end)) for start, end in pairwise(ends) for at in range(start, end, ROUNDS)]
+        with ThreadPoolExecutor(1) as planner:
+            waiting = [planner.submit(self.piece, seeds, *span) for span in spans[:1]]
+            for place, (start, stop) in enumerate(spans):
+                plan = waiting.pop().result()
+                waiting += [planner.submit(self.piece, seeds, *span) for span in spans[place + 1 : place + 2]]
+                yield start, stop, plan
+
+    def piece(self, seeds: Sequence[int], start: int, stop: int) -> Plan:
         """Members, rows and shares of rounds `start` to `stop`, filled up to `ROUNDS` rounds."""
         drawn, rows, shares = [], [], []
         for seed in seeds:

@@ -10,10 +10,10 @@ from jax import Array, lax
 
 from fedasym.training.heads import Point
 from fedasym.training.packing import HIGHEST, Packed
-from fedasym.training.steps import Program, Rates, batches_of, beginning, client_rows, space_of, walk
+from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
 
 
-@partial(jax.jit, static_argnames=("program",))
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
 def advance(
     program: Program,
     data: Packed,

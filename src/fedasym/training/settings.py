@@ -77,6 +77,12 @@ class Protocol:
     count_padding: bool  # padded positions of sequences are trained on and counted
 
 
+    @property
+    def compiled(self) -> Protocol:
+        """What of it is part of a compiled program; the rest only changes the data, and shares programs."""
+        return replace(self, name="", bias=False, random_start=False, continued_passes=False, count_padding=False)
+
+
 TEXT = Protocol("text", False, False, False, 1.0, False, 0.0, True, False)
 CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
 
