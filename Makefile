@@ -22,6 +22,7 @@ demo: $(VENV)/.ready
 	$(BIN)/fedasym compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot out/phase.png
 	$(BIN)/fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot out/path.png
 	$(BIN)/fedasym simulate --radius 1 --noise 0.5 --aspect 2 --norm 2 --dimension 100 --trials 3 --vary clients=3,5,10,30 --plot out/simulation.png
+	$(BIN)/fedasym train synthetic --rounds 100 --evaluate-every 25 --plot out/training.png
 
 test: lint types pytest
 
@@ -38,6 +39,7 @@ pytest: $(VENV)/.ready
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/predict_speed.py
 	$(BIN)/python benchmarks/simulate_speed.py --quick
+	$(BIN)/python benchmarks/train_speed.py --quick
 
 figures: $(VENV)/.ready
 	$(BIN)/python docs/draw.py

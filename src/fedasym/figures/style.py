@@ -19,6 +19,8 @@ COLOURS = {
     "ftfa": "#56b4e9",
     "rtfa": "#0072b2",
     "maml": "#cc79a7",
+    "maml_fo": "#882255",
+    "maml_hf": "#d55e00",
     "pfedme": "#009e73",
 }
 INK, FAINT = "#222222", "#d9d9d9"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedasym.training.histories import Histories
 
 # MAML's approximations stay in its family; their curves often coincide, so one is dashed.
-TINTS = COLOURS | {"maml_fo": "#882255", "maml_hf": "#d55e00"}
+
 SPARE = (INK, "#8c6d31", "#6a3d9a", "#b15928", "#17717a")  # algorithms that the paper does not name
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
 DASHED = ("maml_hf",)
@@ -72,7 +72,7 @@ def colours(drawn: dict[str, Configuration]) -> dict[str, str]:
     """A colour per line: the algorithm's own, or one of the spare ones in turn."""
     spare = iter(SPARE * (1 + len(drawn) // len(SPARE)))
     names = dict.fromkeys(group.name for group in drawn.values())
-    own = {name: TINTS[name] if name in TINTS else next(spare) for name in names}
+    own = {name: COLOURS[name] if name in COLOURS else next(spare) for name in names}
     return {name: own[group.name] for name, group in drawn.items()}
 
 
