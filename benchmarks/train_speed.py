@@ -69,14 +69,16 @@ PINS = {
 XLA_FLAGS = ("--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1", "")  # one thread, all threads
 
 
-def draw(seed: int = 0, noise: float = 4.0, spread: float = 2.0, concentration: float = 0.2) -> dict[str, np.ndarray]:
+def draw(
+    clients: int = CLIENTS, seed: int = 0, noise: float = 4.0, spread: float = 2.0, concentration: float = 0.2
+) -> dict[str, np.ndarray]:
     """Classes around means that differ from client to client; clients with few classes each: personalization pays."""
     rng = np.random.default_rng(seed)
     samples = sum(SIZES.values())
     means = rng.standard_normal((CLASSES, FEATURES), dtype=np.float32)
-    x = noise * rng.standard_normal((CLIENTS, samples, FEATURES), dtype=np.float32)
-    y = np.empty((CLIENTS, samples), np.int64)
-    for i in range(CLIENTS):
+    x = noise * rng.standard_normal((clients, samples, FEATURES), dtype=np.float32)
+    y = np.empty((clients, samples), np.int64)
+    for i in range(clients):
         y[i] = rng.choice(CLASSES, samples, p=rng.dirichlet(np.full(CLASSES, concentration)))
         x[i] += (means + spread * rng.standard_normal(means.shape, dtype=np.float32))[y[i]]
     x *= 12 / np.sqrt(FEATURES * (1 + noise**2 + spread**2))
@@ -87,8 +89,8 @@ def draw(seed: int = 0, noise: float = 4.0, spread: float = 2.0, concentration: 
 
 def federation_of(data: dict[str, np.ndarray]) -> fa.Federation:
     x, y = (np.concatenate([data[f"{letter}_{name}"] for name in SIZES], axis=1) for letter in "xy")
-    owner = np.repeat(np.arange(CLIENTS), x.shape[1])
-    split = np.tile(np.repeat(list(SIZES), list(SIZES.values())), CLIENTS)
+    owner = np.repeat(np.arange(len(x)), x.shape[1])
+    split = np.tile(np.repeat(list(SIZES), list(SIZES.values())), len(x))
     return fa.Federation.from_arrays(x.reshape(-1, FEATURES), y.ravel(), owner, split=split, classes=CLASSES)
 
 
@@ -129,8 +131,7 @@ def interpreter(name: str) -> str:
     if not (folder / ".ready").exists():
         print(f"installing {', '.join(PINS[name])} in {folder}", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
-        wheels = ["--extra-index-url", "https://download.pytorch.org/whl/cpu"] if name == "torch" else []
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *wheels, *PINS[name]], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PINS[name]], check=True)
         (folder / ".ready").touch()
     return str(python)
 
