@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.training.evaluate import Tester
-from fedasym.training.layout import COPIES, fitting, rounded
+from fedasym.training.layout import COPIES, fitting, groups, rounded
 from fedasym.training.packing import Packed, pack
 from fedasym.training.schedule import Schedule, start_heads
 from fedasym.training.server import advance
@@ -80,11 +81,12 @@ def follow(
     collect(outcomes)
 
 
-def planned_steps(tree: Tree, training: Sequence[int], seeds: int) -> int:
+def planned_steps(tree: Tree, training: NDArray[np.integer], seeds: int) -> int:
     """Gradient steps of everything, as `Work.report` counts them: what progress is measured against."""
     total = 0
+    widest = [(len(group), int(training[group].max())) for group in groups(training)]  # a group's clients wait for its largest
     for server, trajectories in tree.items():
-        passes = sum(-(-size // server.batch) for size in training)
+        passes = sum(clients * -(-size // server.batch) for clients, size in widest)
         alone = server.kind == "nothing"
         total += 0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
         for stages in trajectories.values():

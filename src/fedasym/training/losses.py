@@ -9,6 +9,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 CLASSES, VALUES = "classification", "regression"
@@ -38,7 +39,7 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
     p = jax.nn.softmax(z)
     u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
     largest = jnp.abs(u).max(-1, keepdims=True)
-    most = 0.9 * math.log(float(jnp.finfo(z.dtype).max))  # beyond, exp overflows, and the softmaxes have settled
+    most = 0.9 * math.log(float(np.finfo(z.dtype).max))  # beyond, exp overflows, and the softmaxes have settled
     step = jnp.minimum(delta, most / jnp.maximum(largest, 1e-30))
     grown = jnp.expm1(step * jnp.abs(u))
     shrunk = -grown / (1 + grown)  # expm1(-step |u|)

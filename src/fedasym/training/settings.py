@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import TRAINED, Algorithm, Flow, Interpolate, Meta, Moreau, Nothing, Ridge
+from fedasym.algorithms import TRAINED, Algorithm, Descend, Flow, Interpolate, Meta, Moreau, Nothing, Ridge
 from fedasym.errors import InvalidInput, NoFormula, unknown
 
 RATES = ("server_step", "local_step", "ridge", "difference", "mixing", "inner_step")  # numbers that one program takes many of
@@ -43,14 +43,14 @@ class Settings:
             value, least = getattr(self, name), 0 if name in ("rounds", "personal_epochs") else 1
             if value is None and name == "cohort":
                 continue
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            if not is_size(value, least):
                 raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}")
             object.__setattr__(self, name, int(value))
         for name in RATES:
             value = getattr(self, name)
             if value is None and name == "ridge":
                 continue
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+            if not is_rate(value):
                 raise InvalidInput(f"{name} is {value!r}: it must be a finite number of at least 0")
             object.__setattr__(self, name, float(value))
         if self.difference == 0:
@@ -60,6 +60,16 @@ class Settings:
     def evaluated(self) -> list[int]:
         """The rounds after which all clients are tested: 0, every `evaluate_every`-th, and the last."""
         return [*range(0, self.rounds, self.evaluate_every), self.rounds]
+
+
+def is_size(value: Any, least: int) -> bool:
+    """Whether it is a whole number that is large enough."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_rate(value: Any) -> bool:
+    """Whether it is a finite number of at least 0."""
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
 
 
 @dataclass(frozen=True)
@@ -108,9 +118,17 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
 
 
 def check_trainable(algorithm: Algorithm) -> None:
-    """Refuse what has no stochastic form."""
-    if isinstance(algorithm.personalise, Flow):
-        raise NoFormula(f"{algorithm.name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
+    """Refuse what has no stochastic form, and stages whose own numbers make no sense."""
+    name, server, client = algorithm.name, algorithm.server, algorithm.personalise
+    if isinstance(client, Flow):
+        raise NoFormula(f"{name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
+    for stage in (server, client):
+        if isinstance(stage, Meta | Descend) and not is_rate(stage.step):
+            raise InvalidInput(f"{name} has the step {stage.step!r}: it must be a finite number of at least 0")
+    if isinstance(server, Meta) and server.hessian not in (known := ("exact", "free", "dropped")):
+        raise unknown("hessian", server.hessian, known)
+    if isinstance(client, Descend) and not is_size(client.steps, 0):
+        raise InvalidInput(f"{name} takes {client.steps!r} steps: it must be a whole number of at least 0")
 
 
 def is_named(algorithm: Algorithm) -> bool:

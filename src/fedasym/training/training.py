@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import TRAINED, Algorithm, Nothing
+from fedasym.algorithms import TRAINED, Algorithm, Nothing, Ridge
 from fedasym.errors import InvalidInput, unknown
 from fedasym.training.federation import Federation
 from fedasym.training.histories import Histories
@@ -72,6 +72,8 @@ def train(
     >>> [round(float(run.accuracy[-1]), 2) > 0.5 for run in runs]
     [True, True]
     """
+    if not isinstance(federation, Federation):
+        raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
     chosen, several = named(algorithm)
     numbers = checked_seeds(seed, seeds)
     told = {name: value for name, value in locals().items() if name in SETTINGS}
@@ -101,8 +103,8 @@ def named(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[
     """The algorithms asked for, and whether several were."""
     several = not isinstance(algorithm, str | Algorithm)
     chosen: list[Algorithm] = []
-    for entry in algorithm if several else [algorithm]:  # type: ignore[union-attr]
-        if not isinstance(entry, Algorithm) and entry not in TRAINED:
+    for entry in listed("algorithm", algorithm) if several else [algorithm]:
+        if not isinstance(entry, Algorithm) and entry not in list(TRAINED):
             raise unknown("algorithm", entry, TRAINED)
         chosen.append(entry if isinstance(entry, Algorithm) else TRAINED[entry])
         check_trainable(chosen[-1])
@@ -146,20 +148,27 @@ def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[st
     """The values to try for an algorithm, of the settings that it uses: from one grid for all, or from its own."""
     names = [each.name for each in algorithms]
     own = any(isinstance(values, Mapping) for values in grid.values())
-    if own:
-        stray = [name for name in grid if name not in names]
-        if stray:
-            raise InvalidInput(f"grid has a part for {stray[0]}, which is not trained: trained are {', '.join(names)}")
+    for name, values in grid.items() if own else ():
+        if name not in names:
+            raise InvalidInput(f"grid has a part for {name}, which is not trained: trained are {', '.join(names)}")
+        if not isinstance(values, Mapping):
+            raise InvalidInput(f"grid's part for {name} is {values!r}: it must name settings and list their values")
     axes = grid.get(algorithm.name, {}) if own else grid
     users = [algorithm] if own else algorithms
     for name, values in axes.items():
         if name not in SETTINGS:
             raise unknown("grid entry", name, SETTINGS)
-        if not any(name in used_settings(user) for user in users):
+        if not any(name in tunable(user) for user in users):
             raise InvalidInput(f"grid has {name}, which {', '.join(user.name for user in users)} does not use: leave it out")
         if not values:
             raise InvalidInput(f"grid has no values for {name}: give at least one, or leave it out")
-    return {name: values for name, values in axes.items() if name in used_settings(algorithm)}
+    return {name: values for name, values in axes.items() if name in tunable(algorithm)}
+
+
+def tunable(algorithm: Algorithm) -> list[str]:
+    """The settings that make a difference to an algorithm: those it uses, but for a ridge that is its own."""
+    own = isinstance(algorithm.personalise, Ridge) and algorithm.personalise.ridge is not None
+    return [name for name in used_settings(algorithm) if not (own and name == "ridge")]
 
 
 def configurations(
@@ -167,15 +176,13 @@ def configurations(
 ) -> list[tuple[Algorithm, Settings]]:
     """Every algorithm with every combination of its grid's values, validated."""
     able = int((federation.counts("train") > 0).sum())
-    if not able:
-        raise InvalidInput("federation has no training samples: resplit it so that some train")
     tried = read_grid(grid or {})
     jobs = []
     for algorithm in algorithms:
         axes = grid_of(algorithm, algorithms, tried)
         for values in product(*axes.values()):
-            varied = dict(zip(axes, (np.asarray(value).item() for value in values), strict=True))
-            settings = resolve_ridge(Settings(**{**told, **varied}), algorithm)
+            plain = (np.asarray(value).item() if np.ndim(value) == 0 else value for value in values)
+            settings = resolve_ridge(Settings(**{**told, **dict(zip(axes, plain, strict=True))}), algorithm)
             if settings.cohort is not None and settings.cohort > able and not isinstance(algorithm.server, Nothing):
                 raise InvalidInput(
                     f"cohort is {settings.cohort}, and {able} clients have training samples: give at most that many"
@@ -199,7 +206,7 @@ def compute(
     from fedasym.training.work import Work
 
     tree = shared_work(jobs, int(federation.counts("train").max()))
-    total = planned_steps(tree, federation.counts("train").tolist(), len(seeds))
+    total = planned_steps(tree, federation.counts("train"), len(seeds))
     done = 0
 
     def report(steps: int, text: str) -> None:
