@@ -140,7 +140,8 @@ class Tester:
         tested = max(int(self.sizes.tested[group].max()), 1)
         fits = fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
         sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits)
-        return Walk(Program(client.kind, work.federation.task, work.protocol.compiled, server.inner_steps, form, *sizes), steps, stops)
+        rules = work.protocol.compiled
+        return Walk(Program(client.kind, work.federation.task, rules, server.inner_steps, form, *sizes), steps, stops)
 
     def piece(self, walk: Walk, runs: int, seeds: int, most: int) -> int:
         """How many clients go into one piece, by memory and by the time it takes."""

@@ -1,0 +1,111 @@
+"""What `train` is asked for, checked before any work: algorithms, seeds, and the configurations of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from fedasym.algorithms import TRAINED, Algorithm, Nothing, Ridge
+from fedasym.errors import InvalidInput, unknown
+from fedasym.training.federation import Federation
+from fedasym.training.settings import Settings, check_trainable, resolve_ridge, used_settings
+
+Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
+SETTINGS = tuple(field.name for field in fields(Settings))
+COHORT = 20  # clients a round, where there are that many
+
+
+def named(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[Algorithm], bool]:
+    """The algorithms asked for, and whether several were."""
+    several = not isinstance(algorithm, str | Algorithm)
+    chosen: list[Algorithm] = []
+    for entry in listed("algorithm", algorithm) if several else [algorithm]:
+        if not isinstance(entry, Algorithm) and entry not in list(TRAINED):
+            raise unknown("algorithm", entry, TRAINED)
+        chosen.append(entry if isinstance(entry, Algorithm) else TRAINED[entry])
+        check_trainable(chosen[-1])
+    if not chosen:
+        raise InvalidInput(f"algorithm is empty: name at least one of {', '.join(TRAINED)}")
+    names = [entry.name for entry in chosen]
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"algorithm has {max(names, key=names.count)} twice: give each its own name")
+    return chosen, several
+
+
+def checked_seeds(seed: int, seeds: Iterable[int] | None) -> list[int]:
+    """The seeds asked for, each once."""
+    numbers = [seed] if seeds is None else listed("seeds", seeds)
+    if not numbers:
+        raise InvalidInput("seeds is empty: give at least one whole number")
+    for value in numbers:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**64:
+            raise InvalidInput(f"seed is {value!r}: it must be a whole number from 0 to 2^64 - 1")
+    return list(dict.fromkeys(map(int, numbers)))
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """Several values as a list, read once: an iterator has nothing left afterwards."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{name} is {values!r}: it must be a list of values")
+    return list(values)
+
+
+def read_grid(grid: Any) -> dict[str, Any]:
+    """A grid with lists of values."""
+    if not isinstance(grid, Mapping):
+        raise InvalidInput(f"grid is {grid!r}: it must name settings and list their values")
+    return {
+        name: read_grid(values) if isinstance(values, Mapping) else listed(f"grid's {name}", values)
+        for name, values in grid.items()
+    }
+
+
+def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[str, Any]) -> dict[str, list[float]]:
+    """The values to try for an algorithm, of the settings that it uses: from one grid for all, or from its own."""
+    names = [each.name for each in algorithms]
+    own = any(isinstance(values, Mapping) for values in grid.values())
+    for name, values in grid.items() if own else ():
+        if name not in names:
+            raise InvalidInput(f"grid has a part for {name}, which is not trained: trained are {', '.join(names)}")
+        if not isinstance(values, Mapping):
+            raise InvalidInput(f"grid's part for {name} is {values!r}: it must name settings and list their values")
+    axes = grid.get(algorithm.name, {}) if own else grid
+    users = [algorithm] if own else algorithms
+    for name, values in axes.items():
+        if name not in SETTINGS:
+            raise unknown("grid entry", name, SETTINGS)
+        if not any(name in tunable(user) for user in users):
+            raise InvalidInput(f"grid has {name}, which {', '.join(user.name for user in users)} does not use: leave it out")
+        if not values:
+            raise InvalidInput(f"grid has no values for {name}: give at least one, or leave it out")
+    return {name: values for name, values in axes.items() if name in tunable(algorithm)}
+
+
+def tunable(algorithm: Algorithm) -> list[str]:
+    """The settings that make a difference to an algorithm: those it uses, but for a ridge that is its own."""
+    own = isinstance(algorithm.personalise, Ridge) and algorithm.personalise.ridge is not None
+    return [name for name in used_settings(algorithm) if not (own and name == "ridge")]
+
+
+def configurations(
+    algorithms: Sequence[Algorithm], told: Mapping[str, Any], grid: Grid | None, federation: Federation
+) -> list[tuple[Algorithm, Settings]]:
+    """Every algorithm with every combination of its grid's values, validated."""
+    able = int((federation.counts("train") > 0).sum())
+    tried = read_grid(grid or {})
+    jobs = []
+    for algorithm in algorithms:
+        axes = grid_of(algorithm, algorithms, tried)
+        for values in product(*axes.values()):
+            plain = (np.asarray(value).item() if np.ndim(value) == 0 else value for value in values)
+            settings = resolve_ridge(Settings(**{**told, **dict(zip(axes, plain, strict=True))}), algorithm)
+            if settings.cohort is not None and settings.cohort > able and not isinstance(algorithm.server, Nothing):
+                raise InvalidInput(
+                    f"cohort is {settings.cohort}, and {able} clients have training samples: give at most that many"
+                )
+            jobs.append((algorithm, replace(settings, cohort=settings.cohort or min(COHORT, able))))
+    return jobs
