@@ -89,6 +89,14 @@ def test_sequences_of_numbers_are_their_twins_in_any_form():
         as_twin(fa.train("fedavg", clients, **DOUBLE, form=form), clients)
 
 
+@pytest.mark.parametrize("name", ["local", "fedavg", "rtfa", "maml_hf", "pfedme"])
+def test_a_history_hands_out_the_heads_that_were_tested(name):
+    clients = federation()
+    run = fa.train(name, clients, **DOUBLE, form="gram", seed=3)
+    lost = scores(clients, {client: run.personal(client) for client in clients.clients}, TEXT)[1]
+    np.testing.assert_allclose(run.losses[-1], lost, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_features_come_in_any_precision(dtype):
     clients = federation(dtype=dtype)
@@ -111,7 +119,17 @@ def test_a_batch_may_be_larger_than_any_client(batch):
     clients = federation()
     run = fa.train("rtfa", clients, **{**DOUBLE, "batch": batch}, form="gram")
     assert run.settings.batch == batch
-    as_twin(replace(run, settings=replace(run.settings, batch=min(batch, 64))), clients)
+    as_twin(run, clients)
+
+
+def test_a_bias_is_a_setting_of_its_own():
+    clients = federation()
+    run = fa.train("rtfa", clients, **DOUBLE, form="gram", bias=True)
+    assert (run.protocol.name, len(run.shared)) == ("text with bias", clients.dimension + 1)
+    as_twin(run, clients)
+    assert fa.train("rtfa", clients, **DOUBLE, form="gram", bias=False).protocol == TEXT
+    with pytest.raises(fa.InvalidInput, match="bias is 'yes': it must be True or False"):
+        fa.train("rtfa", clients, bias="yes")
 
 
 VERY_RAGGED = ((5, 2, 3), (0, 40, 2), (1, 0, 2), (9, 3, 0), (60, 0, 0), (3, 6, 2), (33, 1, 1), (2, 1, 1), (64, 9, 0))

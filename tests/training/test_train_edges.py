@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import jax
@@ -381,6 +382,12 @@ def test_the_settings_of_jax_stay_as_they_were():
     assert not jax.config.jax_enable_x64
     assert jnp.ones(1).dtype == jnp.float32
     assert jnp.asarray(1).dtype == jnp.int32
+
+
+def test_no_thread_goes_on_planning():
+    for stop in (None, Interrupt(1)):
+        fa.train("fedavg", federation(), **{**GRAM, "rounds": 90}, progress=stop)
+        assert not [thread.name for thread in threading.enumerate() if "ThreadPool" in thread.name]
 
 
 def test_double_precision_elsewhere_changes_nothing():

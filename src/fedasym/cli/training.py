@@ -57,6 +57,7 @@ def train(
     ] = None,
     seeds: Annotated[str, Parameter(help="Seeds, separated by commas.")] = "0",
     protocol: str = "text",
+    bias: bool | None = None,
     precision: str = "float32",
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
@@ -99,6 +100,8 @@ def train(
         Seeds, such as 0,1,2 or 0:11.
     protocol
         text: as the paper says; code: as its released code does.
+    bias
+        Whether the head has one; as the protocol says by default: text has none, code has one.
     precision
         float32 or float64.
     """
@@ -124,6 +127,7 @@ def train(
             grid=parse_grid(grid),
             seeds=whole_numbers("seeds", seeds),
             protocol=protocol,
+            bias=bias,
             precision=precision,
             progress=show_progress if sys.stderr.isatty() else None,
         )

@@ -86,7 +86,6 @@ class Protocol:
     test_inner: bool  # pFedMe's personal model is theta, or the local w
     count_padding: bool  # padded positions of sequences are trained on and counted
 
-
     @property
     def compiled(self) -> Protocol:
         """What of it is part of a compiled program; the rest only changes the data, and shares programs."""
@@ -105,6 +104,15 @@ def find_protocol(name: str | Protocol) -> Protocol:
     if name not in known:
         raise unknown("protocol", name, known)
     return known[name]
+
+
+def with_bias(protocol: Protocol, bias: bool | None) -> Protocol:
+    """The protocol with a bias or without one, named so where that is not its own choice."""
+    if bias not in (None, True, False):
+        raise InvalidInput(f"bias is {bias!r}: it must be True or False; leave it out for the protocol's choice")
+    if bias is None or bias == protocol.bias:
+        return protocol
+    return replace(protocol, bias=bias, name=f"{protocol.name} {'with' if bias else 'without'} bias")
 
 
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:

@@ -13,7 +13,7 @@ from fedasym.training.federation import Federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
 from fedasym.training.jobs import SETTINGS, Grid, checked_seeds, configurations, named
-from fedasym.training.settings import Protocol, Settings, find_protocol
+from fedasym.training.settings import Protocol, Settings, find_protocol, with_bias
 from fedasym.training.sharing import shared_work
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def train(
     grid: Grid | None = None,
     seeds: Iterable[int] | None = None,
     protocol: str | Protocol = "text",
+    bias: bool | None = None,
     precision: str = "float32",
     form: str | None = None,
     progress: Progress | None = None,
@@ -62,6 +63,7 @@ def train(
         {"ftfa": {...}, "rtfa": {...}}, such as the paper's, `fa.algorithms.GRIDS`.
     evaluate_every: all clients are personalised and tested after rounds 0, this many, twice as many, ..., and the last.
     protocol: "text" follows the paper, "code" the choices of its released code; see docs/how-to/train.md.
+    bias: whether the head has one; by default as the protocol says ("text" has none, "code" has one).
     precision: "float32" or "float64". form: "gram" or "head" instead of the cheaper; both give the same numbers.
 
     >>> import fedasym as fa
@@ -76,7 +78,7 @@ def train(
     numbers = checked_seeds(seed, seeds)
     told = {name: value for name, value in locals().items() if name in SETTINGS}
     jobs = configurations(chosen, told, grid, federation)
-    rules = find_protocol(protocol)
+    rules = with_bias(find_protocol(protocol), bias)
     for name, value, known in (("precision", precision, ("float32", "float64")), ("form", form, ("gram", "head", None))):
         if value not in known:
             raise InvalidInput(f"{name} is {value!r}: it must be {' or '.join(map(str, known))}")

@@ -100,7 +100,8 @@ class Client:
     def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
         """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may be short."""
         bias, padding = self.protocol.bias, self.protocol.count_padding
-        for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, self.settings.batch)[0]:
+        batch = min(self.settings.batch, max(self.n, 1))  # a larger one holds no more samples
+        for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, batch)[0]:
             yield batch_of(self.federation, self.rows[drawn[drawn >= 0]], bias, padding, self.dtype)
 
     def passes(self, stream: Words, count: int) -> Iterator[Batch]:
