@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import jax
@@ -386,7 +387,8 @@ def test_the_settings_of_jax_stay_as_they_were():
 
 def test_no_thread_goes_on_planning():
     for stop in (None, Interrupt(1)):
-        fa.train("fedavg", federation(), **{**GRAM, "rounds": 90}, progress=stop)
+        with suppress(KeyboardInterrupt):
+            fa.train("fedavg", federation(), **{**GRAM, "rounds": 90}, progress=stop)
         assert not [thread.name for thread in threading.enumerate() if "ThreadPool" in thread.name]
 
 

@@ -94,13 +94,14 @@ class Tester:
             walk = self.walk(client, group, rounds)
             columns = fitting(self.work.machine.close, self.held(walk) * len(seeds) * len(rates), len(rates[0]))
             runs = len(seeds) * len(rates) * columns
+            data = self.data if walk.program.form == "gram" else self.data._replace(grams=None)  # one program with or without
             for members, real in parts(list(group), self.piece(walk, runs, len(seeds), len(group))):
                 places = np.array(members, np.int32)
                 rows = np.stack([self.rows(client, walk, seed, places, group, rounds[-1]) for seed in seeds])
                 for some, real_columns in parts(range(len(rates[0])), columns):
                     chosen = {name: values[:, np.array(some)] for name, values in named.items()}
                     stops = np.array(walk.stops, np.int32)
-                    scores = personalise(walk.program, self.data, shared, places, rows, chosen, stops)
+                    scores = personalise(walk.program, data, shared, places, rows, chosen, stops)
                     waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
                     done = walk.stops[-1] * real * len(seeds) * len(rates) * real_columns
                     self.work.report(done, f"testing after round {rounds[-1]}")

@@ -53,7 +53,7 @@ def train(
     One algorithm with one configuration and seed gives a `History`; a `grid` of settings, several `seeds` or several
     algorithms give `Histories`. Configurations that differ only in the client stage train the shared model once;
     configurations, seeds and clients run as one compiled program, in as many pieces as memory asks for. Same seed, same
-    numbers, whatever runs beside. Ctrl-C returns what is finished.
+    numbers, whatever runs beside (to the rounding of sums in another order). Ctrl-C returns what is finished.
 
     rounds, cohort, local_steps, batch, server_step: R, D, K, B and eta; in each round `cohort` clients (20, or all where there
         are fewer) take `local_steps` steps on batches from reshuffled passes, then their models are averaged by samples.
