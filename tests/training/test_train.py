@@ -207,7 +207,7 @@ def test_a_grid_is_its_single_runs_however_it_is_cut(monkeypatch, name):
     asked = []
 
     def watched(program, data, shared, places, *rest):
-        asked.append((shared.shape[:2], len(places), data.grams is None))
+        asked.append((shared.shape[:2], len(places), program.form == "gram" and data.grams is None))
         return personalise(program, data, shared, places, *rest)
 
     clients = federation()
@@ -223,7 +223,7 @@ def test_a_grid_is_its_single_runs_however_it_is_cut(monkeypatch, name):
     assert ((1, 2) in shapes) == (name == "two by two")  # three server steps, two at a time: the last pair is filled up
     assert ((2, 3) in shapes) == (name in ("all at once", "clients side by side"))
     assert (max(pieces) < 7 or min(pieces) < 7) == (name in ("two by two", "clients side by side"))
-    assert bare == {together}  # little memory: Gram matrices are computed when they are needed
+    assert (True in bare) == together  # little memory: Gram matrices are computed when they are needed
     for run, alone in zip(runs, singles(clients, runs), strict=True):
         same(run, alone, 1e-12)
 

@@ -1,4 +1,4 @@
-"""Federations to train on: drawn from worlds whose parameters are known.
+"""Federations to train on: drawn from worlds whose parameters are known, and real data sets by name.
 
 >>> import fedasym as fa
 >>> federation = fa.datasets.synthetic(clients=3, dimension=8, seed=1)
@@ -12,12 +12,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedasym.datasets.catalogue import load
+    from fedasym.datasets.fetching import fetch
+    from fedasym.datasets.leaks import duplicates
     from fedasym.datasets.synthesis import synthetic
 
 # The module has another name than its function: a submodule, once imported, would stand in the function's place.
-_HOME = {"synthetic": "fedasym.datasets.synthesis"}
+_HOME = {
+    "duplicates": "fedasym.datasets.leaks",
+    "fetch": "fedasym.datasets.fetching",
+    "load": "fedasym.datasets.catalogue",
+    "synthetic": "fedasym.datasets.synthesis",
+}
 
-__all__ = ["synthetic"]
+__all__ = ["duplicates", "fetch", "load", "synthetic"]
 
 
 def __getattr__(name: str) -> object:
