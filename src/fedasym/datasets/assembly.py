@@ -15,8 +15,6 @@ from fedasym.training.federation import Federation
 from fedasym.training.samples import identities_of
 from fedasym.training.splits import FRACTIONS, Fractions, assigned, check_seed, dealt
 
-BUCKET = "https://storage.googleapis.com/tff-datasets-public/"
-
 Counts = NDArray[np.intp]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.datasets.assembly import BUCKET, Counts, library, located
+from fedasym.datasets.archives import ADDRESS
+from fedasym.datasets.assembly import Counts, library, located
 from fedasym.errors import InvalidInput
 
 KINDS = {"f": "floating-point numbers", "iu": "whole numbers"}
@@ -94,7 +95,7 @@ def listed(names: Sequence[str]) -> str:
 @contextmanager
 def opened(folder: str | Path, name: str, archive: str) -> Iterator[ClientFile]:
     """The file of that name, open while the block lasts."""
-    path = located(folder, name, f"the archive {BUCKET}{archive}")
+    path = located(folder, name, f"the archive {ADDRESS}{archive}")
     h5py = library("h5py", "h5py")
     try:
         file = h5py.File(path, "r")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedasym.datasets.assembly import BUCKET, assembled, by_files, located
+from fedasym.datasets.archives import ADDRESS
+from fedasym.datasets.assembly import assembled, by_files, located
 from fedasym.datasets.hdf5 import ClientFile, opened
 from fedasym.datasets.options import whole
 from fedasym.datasets.words import SPECIAL, Tokens, next_tokens, numbered
@@ -79,7 +80,7 @@ def chosen(train: ClientFile, test: ClientFile, wanted: int, seed: int) -> Seque
 
 def frequent(folder: str | Path, size: int) -> tuple[str, ...]:
     """The special tokens and the first words of the file of counts, where the most frequent come first."""
-    path = located(folder, COUNTS, f"the archive {BUCKET}{COUNTS}.tar.bz2")
+    path = located(folder, COUNTS, f"the archive {ADDRESS}{COUNTS}.tar.bz2")
     words: dict[str, None] = {}
     with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
