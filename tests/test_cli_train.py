@@ -88,7 +88,7 @@ def test_compiled_programs_are_kept_for_the_next_command(fedasym, cache):
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["clients.csv"], "data is 'clients.csv': give a .parquet or .safetensors file"),
+        (["README.md"], "README.md"),
         (["missing.parquet"], "there is no such file"),
         (["synthetic", "--algorithms", "ftfo"], "did you mean ftfa"),
         (["synthetic", "--grid", "server_step"], "write it like server_step=0.01,0.1,1"),

@@ -110,19 +110,10 @@ def read_numbers(text: str) -> list[float]:
 
 
 def read_federation(data: str, label: str, client: str, features: list[str] | None, split: str | None) -> Federation:
-    """Client data from a file, by its ending; `synthetic` is drawn."""
-    from pathlib import Path
-
+    """Client data from a file or folder; `synthetic` is drawn."""
     import fedasym as fa
 
     if data == "synthetic":
         return fa.datasets.synthetic(task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5)
-    match Path(data).suffix:
-        case ".safetensors":
-            return fa.Federation.from_safetensors(data)
-        case ".parquet":
-            named = features[0] if features is not None and len(features) == 1 else features
-            return fa.Federation.from_parquet(data, label=label, client=client, features=named, split=split)
-    raise InvalidInput(
-        f"data is {data!r}: give a .parquet or .safetensors file of samples, or synthetic for a drawn federation"
-    )
+    named = features[0] if features is not None and len(features) == 1 else features
+    return fa.datasets.read(data, label=label, client=client, features=named, split=split)

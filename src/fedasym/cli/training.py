@@ -67,7 +67,8 @@ def train(
     Parameters
     ----------
     data
-        A .parquet or .safetensors file of samples, or synthetic: a drawn federation of 30 clients.
+        A file or folder of samples (Parquet, CSV, npz, safetensors, LEAF JSON, TensorFlow Federated's), or synthetic: 30 drawn
+        clients.
     rounds
         Communication rounds (R); local training takes as many epochs.
     server_step

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedasym.datasets.catalogue import load
     from fedasym.datasets.fetching import fetch
     from fedasym.datasets.leaks import duplicates
+    from fedasym.datasets.reading import read
     from fedasym.datasets.synthesis import synthetic
 
 # The module has another name than its function: a submodule, once imported, would stand in the function's place.
@@ -22,10 +23,11 @@ _HOME = {
     "duplicates": "fedasym.datasets.leaks",
     "fetch": "fedasym.datasets.fetching",
     "load": "fedasym.datasets.catalogue",
+    "read": "fedasym.datasets.reading",
     "synthetic": "fedasym.datasets.synthesis",
 }
 
-__all__ = ["duplicates", "fetch", "load", "synthetic"]
+__all__ = ["duplicates", "fetch", "load", "read", "synthetic"]
 
 
 def __getattr__(name: str) -> object:

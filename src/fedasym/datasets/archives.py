@@ -6,6 +6,7 @@ archive is known by its SHA-256, and even then no member of it is written under 
 
 from __future__ import annotations
 
+import bz2
 import errno
 import json
 import os
@@ -148,7 +149,8 @@ def unpacked(archive: Archive, raw: IO[bytes], path: Path, fresh: Path, tell: Ca
     sizes: dict[str, int] = {}
     total, length = 0, max(path.stat().st_size, 1)
     try:
-        with tarfile.open(fileobj=raw, mode="r|bz2") as tar:
+        # Not tarfile's own "r|bz2": that unpacks all that a piece of the archive expands to at once, which may be gigabytes.
+        with bz2.open(raw) as plain, tarfile.open(fileobj=plain, mode="r|", bufsize=PIECE) as tar:
             for member in tar:
                 name = harmless(member, path)
                 total += member.size  # of a skipped one as well: it has to be read, too
@@ -168,7 +170,9 @@ def unpacked(archive: Archive, raw: IO[bytes], path: Path, fresh: Path, tell: Ca
                         tell(raw.tell() / length)
                     os.fsync(out.fileno())
                     sizes[name] = out.tell()
-    except (tarfile.TarError, EOFError) as reason:
+    except (tarfile.TarError, EOFError, OSError) as reason:
+        if isinstance(reason, OSError) and reason.errno is not None:  # of the disk; those of bz2 have no number
+            raise
         raise refused(path, f"cannot be read as a .tar.bz2 archive ({reason})") from None
     if missing := [name for name in archive.inside if name not in sizes]:
         raise refused(path, f"has no {' and no '.join(missing)}")

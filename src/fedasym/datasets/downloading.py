@@ -19,7 +19,7 @@ from fedasym.datasets.archives import PIECE, Archive, amount, check_room, stored
 from fedasym.errors import InvalidInput
 
 STALL = 30.0  # seconds without a byte after which a connection counts as dropped
-WAIT = 0.5  # seconds before trying again, doubled after each try that brought nothing
+WAIT = 0.25  # seconds before trying again, doubled after each try that brought nothing
 TRIES = 5  # tries in a row that may bring nothing
 CONNECTIONS = 200  # for one file at most: a server that drops each after a byte is given up
 OFTEN = 0.1  # seconds between two reports

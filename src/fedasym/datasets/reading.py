@@ -1,0 +1,149 @@
+"""A user's own client data from a file or a folder in any of the usual formats, told by its ending or its first bytes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fedasym.datasets import arrays, clientfiles, leaf, tables
+from fedasym.datasets.gathering import Fields, Source, federated, listed
+from fedasym.errors import InvalidInput
+from fedasym.training.federation import Federation
+from fedasym.training.splits import SPELLED
+
+ENDINGS = {
+    ".parquet": "parquet",
+    ".safetensors": "safetensors",
+    ".csv": "csv",
+    ".npz": "npz",
+    ".json": "leaf",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+}
+BEGINNINGS = {b"PAR1": "parquet", b"\x89HDF\r\n\x1a\n": "hdf5", b"SQLite format 3\x00": "sqlite"}
+MANY = ("csv", "parquet", "leaf", "hdf5", "sqlite")  # formats of which a folder may hold several files
+READ = (
+    f"read are {', '.join(ENDINGS)}, folders of .csv, .parquet, .json (LEAF), .h5 or .sqlite files, and folders with train and "
+    "test in them"
+)
+
+
+def read(
+    path: str | Path,
+    *,
+    label: Any = "label",
+    client: Any = "client",
+    features: Any = None,
+    split: Any = None,
+    seed: int = 0,
+    task: str | None = None,
+    classes: Any = None,
+) -> Federation:
+    r"""A federation from a file or folder: Parquet, safetensors, CSV, .npz, LEAF's JSON, TensorFlow Federated's HDF5, SQLite.
+
+    label, client, features: columns of a table, arrays of an .npz file, or fields of each client's samples; formats that name
+        their clients themselves take no `client`. Without `features`, what is found beside the label: all columns of numbers,
+        or the only field of numbers.
+    split: None for what the file or folder says: a column "split", or files or folders named train and test, where the
+        training samples are shuffled by `seed`, the first int(n 0.8/0.9) of a client train and the rest validate. Where it says
+        nothing, 80%, 10% and 10%. Or fractions, which deal out all samples anew; or the name of a column.
+    task, classes: as in `Federation.from_arrays`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "pupils.csv")
+    ...     text = file.write_text("school,hours,score\na,1.0,0.2\na,2.0,0.4\nb,3.0,0.9\n")
+    ...     read(file, label="score", client="school").clients
+    ('a', 'b')
+    """
+    path, fields = Path(path), Fields(label, client, features)
+    meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
+    sources, kind = found(path)
+    if kind == "safetensors":
+        return saved(path, fields, split, seed, task, classes)
+    if kind == "parquet" and path.is_file():
+        return Federation.from_parquet(path, label=label, client=client, features=features, split=split, **meaning)
+    if kind in ("leaf", "hdf5", "sqlite"):
+        reader = {"leaf": leaf.parts, "hdf5": clientfiles.hdf5_parts, "sqlite": clientfiles.sqlite_parts}[kind]
+        return federated(reader(sources, fields), path, split, **meaning)
+    held = arrays.read_arrays(path, fields, split) if kind == "npz" else tables.read_tables(sources, fields, split, seed)
+    make = Federation.from_arrays if kind == "npz" else Federation.from_frame
+    try:
+        return make(**held, **meaning)
+    except InvalidInput as reason:
+        raise InvalidInput(f"{path}: {reason}") from None
+
+
+def saved(path: Path, fields: Fields, split: Any, seed: int, task: str | None, classes: Any) -> Federation:
+    """A federation that `save` wrote: its names and classes are settled, and only its split can be dealt out anew."""
+    if fields != Fields() or task is not None or classes is not None or isinstance(split, str):
+        raise InvalidInput(f"{path}: a saved federation has its own labels, clients and classes: give nothing but fractions")
+    federation = Federation.from_safetensors(path)
+    return federation if split is None else federation.resplit(seed, keep_test=False, fractions=split)
+
+
+def found(path: Path) -> tuple[list[Source], str]:
+    """The files to read, with what their names say, and their format."""
+    if not path.exists():
+        raise InvalidInput(f"path is {str(path)!r}: there is no such file or folder; check the name")
+    if path.is_file():
+        return [Source(path)], format_of(path)
+    folders = {
+        each: SPELLED[each.name.lower()] for each in sorted(path.iterdir()) if each.is_dir() and each.name.lower() in SPELLED
+    }
+    if folders:
+        sources = [Source(file, kind, file.stem) for folder, kind in folders.items() for file in readable(folder)]
+    else:
+        sources = by_name(path, readable(path))
+    formats = {ENDINGS[source.file.suffix.lower()]: source.file for source in sources}
+    if len(formats) > 1:
+        raise InvalidInput(
+            f"{path}: there are files of several formats, {listed(formats.values())}: keep one format in a folder"
+        )
+    kind = next(iter(formats), None)
+    if kind is None:
+        inside = listed(sorted(each.name for each in path.iterdir()))
+        raise InvalidInput(f"path is {str(path)!r}, a folder with {inside}: nothing in it can be read; {READ}")
+    if kind not in MANY:
+        raise InvalidInput(f"path is {str(path)!r}, a folder: give the {sources[0].file.suffix} file itself")
+    return sources, kind
+
+
+def readable(folder: Path) -> list[Path]:
+    """The files of a folder with an ending that is known, hidden ones left out."""
+    files = sorted(each for each in folder.iterdir() if each.is_file() and not each.name.startswith("."))
+    packed = [file for file in files if file.suffix == ".lzma"]
+    if packed:
+        format_of(packed[0])
+    return [file for file in files if file.suffix.lower() in ENDINGS]
+
+
+def by_name(folder: Path, files: list[Path]) -> list[Source]:
+    """What names such as emnist_train.h5 and test.csv say; all of a folder's files have such a name, or none."""
+    named = [re.fullmatch(rf"(?:(.*)[_.-])?({'|'.join(SPELLED)})", file.stem, re.IGNORECASE) for file in files]
+    if not any(named):
+        return [Source(file, None, file.stem) for file in files]
+    for file, match in zip(files, named, strict=True):
+        if match is None:
+            raise InvalidInput(f"{folder}: some names end in train or test, and {file.name} does not: rename or remove it")
+    pairs = [(file, match) for file, match in zip(files, named, strict=True) if match]
+    return [Source(file, SPELLED[match[2].lower()], match[1] or "") for file, match in pairs]
+
+
+def format_of(file: Path) -> str:
+    """The format of a file, by its ending, or else by its first bytes."""
+    ending = file.suffix.lower()
+    if ending == ".lzma":
+        raise InvalidInput(f"path is {str(file)!r}: unpack it first, xz --format=lzma -d -k {file.name}, and read {file.stem}")
+    if ending in ENDINGS:
+        return ENDINGS[ending]
+    with file.open("rb") as opened:
+        start = opened.read(16)
+    for beginning, kind in BEGINNINGS.items():
+        if start.startswith(beginning):
+            return kind
+    what = f"the ending {ending!r} is unknown" if ending else "its name has no ending"
+    raise InvalidInput(f"path is {str(file)!r}: {what}; {READ}; for other data use Federation.from_arrays")
