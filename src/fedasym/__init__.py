@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedasym.algorithms import Algorithm
     from fedasym.comparing import Diagram, compare
     from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
+    from fedasym.federations.federation import Federation
     from fedasym.linear.simulated import Simulation
     from fedasym.linear.simulation import simulate
     from fedasym.population import Population
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fedasym.theory import spectra
     from fedasym.theory.regimes import noise_threshold, optimal_loss, optimal_ridge
     from fedasym.theory.spectra import Spectrum
-    from fedasym.training.federation import Federation
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
@@ -35,7 +35,7 @@ _HOME = {
     "Algorithm": "fedasym.algorithms",
     "Comparison": "fedasym.risk",
     "Diagram": "fedasym.comparing",
-    "Federation": "fedasym.training.federation",
+    "Federation": "fedasym.federations.federation",
     "FineTuning": "fedasym.tuning",
     "Histories": "fedasym.training.histories",
     "History": "fedasym.training.history",

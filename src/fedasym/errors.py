@@ -20,11 +20,11 @@ class NoFormula(InvalidInput):
     """A combination that no formula covers; the message says what is missing and offers what works.
 
     >>> import fedasym as fa
-    >>> odd = fa.Algorithm("odd", fa.algorithms.Meta(), fa.algorithms.Keep())
+    >>> odd = fa.Algorithm("odd", fa.algorithms.Moreau(), fa.algorithms.Keep())
     >>> fa.predict(fa.Population(radius=1, noise=0.5, aspect=2), [odd])
     Traceback (most recent call last):
     ...
-    fedasym.errors.NoFormula: no theorem covers the pair Meta then Keep: Meta goes with Interpolate, Descend or Flow; fa.train takes any pair
+    fedasym.errors.NoFormula: no theorem covers the pair Moreau then Keep: Moreau goes with Ridge; fa.train takes any pair
     """
 
 

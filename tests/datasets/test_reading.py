@@ -15,7 +15,7 @@ from fedasym.datasets.assembly import by_files
 from fedasym.datasets.examples import Malformed, decoded, varints
 from fedasym.datasets.reading import read
 from fedasym.errors import InvalidInput
-from fedasym.training.federation import Federation
+from fedasym.federations.federation import Federation
 
 RNG = np.random.default_rng(0)
 NAMES = ("ann", "bob", "cem")

@@ -13,9 +13,9 @@ import scipy.stats
 import fedasym as fa
 from fedasym import datasets
 from fedasym.datasets.literature import lognormal_sizes
+from fedasym.federations.federation import Federation
 from fedasym.linear.draw import laid_out
 from fedasym.linear.machine import few_threads
-from fedasym.training.federation import Federation
 
 ERRORS = 4.5  # standard errors that a fixed seed may be off: one draw in 150 000 is further
 WORLD = fa.Population(radius=1.5, noise=0.7, aspect=2, norm=3)
@@ -501,6 +501,6 @@ def test_no_accelerator_library_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
-    with pytest.raises(AttributeError, match="it has synthetic"):
+    with pytest.raises(AttributeError, match="it has duplicates, fetch, load, read, synthetic"):
         datasets.synthetics  # noqa: B018
     assert dir(datasets) == ["synthetic"]

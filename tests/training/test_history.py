@@ -12,9 +12,9 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Algorithm, Average, Descend
+from fedasym.federations.federation import Federation
 from fedasym.figures import training as figure
 from fedasym.training import twin
-from fedasym.training.federation import Federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
 from fedasym.training.settings import CODE, TEXT, Settings, resolve_ridge

@@ -8,10 +8,10 @@ from sklearn.linear_model import LogisticRegression
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.federations.federation import Federation
+from fedasym.federations.shuffles import PERSONAL, START, TRAINING, mix
 from fedasym.training import plans, twin
-from fedasym.training.federation import Federation
 from fedasym.training.settings import CODE, TEXT, Settings
-from fedasym.training.shuffles import PERSONAL, START, TRAINING, mix
 from fedasym.training.twin_batches import Batch, Client, batch_of, gradient, hessian_times, mean_loss
 
 SMALL = Settings(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fedasym.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from fedasym.federations.federation import Federation
     from fedasym.theory.spectra import Spectrum
-    from fedasym.training.federation import Federation
 
 
 def names(text: str | None) -> list[str] | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedasym.datasets.gathering import Fields, flattened, listed, numbers, texts
 from fedasym.errors import InvalidInput
-from fedasym.training.splits import FRACTIONS
+from fedasym.federations.splits import FRACTIONS
 
 DAMAGED = (OSError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)  # what reading a bad archive raises
 FEATURES = ("x", "features")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.errors import InvalidInput
-from fedasym.training.federation import Federation
-from fedasym.training.samples import identities_of
-from fedasym.training.splits import FRACTIONS, Fractions, assigned, check_seed, dealt
+from fedasym.federations.federation import Federation
+from fedasym.federations.samples import identities_of
+from fedasym.federations.splits import FRACTIONS, Fractions, assigned, check_seed, dealt
 
 Counts = NDArray[np.intp]
 

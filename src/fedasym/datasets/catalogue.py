@@ -12,7 +12,7 @@ from fedasym.datasets.fetching import data_folder
 from fedasym.errors import InvalidInput, unknown
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 
 class Counts(NamedTuple):

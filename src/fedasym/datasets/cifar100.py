@@ -20,7 +20,7 @@ from fedasym.datasets.pachinko import allocate
 from fedasym.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 ARCHIVE = "fed_cifar100.tar.bz2"
 OFFICIAL = "cifar-100-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"

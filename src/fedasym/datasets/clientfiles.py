@@ -17,7 +17,7 @@ from fedasym.datasets.assembly import library
 from fedasym.datasets.examples import Malformed, Value, decoded
 from fedasym.datasets.gathering import Fields, Part, Source, listed, numbers, texts
 from fedasym.errors import InvalidInput
-from fedasym.training.splits import SPELLED
+from fedasym.federations.splits import SPELLED
 
 PICTURES = {b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF"}
 TABLES = {

@@ -17,7 +17,7 @@ from fedasym.datasets.assembly import assembled, by_fractions, located
 from fedasym.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 TABLE = "mnist_by_writer.npz"
 QMNIST = "https://github.com/facebookresearch/qmnist"

@@ -10,7 +10,7 @@ from fedasym.datasets.assembly import assembled, by_files
 from fedasym.datasets.hdf5 import images, opened, same_clients
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase
 SHAPE = (28, 28)

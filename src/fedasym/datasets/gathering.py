@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fedasym.datasets.assembly import by_files
 from fedasym.errors import InvalidInput
-from fedasym.training.federation import Federation
-from fedasym.training.splits import FRACTIONS, TEST, TRAIN, VALIDATION, are_fractions
-from fedasym.training.targets import is_text, read_labels
+from fedasym.federations.federation import Federation
+from fedasym.federations.splits import FRACTIONS, TEST, TRAIN, VALIDATION, are_fractions
+from fedasym.federations.targets import is_text, read_labels
 
 
 class Source(NamedTuple):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.federations.splits import SPLITS
+from fedasym.federations.summary import plural
 from fedasym.risk import preformatted
-from fedasym.training.splits import SPLITS
-from fedasym.training.summary import plural
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 SHOWN = 5  # examples per pair of splits
 

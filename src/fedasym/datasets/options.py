@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.errors import InvalidInput, unknown
+from fedasym.federations.splits import Fractions, sizes
 from fedasym.population import Population
 from fedasym.theory.spectra import identity
-from fedasym.training.splits import Fractions, sizes
 
 TASKS = ("regression", "classification")
 LITERATURE = "Synthetic(alpha, beta)"

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.datasets.options import whole
 from fedasym.errors import InvalidInput
+from fedasym.federations.splits import check_seed
 from fedasym.linear.draw import seeded
-from fedasym.training.splits import check_seed
 
 ORDER, MIXTURE, DRAWS = range(3)  # roles in a path of seeds
 

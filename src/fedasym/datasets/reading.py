@@ -9,8 +9,8 @@ from typing import Any
 from fedasym.datasets import arrays, clientfiles, leaf, tables
 from fedasym.datasets.gathering import Fields, Source, federated, listed
 from fedasym.errors import InvalidInput
-from fedasym.training.federation import Federation
-from fedasym.training.splits import SPELLED
+from fedasym.federations.federation import Federation
+from fedasym.federations.splits import SPELLED
 
 ENDINGS = {
     ".parquet": "parquet",

@@ -16,7 +16,7 @@ from fedasym.datasets.words import BEGIN, END, OOV, SPECIAL, Tokens, next_tokens
 from fedasym.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 ARCHIVE = "shakespeare.tar.bz2"
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"

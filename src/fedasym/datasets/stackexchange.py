@@ -19,10 +19,10 @@ from fedasym.datasets.assembly import assembled, by_fractions, located
 from fedasym.datasets.options import whole
 from fedasym.datasets.words import most_frequent, next_tokens, numbered, pieces, sentences
 from fedasym.errors import InvalidInput
-from fedasym.training.splits import TRAIN
+from fedasym.federations.splits import TRAIN
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 FILE = "stackexchange.jsonl.xz"
 POSITIONS = 20

@@ -17,12 +17,12 @@ from fedasym.datasets.hdf5 import ClientFile, opened
 from fedasym.datasets.options import whole
 from fedasym.datasets.words import SPECIAL, Tokens, next_tokens, numbered
 from fedasym.errors import InvalidInput, unknown
-from fedasym.training.samples import identities_of
-from fedasym.training.shuffles import mix
-from fedasym.training.splits import check_seed
+from fedasym.federations.samples import identities_of
+from fedasym.federations.shuffles import mix
+from fedasym.federations.splits import check_seed
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 ARCHIVE, COUNTS = "stackoverflow.tar.bz2", "stackoverflow.word_count"
 PARTS = ("train", "held_out")

@@ -12,15 +12,15 @@ from fedasym.datasets.literature import alpha_beta, lognormal_sizes
 from fedasym.datasets.options import LITERATURE, Counts, by_fractions, by_training, chosen, counted, whole
 from fedasym.datasets.teachers import LENGTHS, World, classification, regression
 from fedasym.errors import InvalidInput
+from fedasym.federations.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, check_fractions, check_seed
 from fedasym.linear.draw import samples as training_samples
 from fedasym.linear.draw import seeded
 from fedasym.linear.machine import physical_memory
 from fedasym.population import Population
 from fedasym.theory.spectra import Spectrum
-from fedasym.training.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, check_fractions, check_seed
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 
 def synthetic(
@@ -118,7 +118,7 @@ def check_room(rows: int, positions: int | None, dimension: int) -> None:
 
 def gathered(world: World, counts: tuple[Counts, Counts, Counts], positions: int | None, seed: int) -> Federation:
     """Every client's samples, those that train first, and the truth behind them."""
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
     parts = [sequences(world, client, int(total), positions, seed) for client, total in enumerate(np.sum(counts, axis=0))]
     features, labels, masks = (np.concatenate(each) for each in zip(*parts, strict=True))

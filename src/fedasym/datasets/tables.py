@@ -11,9 +11,9 @@ import numpy as np
 
 from fedasym.datasets.gathering import Fields, Source, by_kinds, listed
 from fedasym.errors import InvalidInput
-from fedasym.training import files
-from fedasym.training.frames import column, needed
-from fedasym.training.samples import owners_of
+from fedasym.federations import files
+from fedasym.federations.frames import column, needed
+from fedasym.federations.samples import owners_of
 
 WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"  # a name that is a whole number and reads back as it was written
 

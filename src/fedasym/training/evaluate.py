@@ -9,13 +9,13 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from fedasym.federations.shuffles import PERSONAL, mix
 from fedasym.training.layout import COPIES, fitting, groups, rounded
 from fedasym.training.packing import Packed
 from fedasym.training.personal import personalise
 from fedasym.training.plans import Rows, batches, epochs
 from fedasym.training.schedule import Schedule
 from fedasym.training.sharing import Client, Numbers
-from fedasym.training.shuffles import PERSONAL, mix
 from fedasym.training.steps import Program
 from fedasym.training.work import Outcome, Slab, Trajectory, Work, parts, rates_of
 

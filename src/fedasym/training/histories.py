@@ -39,7 +39,7 @@ class Histories(Sequence[History]):
     Runs on the same clients can be joined: `Histories([*these, *those])`.
 
     >>> from fedasym.algorithms import PAPER
-    >>> from fedasym.training.federation import Federation
+    >>> from fedasym.federations.federation import Federation
     >>> from fedasym.training.settings import TEXT, Settings
     >>> data = Federation.from_arrays(np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2)
     >>> def run(step, right):

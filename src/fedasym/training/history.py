@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
 from fedasym.errors import InvalidInput
+from fedasym.federations.federation import Federation
 from fedasym.risk import plain, preformatted
 from fedasym.theory.spectra import Array
-from fedasym.training.federation import Federation
 from fedasym.training.scores import Counts, Sums, lowest_tenth, over_clients, pooled, ratio, worse
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.wording import client_notes, folded, remedy, round_lines, run_notes, shown

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedasym.algorithms import TRAINED, Algorithm, Nothing, Ridge
 from fedasym.errors import InvalidInput, unknown
-from fedasym.training.federation import Federation
+from fedasym.federations.federation import Federation
 from fedasym.training.settings import Settings, check_trainable, resolve_ridge, used_settings
 
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]

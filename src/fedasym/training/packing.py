@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedasym.training.federation import Federation
+from fedasym.federations.federation import Federation
 from fedasym.training.settings import Protocol
 
 HIGHEST = jax.lax.Precision.HIGHEST  # float32 means float32 on accelerators too

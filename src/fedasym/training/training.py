@@ -9,7 +9,7 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm
 from fedasym.errors import InvalidInput
-from fedasym.training.federation import Federation
+from fedasym.federations.federation import Federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
 from fedasym.training.jobs import SETTINGS, Grid, checked_seeds, configurations, named

@@ -17,10 +17,10 @@ from numpy.typing import DTypeLike
 
 from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
 from fedasym.errors import InvalidInput
-from fedasym.training.federation import Federation
+from fedasym.federations.federation import Federation
+from fedasym.federations.shuffles import PERSONAL, START, mix
 from fedasym.training.plans import cohorts
 from fedasym.training.settings import Protocol, Settings, check_trainable, resolve_ridge
-from fedasym.training.shuffles import PERSONAL, START, mix
 from fedasym.training.twin_batches import Batch, Client, Head, batch_of, gradient, hessian_times, mean_loss
 
 COHORT = 20  # clients in a round where the settings do not say

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedasym.training.federation import Federation
+from fedasym.federations.federation import Federation
+from fedasym.federations.shuffles import TRAINING, Words, mix
 from fedasym.training.plans import batches
 from fedasym.training.settings import Protocol, Settings
-from fedasym.training.shuffles import TRAINING, Words, mix
 
 Head = NDArray[np.floating[Any]]
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.errors import InvalidInput
-from fedasym.training.samples import read_features
-from fedasym.training.targets import is_text, read_labels
+from fedasym.federations.samples import read_features
+from fedasym.federations.targets import is_text, read_labels
 
 
 def collected(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], list[Any]]:

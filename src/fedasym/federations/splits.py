@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.errors import InvalidInput, unknown
+from fedasym.federations.shuffles import SPLIT, mix
 from fedasym.theory.spectra import SUM_TOLERANCE
-from fedasym.training.shuffles import SPLIT, mix
 
 SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = 0, 1, 2

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedasym as fa
-from fedasym.training.federation import Federation
-from fedasym.training.shuffles import SPLIT, mix
-from fedasym.training.splits import SPLITS, assigned, sizes
+from fedasym.federations.federation import Federation
+from fedasym.federations.shuffles import SPLIT, mix
+from fedasym.federations.splits import SPLITS, assigned, sizes
 
 FIELDS = ("features", "labels", "owner", "split", "mask")
 X = np.arange(12.0).reshape(6, 2)
@@ -251,7 +251,7 @@ def test_copies_and_pickles_are_the_same():
 
 def test_importing_it_imports_nothing_heavy():
     code = (
-        "import sys, fedasym.training.federation as f; f.Federation.from_arrays([[1.0]], [0], [1]);"
+        "import sys, fedasym.federations.federation as f; f.Federation.from_arrays([[1.0]], [0], [1]);"
         "print([name for name in ('jax', 'polars', 'pandas', 'pyarrow', 'safetensors', 'scipy') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
@@ -496,7 +496,7 @@ def test_a_saved_parquet_file_is_readable_by_others_and_as_a_plain_table(tmp_pat
 
 def test_a_failed_save_leaves_what_was_there(tmp_path):
     code = (
-        "import resource, sys, numpy as np; from fedasym.training.federation import Federation\n"
+        "import resource, sys, numpy as np; from fedasym.federations.federation import Federation\n"
         "big = Federation.from_arrays(np.random.default_rng(0).random((500, 9)), [0] * 500, [1] * 500)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
         "for path in sys.argv[1:]:\n"

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.errors import InvalidInput
+from fedasym.federations.splits import are_fractions, assigned, coded
+from fedasym.federations.summary import plural
+from fedasym.federations.targets import checked_labels
 from fedasym.linear.clients import labels_of
-from fedasym.training.splits import are_fractions, assigned, coded
-from fedasym.training.summary import plural
-from fedasym.training.targets import checked_labels
 
 WHOLE = 2**24  # whole numbers up to here are exact in float32
 

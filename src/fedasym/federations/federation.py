@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.errors import InvalidInput, unknown
+from fedasym.federations import files
+from fedasym.federations.frames import read_frame
+from fedasym.federations.parts import collected
+from fedasym.federations.samples import checked_fields, gathered, identities_of
+from fedasym.federations.splits import FRACTIONS, Fractions, code_of, reassigned
+from fedasym.federations.summary import records, summarised
 from fedasym.risk import preformatted
-from fedasym.training import files
-from fedasym.training.frames import read_frame
-from fedasym.training.parts import collected
-from fedasym.training.samples import checked_fields, gathered, identities_of
-from fedasym.training.splits import FRACTIONS, Fractions, code_of, reassigned
-from fedasym.training.summary import records, summarised
 
 
 class Samples(NamedTuple):

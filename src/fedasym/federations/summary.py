@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.training.splits import SPLITS
+from fedasym.federations.splits import SPLITS
 
 if TYPE_CHECKING:
-    from fedasym.training.federation import Federation
+    from fedasym.federations.federation import Federation
 
 
 def summarised(federation: Federation) -> str:

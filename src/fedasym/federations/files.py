@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.errors import InvalidInput
-from fedasym.training.frames import column, needed
-from fedasym.training.samples import owners_of
-from fedasym.training.splits import SPLITS
+from fedasym.federations.frames import column, needed
+from fedasym.federations.samples import owners_of
+from fedasym.federations.splits import SPLITS
 
 FORMAT = "fedasym federation 1"
 KEY = "fedasym"  # of the metadata, in both kinds of file

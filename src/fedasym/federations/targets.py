@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.errors import InvalidInput, unknown
-from fedasym.training.summary import plural
+from fedasym.federations.summary import plural
 
 TASKS = ("classification", "regression")
 EXACT = 2.0**53  # whole floating-point numbers below this are exact
