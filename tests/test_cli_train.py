@@ -123,3 +123,22 @@ def test_ctrl_c_shows_what_is_finished(environment):
     assert process.returncode == 130, shown
     assert "interrupted" in output.lower()
     assert b"Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("missing", "args", "sentence"),
+    [
+        ("jax", ["train", "synthetic"], "training needs JAX: pip install 'fedasym[train]'"),
+        ("polars", ["train", "table.csv"], "pip install 'fedasym[train]'"),
+        ("h5py", ["data", "show", "shakespeare", "--folder", "."], "needs h5py: pip install 'fedasym[data]'"),
+    ],
+)
+def test_a_missing_package_is_named_in_a_sentence(missing, args, sentence, tmp_path):
+    (tmp_path / "table.csv").write_text("client,label,x\na,0,1.5\n")
+    for part in ("train", "test"):
+        (tmp_path / f"shakespeare_{part}.h5").touch()
+    code = f"import sys; sys.modules[{missing!r}] = None; from fedasym.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1

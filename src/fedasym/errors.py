@@ -28,6 +28,10 @@ class NoFormula(InvalidInput):
     """
 
 
+class MissingPackage(InvalidInput, ImportError):
+    """An optional package that is not installed; the message says which, and how to install it."""
+
+
 class ThresholdWarning(UserWarning):
     """The population is near an interpolation threshold, where finite sizes deviate from the limit.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingPackage
 from fedasym.federations.federation import Federation
 from fedasym.federations.samples import identities_of
 from fedasym.federations.splits import FRACTIONS, Fractions, assigned, check_seed, dealt
@@ -23,7 +23,7 @@ def library(name: str, package: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise ImportError(f"reading this data set needs {package}: pip install 'fedasym[data]'") from None
+        raise MissingPackage(f"reading this data set needs {package}: pip install 'fedasym[data]'") from None
 
 
 def located(folder: str | Path, name: str, source: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, MissingPackage, unknown
 
 MANY = 30  # columns that an error still lists in full
 
@@ -63,7 +63,7 @@ def needed(package: str, what: str) -> Any:
     try:
         return import_module(package)
     except ImportError as missing:
-        raise ImportError(f"{what} needs {package}: pip install 'fedasym[train]'") from missing
+        raise MissingPackage(f"{what} needs {package}: pip install 'fedasym[train]'") from missing
 
 
 def check_column(field: str, name: Any, columns: list[Any]) -> None:

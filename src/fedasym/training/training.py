@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.algorithms import Algorithm
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingPackage
 from fedasym.federations.federation import Federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
@@ -103,7 +103,7 @@ def compute(
     try:
         import jax  # noqa: F401
     except ImportError:
-        raise InvalidInput("training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)") from None
+        raise MissingPackage("training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)") from None
     from fedasym.training.engine import planned_steps, run
     from fedasym.training.layout import this_machine
     from fedasym.training.packing import numbers_as
