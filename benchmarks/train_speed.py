@@ -45,7 +45,7 @@ SERVERS = {
     "maml_hf": fa.algorithms.Meta(0.1, "free"),
     "pfedme": fa.algorithms.Moreau(),
 }
-JOBS = (  # job, alternative, what it is, ratio asked for
+JOBS = (  # job, alternative, what it is, ratio aimed at
     ("fedavg", "torch", "FedAvg round", 10),
     ("fedavg", "fedjax", "FedAvg round", 3),
     ("maml_fo", "torch", "MAML-FO round", None),
@@ -177,15 +177,15 @@ def main() -> None:
                 others.append(alternative(name, python, path, budgets[name], flags))
                 measure()
 
-    print(f"\n{'job':32}{'alternative':22}{'its s':>9}{'fedasym s':>11}{'ratio':>8}{'asked':>7}{'its acc.':>10}{'ours':>7}")
-    for job, name, title, asked in JOBS:
+    print(f"\n{'job':32}{'alternative':22}{'its s':>9}{'fedasym s':>11}{'ratio':>8}{'aim':>7}{'its acc.':>10}{'ours':>7}")
+    for job, name, title, aim in JOBS:
         best = min((run for run in others if run["name"] == name), key=lambda run: run["seconds"][job])
         seconds, fast = best["seconds"][job], per_unit(job, mine[job])
         label = f"{name}, {best['threads']} thread{'s' * (best['threads'] > 1)}"
         counted = best["rounds"].get(job, best["rounds"]["fedavg"])
         its = best["accuracy"].get(job)
         accuracies = f"{its:10.3f}{reached(job, federation, counted):7.3f}" if its is not None else ""
-        line = f"{title:32}{label:22}{seconds:9.4f}{fast:11.4f}{seconds / fast:7.1f}x{f'{asked}x' if asked else '':>7}"
+        line = f"{title:32}{label:22}{seconds:9.4f}{fast:11.4f}{seconds / fast:7.1f}x{f'{aim}x' if aim else '':>7}"
         print(line + accuracies, flush=True)
 
 
