@@ -8,6 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedasym.datasets import cifar100, digits, emnist, shakespeare, stackexchange, stackoverflow
 from fedasym.errors import InvalidInput
@@ -252,11 +253,10 @@ def test_broken_binary_files(tmp_path):
 
 
 def test_mosaics_of_another_shape_and_of_other_images(tmp_path):
-    image = pytest.importorskip("PIL.Image")
     grid = picture(600).reshape(24, 25, 32, 32, 3)
-    image.fromarray(np.concatenate([np.concatenate(list(row), axis=1) for row in grid])).save(tmp_path / "class_00.png")
+    Image.fromarray(np.concatenate([np.concatenate(list(row), axis=1) for row in grid])).save(tmp_path / "class_00.png")
     assert np.array_equal(cifar100.read_mosaic(tmp_path / "class_00.png"), grid.reshape(600, -1))
-    image.fromarray(grid[0, 0]).save(tmp_path / "class_01.png")
+    Image.fromarray(grid[0, 0]).save(tmp_path / "class_01.png")
     with pytest.raises(InvalidInput, match=r"class_01.png has shape \(32, 32, 3\) where \(768, 800, 3\) is expected"):
         cifar100.read_mosaic(tmp_path / "class_01.png")
     (tmp_path / "class_00.webp").write_bytes(b"no image")

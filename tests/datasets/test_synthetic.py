@@ -15,7 +15,7 @@ from fedasym import datasets
 from fedasym.datasets.literature import lognormal_sizes
 from fedasym.federations.federation import Federation
 from fedasym.linear.draw import laid_out
-from fedasym.linear.machine import few_threads
+from fedasym.machine import few_threads
 
 ERRORS = 4.5  # standard errors that a fixed seed may be off: one draw in 150 000 is further
 WORLD = fa.Population(radius=1.5, noise=0.7, aspect=2, norm=3)
@@ -243,7 +243,6 @@ def test_flips_replace_labels_by_any_other_and_leave_the_rest():
 
 
 def test_the_truth_is_saved_with_the_data(tmp_path):
-    pytest.importorskip("safetensors")
     federation = datasets.synthetic(task="classification", classes=3, clients=3, dimension=6)
     again = Federation.from_safetensors(federation.save(tmp_path / "data.safetensors"))
     assert again.truth.keys() == federation.truth.keys()

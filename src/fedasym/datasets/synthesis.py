@@ -15,7 +15,7 @@ from fedasym.errors import InvalidInput
 from fedasym.federations.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, check_fractions, check_seed
 from fedasym.linear.draw import samples as training_samples
 from fedasym.linear.draw import seeded
-from fedasym.linear.machine import physical_memory
+from fedasym.machine import physical_memory
 from fedasym.population import Population
 from fedasym.theory.spectra import Spectrum
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.errors import InvalidInput
-from fedasym.linear.machine import physical_memory
+from fedasym.machine import physical_memory
 from fedasym.theory.spectra import SUM_TOLERANCE, Array
 
 Label = Hashable

@@ -14,10 +14,10 @@ from fedasym.algorithms import Algorithm, Ridge, resolve
 from fedasym.comparing import spaced
 from fedasym.errors import InvalidInput, unknown
 from fedasym.linear.draw import FEATURES, apportioned
-from fedasym.linear.machine import few_threads, physical_memory
 from fedasym.linear.plans import Losses, Plan, Setting, Tick, planned
 from fedasym.linear.saving import Ledger
 from fedasym.linear.simulated import Simulated, Simulation
+from fedasym.machine import few_threads, physical_memory
 from fedasym.population import RANGES, Population
 from fedasym.risk import Risk
 from fedasym.theory.different import client_weights

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.linear.machine import physical_memory
+from fedasym.machine import physical_memory
 
 GROUPS = 3  # compiled programs for one client stage, at most
 WORTH = 0.85  # another group must bring the work down to this

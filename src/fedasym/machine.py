@@ -1,4 +1,4 @@
-"""What the linear lens asks of the machine: how much memory there is, and how many threads help."""
+"""What long computations ask of the machine: how much memory there is, and how many threads help."""
 
 from __future__ import annotations
 
