@@ -50,6 +50,12 @@ def test_only_training_imports_jax():
             assert not any(each.split(".")[0] == "jax" for each in imported(file)), name
 
 
+def test_only_pretraining_imports_torch():
+    for name, file in FILES.items():
+        if not name.startswith("fedasym.pretraining"):
+            assert not any(each.split(".")[0] == "torch" for each in imported(file)), name
+
+
 def test_client_data_and_results_do_not_start_jax():
     code = "import sys, fedasym as fa; fa.Federation, fa.History, fa.Histories, fa.train; print('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fedasym import algorithms, datasets, linear
+    from fedasym import algorithms, datasets, linear, pretraining
     from fedasym.algorithms import Algorithm
     from fedasym.comparing import Diagram, compare
     from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
@@ -60,6 +60,7 @@ _MODULES = {
     "algorithms": "fedasym.algorithms",
     "datasets": "fedasym.datasets",
     "linear": "fedasym.linear",
+    "pretraining": "fedasym.pretraining",
     "spectra": "fedasym.theory.spectra",
 }
 
@@ -89,6 +90,7 @@ __all__ = [
     "optimal_loss",
     "optimal_ridge",
     "predict",
+    "pretraining",
     "simulate",
     "spectra",
     "train",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from cyclopts import CycloptsError
 
 import fedasym as fa
-from fedasym.cli import data, linear, theory, training  # noqa: F401  each adds its commands
+from fedasym.cli import data, linear, pretraining, theory, training  # noqa: F401  each adds its commands
 from fedasym.cli.app import app
 
 __all__ = ["app", "main", "run"]

@@ -72,3 +72,32 @@ def loaded(archive: Any, path: Path, name: str) -> NDArray[Any]:
     except DAMAGED as reason:
         raise InvalidInput(f"{path}: array {name!r} is damaged: {reason}") from None
     return texts(array, f"{path}: array {name!r}")
+
+
+def only_array(path: Path) -> NDArray[Any]:
+    """The array of a .npy file, or the only one of a .npz or .safetensors file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(folder + "/mine.npz", x=np.eye(2))
+    ...     only_array(Path(folder) / "mine.npz").shape
+    (2, 2)
+    """
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            held = dict(load_file(path))
+        except (OSError, SafetensorError) as reason:
+            raise InvalidInput(f"{path}: it cannot be read as safetensors: {reason}") from None
+    else:
+        with path.open("rb") as file:
+            try:
+                archive: Any = np.load(file, allow_pickle=False)
+            except (ValueError, *DAMAGED) as reason:
+                raise InvalidInput(f"{path}: it cannot be read as .npy or .npz: {reason}") from None
+            held = {name: loaded(archive, path, name) for name in archive.files} if hasattr(archive, "files") else {"": archive}
+    if len(held) != 1:
+        raise InvalidInput(f"{path}: it has the arrays {listed(list(held))}: give a file with one")
+    return next(iter(held.values()))

@@ -38,8 +38,20 @@ DOWNLOADING = 0.8  # the share of the work that is downloading; the rest is unpa
 Progress = Callable[[float, str], None]
 
 
+def cache_folder() -> Path:
+    """Where this system keeps what programs can make again: `fedasym` in its cache folder."""
+    home = Path.home()
+    if sys.platform == "win32":
+        cache = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        cache = home / "Library" / "Caches"
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return cache / "fedasym"
+
+
 def data_folder() -> Path:
-    """Where data sets are kept: `FEDASYM_DATA` if it is set, else `fedasym/data` in the cache folder of this system.
+    """Where data sets are kept: `FEDASYM_DATA` if it is set, else `data` in the cache folder.
 
     >>> import os
     >>> from unittest.mock import patch
@@ -48,16 +60,8 @@ def data_folder() -> Path:
     ...     print(data_folder())
     here
     """
-    if named := os.environ.get("FEDASYM_DATA"):
-        return Path(named).expanduser()
-    home = Path.home()
-    if sys.platform == "win32":
-        cache = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        cache = home / "Library" / "Caches"
-    else:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return cache / "fedasym" / "data"
+    named = os.environ.get("FEDASYM_DATA")
+    return Path(named).expanduser() if named else cache_folder() / "data"
 
 
 def fetch(

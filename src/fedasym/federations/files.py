@@ -23,9 +23,12 @@ KEY = "fedasym"  # of the metadata, in both kinds of file
 ARRAYS = ("features", "labels", "owner", "split", "mask")
 
 
-def write(fields: Mapping[str, Any], path: Path) -> Path:
-    """Save by the ending of the name: write beside, then put it in place, so that there is never half a file."""
-    writers: dict[str, Callable[[Mapping[str, Any], Path], None]] = {
+def write(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None = None) -> Path:
+    """Save by the ending of the name: write beside, then put it in place, so that there is never half a file.
+
+    notes: further metadata, such as how the features were made; reading leaves them alone.
+    """
+    writers: dict[str, Callable[[Mapping[str, Any], Path, Mapping[str, str]], None]] = {
         ".safetensors": write_safetensors,
         ".parquet": write_parquet,
     }
@@ -35,7 +38,7 @@ def write(fields: Mapping[str, Any], path: Path) -> Path:
         raise InvalidInput(f"path is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first")
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
-        writers[path.suffix](fields, fresh)
+        writers[path.suffix](fields, fresh, notes or {})
         with fresh.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(fresh, path)
@@ -90,14 +93,14 @@ def check_file(path: Path) -> None:
         raise InvalidInput(f"path is {str(path)!r}: there is no such file; check the name")
 
 
-def write_safetensors(fields: Mapping[str, Any], path: Path) -> None:
+def write_safetensors(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
     """All arrays as they are, the names in the metadata."""
     library = needed("safetensors.numpy", "a .safetensors file")
     arrays = {name: fields[name] for name in ARRAYS if fields[name] is not None}
     arrays |= {f"truth.{name}": array for name, array in (fields["truth"] or {}).items()}
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
-        library.save_file(arrays, path, metadata={KEY: described(fields)})
+        library.save_file(arrays, path, metadata={KEY: described(fields), **notes})
     except needed("safetensors", "a .safetensors file").SafetensorError as reason:
         raise OSError(str(reason)) from None
 
@@ -122,7 +125,7 @@ def read_safetensors(path: Path) -> dict[str, Any]:
     return fields
 
 
-def write_parquet(fields: Mapping[str, Any], path: Path) -> None:
+def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
     """One row per sample: client, split, label by name, features (and labels and mask of sequences) as fixed-size lists."""
     pl = needed("polars", "a .parquet file")
     if fields["truth"] is not None:
@@ -147,7 +150,7 @@ def write_parquet(fields: Mapping[str, Any], path: Path) -> None:
     if fields["mask"] is not None:
         columns["mask"] = pl.Series(np.ascontiguousarray(fields["mask"]))
     try:
-        pl.DataFrame(columns).write_parquet(path, metadata={KEY: described(fields)})
+        pl.DataFrame(columns).write_parquet(path, metadata={KEY: described(fields), **notes})
     except pl.exceptions.PolarsError as reason:
         raise OSError(str(reason)) from None
 
