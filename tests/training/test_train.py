@@ -296,6 +296,26 @@ def test_configurations_that_differ_in_the_client_stage_train_the_shared_model_o
     assert sorted({program.kind for program, *_ in dry["advance"]}) == ["average", "dropped", "exact", "moreau"]
 
 
+def test_one_walk_is_tested_after_every_number_of_passes(dry):
+    told = {**SMALL, "form": "gram"}
+    passes = {"personal_epochs": [5, 0, 1, 2], "local_step": [0.1, 0.3]}
+    runs = fa.train(["ftfa", "maml_fo"], federation(), **told, grid={"ftfa": passes, "maml_fo": {"personal_epochs": [1, 3]}})
+    walks = [(program.kind, rates["local_step"].size, stops.tolist()) for program, *_, rates, stops in dry["personalise"]]
+    per_pass = -(-17 // 8)
+    ftfa, maml = [each * per_pass for each in (0, 1, 2, 5)], [per_pass, 3 * per_pass]
+    assert [walk for walk in walks if walk[0] == "descend"] == [("descend", 2, ftfa)] * 3 + [("descend", 1, maml)] * 3
+    assert len(runs) == 8 + 2
+
+
+def test_fewer_passes_are_the_beginning_of_more():
+    clients = federation()
+    grid = {"ftfa": {"personal_epochs": [3, 0, 1]}, "rtfa": {"personal_epochs": [2, 1], "ridge": [0.5, 2]}}
+    runs = fa.train(["ftfa", "rtfa"], clients, **GRAM, grid=grid, seeds=SEEDS)
+    assert len(runs) == 2 * 7
+    for run, alone in zip(runs, singles(clients, runs), strict=True):
+        same(run, alone, 1e-12)
+
+
 def test_alone_no_round_is_trained_together(dry):
     fa.train(["local", "local_ridge"], federation(), **SMALL)
     assert dry["advance"] == []

@@ -5,7 +5,7 @@ Programs are dispatched without waiting: while one piece is computed, the next o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ from fedasym.training.layout import COPIES, fitting, groups, rounded
 from fedasym.training.packing import Packed, pack
 from fedasym.training.schedule import Schedule, start_heads
 from fedasym.training.server import advance
-from fedasym.training.sharing import Client, Jobs, Numbers, Server, Tree
+from fedasym.training.sharing import Client, Jobs, Numbers, Server, Tree, way_of
 from fedasym.training.steps import BATCHES, Program
 from fedasym.training.work import Outcome, Slab, Work, parts, rates_of
 
@@ -90,8 +90,12 @@ def planned_steps(tree: Tree, training: NDArray[np.integer], seeds: int) -> int:
         alone = server.kind == "nothing"
         total += 0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
         for stages in trajectories.values():
+            ways: dict[Hashable, int] = {}
             for client, jobs in stages.items():
                 each = client.steps * len(training) if client.epochs is None else client.epochs * passes
                 each = server.local_steps * len(training) if client.kind == "moreau" else each
-                total += each * len(jobs) * (1 if alone and client.epochs is not None else len(server.evaluated))
+                each *= len(jobs) * (1 if alone and client.epochs is not None else len(server.evaluated))
+                way = way_of(client, tuple(jobs), alone)
+                ways[way] = max(ways.get(way, 0), each)
+            total += sum(ways.values())
     return total * seeds

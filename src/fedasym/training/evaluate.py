@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from fedasym.training.packing import Packed
 from fedasym.training.personal import personalise
 from fedasym.training.plans import Rows, batches, epochs
 from fedasym.training.schedule import Schedule
-from fedasym.training.sharing import Client, Numbers
+from fedasym.training.sharing import Client, Numbers, way_of
 from fedasym.training.steps import Program
 from fedasym.training.work import Outcome, Slab, Trajectory, Work, parts, rates_of
 
@@ -36,6 +36,20 @@ class Walk(NamedTuple):
     stops: list[int]
 
 
+def together(slab: Slab, alone: bool) -> list[tuple[list[Client], list[int]]]:
+    """The client stages of a slab, each with the trajectories that want it.
+
+    Stages that differ only in their number of passes walk one way, and are tested at several points of it, shortest first.
+    """
+    found: dict[Hashable, list[Client]] = {}
+    wanted: dict[Client, list[int]] = {}
+    for client in dict.fromkeys(client for _, stages in slab.trajectories for client in stages):
+        wanted[client] = [place for place, (_, stages) in enumerate(slab.trajectories) if client in stages]
+        rates = tuple((place, tuple(slab.trajectories[place][1][client])) for place in wanted[client])
+        found.setdefault(way_of(client, rates, alone), []).append(client)
+    return [(sorted(stages, key=lambda stage: stage.epochs or 0), wanted[stages[0]]) for stages in found.values()]
+
+
 class Tester:
     """Dispatches client stages from shared models, in pieces that fit memory."""
 
@@ -47,31 +61,34 @@ class Tester:
         """Start testing after these rounds; the answer waits for the scores and puts them where they belong."""
         kept = self.scores(KEEP, slab.numbers, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
         measured = []
-        for client in dict.fromkeys(client for _, stages in slab.trajectories for client in stages):
-            places = [place for place, (_, stages) in enumerate(slab.trajectories) if client in stages]
-            if client == KEEP:
-                measured.append((client, places, [kept]))
-            else:
-                rates = self.rates([slab.trajectories[place] for place in places], client)
-                wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
-                # alone, passes go on from round to round; a few steps begin anew in each
-                moments = [rounds] if client.epochs is not None else [[round_] for round_ in rounds]
-                scores = [self.scores(client, slab.numbers, wanted, rates, moment) for moment in moments]
-                measured.append((client, places, scores))
+        for stages, places in together(slab, alone=self.server.kind == "nothing"):
+            if stages == [KEEP]:
+                measured.append((stages, places, [kept]))
+                continue
+            longest = max(stages, key=lambda stage: stage.epochs or 0)
+            passes = None if longest.epochs is None else [stage.epochs or 0 for stage in stages]
+            rates = self.rates([slab.trajectories[place] for place in places], longest)
+            wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
+            # alone, passes go on from round to round; a few steps begin anew in each
+            moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
+            scores = [self.scores(longest, slab.numbers, wanted, rates, moment, passes) for moment in moments]
+            measured.append((stages, places, scores))
 
         def collect(outcomes: list[list[Outcome]]) -> None:
             heads, broken, common = np.asarray(shared), np.asarray(diverged), kept()
-            for client, places, scores in measured:
+            for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
-                for column, place in enumerate(places):
-                    if place >= slab.real_trajectories:
-                        continue
-                    for entry, jobs in enumerate(slab.trajectories[place][1][client].values()):
-                        for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
-                            own = answers[row, :, place if client == KEEP else column, entry]
-                            for job in jobs:
-                                outcomes[job][seed].add(rounds, own, common[row, :, place, 0], int(broken[row, place]))
-                                outcomes[job][seed].head = heads[row, place]
+                for number, client in enumerate(stages):
+                    seen = answers if len(stages) == 1 else answers[..., number : number + 1, :, :]
+                    for column, place in enumerate(places):
+                        if place >= slab.real_trajectories:
+                            continue
+                        for entry, jobs in enumerate(slab.trajectories[place][1][client].values()):
+                            for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
+                                own = seen[row, :, place if client == KEEP else column, entry]
+                                for job in jobs:
+                                    outcomes[job][seed].add(rounds, own, common[row, :, place, 0], int(broken[row, place]))
+                                    outcomes[job][seed].head = heads[row, place]
 
         return collect
 
@@ -84,14 +101,20 @@ class Tester:
         return [row + row[-1:] * (longest - len(row)) for row in rows]
 
     def scores(
-        self, client: Client, seeds: Sequence[int], shared: Array, rates: Sequence[Sequence[Numbers]], rounds: Sequence[int]
+        self,
+        client: Client,
+        seeds: Sequence[int],
+        shared: Array,
+        rates: Sequence[Sequence[Numbers]],
+        rounds: Sequence[int],
+        passes: Sequence[int] | None = None,
     ) -> Callable[[], Scores]:
         """Dispatch one client stage for all clients, group by group and piece by piece; the answer waits for all of them."""
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
         for group in groups(self.sizes.tested if client.kind == "keep" else self.sizes.training):
-            walk = self.walk(client, group, rounds)
+            walk = self.walk(client, group, rounds, passes)
             columns = fitting(self.work.machine.close, self.held(walk) * len(seeds) * len(rates), len(rates[0]))
             runs = len(seeds) * len(rates) * columns
             data = self.data if walk.program.form == "gram" else self.data._replace(grams=None)  # one program with or without
@@ -122,7 +145,7 @@ class Tester:
         rows = self.work.features if walk.program.form == "head" else walk.program.width
         return (rows + walk.program.block * self.data.tested.positions) * COPIES * self.work.bytes_per_output
 
-    def walk(self, client: Client, group: NDArray[np.intp], rounds: Sequence[int]) -> Walk:
+    def walk(self, client: Client, group: NDArray[np.intp], rounds: Sequence[int], passes: Sequence[int] | None) -> Walk:
         """The program for a group of clients."""
         work, server, largest = self.work, self.server, int(self.sizes.training[group].max())
         per_pass = -(-largest // server.batch)
@@ -133,8 +156,9 @@ class Tester:
                 stops = [server.local_steps]
             case Client(_, None, steps):
                 stops = [steps]
-            case Client(_, int(passes), _):  # on its own a client trains as many passes as there are rounds
-                stops = [passes * per_pass] if server.kind != "nothing" else [round_ * per_pass for round_ in rounds]
+            case _:  # on its own a client trains as many passes as there are rounds
+                ends = rounds if server.kind == "nothing" else passes or ()
+                stops = [end * per_pass for end in ends]
         steps = max(stops[-1], 1)
         gradients = steps * (server.inner_steps if client.kind == "moreau" else 1)
         form = "head" if client.kind == "keep" else work.best_form(rounded(largest), gradients, server.batch)

@@ -5,7 +5,7 @@ Configurations with the same server stage share a trajectory; those with the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -88,3 +88,8 @@ def client_of(algorithm: Algorithm, settings: Settings) -> tuple[Client, Numbers
         case Interpolate():
             return Client("descend", epochs), (("local_step", settings.local_step),)
     raise AssertionError(algorithm.personalise)
+
+
+def way_of(client: Client, rates: Hashable, alone: bool) -> Hashable:
+    """What client stages have in common that walk one way: stages that differ only in their number of passes do."""
+    return client if alone or client.epochs is None else (client.kind, rates)
