@@ -1,0 +1,219 @@
+"""The commands of experiments: run one, tune on one's own data, look after run folders."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Group, Parameter
+
+import fedasym as fa
+from fedasym.cli.app import app
+from fedasym.cli.arguments import names, parse_grid, read_federation
+from fedasym.cli.training import COLUMNS, Columns, remember_compilations
+from fedasym.cli.watching import Teller, resumable
+
+EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)
+runs = App(name="runs", help="Run folders: list, show, clean.", group=EXPERIMENTS, group_commands=EXPERIMENTS)
+app.command(runs)
+AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON with full precision instead of tables.")]
+
+
+@app.command(group=EXPERIMENTS)
+def run(
+    file: str | None = None,
+    /,
+    *,
+    into: str | None = None,
+    data: str | None = None,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    schema: Annotated[bool, Parameter(negative="")] = False,
+    json: AsJson = False,
+) -> None:
+    """Run an experiment: tune on validation samples, repeat what is chosen, compare. Interrupted, it goes on where it was.
+
+    Parameters
+    ----------
+    file
+        A TOML file, or one that comes with fedasym: emnist, cifar100, shakespeare, stackoverflow, digits, stackexchange.
+    into
+        The run folder; runs/NAME by default. Several processes may share it.
+    data
+        A file of client data instead of the experiment's own.
+    quick
+        A scaled copy: few clients, rounds, values and trials.
+    schema
+        Print the JSON schema of experiment files, and do nothing else.
+    """
+    if schema:
+        print(fa.Experiment.schema_text())
+        return
+    if file is None:
+        raise fa.InvalidInput("file is missing: name a TOML file, or an experiment such as cifar100")
+    named = not Path(file).is_file() and Path(file).suffix != ".toml"
+    experiment = fa.Experiment.paper(file) if named else fa.Experiment.from_toml(file)
+    experiment = experiment if data is None else experiment.with_data(data)
+    experiment = experiment.quick() if quick else experiment
+    remember_compilations()
+    with resumable():
+        results = fa.run(experiment, into=into, progress=Teller())
+    print(results.to_json() if json else results)
+
+
+@app.command(group=EXPERIMENTS)
+def sweep(
+    data: str,
+    /,
+    *,
+    algorithms: Annotated[str, Parameter(help="Names separated by commas.")] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
+    grid: Annotated[
+        list[str] | None, Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it.")
+    ] = None,
+    seeds: int = 1,
+    rounds: int = 400,
+    evaluate_every: int = 50,
+    cohort: int | None = None,
+    local_steps: int = 20,
+    batch: int = 32,
+    personal_epochs: int = 10,
+    inner_step: float = 0.05,
+    inner_steps: int = 5,
+    protocol: str = "text",
+    bias: bool | None = None,
+    precision: str = "float32",
+    into: str | None = None,
+    columns: Columns = COLUMNS,
+    json: AsJson = False,
+) -> None:
+    """Tune algorithms on your own client data by validation samples, then test what is chosen.
+
+    Parameters
+    ----------
+    data
+        A file or folder of samples, as fedasym train takes it, or synthetic: 30 drawn clients.
+    grid
+        A setting and its values; the paper's grids by default. Every combination is trained.
+    seeds
+        How many seeds test what was chosen; 0 for none.
+    rounds
+        Communication rounds (R); local training takes as many epochs.
+    evaluate_every
+        Of the tests of what was chosen: all clients are tested after every so many rounds.
+    cohort
+        Clients drawn in a round (D); 20 by default, or all where there are fewer.
+    local_steps
+        Batches that a drawn client trains on (K).
+    batch
+        Samples in a batch (B).
+    personal_epochs
+        Passes over a client's own samples in personalization (P).
+    inner_step
+        Step size of pfedme's inner problem.
+    inner_steps
+        Steps of pfedme's inner problem.
+    protocol
+        text: as the paper says; code: as its released code does.
+    bias
+        Whether the head has one; as the protocol says by default.
+    precision
+        float32 or float64.
+    into
+        The run folder; runs/sweep-NAME by default.
+    """
+    remember_compilations()
+    federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
+    with resumable():
+        results = fa.sweep(
+            names(algorithms) or [],
+            federation,
+            grid=parse_grid(grid) or "paper",
+            seeds=seeds,
+            name="sweep",
+            into=Path("runs", f"sweep-{Path(data).stem}") if into is None else into,
+            progress=Teller(),
+            rounds=rounds,
+            evaluate_every=evaluate_every,
+            cohort=cohort,
+            local_steps=local_steps,
+            batch=batch,
+            personal_epochs=personal_epochs,
+            inner_step=inner_step,
+            inner_steps=inner_steps,
+            protocol=protocol,
+            bias=bias,
+            precision=precision,
+        )
+    print(results.to_json() if json else results)
+
+
+@runs.command(name="list")
+def list_(folder: str = "runs", /) -> None:
+    """The runs in a folder: how far each is.
+
+    Parameters
+    ----------
+    folder
+        The folder that has the run folders.
+    """
+    from fedasym.experiments.listing import listed
+
+    print(listed(folder))
+
+
+@runs.command
+def show(
+    run: str,
+    /,
+    *,
+    comparisons: Annotated[bool, Parameter(negative="")] = False,
+    budget: Annotated[bool, Parameter(negative="")] = False,
+    save: str | None = None,
+    json: AsJson = False,
+) -> None:
+    """The results of a run, as far as it is.
+
+    Parameters
+    ----------
+    run
+        A run folder, or the name of one in runs.
+    comparisons
+        Also print paired tests of the algorithms over trials.
+    budget
+        Also print what every algorithm was given.
+    save
+        Write the tables to this folder, small enough to be committed.
+    """
+    from fedasym.experiments.folder import ENVIRONMENT
+    from fedasym.experiments.listing import found
+
+    place = found(run)
+    results = fa.Results.read(place)
+    if save is not None:
+        results.save(save)
+    if json:
+        print(results.to_json())
+        return
+    print(results)
+    if comparisons:
+        print(f"\n{results.comparisons()}")
+    if budget:
+        print("\n" + "\n".join(results.budget))
+    if (place / ENVIRONMENT).exists():
+        made = json_.loads((place / ENVIRONMENT).read_text())
+        print(f"\nLast computed with fedasym {made['fedasym']}, jax {made['jax']} on {made['device']}: {made['command']}")
+
+
+@runs.command
+def clean(run: str, /) -> None:
+    """Remove finished pieces that the experiment no longer asks for, and what killed processes left.
+
+    Parameters
+    ----------
+    run
+        A run folder, or the name of one in runs.
+    """
+    from fedasym.experiments.listing import cleaned, found
+
+    files, size = cleaned(found(run))
+    print(f"Removed {files} file{'' if files == 1 else 's'}, {size / 1e6:.1f} MB.")

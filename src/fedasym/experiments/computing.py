@@ -1,0 +1,104 @@
+"""One piece computed: a call of `train`, and the rows that are kept of it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+import fedasym
+from fedasym.experiments.grids import TUNED
+from fedasym.experiments.parts import BATCH
+from fedasym.experiments.plan import GAINS, ONE, SEEDS, SPLITS, TUNING, Piece
+from fedasym.training.history import COLUMNS, History
+from fedasym.training.settings import SIZES, named_settings
+
+if TYPE_CHECKING:
+    from fedasym.federations.federation import Federation
+
+CLIENTS = {  # what is kept of each client after the last round
+    "classification": ("tested", "accuracy", "shared_accuracy", "loss", "shared_loss", "gain"),
+    "regression": ("tested", "loss", "shared_loss", "gain"),
+}
+
+
+def statistics(stage: str, task: str) -> tuple[str, ...]:
+    """The statistics that a stage keeps: tuning those of validation samples, and no other."""
+    return tuple(name for name in COLUMNS[task] if stage != TUNING or name.startswith("validation"))
+
+
+def schema(stage: str, task: str) -> dict[str, Any]:
+    """The columns of a piece."""
+    columns: dict[str, Any] = {"algorithm": pl.String, "epochs": pl.String}
+    columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in TUNED}
+    columns |= {"seed": pl.UInt64, "split": pl.UInt64, "round": pl.Int64, "diverged": pl.Boolean}
+    columns |= dict.fromkeys(statistics(stage, task), pl.Float64)
+    if stage in (SEEDS, SPLITS):
+        columns |= {f"client_{name}": pl.List(pl.Float64) for name in CLIENTS[task]}
+    return columns
+
+
+def computed(piece: Piece, federation: Federation, progress: Callable[[float, str], None]) -> pl.DataFrame:
+    """Train a piece on its federation; a Ctrl-C leaves nothing of it."""
+    from fedasym.training.training import train
+
+    done = False
+
+    def heard(share: float, text: str) -> None:
+        nonlocal done
+        done = share >= 1  # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
+        progress(share, text)
+
+    runs = train(piece.algorithms(), federation, grid=piece.grids(), seeds=piece.seeds, progress=heard, **piece.settings)
+    if not done:
+        raise KeyboardInterrupt
+    assert isinstance(runs, fedasym.Histories)
+    rows = [row for run in runs for row in rows_of(piece, run)]
+    return pl.DataFrame(rows, schema=schema(piece.stage, federation.task), orient="row")
+
+
+def rows_of(piece: Piece, run: History) -> list[dict[str, Any]]:
+    """A run by evaluated round; after the last one, what is kept of its clients."""
+    name = run.algorithm.name.removesuffix(ONE)
+    used = named_settings(run.settings, run.algorithm)
+    single = run.algorithm.name != name
+    what: dict[str, Any] = {
+        "algorithm": name,
+        "epochs": None if piece.stage != GAINS else BATCH if single else str(run.settings.personal_epochs),
+        **{axis: used.get(axis) for axis in TUNED},
+        "seed": run.seed,
+        "split": piece.split,
+        "diverged": run.diverged is not None,
+    }
+    kept = statistics(piece.stage, run.task)
+    held = {name: getattr(run, name) for name in kept}
+    rows = [
+        what | {"round": int(when)} | {name: float(values[at]) for name, values in held.items()}
+        for at, when in enumerate(run.rounds)
+    ]
+    if piece.stage in (SEEDS, SPLITS):
+        clients = run.clients()
+        rows[-1] |= {f"client_{name}": [float(client[name]) for client in clients] for name in CLIENTS[run.task]}
+    return rows
+
+
+def environment() -> dict[str, str]:
+    """What computes: versions, device, system and command, without names of this machine or its folders."""
+    import_module("fedasym.training.engine")  # starts JAX, which is about to be needed
+    jax = sys.modules["jax"]
+    device = jax.devices()[0]
+    script, *arguments = sys.argv or [""]
+    words = [Path(script).name, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)]
+    return {
+        "python": platform.python_version(),
+        "fedasym": fedasym.__version__,
+        "jax": jax.__version__,
+        "device": f"{device.platform}: {device.device_kind}",
+        "platform": f"{platform.system()} {platform.machine()}",
+        "command": " ".join(words),
+    }

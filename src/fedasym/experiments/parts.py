@@ -1,0 +1,146 @@
+"""The tables of an experiment file, as pydantic models: data, settings, trials, gains."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.training.settings import Settings as Checked
+
+try:
+    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+    from pydantic import model_validator as model
+except ImportError:
+    raise MissingPackage("experiments need pydantic: pip install 'fedasym[experiments]'") from None
+
+PERSONALISED = ("ftfa", "maml_fo", "maml_hf")  # whose gain over the epochs of personalization it draws
+BATCH = "batch"  # personalization by a single batch, among numbers of epochs
+
+
+def numbered(value: Any) -> Any:
+    """A count n as 1, 2, ..., n; or the numbers themselves."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return tuple(range(1, value + 1))
+    if not isinstance(value, list | tuple) or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in value):
+        raise ValueError("it must be how many, numbered from 1, or a list of whole numbers of at least 0")
+    if len(set(value)) < len(value):
+        raise ValueError("a number stands in it twice: give each once")
+    return tuple(value)
+
+
+def epoch_list(value: Any) -> Any:
+    """Numbers of epochs, and the word for a single batch."""
+    whole = isinstance(value, list | tuple) and all(
+        each == BATCH or (isinstance(each, int) and not isinstance(each, bool) and each >= 0) for each in value
+    )
+    if not whole or set(value) <= {BATCH} or len(set(value)) < len(value):
+        raise ValueError(f'it must be a list of different whole numbers of at least 0, to which "{BATCH}" may be added')
+    return tuple(value)
+
+
+def listing(of: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a list."""
+    return {"type": "array", "items": of}
+
+
+WHOLE = {"type": "integer", "minimum": 0}
+Numbers = Annotated[tuple[int, ...], BeforeValidator(numbered), WithJsonSchema({"anyOf": [WHOLE, listing(WHOLE)]})]
+Epochs = Annotated[
+    tuple[int | str, ...], BeforeValidator(epoch_list), WithJsonSchema(listing({"anyOf": [WHOLE, {"const": BATCH}]}))
+]
+Names = Annotated[tuple[str, ...], Field(strict=False)]
+Fractions = Annotated[tuple[float, float, float], Field(strict=False)]
+
+
+class Part(BaseModel):
+    """A table of an experiment file: nothing but its fields, each of its own type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Synthetic(Part):
+    """Drawn clients: the options of `fedasym.datasets.synthetic`."""
+
+    task: Literal["classification", "regression"] | None = None
+    clients: int | None = None
+    samples: int | None = None
+    dimension: int | None = None
+    radius: float | None = None
+    noise: float | None = None
+    norm: float | None = None
+    centre: float | None = None
+    classes: int | None = None
+    flips: float | None = None
+    aspect: float | None = None
+    alpha: float | None = None
+    beta: float | None = None
+    positions: int | None = None
+    split: Fractions | None = None
+    seed: int = 0
+
+
+class Data(Part):
+    """Which client data: one of `features`, `file` and `synthetic`."""
+
+    features: str | None = Field(None, description="A data set by name: its newest file of features (fedasym features NAME).")
+    file: str | None = Field(None, description="A file or folder that fedasym.datasets.read takes; relative to this file.")
+    synthetic: Synthetic | None = None
+    label: str | None = Field(None, description="Of `file`: the column of the labels.")
+    client: str | None = Field(None, description="Of `file`: the column of the clients.")
+    columns: Names | None = Field(None, description="Of `file`: the columns of the features.")
+    split: str | None = Field(None, description="Of `file`: the column that says train, validation or test.")
+    task: Literal["classification", "regression"] | None = None
+    seed: int = Field(0, description="Of `file`: deals out the split where the file has none.")
+    clients: int | None = Field(None, description="Only the first so many clients.", ge=1)
+
+    @model(mode="after")
+    def _one_source(self) -> Self:
+        given = [name for name in ("features", "file", "synthetic") if getattr(self, name) is not None]
+        if len(given) != 1:
+            told = f"{' and '.join(given)} are both given" if given else "nothing says which data"
+            raise InvalidInput(f"{told}: give one of features, file and synthetic")
+        for name in ("label", "client", "columns", "split", "task"):
+            if self.file is None and getattr(self, name) is not None:
+                raise InvalidInput(f"{name} is given, which is for a file: leave it out, or give file instead of {given[0]}")
+        return self
+
+
+class Settings(Part):
+    """What every run is told, as `fedasym.train` takes it; a grid varies some of it."""
+
+    rounds: int = 400
+    evaluate_every: int = 50
+    cohort: int | None = None
+    local_steps: int = 20
+    batch: int = 32
+    personal_epochs: int = 10
+    server_step: float = 0.1
+    local_step: float = 0.1
+    ridge: float | None = None
+    difference: float = 1e-3
+    mixing: float = 1.0
+    inner_step: float = 0.05
+    inner_steps: int = 5
+    protocol: Literal["text", "code"] = "text"
+    bias: bool | None = None
+    precision: Literal["float32", "float64"] = "float32"
+
+    @model(mode="after")
+    def _in_range(self) -> Self:
+        Checked(**self.model_dump(exclude={"protocol", "bias", "precision"}))
+        return self
+
+
+class Trials(Part):
+    """How often what was chosen is repeated: seeds of training, and reshuffles of training and validation samples."""
+
+    seeds: Numbers = tuple(range(1, 12))
+    splits: Numbers = ()
+
+
+class Gains(Part):
+    """Runs that show what personalization gains: the same shared model after several numbers of epochs."""
+
+    algorithms: Names = PERSONALISED
+    epochs: Epochs = (0, BATCH, 1, 2, 5, 10)
+    seeds: Numbers = tuple(range(1, 6))

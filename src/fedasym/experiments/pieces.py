@@ -1,0 +1,118 @@
+"""A finished piece as a file: named by what produced it, whole or not there at all, and recognised if anything touched it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedasym.errors import InvalidInput, MissingPackage
+
+try:
+    import polars as pl
+except ImportError:
+    raise MissingPackage("run folders need polars: pip install 'fedasym[train]'") from None
+
+FORMAT = "fedasym piece 1"
+META = "fedasym"  # the key of the file's metadata
+PART = ".part"
+
+
+class Damaged(Exception):
+    """A file that is not what was written; the message says what is wrong with it."""
+
+
+class Finished(NamedTuple):
+    """The rows of a piece, and how they were made: seconds, device, versions."""
+
+    frame: pl.DataFrame
+    made: dict[str, Any]
+
+
+def canonical(value: Any) -> str:
+    """JSON with one form for equal values.
+
+    >>> canonical({"b": [1.0, 0.1], "a": None})
+    '{"a":null,"b":[1.0,0.1]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def key_of(description: dict[str, Any]) -> str:
+    """The name of the piece that these words describe.
+
+    >>> key_of({"seed": 1})[:8]
+    'fbe47f6d'
+    """
+    return hashlib.sha256(canonical(description).encode()).hexdigest()
+
+
+def total(frame: pl.DataFrame, description: str, made: str) -> str:
+    """The checksum of everything in a file, its rows to the last bit."""
+    rows = json.dumps([[name, str(kind)] for name, kind in frame.schema.items()]) + json.dumps(frame.to_dict(as_series=False))
+    return hashlib.sha256("\n".join((FORMAT, rows, description, made)).encode()).hexdigest()
+
+
+def write_piece(path: Path, frame: pl.DataFrame, description: dict[str, Any], made: dict[str, Any]) -> None:
+    """Write a piece."""
+    texts = canonical(description), canonical(made)
+    held = {"format": FORMAT, "description": texts[0], "made": texts[1], "sum": total(frame, *texts)}
+
+    def write(fresh: Path) -> None:
+        try:
+            frame.write_parquet(fresh, metadata={META: json.dumps(held)})
+        except pl.exceptions.PolarsError as reason:
+            raise OSError(str(reason)) from None
+
+    replaced(path, write)
+
+
+def read_piece(path: Path) -> Finished:
+    """Read a piece, every bit of it checked."""
+    try:
+        held = json.loads(pl.read_parquet_metadata(path)[META])
+        frame = pl.read_parquet(path)
+        texts, known = (held["description"], held["made"]), (held["format"], held["sum"])
+        if known != (FORMAT, total(frame, *texts)):
+            raise Damaged("its checksum is another one")
+        if key_of(json.loads(texts[0])) != path.stem:
+            raise Damaged("it is another piece under this name")
+        return Finished(frame, json.loads(texts[1]))
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise Damaged("it cannot be read as Parquet") from None
+    except (KeyError, ValueError, TypeError):
+        raise Damaged("its description is gone") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file, whole or not at all."""
+    replaced(path, lambda fresh: fresh.write_text(text, encoding="utf-8"))
+
+
+def replaced(path: Path, write: Callable[[Path], object]) -> None:
+    """Write beside, flush to the disk, put in place: at every moment there is the old file or the new one."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{PART}")
+    try:
+        write(fresh)
+        with fresh.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        flushed(path.parent)
+    except OSError as reason:
+        raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; what is finished is kept") from None
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def flushed(folder: Path) -> None:
+    """Flush a folder, so that a new name survives a power cut; not every system lets one open folders."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

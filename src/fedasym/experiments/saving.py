@@ -1,0 +1,71 @@
+"""Results as small files that can be committed: CSV for what people read and compare, Parquet for the many clients."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from fedasym.errors import InvalidInput
+from fedasym.experiments.data import Record
+from fedasym.experiments.folder import DATA, EXPERIMENT
+from fedasym.experiments.pieces import replaced, write_text
+from fedasym.experiments.tables import client_columns, gain_columns, trial_columns, tuning_columns
+
+if TYPE_CHECKING:
+    from fedasym.experiments.results import Results
+    from fedasym.experiments.spec import Experiment
+
+SUMMARY = "results.json"
+FORMAT = "fedasym results 1"
+CLIENTS = "clients.parquet"
+
+
+def columns_of(experiment: Experiment, task: str) -> dict[str, dict[str, Any]]:
+    """The tables in CSV, and their columns."""
+    return {"tuning": tuning_columns(experiment, task), "trials": trial_columns(task), "gains": gain_columns(task)}
+
+
+def saved(results: Results, folder: Path) -> Path:
+    """Write everything; a path of this machine in the experiment is cut to the file's name."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise InvalidInput(f"folder is {str(folder)!r}: it cannot be made: {reason.strerror}") from None
+    experiment = results.experiment
+    if experiment.data is not None and experiment.data.file is not None:
+        data = experiment.data.model_copy(update={"file": Path(experiment.data.file).name})
+        experiment = experiment.model_copy(update={"data": data})
+    write_text(folder / EXPERIMENT, experiment.to_toml())
+    write_text(folder / DATA, json.dumps(results.data._asdict()) + "\n")
+    for name in columns_of(experiment, results.task):
+        write_text(folder / f"{name}.csv", getattr(results, name).write_csv())
+    replaced(folder / CLIENTS, lambda fresh: results.clients.write_parquet(fresh, compression="zstd", compression_level=19))
+    held = {"format": FORMAT, "tuned": results.tuned, "remarks": results.remarks, "budget": results.budget}
+    write_text(folder / SUMMARY, json.dumps(held, indent=2) + "\n")
+    return folder
+
+
+def loaded(folder: Path) -> dict[str, Any]:
+    """The fields of the results that `saved` wrote."""
+    from fedasym.experiments.spec import Experiment
+
+    try:
+        held = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        if held["format"] != FORMAT:
+            raise InvalidInput(f"{folder} holds {held['format']!r}, and this version reads {FORMAT!r}: save the results again")
+        data = Record(**json.loads((folder / DATA).read_text(encoding="utf-8")))
+        experiment = Experiment.from_toml(folder / EXPERIMENT)
+        tables = {
+            name: pl.read_csv(folder / f"{name}.csv", schema=columns)
+            for name, columns in columns_of(experiment, data.task).items()
+        }
+        clients = pl.read_parquet(folder / CLIENTS).select(client_columns(data.task).keys())
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as reason:
+        raise InvalidInput(f"{folder} does not hold saved results: {reason}; name a folder that Results.save wrote") from None
+    common = {"experiment": experiment, "data": data, "tuned": held["tuned"], "remarks": tuple(held["remarks"])}
+    return common | tables | {"clients": clients}

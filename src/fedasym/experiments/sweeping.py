@@ -1,0 +1,55 @@
+"""The verb `sweep`: tune algorithms on one's own data, with the machinery of experiments behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedasym.experiments.execution import run
+from fedasym.experiments.pacing import Progress
+from fedasym.experiments.results import Results
+
+if TYPE_CHECKING:
+    from fedasym.federations.federation import Federation
+
+
+def sweep(
+    algorithms: str | Iterable[str],
+    federation: Federation,
+    *,
+    grid: str | Mapping[str, Any] = "paper",
+    seeds: int | Iterable[int] = 1,
+    name: str = "sweep",
+    into: str | Path | None = None,
+    pieces: str = "fine",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Results:
+    """Tune algorithms over a grid by validation samples, then test what was chosen on some seeds.
+
+    Like a `fedasym.train` with a grid, but for grids that take long: finished pieces are kept in `into` (`runs/<name>` unless
+    given), and the same call goes on after any interruption.
+
+    grid: "paper", or as in `fedasym.train`. seeds: how many, or which, test what was chosen; 0: none.
+    settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, ...
+
+    >>> import tempfile, fedasym as fa
+    >>> data = fa.datasets.synthetic(task="classification", clients=9, dimension=5, classes=2, aspect=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = fa.sweep("fedavg", data, grid={"server_step": [1e-9, 1]}, rounds=9, seeds=0, into=folder)
+    >>> found.tuned
+    {'fedavg': {'server_step': 1.0}}
+    """
+    from fedasym.experiments.spec import Experiment
+
+    trials = {"seeds": seeds if isinstance(seeds, int) else list(seeds), "splits": 0}
+    experiment = Experiment(
+        name=name,
+        algorithms=[algorithms] if isinstance(algorithms, str) else list(algorithms),
+        settings={key: value for key, value in settings.items() if value is not None},
+        grid=grid,
+        trials=trials,
+        pieces=pieces,
+    )
+    return run(experiment, federation, into=into, progress=progress)

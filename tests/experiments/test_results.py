@@ -1,0 +1,198 @@
+"""Results: tables that survive saving, tests that agree with other libraries, budgets that can be counted by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+import fedasym as fa
+from fedasym.experiments import budget, plan
+from fedasym.experiments.comparisons import compared, paired, sign_flips
+from fedasym.experiments.data import recorded
+from fedasym.experiments.pacing import Pace
+
+
+@pytest.fixture(scope="module")
+def results(finished):
+    return finished[1]
+
+
+def test_tables_have_the_columns_that_others_build_on(results):
+    settings = ["server_step", "local_step"]
+    assert results.tuning.columns == ["algorithm", *settings, "validation_accuracy", "chosen", "diverged"]
+    statistics = ["accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt"]
+    losses = ["loss", "validation_loss", "shared_loss", "mean_loss"]
+    assert results.trials.columns == ["sweep", "algorithm", "trial", "round", *statistics, *losses, "diverged"]
+    assert results.gains.columns == ["algorithm", "epochs", "trial", "round", *statistics, *losses, "diverged"]
+    clients = ["tested", "accuracy", "shared_accuracy", "loss", "shared_loss", "gain"]
+    assert results.clients.columns == ["sweep", "algorithm", "trial", "client", "samples", *clients]
+    assert results.tuning.height == 2 + 2 + 4
+    assert results.tuning.group_by("algorithm").agg(pl.col("chosen").sum())["chosen"].to_list() == [1, 1, 1]
+    assert results.trials.height == 2 * 3 * 2 * 3
+    assert results.gains.height == 3 * 3
+    assert results.clients.height == 2 * 3 * 2 * 8
+    assert results.trials["algorithm"].unique(maintain_order=True).to_list() == ["local", "fedavg", "ftfa"]
+
+
+def test_pooled_and_mean_accuracy_come_from_the_clients(results):
+    last = results.trials.filter(round=4)
+    for row in last.iter_rows(named=True):
+        mine = results.clients.filter(sweep=row["sweep"], algorithm=row["algorithm"], trial=row["trial"])
+        right = (mine["accuracy"] * mine["tested"]).sum()
+        assert row["accuracy"] == pytest.approx(right / mine["tested"].sum())
+        assert row["mean_accuracy"] == pytest.approx(mine["accuracy"].mean())
+        assert row["worst_decile"] == pytest.approx(mine["accuracy"].min())
+
+
+def test_saved_tables_come_back_without_the_run(results, tmp_path):
+    again = fa.Results.load(results.save(tmp_path / "tables"))
+    for name in ("tuning", "trials", "gains", "clients"):
+        assert getattr(again, name).equals(getattr(results, name)), name
+        assert getattr(again, name).schema == getattr(results, name).schema
+    assert again.tuned == results.tuned
+    assert str(again) == str(results)
+    assert again.to_json() == results.to_json()
+    assert sum(file.stat().st_size for file in (tmp_path / "tables").iterdir()) < 50_000
+    (tmp_path / "tables" / "trials.csv").unlink()
+    with pytest.raises(fa.InvalidInput, match="does not hold saved results"):
+        fa.Results.load(tmp_path / "tables")
+
+
+def test_saved_tables_hold_no_path_of_this_machine(results, tmp_path):
+    path = tmp_path / "clients.safetensors"
+    path.write_bytes(b"")
+    moved = replace(results, experiment=results.experiment.with_data(path))
+    folder = moved.save(tmp_path / "tables")
+    for file in folder.iterdir():
+        assert str(tmp_path).encode() not in file.read_bytes(), file.name
+
+
+def test_it_prints_the_papers_table(results):
+    text = str(results)
+    assert "Chosen by validation accuracy after the last round, seed 1; test samples choose nothing." in text
+    assert "Seeds 1, 2: seeds of training, same samples; mean over trials after round 4." in text
+    assert "clients' mean  worst decile" in text
+    ftfa = results.finals("seeds")["ftfa"]
+    assert f"{ftfa.mean():.2%}" in text
+    assert f"{ftfa.min():.2%}".rstrip("%") + "–" + f"{ftfa.max():.2%}" in text
+    assert "Gains of personalization" in text
+    assert "one batch" in text
+    assert results._repr_html_().startswith("<pre>")
+    held = json.loads(results.to_json())
+    assert held["tuned"] == results.tuned
+    assert len(held["trials"]) == results.trials.height
+    assert held["trials"][0]["shared_accuracy"] is None  # local shares nothing
+    with pytest.raises(fa.InvalidInput, match="statistic is 'precision'"):
+        results.finals("seeds", "precision")
+
+
+def test_budgets_can_be_counted_by_hand(results):
+    ftfa = next(line for line in results.budget if line.startswith("ftfa"))
+    batches = sum(-(-n // 32) for n in results.data.training)
+    assert "4 configurations tried with seed 1, then seeds 1, 2 and splits 1, 2" in ftfa
+    assert "4 rounds of 3 clients with 3 steps, 36 in all" in ftfa
+    assert f"2 epochs of each client's own, {2 * batches} steps in all" in ftfa
+    assert f"4 epochs of each client's own, {4 * batches} steps" in next(line for line in results.budget if "local:" in line)
+    assert results.budget[-1].startswith("Tuning budgets differ, ftfa 4 and local 2")
+
+
+def test_maml_and_pfedme_take_more_gradients():
+    data = recorded(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
+    lines = {line.split(":")[0]: line for line in budget.sentences(fa.Experiment.paper("emnist"), data)}
+    assert "160,000 in all;" in lines["ftfa"]
+    assert "160,000 in all, of 2 gradients each" in lines["maml_fo"]
+    assert "160,000 in all, of 4 gradients each" in lines["maml_hf"]
+    assert "160,000 in all, of 5 gradients each" in lines["pfedme"]
+    assert "125 configurations" in lines["rtfa"]
+
+
+def test_work_counts_a_shared_trajectory_once():
+    experiment = fa.Experiment.paper("emnist")
+    data = recorded(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
+    batches = sum(-(-n // 32) for n in data.training)
+    shared = plan.tuning(experiment)[1]  # fedavg, ftfa and rtfa at one server step
+    assert budget.work(shared, data) == 400 * 20 * 20 + (5 + 25) * 10 * batches * 2
+    maml = plan.tuning(experiment)[7]  # maml_fo: a trajectory for each local step
+    assert budget.work(maml, data) == 5 * (2 * 400 * 20 * 20 + 10 * batches * 2)
+
+
+def test_the_time_left_goes_by_pieces_of_the_same_kind():
+    pace = Pace({"a": ("x", 1.0), "b": ("x", 1.0), "c": ("y", 10.0), "d": ("z", 2.0)})
+    assert pace.left() is None
+    pace.finished("a", 3.0)
+    pace.finished("c", 5.0)
+    assert pace.left() == pytest.approx(3.0 + 2 * 8 / 11)
+    assert pace.left("b", 0.5) == pytest.approx(1.5 + 2 * 8 / 11)
+    assert pace.share() == pytest.approx(11 / 14)
+    assert pace.share("d", 0.5) == pytest.approx(12 / 14)
+
+
+@pytest.mark.parametrize(("n", "shift"), [(5, 0.0), (11, 0.002), (11, 0.01), (30, 0.0005)])
+def test_tests_agree_with_other_libraries(n, shift):
+    from statsmodels.stats.weightstats import ttost_paired
+
+    rng = np.random.default_rng(n)
+    first = 0.8 + 0.004 * rng.standard_normal(n)
+    second = first - shift + 0.003 * rng.standard_normal(n)
+    pair = paired("seeds", "a", "b", first - second, 0.005)
+    t = stats.ttest_rel(first, second)
+    low, high = t.confidence_interval(0.95)
+    assert pair.p == pytest.approx(t.pvalue, rel=1e-9)
+    assert (pair.low, pair.high) == pytest.approx((low, high), rel=1e-9)
+    assert pair.equivalence == pytest.approx(ttost_paired(first, second, -0.005, 0.005)[0], rel=1e-9)
+    by_signs = stats.permutation_test(
+        (first - second,), np.mean, permutation_type="samples", n_resamples=2**n if n <= 12 else 20_000, rng=0
+    )
+    assert pair.permutation == pytest.approx(by_signs.pvalue, rel=1e-9 if n <= 12 else 0.2, abs=0 if n <= 12 else 0.01)
+
+
+def test_verdicts_in_words():
+    rng = np.random.default_rng(0)
+    noise = 0.0005 * rng.standard_normal(11)
+    assert paired("s", "a", "b", 0.02 + noise, 0.005).verdict == "different"
+    assert paired("s", "a", "b", 0.002 + noise, 0.005).verdict == "different, but within the margin"
+    assert paired("s", "a", "b", noise - noise.mean(), 0.005).verdict == "the same within the margin"
+    assert paired("s", "a", "b", 60 * noise, 0.005).verdict == "not told apart"
+    assert paired("s", "a", "b", np.zeros(4), 0.005).verdict == "the same within the margin"
+    same = paired("s", "a", "b", np.full(4, 0.25), None)
+    assert (same.p, same.equivalence, same.low, same.high) == (0.0, None, 0.25, 0.25)
+    lost = paired("s", "a", "b", np.array([0.1, np.nan, 0.2]), 0.005)
+    assert lost.verdict == "-"
+    assert np.isnan(lost.p)
+    assert np.isnan(lost.permutation)
+    assert paired("s", "a", "b", 0.02 + noise[:4], None).verdict == "different"  # 4 trials: signs alone cannot tell
+
+
+def test_signs_are_flipped_exactly_or_many_times():
+    assert sign_flips(np.array([1.0, -1.0])) == 1.0
+    assert sign_flips(np.ones(11)) == pytest.approx(2 / 2**11)
+    assert sign_flips(np.ones(40)) == pytest.approx(1 / 100_001)
+
+
+def test_comparisons_of_results(results):
+    everything = results.comparisons()
+    assert [(pair.sweep, pair.first, pair.second) for pair in everything.pairs][:3] == [
+        ("seeds", "local", "fedavg"),
+        ("seeds", "local", "ftfa"),
+        ("seeds", "fedavg", "ftfa"),
+    ]
+    assert len(everything.pairs) == 6
+    one = results.comparisons([("ftfa", "fedavg")])
+    finals = results.finals("splits")
+    assert one["splits", "ftfa", "fedavg"].difference == pytest.approx((finals["ftfa"] - finals["fedavg"]).mean())
+    assert "95% interval" in str(one)
+    assert "Margin: 0.50." in str(one)
+    assert len(one.table()) == len(json.loads(one.to_json())) == 2
+    with pytest.raises(fa.InvalidInput, match="pairs has rtfa, which has no trials"):
+        results.comparisons([("ftfa", "rtfa")])
+    with pytest.raises(fa.InvalidInput, match="margin is -1"):
+        results.comparisons(margin=-1)
+    with pytest.raises(KeyError, match="the comparisons are"):
+        one["seeds", "a", "b"]
+    assert "nothing to compare" in str(compared({"seeds": {"a": np.ones(1), "b": np.ones(1)}}, None, None, "accuracy"))
+    assert results.comparisons(statistic="mean_loss").pairs[0].margin is None

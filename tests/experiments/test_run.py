@@ -1,0 +1,314 @@
+"""Runs: the numbers of `train`, chosen by validation alone; nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fedasym as fa
+from fedasym.experiments import execution, listing
+from fedasym.experiments.folder import DAMAGED, ENVIRONMENT, RunFolder
+from fedasym.experiments.selection import Score, choose
+
+from .small import PIECES, TOML, frames, same_bits, times_computed, unoptimised, written
+
+quick = pytest.fixture(scope="module", autouse=True)(unoptimised)
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A run folder to do things to."""
+    return shutil.copytree(finished[2], tmp_path / "run")
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The pieces that are computed from now on."""
+    titles, real = [], execution.computed
+
+    def computed(piece, *args):
+        titles.append(piece.title)
+        return real(piece, *args)
+
+    monkeypatch.setattr(execution, "computed", computed)
+    return titles
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return fa.datasets.synthetic(
+        task="classification", clients=8, dimension=6, classes=3, aspect=0.3, split=(0.6, 0.2, 0.2)
+    )  # fmt: skip
+
+
+COMMON = {"rounds": 4, "cohort": 3, "local_steps": 3, "personal_epochs": 2}
+
+
+def test_what_is_chosen_and_found_is_what_train_gives(finished, federation):
+    experiment, results, _ = finished
+    grid = {name: {axis: list(values) for axis, values in axes.items()} for name, axes in experiment.grid.items()}
+    runs = fa.train(list(grid), federation, grid=grid, seeds=[1], evaluate_every=4, **COMMON)
+    for name, group in runs.chosen().items():
+        assert results.tuned[name] == {axis: group.settings[axis] for axis in grid[name]}
+    tuned = results.tuned["ftfa"]
+    for seed in (1, 2):
+        run = fa.train("ftfa", federation, seed=seed, evaluate_every=2, **tuned, **COMMON)
+        mine = results.trials.filter(sweep="seeds", algorithm="ftfa", trial=seed)
+        assert mine["round"].to_list() == [0, 2, 4]
+        for name in ("accuracy", "mean_accuracy", "worst_decile", "shared_accuracy", "validation_accuracy", "hurt", "loss"):
+            np.testing.assert_allclose(mine[name], getattr(run, name), rtol=1e-6)
+        clients = results.clients.filter(sweep="seeds", algorithm="ftfa", trial=seed)
+        for name in ("client", "samples", "tested", "accuracy", "shared_accuracy", "gain"):
+            wanted = [str(each[name]) if name == "client" else each[name] for each in run.clients()]
+            assert clients[name].to_list() == pytest.approx(wanted) if name != "client" else clients[name].to_list() == wanted
+    other = fa.train("ftfa", federation.resplit(2, keep_test=True, fractions=None), seed=1, evaluate_every=2, **tuned, **COMMON)
+    mine = results.trials.filter(sweep="splits", algorithm="ftfa", trial=2)
+    np.testing.assert_allclose(mine["loss"], other.loss, rtol=1e-6)
+
+
+def test_gains_are_the_same_shared_model_after_more_and_more_epochs(finished, federation):
+    _, results, _ = finished
+    tuned = results.tuned["ftfa"]
+    last = results.gains.filter(round=4)
+    assert last["epochs"].to_list() == ["0", "batch", "2"]
+    assert last["shared_loss"].n_unique() == 1
+    assert last["loss"][0] == last["shared_loss"][0]
+    one = fa.Algorithm("one", fa.algorithms.Average(), fa.algorithms.Descend(tuned["local_step"], 1))
+    common = COMMON | {"server_step": tuned["server_step"]}
+    np.testing.assert_allclose(last["loss"][1], fa.train(one, federation, seed=1, **common).loss[-1], rtol=1e-6)
+    two = fa.train("ftfa", federation, seed=1, local_step=tuned["local_step"], **common)
+    np.testing.assert_allclose(last["loss"][2], two.loss[-1], rtol=1e-6)
+
+
+def test_a_second_run_repeats_nothing_and_finds_the_same(finished, copy, counted):
+    experiment, results, _ = finished
+    again = fa.run(experiment, into=copy)
+    assert counted == []
+    assert str(again) == str(results)
+    assert again.to_json() == results.to_json()
+    assert times_computed(copy).total() == PIECES
+
+
+def test_what_is_missing_is_computed_and_nothing_else(finished, copy, counted):
+    experiment, _, whole = finished
+    lost = sorted(file.stem for file in (copy / "pieces").iterdir())[::3]
+    for key in lost:
+        (copy / "pieces" / f"{key}.parquet").unlink()
+    fa.run(experiment, into=copy)
+    assert len(counted) == len(lost)
+    same_bits(copy, whole)
+
+
+@pytest.mark.parametrize("harm", ["truncated", "edited", "swapped", "emptied"])
+def test_a_damaged_piece_is_noticed_computed_again_and_said(finished, copy, counted, harm):
+    experiment, _, whole = finished
+    first, second, *_ = sorted((copy / "pieces").iterdir())
+    match harm:
+        case "truncated":
+            first.write_bytes(first.read_bytes()[:-100])
+        case "edited":
+            column = "validation_accuracy"
+            edited = pl.read_parquet(first).with_columns(pl.col(column) * 1.01)
+            edited.write_parquet(first, metadata=pl.read_parquet_metadata(first))
+        case "swapped":
+            shutil.copy(second, first)
+        case "emptied":
+            first.write_bytes(b"")
+    heard = []
+    partly = fa.Results.read(copy)
+    assert any("damaged" in note for note in partly.notes)
+    again = fa.run(experiment, into=copy, progress=lambda share, text: heard.append((share, text)))
+    assert len(counted) == 1
+    assert any(f"piece {first.stem[:12]} is damaged" in text and "computed again" in text for _, text in heard)
+    assert any("Damaged on the disk and computed again: 1 of" in note for note in again.notes)
+    assert [entry.key for entry in RunFolder(copy).log() if entry.event == DAMAGED] == [first.stem]
+    same_bits(copy, whole)
+
+
+def test_progress_rises_and_says_how_long(tmp_path, finished):
+    heard = []
+    experiment = finished[0]
+    fa.run(experiment, into=tmp_path / "run", progress=lambda share, text: heard.append((share, text)))
+    shares = [share for share, _ in heard]
+    assert all(0 <= share <= 1 for share in shares)
+    assert heard[-1] == (1.0, "done")
+    assert heard[0][1].startswith(f"0 of {PIECES} pieces · tuning: local")
+    assert any("about" in text and "left" in text for _, text in heard)
+    same_bits(tmp_path / "run", finished[2])
+
+
+def test_the_environment_is_kept_without_names_of_this_machine(finished):
+    held = json.loads((finished[2] / ENVIRONMENT).read_text())
+    assert set(held) == {"python", "fedasym", "jax", "device", "platform", "command"}
+    assert "/" not in held["command"].split()[0]
+
+
+def test_another_experiment_makes_other_pieces_and_orphans_are_cleaned(finished, copy, counted):
+    experiment, _, whole = finished
+    changed = experiment.model_copy(update={"settings": experiment.settings.model_copy(update={"rounds": 3})})
+    fa.run(changed, into=copy)
+    assert len(counted) == PIECES
+    assert listing.status(copy).orphans == PIECES
+    (copy / "pieces" / f".{'0' * 64}.parquet.1.ab.part").write_bytes(b"half")
+    files, size = listing.cleaned(copy)
+    assert files == PIECES + 1
+    assert size > 0
+    assert len(list((copy / "pieces").iterdir())) == len(list((copy / "locks").iterdir())) == PIECES
+    counted.clear()
+    fa.run(changed, into=copy)
+    assert counted == []
+    assert not frames(copy).keys() & frames(whole).keys()
+
+
+def test_cleaning_waits_until_it_is_known_what_is_wanted(finished, copy):
+    assert listing.cleaned(copy) == (0, 0)
+    experiment = finished[0]
+    key = next(iter(listing.wanted(RunFolder(copy))[0]))
+    (copy / "pieces" / f"{key}.parquet").unlink()
+    before = len(list((copy / "pieces").iterdir()))
+    with pytest.raises(fa.InvalidInput, match="has not finished tuning"):
+        listing.cleaned(copy)
+    assert len(list((copy / "pieces").iterdir())) == before
+    assert listing.status(copy).state == "unfinished"
+    unfinished = fa.Results.read(copy)
+    assert unfinished.tuned == {}
+    assert any(note.startswith("Unfinished: 1 of the 3 pieces planned so far") for note in unfinished.notes)
+    assert experiment.name in str(unfinished)
+
+
+def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path, finished):
+    (tmp_path / "thesis.txt").write_text("do not touch")
+    with pytest.raises(fa.InvalidInput, match="holds other things"):
+        fa.run(finished[0], into=tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
+    with pytest.raises(fa.InvalidInput, match="cannot be a run folder"):
+        fa.run(finished[0], into=tmp_path / "thesis.txt" / "run")
+    with pytest.raises(fa.InvalidInput, match="is not a run folder"):
+        fa.Results.read(tmp_path)
+
+
+def test_ctrl_c_within_a_piece_keeps_the_others_and_nothing_of_it(finished, tmp_path, counted):
+    experiment, _, whole = finished
+
+    def stop(share, text):
+        if text.startswith("5 of") and "round 2" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fa.run(experiment, into=tmp_path / "run", progress=stop)
+    assert len(frames(tmp_path / "run")) == 5
+    counted.clear()
+    fa.run(experiment, into=tmp_path / "run")
+    assert len(counted) == PIECES - 5
+    same_bits(tmp_path / "run", whole)
+
+
+def test_permuted_test_labels_change_no_choice(finished, federation, tmp_path):
+    experiment, results, _ = finished
+    rng = np.random.default_rng(0)
+    labels = federation.labels.copy()
+    test = federation.split == 2
+    labels[test] = rng.permutation(labels[test])
+    other = fa.run(experiment, replace(federation, labels=labels), into=tmp_path / "run")
+    assert other.tuned == results.tuned
+    assert other.tuning.equals(results.tuning)
+    assert not other.trials["accuracy"].equals(results.trials["accuracy"])
+    assert other.trials["validation_loss"].equals(results.trials["validation_loss"])
+
+
+def test_tuning_keeps_no_test_statistic(finished):
+    folder = RunFolder(finished[2])
+    tuning, _ = listing.wanted(folder)
+    for key in tuning:
+        floats = [name for name, kind in folder.piece(key).frame.schema.items() if kind == pl.Float64]
+        statistics = set(floats) - {"server_step", "local_step", "ridge", "difference", "mixing", "inner_step"}
+        assert statistics == {"validation_accuracy", "validation_loss"}
+
+
+def test_the_choice_is_the_first_of_the_best_that_did_not_diverge():
+    def score(value, validation, diverged=False):
+        return Score({"server_step": value}, validation, diverged)
+
+    tried = [score(0.1, 0.5), score(0.2, 0.9, True), score(0.3, 0.7), score(0.4, 0.7), score(0.5, float("nan"))]
+    assert choose(tried, "classification") == {"server_step": 0.3}
+    assert choose(tried, "regression") == {"server_step": 0.1}
+    assert choose([score(0.1, float("nan"))], "classification") is None
+    assert choose([score(0.1, 0.9, True)], "classification") is None
+
+
+def test_coarse_pieces_give_the_same_numbers_up_to_rounding(finished, tmp_path):
+    experiment, results, _ = finished
+    coarse = fa.run(experiment.model_copy(update={"pieces": "coarse"}), into=tmp_path / "run")
+    assert listing.status(tmp_path / "run").finished == 9
+    assert coarse.tuned == results.tuned
+    for name in ("trials", "gains"):
+        ours, theirs = getattr(results, name), getattr(coarse, name)
+        assert ours.drop(pl.selectors.float()).equals(theirs.drop(pl.selectors.float()))
+        for column in ("loss", "mean_loss", "validation_loss"):
+            np.testing.assert_allclose(ours[column], theirs[column], rtol=1e-5)
+
+
+def test_what_is_no_federation_is_refused(finished, tmp_path):
+    with pytest.raises(fa.InvalidInput, match=r"federation is a list: make one of your data with fa.Federation.from_arrays"):
+        fa.run(finished[0], [1, 2], into=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_algorithm_that_only_diverges_is_left_out_and_said(tmp_path):
+    data = fa.datasets.synthetic(clients=5, dimension=4, aspect=0.5)
+    grid = {"fedavg": {"server_step": [1e8, 1e9]}, "local": {"local_step": [0.01, 0.1]}}
+    few = {"rounds": 3, "evaluate_every": 3, "local_steps": 9}
+    experiment = fa.Experiment(name="a", algorithms=["local", "fedavg"], grid=grid, settings=few, trials={"seeds": 2})
+    results = fa.run(experiment, data, into=tmp_path / "run")
+    assert set(results.tuned) == {"local"}
+    assert any("Nothing is chosen for fedavg" in note and "every configuration diverged" in note for note in results.notes)
+    assert results.trials["algorithm"].unique().to_list() == ["local"]
+    assert results.tuning.filter(algorithm="fedavg")["diverged"].all()
+
+
+def test_regression_is_chosen_by_loss_and_compared_by_loss(tmp_path):
+    data = fa.datasets.synthetic(clients=6, dimension=5, aspect=0.4, noise=0.3)
+    few = {"rounds": 3, "evaluate_every": 3, "local_steps": 4, "personal_epochs": 1}
+    grid = {"server_step": [0.001, 0.1], "local_step": [0.01, 0.1]}
+    gains = {"algorithms": ["ftfa"], "epochs": [0, "batch", 1], "seeds": 1}
+    experiment = fa.Experiment(
+        name="a", algorithms=["local", "ftfa"], grid=grid, settings=few, trials={"seeds": 3, "splits": 1}, gains=gains
+    )
+    results = fa.run(experiment, data, into=tmp_path / "run")
+    assert results.task == "regression"
+    ftfa = results.tuning.filter(algorithm="ftfa")
+    assert ftfa.filter(pl.col("chosen"))["validation_loss"].item() == ftfa["validation_loss"].min()
+    assert "accuracy" not in results.trials.columns
+    pair = results.comparisons(margin=0.5)["seeds", "local", "ftfa"]
+    assert pair.difference == pytest.approx(results.finals("seeds")["local"].mean() - results.finals("seeds")["ftfa"].mean())
+    assert results.comparisons().pairs[0].equivalence is None
+    assert "Chosen by validation loss" in str(results)
+    again = fa.Results.load(results.save(tmp_path / "tables"))
+    assert str(again) == str(results)
+
+
+def test_a_sweep_tunes_and_tests(tmp_path, federation):
+    found = fa.sweep(
+        ["fedavg", "ftfa"], federation, grid={"server_step": [0.1, 1]}, into=tmp_path / "run", evaluate_every=4, **COMMON
+    )  # fmt: skip
+    assert set(found.tuned) == {"fedavg", "ftfa"}
+    assert found.trials["trial"].unique().to_list() == [1]
+    assert found.experiment.trials.splits == ()
+    with pytest.raises(fa.InvalidInput, match="did you mean rounds"):
+        fa.sweep("fedavg", federation, round=3)
+
+
+def test_an_experiment_is_run_by_the_path_of_its_file_into_its_own_folder(tmp_path, monkeypatch):
+    text = TOML.replace("trials = { seeds = 2, splits = 2 }", "trials = { seeds = 1 }").replace(
+        ", local_step = [0.01, 0.3]", ""
+    )
+    written(tmp_path, text)
+    monkeypatch.chdir(tmp_path)
+    fa.run("small.toml")
+    assert listing.status("runs/small").state == "complete"
+    assert listing.found("small") == listing.found("runs/small")
