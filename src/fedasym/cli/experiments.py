@@ -176,7 +176,7 @@ def show(
     Parameters
     ----------
     run
-        A run folder, or the name of one in runs.
+        A run folder, the name of one in runs, or a folder that --save wrote.
     comparisons
         Also print paired tests of the algorithms over trials.
     budget
@@ -186,9 +186,10 @@ def show(
     """
     from fedasym.experiments.folder import ENVIRONMENT
     from fedasym.experiments.listing import found
+    from fedasym.experiments.saving import is_saved
 
     place = found(run)
-    results = fa.Results.read(place)
+    results = fa.Results.load(place) if is_saved(place) else fa.Results.read(place)
     if save is not None:
         results.save(save)
     if json:

@@ -86,15 +86,16 @@ def simulated(into: str | None, quick: bool) -> None:
 
 
 def described(name: str) -> list[str]:
-    """What a target makes, takes and has."""
-    from fedasym.experiments.reproduction import cost, find, state
+    """A target's figures and tables, what each takes and how far it is."""
+    from fedasym.experiments.agenda import agenda
 
-    target = find(name)
-    return [f"{name}: {target.what}", *(f"  {each}" for each in target.makes), f"  takes {cost(name)}", f"  {state(name)}", ""]
+    title, items = agenda(name)
+    return [title, *(f"  {item.what:<42}{item.runs:<22}{item.state}" for item in items), ""]
 
 
 def checked(names: tuple[str, ...], tables: str | None, json: bool) -> None:
     """Print the findings of every run that is there, or of those named."""
+    from fedasym.experiments.beside import beside
     from fedasym.experiments.claims import check
     from fedasym.experiments.reproduction import RUNS, TARGETS
 
@@ -102,5 +103,9 @@ def checked(names: tuple[str, ...], tables: str | None, json: bool) -> None:
     wanted = list(names) or [name for name in TARGETS if (root / name).is_dir() and name != "theory"]
     if not wanted:
         raise fa.InvalidInput(f"there is nothing to check in {str(root)!r}: run fedasym reproduce first, or give --tables")
-    found = [check(fa.Results.read(root / name) if tables is None else fa.Results.load(root / name)) for name in wanted]
-    print("[" + ",\n".join(each.to_json() for each in found) + "]" if json else "\n\n".join(map(str, found)))
+    results = {name: fa.Results.read(root / name) if tables is None else fa.Results.load(root / name) for name in wanted}
+    if json:
+        print("[" + ",\n".join(check(found).to_json() for found in results.values()) + "]")
+        return
+    for name, found in results.items():
+        print(f"{beside(found, name)}\n\n{check(found)}\n")

@@ -11,7 +11,7 @@ from fedasym.linear.simulation import simulate
 from fedasym.population import Population
 
 Progress = Callable[[float, str], None]
-WORLD = {"radius": 1.0, "noise": 0.5, "aspect": 2.0, "norm": 2.0}
+WORLD = Population(radius=1.0, noise=0.5, aspect=2.0, norm=2.0)
 VARIED: dict[str, list[float]] = {
     "clients": [3, 5, 10, 20, 50, 100],
     "noise": [0.1, 0.3, 0.5, 0.7, 1.0, 1.5],
@@ -40,7 +40,7 @@ def against_simulation(folder: str | Path, *, quick: bool = False, progress: Pro
 
         sizes: dict[str, Any] = SIZES[quick] | ({} if name == "clients" else {"clients": 50})
         kept = place / f"{name}{'-quick' if quick else ''}.jsonl"
-        found[name] = simulate(Population(**WORLD), vary={name: values}, save=kept, progress=told, **sizes)
+        found[name] = simulate(WORLD, vary={name: values}, save=kept, progress=told, **sizes)
         for ending in (".png", ".pdf"):
             found[name].plot(place / f"{name}{ending}")
     return found

@@ -40,6 +40,13 @@ class Published(NamedTuple):
     trials: dict[str, dict[str, Curve]]
     gains: dict[str, dict[str, Curve]]
 
+    def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
+        """Rounds and accuracies (trials, rounds) by sweep and algorithm, for figures."""
+        return {
+            sweep: {name: (each.rounds.astype(int).tolist(), each.accuracy) for name, each in by.items()}
+            for sweep, by in self.trials.items()
+        }
+
 
 def published(name: str) -> Published | None:
     """The paper's curves for a data set, or for the one that it stands in for; None where there are none.

@@ -18,29 +18,14 @@ Progress = Callable[[float, str], None]
 RUNS = "runs"
 
 
-@dataclass(frozen=True)
-class Target:
-    """One part of the paper: what it is, and which of the paper's figures and tables it makes again."""
-
-    name: str
-    what: str
-    makes: tuple[str, ...]
-
-
-SHOWN = ("table: accuracy after the last round, over 11 seeds and over 11 splits", "table: tuned hyperparameters")
-GAINS = tuple(f"figure: gains of personalization, {name}" for name in ("FTFA", "MAML-FO", "MAML-HF"))
-CURVES = ("figure: accuracy against rounds, seeds", "figure: accuracy against rounds, splits")
 TARGETS = {
-    target.name: target
-    for target in (
-        Target("cifar100", "images by Pachinko allocation, 100 classes", (*CURVES, *GAINS, *SHOWN)),
-        Target("shakespeare", "next character, by role", (*CURVES, *GAINS, *SHOWN)),
-        Target("emnist", "characters by writer, 62 classes", (*CURVES, *GAINS, *SHOWN)),
-        Target("stackoverflow", "next word, by user", (*CURVES, *GAINS, *SHOWN)),
-        Target("digits", "digits by writer, in the stead of emnist", (*CURVES, *GAINS, *SHOWN)),
-        Target("stackexchange", "next word, by user, in the stead of stackoverflow", (*CURVES, *GAINS, *SHOWN)),
-        Target("theory", "the limits beside simulated clients", ("figures: loss against clients, noise and aspect",)),
-    )
+    "cifar100": "images by Pachinko allocation, 100 classes",
+    "shakespeare": "next character, by role",
+    "emnist": "characters by writer, 62 classes",
+    "stackoverflow": "next word, by user",
+    "digits": "digits by writer, in the stead of emnist",
+    "stackexchange": "next word, by user, in the stead of stackoverflow",
+    "theory": "the limits beside simulated clients",
 }
 
 
@@ -49,11 +34,12 @@ class Reproduction:
     """What came of a target: results, the paper's findings held against them, and the files that were written."""
 
     results: Results
+    beside: str | None  # our accuracies beside the paper's
     claims: Claims | None
     files: tuple[Path, ...]
 
     def __str__(self) -> str:
-        parts = [str(self.results), *([] if self.claims is None else [str(self.claims)])]
+        parts = [str(part) for part in (self.results, self.beside, self.claims) if part is not None]
         return "\n\n".join([*parts, "Written:\n" + "\n".join(f"  {path}" for path in self.files)])
 
     __repr__ = __str__
@@ -62,8 +48,8 @@ class Reproduction:
         return preformatted(self)
 
 
-def find(name: str) -> Target:
-    """The target of that name."""
+def find(name: str) -> str:
+    """What the target of that name is."""
     if name not in TARGETS:
         raise unknown("target", name, TARGETS)
     return TARGETS[name]
@@ -87,14 +73,17 @@ def reproduce(
     quick: a scaled copy that takes minutes; its numbers mean little. data: a features file instead of the data set's own.
     device: "cpu" or "gpu" for pretraining; training runs where JAX runs. into: the run folder, `runs/<name>` by default.
     """
+    from fedasym.experiments.beside import beside
     from fedasym.experiments.claims import check
+    from fedasym.experiments.computing import environment
     from fedasym.experiments.execution import run
     from fedasym.experiments.published import published
     from fedasym.experiments.spec import Experiment
     from fedasym.figures.experiments import draw
     from fedasym.reporting import report
 
-    if find(name).name == "theory":
+    find(name)
+    if name == "theory":
         raise InvalidInput("name is theory: its figures come from fedasym reproduce theory, its numbers from fa.simulate")
     experiment = Experiment.paper(name)
     if data is None:
@@ -102,13 +91,15 @@ def reproduce(
     else:
         experiment = experiment.with_data(data)
     experiment = experiment.quick() if quick else experiment
+    if not environment()["device"].startswith("cpu"):
+        experiment = experiment.model_copy(update={"pieces": "coarse"})  # an accelerator likes many runs side by side
     place = Path(RUNS, experiment.name) if into is None else Path(into)
     results = run(experiment, into=place, progress=progress)
     paper = published(name)
-    curves = None if paper is None else {s: {a: c[:2] for a, c in by.items()} for s, by in paper.trials.items()}
+    curves = None if paper is None else paper.curves()
     files = (*draw(results, place / "figures", curves), report(place, place / "report.html", curves))
     enough = max(len(experiment.trials.seeds), len(experiment.trials.splits)) > 1
-    return Reproduction(results, check(results) if enough else None, files)
+    return Reproduction(results, beside(results, name), check(results) if enough else None, files)
 
 
 def prepare(name: str, device: str | None, progress: Progress | None) -> Path:
@@ -126,40 +117,3 @@ def prepare(name: str, device: str | None, progress: Progress | None) -> Path:
     except InvalidInput:
         pretrain(name, device=where, progress=progress)
     return features(name, device=where, progress=progress)
-
-
-def state(name: str, runs: str | Path = RUNS) -> str:
-    """How far a target is, in a few words."""
-    from fedasym.datasets.catalogue import find as data_set
-    from fedasym.experiments.folder import is_run
-    from fedasym.experiments.listing import status
-    from fedasym.pretraining.store import chosen, features_file
-
-    place = Path(runs, name)
-    if name == "theory":
-        return "drawn" if (place / "clients.png").is_file() else "not yet"
-    if is_run(place):
-        now = status(place)
-        return f"{now.state}, {now.finished} of {now.planned} pieces"
-    for there, words in ((features_file, "features here"), (lambda each: chosen(each, None), "network here, no features")):
-        try:
-            there(name)
-        except InvalidInput:
-            continue
-        return words
-    return "raw samples here" if data_set(name).folder() is not None else "no data here"
-
-
-def cost(name: str) -> str:
-    """What a target takes, counted from its experiment."""
-    from fedasym.experiments.grids import combinations
-    from fedasym.experiments.spec import Experiment
-
-    if name == "theory":
-        return "minutes on two cores"
-    experiment = Experiment.paper(name)
-    tried = sum(len(combinations(axes)) for axes in experiment.grid.values())
-    trials = len(experiment.algorithms) * (len(experiment.trials.seeds) + len(experiment.trials.splits))
-    gains = experiment.gains
-    extra = 0 if gains is None else len(gains.algorithms) * len(gains.epochs) * len(gains.seeds)
-    return f"{tried} configurations, {trials} trials, {extra} runs of gains, {experiment.settings.rounds} rounds each"

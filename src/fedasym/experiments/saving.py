@@ -48,6 +48,11 @@ def saved(results: Results, folder: Path) -> Path:
     return folder
 
 
+def is_saved(folder: Path) -> bool:
+    """Whether a folder has saved tables."""
+    return (folder / SUMMARY).is_file()
+
+
 def loaded(folder: Path) -> dict[str, Any]:
     """The fields of the results that `saved` wrote."""
     from fedasym.experiments.spec import Experiment
