@@ -75,7 +75,7 @@ def test_a_quick_copy_is_small_and_valid(tmp_path):
     quick = fa.Experiment.paper("cifar100").quick()
     assert quick.name == "cifar100-quick"
     assert quick.data.clients == 30
-    assert (quick.settings.rounds, quick.settings.evaluate_every, quick.settings.cohort) == (20, 10, 20)
+    assert (quick.settings.rounds, quick.settings.evaluate_every, quick.settings.cohort) == (20, 10, None)
     assert all(len(values) <= 2 for axes in quick.grid.values() for values in axes.values())
     assert quick.trials.seeds == quick.trials.splits == quick.gains.seeds == (1, 2, 3)
     file = tmp_path / "quick.toml"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedasym.algorithms import TRAINED
 from fedasym.errors import InvalidInput
 from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment
@@ -61,6 +62,7 @@ def run(
         raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
     clients = load(experiment.data) if federation is None else federation
     data = recorded(clients, experiment.trials.splits)
+    check_cohort(experiment, data)
     folder = RunFolder.prepared(Path(RUNS, experiment.name) if into is None else into, experiment, data)
     work = Worker(clients, data, folder, progress)
     tuning = plan.tuning(experiment)
@@ -73,6 +75,16 @@ def run(
     if progress:
         progress(1.0, "done")
     return Results.read(folder.path)
+
+
+def check_cohort(experiment: Experiment, data: Record) -> None:
+    """Refuse before any work what `train` would refuse in the middle of it."""
+    cohort, able = experiment.settings.cohort, sum(n > 0 for n in data.training)
+    alone = all(TRAINED[name].shares_nothing for name in experiment.algorithms)
+    if cohort is not None and cohort > able and not alone:
+        raise InvalidInput(
+            f"settings.cohort is {cohort}, and {able} clients have training samples: give at most that many, or leave it out"
+        )
 
 
 class Worker:

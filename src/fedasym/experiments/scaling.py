@@ -21,10 +21,9 @@ def scaled(experiment: Experiment) -> Experiment:
     told, trials, gains, data = experiment.settings, experiment.trials, experiment.gains, experiment.data
     rounds = min(told.rounds, ROUNDS)
     every = min(told.evaluate_every, max(1, rounds // EVALUATIONS))
-    cohort = None if told.cohort is None else min(told.cohort, CLIENTS)
     changed: dict[str, Any] = {
         "name": f"{experiment.name}-quick",
-        "settings": told.model_copy(update={"rounds": rounds, "evaluate_every": every, "cohort": cohort}),
+        "settings": told.model_copy(update={"rounds": rounds, "evaluate_every": every, "cohort": None}),
         "grid": {name: thinned(axes) for name, axes in experiment.grid.items()},
         "trials": trials.model_copy(update={"seeds": trials.seeds[:TRIALS], "splits": trials.splits[:TRIALS]}),
         "gains": gains and gains.model_copy(update={"seeds": gains.seeds[:TRIALS]}),

@@ -1,0 +1,109 @@
+"""`fedasym reproduce`: from a features file to figures, report and findings; what there is to do, and what is missing."""
+
+import pytest
+
+import fedasym as fa
+from fedasym.experiments.agenda import agenda
+from fedasym.experiments.beside import beside
+from fedasym.experiments.published import published
+from fedasym.experiments.reproduction import TARGETS
+
+from .small import fedasym
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    """Features by client, as `fedasym features` stores them."""
+    clients = fa.datasets.synthetic(task="classification", clients=12, dimension=12, classes=4, aspect=0.5, seed=3)
+    return clients.save(tmp_path_factory.mktemp("data") / "digits-features.safetensors")
+
+
+def test_a_quick_copy_of_the_paper_ends_in_figures_report_and_findings(features, cache, tmp_path):
+    told = fedasym(cache, "reproduce", "digits", "--quick", "--data", features, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    run = tmp_path / "runs" / "digits-quick"
+    endings = {path.suffix for path in (run / "figures").iterdir()}
+    assert endings == {".png", ".pdf", ".csv"}
+    assert (run / "report.html").stat().st_size > 10_000
+    assert "These are not the paper's data: digits stands in for emnist." in told.stdout
+    assert "the gains of ftfa grow with its personalization epochs" in told.stdout
+    pieces = {path: path.stat().st_mtime_ns for path in (run / "pieces").iterdir()}
+    again = fedasym(cache, "reproduce", "digits", "--quick", "--data", features, cwd=tmp_path)
+    assert again.stdout == told.stdout
+    assert {path: path.stat().st_mtime_ns for path in (run / "pieces").iterdir()} == pieces  # nothing was computed again
+    results = fa.Results.read(run)
+    saved = fedasym(cache, "runs", "show", run, "--save", tmp_path / "tables" / "digits")
+    assert saved.returncode == 0, saved.stderr
+    assert fedasym(cache, "runs", "show", tmp_path / "tables" / "digits").stdout.startswith(str(results).splitlines()[0])
+    checked = fedasym(cache, "reproduce", "digits", "--check", "--tables", tmp_path / "tables")
+    assert "digits-quick: the paper's findings on these runs" in checked.stdout, checked.stderr
+    assert beside(results, "digits").count("\n") > 2 * len(results.experiment.algorithms)
+
+
+def test_the_table_beside_the_paper_subtracts_like_from_like(features, cache, tmp_path):
+    """The paper's local curve over splits of emnist is a mean over clients, so ours beside it is, too."""
+    experiment = fa.Experiment(
+        name="mine", algorithms=["local", "fedavg"], settings={"rounds": 2, "evaluate_every": 2}, grid={}, trials={"splits": 2}
+    )
+    results = fa.run(experiment, fa.Federation.from_safetensors(features), into=tmp_path)
+    rows = [line.split() for line in beside(results, "emnist").splitlines()]
+    (local,) = [row for row in rows if row[:2] == ["splits", "local"]]
+    ours, theirs = results.finals("splits", "mean_accuracy")["local"], published("emnist").trials["splits"]["local"].final
+    assert float(local[2]) == pytest.approx(100 * ours.mean(), abs=0.005)
+    assert float(local[-1]) == pytest.approx(100 * (ours.mean() - theirs.mean()), abs=0.005)
+    assert beside(results, "mine") is None
+
+
+def test_a_cohort_that_the_clients_do_not_fill_is_refused_before_any_work(features, cache, tmp_path):
+    told = fedasym(cache, "run", "digits", "--data", features, cwd=tmp_path)
+    assert "settings.cohort is 20, and 12 clients have training samples" in told.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_agenda_says_what_is_there(finished, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDASYM_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in TARGETS:
+        title, items = agenda(name, tmp_path)
+        assert title.startswith(name)
+        assert {item.state for item in items} == {"not yet"}
+    assert "no data here" in agenda("cifar100", tmp_path)[0]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "digits").symlink_to(finished[2])
+    assert [item.state for item in agenda("digits", tmp_path / "runs")[1]] == ["done"] * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("reproduce",), "names is empty: name one of cifar100"),
+        (("reproduce", "cifr100"), "unknown target 'cifr100': did you mean cifar100?"),
+        (("reproduce", "cifar100", "--device", "tpu"), "device is 'tpu': give cpu or gpu"),
+        (("reproduce", "cifar100", "--data", "none.safetensors"), "none.safetensors"),
+        (("reproduce", "--check"), "there is nothing to check in 'runs'"),
+        (("reproduce", "--check", "digits"), "digits"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(words, says, cache, tmp_path):
+    told = fedasym(cache, *words, cwd=tmp_path)
+    assert told.returncode == 2, told.stdout
+    assert says in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_without_data_the_way_to_it_is_named(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDASYM_DATA", str(tmp_path))
+    told = fedasym(tmp_path / "empty", "reproduce", "emnist", cwd=tmp_path)
+    assert told.returncode == 2
+    assert "run fedasym data fetch emnist" in told.stderr
+
+
+def test_theory_beside_simulation(cache, tmp_path):
+    told = fedasym(cache, "reproduce", "theory", "--quick", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert sorted(path.name for path in (tmp_path / "runs" / "theory").glob("*.png")) == [
+        "aspect.png",
+        "clients.png",
+        "noise.png",
+    ]
+    assert "drawn" in fedasym(cache, "reproduce", "theory", "--list", cwd=tmp_path).stdout
