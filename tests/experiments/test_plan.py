@@ -39,7 +39,7 @@ def test_the_papers_plan():
     assert titles[1] == "tuning: fedavg, ftfa, rtfa, server_step 0.0001"
     assert "tuning: fedavg, server_step 10" in titles
     assert len(tuning) == 1 + 6 + 5 + 5 + 3
-    assert all(piece.seeds == (1,) and piece.settings["evaluate_every"] == 400 for piece in tuning)
+    assert all(piece.seeds == (1,) and piece.settings["evaluate_every"] == 0 for piece in tuning)
     trials = plan.trials(experiment, plan.placeholder(experiment))
     families = 5
     assert len(trials) == families * 11 + families * 11 + 3 * 5

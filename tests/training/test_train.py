@@ -251,6 +251,39 @@ def test_in_single_precision_a_grid_is_its_single_runs_to_rounding():
         np.testing.assert_allclose(run.shared, alone.shared, rtol=1e-5, atol=1e-6)
 
 
+def test_mixed_is_single_precision_where_nothing_is_shortened():
+    """A processor's products are exact; what an accelerator shortens is measured in `benchmarks/train_grid.py`."""
+    clients = federation()
+    told = {**GRAM, "precision": "float32"}
+    for name in ("rtfa", "maml_hf"):
+        same(fa.train(name, clients, **{**told, "precision": "mixed"}), fa.train(name, clients, **told), 1e-5)
+
+
+def test_a_shortened_product_is_asked_for_only_when_mixed(monkeypatch):
+    asked = []
+
+    def watched(*arguments):
+        asked.append(jax.config.jax_default_matmul_precision)
+        return personalise(*arguments)
+
+    monkeypatch.setattr(evaluate, "personalise", watched)
+    before = jax.config.jax_default_matmul_precision
+    for precision, expected in (("float32", "highest"), ("mixed", "default")):
+        asked.clear()
+        fa.train("fedavg", federation(), **{**GRAM, "precision": precision})
+        assert set(asked) == {expected}
+    assert jax.config.jax_default_matmul_precision == before
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "rtfa", "pfedme"])
+def test_testing_after_the_last_round_alone_changes_nothing_else(name):
+    clients = federation()
+    often, once = (fa.train(name, clients, **{**GRAM, "evaluate_every": every}) for every in (2, 0))
+    assert once.rounds.tolist() == [often.rounds[-1]]
+    np.testing.assert_array_equal(once.correct[-1], often.correct[-1])
+    np.testing.assert_allclose(once.losses[-1], often.losses[-1], rtol=1e-12)
+
+
 def test_the_same_call_gives_the_same_bits():
     clients, again = federation(), federation()
     for name in ("rtfa", "pfedme"):

@@ -202,12 +202,12 @@ REFUSED = {
     "half a round": ("ftfa", {"rounds": 1.5}, "rounds is 1.5: it must be a whole number"),
     "no batch": ("ftfa", {"batch": 0}, "batch is 0: it must be a whole number of at least 1"),
     "true batch": ("ftfa", {"batch": True}, "batch is True: it must be a whole number"),
-    "never tested": ("ftfa", {"evaluate_every": 0}, "evaluate_every is 0: it must be a whole number of at least 1"),
+    "never tested": ("ftfa", {"evaluate_every": -1}, "evaluate_every is -1: it must be a whole number of at least 0"),
     "no cohort": ("ftfa", {"cohort": 0}, "cohort is 0: it must be a whole number of at least 1"),
     "no local steps": ("ftfa", {"local_steps": 0}, "local_steps is 0"),
     "negative passes": ("ftfa", {"personal_epochs": -1}, "personal_epochs is -1: it must be a whole number of at least 0"),
     "unknown protocol": ("ftfa", {"protocol": "txt"}, "unknown protocol 'txt': did you mean text"),
-    "unknown precision": ("ftfa", {"precision": "float16"}, "precision is 'float16': it must be float32 or float64"),
+    "unknown precision": ("ftfa", {"precision": "float16"}, "precision is 'float16': it must be float32 or float64 or mixed"),
     "unknown form": ("ftfa", {"form": "span"}, "form is 'span': it must be gram or head"),
 }
 

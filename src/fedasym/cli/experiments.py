@@ -117,7 +117,7 @@ def sweep(
     bias
         Whether the head has one; as the protocol says by default.
     precision
-        float32 or float64.
+        float32, float64, or mixed: float32 whose products an accelerator may shorten.
     into
         The run folder; runs/sweep-NAME by default.
     """

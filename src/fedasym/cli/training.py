@@ -93,7 +93,7 @@ def train(
     inner_steps
         Steps of pfedme's inner problem.
     evaluate_every
-        All clients are personalised and tested after every so many rounds.
+        All clients are personalised and tested after every so many rounds; 0: after the last alone.
     grid
         A setting and its values, such as server_step=0.01,0.1,1; repeat it for more. Every combination is trained.
     seeds
@@ -103,7 +103,7 @@ def train(
     bias
         Whether the head has one; as the protocol says by default: text has none, code has one.
     precision
-        float32 or float64.
+        float32, float64, or mixed: float32 whose products an accelerator may shorten.
     """
     remember_compilations()
     federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)

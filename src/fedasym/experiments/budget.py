@@ -10,6 +10,7 @@ from fedasym.experiments.grids import combinations
 from fedasym.experiments.plan import Piece
 from fedasym.experiments.wording import spoken
 from fedasym.training.jobs import COHORT
+from fedasym.training.settings import Settings as Checked
 from fedasym.training.settings import is_pfedme, used_settings
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def cohort_of(told: dict[str, Any], data: Record) -> int:
 def work(piece: Piece, data: Record) -> float:
     """Gradients that a piece takes, roughly: what its share of the time is guessed by."""
     told = piece.settings
-    evaluations = len(range(0, told["rounds"], told["evaluate_every"])) + 1
+    evaluations = len(Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated)
     total, trajectories = 0, dict[Any, int]()
     for name, axes in piece.grid.items():
         alone = TRAINED[name].shares_nothing

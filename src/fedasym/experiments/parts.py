@@ -123,7 +123,7 @@ class Settings(Part):
     inner_steps: int = 5
     protocol: Literal["text", "code"] = "text"
     bias: bool | None = None
-    precision: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "float64", "mixed"] = "float32"
 
     @model(mode="after")
     def _in_range(self) -> Self:

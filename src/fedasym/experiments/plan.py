@@ -121,7 +121,7 @@ def placeholder(experiment: Experiment) -> Chosen:
 def tuning(experiment: Experiment) -> list[Piece]:
     """One seed, tested after the last round; fine: one piece for each family and server step, coarse: for each family."""
     told = experiment.settings.model_dump()
-    told["evaluate_every"] = max(told["rounds"], 1)
+    told["evaluate_every"] = 0  # the last round decides
     pieces = []
     for family in families(tuned_over(experiment)):
         grids = {name: experiment.grid[name] for name in family}

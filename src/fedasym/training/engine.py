@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.training.evaluate import Tester
+from fedasym.training.evaluate import Collect, Tester
 from fedasym.training.layout import COPIES, fitting, groups, rounded
 from fedasym.training.packing import Packed, pack
 from fedasym.training.schedule import Schedule, start_heads
@@ -70,7 +70,7 @@ def follow(
         tester.dispatch(slab, shared, diverged, server.evaluated)(outcomes)
         return
     rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
-    collect = tester.dispatch(slab, shared, diverged, server.evaluated[:1])
+    collect: Collect = tester.dispatch(slab, shared, diverged, (0,)) if 0 in server.evaluated else lambda _: None
     for start, stop, plan in schedule.pieces(slab.numbers):
         shared, diverged = advance(program, data, shared, diverged, *plan, rates, start, stop - start)
         steps = (stop - start) * schedule.cohort * server.local_steps

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedasym.training.packing import HIGHEST, Table
+from fedasym.training.packing import Table
 
 Point = Any  # a matrix, or a Coordinates: what moves in a Space
 
@@ -72,17 +72,17 @@ class Head(NamedTuple):
 
     def outputs(self, point: Any, batch: Batch) -> Array:
         """The outputs X_b W."""
-        return jnp.matmul(self.rows(batch), point, precision=HIGHEST)
+        return jnp.matmul(self.rows(batch), point)
 
     def move(self, point: Any, batch: Batch, amounts: Array) -> Array:
         """The matrix W + X_b' amounts."""
-        moved: Array = point + jnp.matmul(self.rows(batch).T, amounts, precision=HIGHEST)
+        moved: Array = point + jnp.matmul(self.rows(batch).T, amounts)
         return moved
 
     def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
         """The products X_at X_b' amounts, from the cheaper side."""
         if len(amounts) * (self.shared.shape[0] + self.shared.shape[1]) < 2 * self.shared.size:
-            return jnp.matmul(jnp.matmul(self.rows(at), self.rows(batch).T, precision=HIGHEST), amounts, precision=HIGHEST)
+            return jnp.matmul(jnp.matmul(self.rows(at), self.rows(batch).T), amounts)
         return self.outputs(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
 
     def around(self, point: Any, batch: Batch, uses: int) -> Span | None:
@@ -92,7 +92,7 @@ class Head(NamedTuple):
         if rows * (d + uses * outputs) >= 2 * uses * d * outputs:
             return None
         x = self.rows(batch)
-        return Span(jnp.matmul(x, x.T, precision=HIGHEST), self.outputs(point, batch))
+        return Span(jnp.matmul(x, x.T), self.outputs(point, batch))
 
     def rows(self, batch: Batch) -> Array:
         """The batch's samples or positions."""
@@ -119,7 +119,7 @@ class Span(NamedTuple):
     def outputs(self, point: Any, batch: Batch) -> Array:
         """The outputs s X_b W_0 + X_b X' a."""
         gram, first = (array if batch.rows is None else array[batch.rows] for array in (self.gram, self.first_outputs))
-        outputs: Array = jnp.matmul(gram, point.amounts, precision=HIGHEST) + point.scale * first
+        outputs: Array = jnp.matmul(gram, point.amounts) + point.scale * first
         return outputs
 
     def move(self, point: Any, batch: Batch, amounts: Array) -> Coordinates:
@@ -129,7 +129,7 @@ class Span(NamedTuple):
 
     def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
         """The products X_at X_b' amounts."""
-        return jnp.matmul(self.gram[at.rows][:, batch.rows], amounts, precision=HIGHEST)
+        return jnp.matmul(self.gram[at.rows][:, batch.rows], amounts)
 
     def around(self, point: Any, batch: Batch, uses: int) -> Span:
         """The batch's own span."""

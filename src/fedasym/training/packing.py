@@ -6,7 +6,8 @@ no batch ever names those rows, so they never count.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,8 +20,6 @@ from numpy.typing import NDArray
 
 from fedasym.federations.federation import Federation
 from fedasym.training.settings import Protocol
-
-HIGHEST = jax.lax.Precision.HIGHEST  # float32 means float32 on accelerators too
 
 
 class Table(NamedTuple):
@@ -59,9 +58,16 @@ Kept = dict[tuple[object, ...], Any]
 _KEPT: WeakKeyDictionary[Federation, Kept] = WeakKeyDictionary()
 
 
-def numbers_as(precision: str) -> AbstractContextManager[object]:
-    """Within it JAX computes in that precision; the user's own setting is left alone."""
-    return jax.enable_x64(True) if precision == "float64" else nullcontext()
+@contextmanager
+def numbers_as(precision: str) -> Iterator[str]:
+    """Within it JAX computes in that precision; the user's own setting is left alone. Gives the type of stored numbers.
+
+    Accelerators shorten float32 in products unless they are told not to: float32 means float32 here, and mixed leaves it to
+    them (TF32 on NVIDIA's), with sums, models and losses in float32.
+    """
+    wide = jax.enable_x64(True) if precision == "float64" else nullcontext()
+    with wide, jax.default_matmul_precision("default" if precision == "mixed" else "highest"):
+        yield "float32" if precision == "mixed" else precision
 
 
 def pack(federation: Federation, protocol: Protocol, precision: str, gram_width: int) -> tuple[Packed, Sizes]:
@@ -126,11 +132,11 @@ def counted(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[n
 
 @partial(jax.jit, static_argnames=("width",))
 def all_grams(training: Table, width: int) -> Array:
-    """X X' of every client's training rows."""
+    """X X' of every client's training rows; kept for runs of any precision, so exact."""
 
     def gram(start: Array) -> Array:
         x = jax.lax.dynamic_slice_in_dim(training.features, start, width)
-        return jnp.matmul(x, x.T, precision=HIGHEST)
+        return jnp.matmul(x, x.T, precision=jax.lax.Precision.HIGHEST)
 
     products: Array = jax.lax.map(gram, training.first, batch_size=64)
     return products

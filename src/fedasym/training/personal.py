@@ -11,7 +11,7 @@ from jax import Array, lax
 
 from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows
 from fedasym.training.losses import score
-from fedasym.training.packing import HIGHEST, Packed
+from fedasym.training.packing import Packed
 from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
 
 
@@ -66,17 +66,17 @@ def examiner(program: Program, data: Packed, member: Array, space: Space, shared
         def examine(point: Array) -> Array:
             def part(start: Array) -> Array:
                 rows = flat_rows(block(data.tested.features, first + start))
-                return tally(program, data, member, start, jnp.matmul(rows, point, precision=HIGHEST))
+                return tally(program, data, member, start, jnp.matmul(rows, point))
 
             return part(blocks[0]) if len(blocks) == 1 else lax.map(part, blocks).sum(0)
 
         return examine
     x = block(data.tested.features, first)
-    products = jnp.matmul(x, client_rows(program, data, member).T, precision=HIGHEST)
-    first_outputs = jnp.matmul(x, shared, precision=HIGHEST)
+    products = jnp.matmul(x, client_rows(program, data, member).T)
+    first_outputs = jnp.matmul(x, shared)
 
     def examine_span(point: Coordinates) -> Array:
-        outputs = point.scale * first_outputs + jnp.matmul(products, point.amounts, precision=HIGHEST)
+        outputs = point.scale * first_outputs + jnp.matmul(products, point.amounts)
         return tally(program, data, member, jnp.int32(0), outputs)
 
     return examine_span

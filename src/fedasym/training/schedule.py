@@ -68,7 +68,7 @@ class Schedule:
 
     def pieces(self, seeds: Sequence[int]) -> Iterator[tuple[int, int, Plan]]:
         """All rounds in pieces that end where clients are tested; the next is planned while the caller computes."""
-        ends = self.server.evaluated
+        ends = sorted({0, *self.server.evaluated})
         spans = [(at, min(at + ROUNDS, end)) for start, end in pairwise(ends) for at in range(start, end, ROUNDS)]
         with ThreadPoolExecutor(1) as planner:
             waiting = [planner.submit(self.piece, seeds, *span) for span in spans[:1]]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedasym.training.heads import Point
-from fedasym.training.packing import HIGHEST, Packed
+from fedasym.training.packing import Packed
 from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
 
 
@@ -67,8 +67,8 @@ def together(program: Program, data: Packed, rates: Rates, shared: Array, drawn:
 def change(program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array) -> Array:
     """sum_j p_j (w_j - W) over some clients j, (configurations, d, outputs); in the Gram form one product over all samples."""
     if program.form == "head":
-        return jnp.einsum("j,jkdc->kdc", shares, points - shared, precision=HIGHEST)
+        return jnp.einsum("j,jkdc->kdc", shares, points - shared)
     x = jax.vmap(partial(client_rows, program, data))(drawn)
     amounts = shares[:, None, None, None] * points.amounts
-    scale = jnp.einsum("j,jk->k", shares, points.scale - 1, precision=HIGHEST)
-    return scale[:, None, None] * shared + jnp.einsum("jwd,jkwc->kdc", x, amounts, precision=HIGHEST)
+    scale = jnp.einsum("j,jk->k", shares, points.scale - 1)
+    return scale[:, None, None] * shared + jnp.einsum("jwd,jkwc->kdc", x, amounts)

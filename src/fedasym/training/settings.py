@@ -25,7 +25,7 @@ class Settings:
     """
 
     rounds: int = 400
-    evaluate_every: int = 50
+    evaluate_every: int = 50  # 0: only after the last round
     cohort: int | None = None  # None: 20, or every client where there are fewer
     local_steps: int = 20
     batch: int = 32
@@ -40,7 +40,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in SIZES:
-            value, least = getattr(self, name), 0 if name in ("rounds", "personal_epochs") else 1
+            value, least = getattr(self, name), 0 if name in ("rounds", "personal_epochs", "evaluate_every") else 1
             if value is None and name == "cohort":
                 continue
             if not is_size(value, least):
@@ -58,8 +58,8 @@ class Settings:
 
     @property
     def evaluated(self) -> list[int]:
-        """The rounds after which all clients are tested: 0, every `evaluate_every`-th, and the last."""
-        return [*range(0, self.rounds, self.evaluate_every), self.rounds]
+        """The rounds after which all clients are tested: 0, every `evaluate_every`-th, and the last; or the last alone."""
+        return [*(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()), self.rounds]
 
 
 def is_size(value: Any, least: int) -> bool:

@@ -16,7 +16,7 @@ from jax import Array, lax
 
 from fedasym.training.heads import Batch, Head, Point, Space, Span, batch_of, blend, lifted
 from fedasym.training.losses import difference, residual, slope
-from fedasym.training.packing import HIGHEST, Packed
+from fedasym.training.packing import Packed
 from fedasym.training.settings import Protocol
 
 Rates = Mapping[str, Array]
@@ -104,8 +104,8 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
     if program.form == "head":
         return Head(data.training, shared)
     x = client_rows(program, data, member)
-    gram = jnp.matmul(x, x.T, precision=HIGHEST) if data.grams is None else data.grams[member, : program.width, : program.width]
-    return Span(gram, jnp.matmul(x, shared, precision=HIGHEST))
+    gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, : program.width, : program.width]
+    return Span(gram, jnp.matmul(x, shared))
 
 
 def client_rows(program: Program, data: Packed, member: Array) -> Array:

@@ -61,10 +61,12 @@ def train(
     ridge: lambda of rtfa (0.1) and pfedme (15). difference: delta of maml_hf. mixing, inner_step, inner_steps: pfedme's.
     grid: settings and their values, {"server_step": [0.01, 0.1]}, each algorithm taking those it uses; or a grid for each,
         {"ftfa": {...}, "rtfa": {...}}, such as the paper's, `fa.algorithms.GRIDS`.
-    evaluate_every: all clients are personalised and tested after rounds 0, this many, twice as many, ..., and the last.
+    evaluate_every: all clients are personalised and tested after rounds 0, this many, twice as many, ..., and the last; 0: the
+        last alone.
     protocol: "text" follows the paper, "code" the choices of its released code; see docs/how-to/train.md.
     bias: whether the head has one; by default as the protocol says ("text" has none, "code" has one).
-    precision: "float32" or "float64". form: "gram" or "head" instead of the cheaper; both give the same numbers.
+    precision: "float32", "float64", or "mixed": float32 whose products an accelerator may shorten (TF32).
+    form: "gram" or "head" instead of the cheaper; both give the same numbers.
 
     >>> import fedasym as fa
     >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
@@ -79,7 +81,8 @@ def train(
     told = {name: value for name, value in locals().items() if name in SETTINGS}
     jobs = configurations(chosen, told, grid, federation)
     rules = with_bias(find_protocol(protocol), bias)
-    for name, value, known in (("precision", precision, ("float32", "float64")), ("form", form, ("gram", "head", None))):
+    choices = {"precision": (precision, ("float32", "float64", "mixed")), "form": (form, ("gram", "head", None))}
+    for name, (value, known) in choices.items():
         if value not in known:
             raise InvalidInput(f"{name} is {value!r}: it must be {' or '.join(map(str, known))}")
     outcomes, stopped = compute(jobs, federation, rules, numbers, precision, form, progress)
@@ -119,8 +122,8 @@ def compute(
         if progress:
             progress(min(done / max(total, 1), 0.99), text)
 
-    with numbers_as(precision):
-        result = run(Work(federation, protocol, precision, this_machine(), form, report), tree, len(jobs), seeds)
+    with numbers_as(precision) as stored:
+        result = run(Work(federation, protocol, stored, this_machine(), form, report), tree, len(jobs), seeds)
     if progress and not result[1]:
         progress(1.0, "done")
     return result
