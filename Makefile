@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types pytest bench figures clean
+.PHONY: demo test lint types pytest browser bench figures clean
 
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedasym needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name one: make PYTHON=python3.12 ...")'
@@ -22,7 +22,8 @@ demo: $(VENV)/.ready
 	$(BIN)/fedasym compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot out/phase.png
 	$(BIN)/fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot out/path.png
 	$(BIN)/fedasym simulate --radius 1 --noise 0.5 --aspect 2 --norm 2 --dimension 100 --trials 3 --vary clients=3,5,10,30 --plot out/simulation.png
-	$(BIN)/fedasym train synthetic --rounds 100 --evaluate-every 25 --plot out/training.png
+	$(BIN)/fedasym run examples/demo.toml --into out/demo
+	$(BIN)/fedasym report out/demo --into out/report.html --figures out/figures
 
 test: lint types pytest
 
@@ -33,8 +34,21 @@ lint: $(VENV)/.ready
 types: $(VENV)/.ready
 	$(BIN)/mypy
 
-pytest: $(VENV)/.ready
+pytest: $(VENV)/.ready browser
 	$(BIN)/pytest -q -n auto
+
+# A browser, to test pages as readers see them: installed where that may be done, and otherwise those tests skip themselves.
+BROWSERS ?= chromium chromium-browser google-chrome google-chrome-stable
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install chromium
+browser:
+	@for each in $(BROWSERS); do command -v $$each >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing Chromium, to test pages as readers see them"; \
+	  { timeout 45 sh -c '$(APT) --download-only || { apt-get -qq update && $(APT) --download-only; }' && $(APT); } >/dev/null 2>&1 \
+	    || echo "It could not be installed here: the tests of pages in a browser will be skipped"; \
+	else \
+	  echo "There is no Chromium or Chrome on PATH: the tests of pages in a browser will be skipped"; \
+	fi
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/predict_speed.py

@@ -9,7 +9,16 @@ from collections.abc import Callable
 from cyclopts import CycloptsError
 
 import fedasym as fa
-from fedasym.cli import data, linear, pretraining, theory, training  # noqa: F401  each adds its commands
+from fedasym.cli import (  # noqa: F401  each adds its commands
+    data,
+    experiments,
+    linear,
+    pretraining,
+    reporting,
+    reproduction,
+    theory,
+    training,
+)
 from fedasym.cli.app import app
 
 __all__ = ["app", "main", "run"]

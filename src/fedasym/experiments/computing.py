@@ -93,7 +93,8 @@ def environment() -> dict[str, str]:
     jax = sys.modules["jax"]
     device = jax.devices()[0]
     script, *arguments = sys.argv or [""]
-    words = [Path(script).name, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)]
+    program = "fedasym" if Path(script).name == "__main__.py" else Path(script).name
+    words = [program, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)]
     return {
         "python": platform.python_version(),
         "fedasym": fedasym.__version__,

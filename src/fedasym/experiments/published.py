@@ -41,10 +41,11 @@ class Published(NamedTuple):
     gains: dict[str, dict[str, Curve]]
 
     def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
-        """Rounds and accuracies (trials, rounds) by sweep and algorithm, for figures."""
+        """Rounds and accuracies (trials, rounds) by sweep and algorithm, as figures take them; gains by "ftfa 10"."""
+        named = {f"{name} {epochs}": each for name, by in self.gains.items() for epochs, each in by.items()}
         return {
             sweep: {name: (each.rounds.astype(int).tolist(), each.accuracy) for name, each in by.items()}
-            for sweep, by in self.trials.items()
+            for sweep, by in (self.trials | ({"gains": named} if named else {})).items()
         }
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.errors import InvalidInput
-from fedasym.figures.style import COLOURS, FAINT, INK, canvas, caption, label_ends, save
+from fedasym.figures.marks import COLOURS
+from fedasym.figures.style import FAINT, INK, canvas, caption, label_ends, save
 
 if TYPE_CHECKING:
     from fedasym.tuning import FineTuning

@@ -10,19 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedasym.errors import InvalidInput
+from fedasym.figures.marks import COLOURS
 
-# Colour-blind safe; methods that learn alone in greys, those that share in colours.
-COLOURS = {
-    "local": "#9a9a9a",
-    "local_ridge": "#5f5f5f",
-    "fedavg": "#e69f00",
-    "ftfa": "#56b4e9",
-    "rtfa": "#0072b2",
-    "maml": "#cc79a7",
-    "maml_fo": "#882255",
-    "maml_hf": "#d55e00",
-    "pfedme": "#009e73",
-}
 INK, FAINT = "#222222", "#d9d9d9"
 FORMATS = ("png", "svg", "pdf")
 

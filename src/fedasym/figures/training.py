@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedasym.errors import InvalidInput
-from fedasym.figures.style import COLOURS, FAINT, INK, canvas, caption, save
+from fedasym.figures.marks import COLOURS
+from fedasym.figures.style import FAINT, INK, canvas, caption, save
 from fedasym.theory.spectra import Array
 from fedasym.training.wording import folded
 

@@ -1,0 +1,35 @@
+"""The command `report`: a run as one page to be read anywhere, and as figures for a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedasym.cli.app import app
+from fedasym.cli.experiments import EXPERIMENTS
+
+
+@app.command(group=EXPERIMENTS)
+def report(run: str, /, *, into: str | None = None, figures: str | None = None) -> None:
+    """Write a run's results as one HTML page that works offline, on a phone and on paper.
+
+    Parameters
+    ----------
+    run
+        A run folder, the name of one in runs, or a folder of saved tables (fedasym runs show RUN --save FOLDER).
+    into
+        The page; report.html in the run's folder by default.
+    figures
+        Also draw the figures into this folder, each as PDF, PNG and CSV.
+    """
+    from fedasym.experiments.listing import found
+    from fedasym.reporting.sources import source_of
+    from fedasym.reporting.writing import report
+
+    place = found(run)
+    page = report(place, place / "report.html" if into is None else into)
+    print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
+    if figures is not None:
+        from fedasym.figures.experiments import draw
+
+        files = draw(source_of(place).results, figures)
+        print(f"Drawn to {figures}: {', '.join(Path(file).name for file in files)}.")

@@ -1,0 +1,37 @@
+"""What is made once for all tests of reports: invented results, a small run, a browser."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+import fedasym as fa
+
+from ..experiments.small import small, unoptimised
+from .browser import browser, found
+from .invented import invented
+
+
+@pytest.fixture(scope="session")
+def results():
+    return invented()
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory):
+    """A run folder that an experiment really left."""
+    folder = tmp_path_factory.mktemp("ran")
+    with contextmanager(unoptimised)():
+        fa.run(small(folder), into=folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A tab of a real browser, without network."""
+    path = found()
+    if path is None:
+        pytest.skip("there is no Chromium or Chrome on PATH: install one to test the page as readers see it")
+    with browser(path) as page:
+        yield page
