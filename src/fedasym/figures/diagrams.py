@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 
+from fedasym.figures.marks import MARKERS
 from fedasym.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def draw_curves(axes: Axes, diagram: Diagram) -> None:
     ends = []
     (name, x), losses = next(iter(diagram.axes.items())), (diagram.first_loss, diagram.second_loss)
     for label, loss in zip((diagram.first, diagram.second), losses, strict=True):
-        axes.plot(x, loss, color=colour(label), linewidth=2, marker="o" if x.size < 15 else None, markersize=4)
+        axes.plot(x, loss, color=colour(label), linewidth=2, marker=MARKERS.get(label, "o") if x.size < 15 else None, markersize=5)
         last = np.flatnonzero(np.isfinite(loss))[-1]
         ends.append((label, float(x[last]), float(loss[last]), colour(label)))
     for row in diagram.boundary:

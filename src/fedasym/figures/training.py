@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from fedasym.errors import InvalidInput
-from fedasym.figures.marks import COLOURS
+from fedasym.figures.marks import Mark, marks_of
 from fedasym.figures.style import FAINT, INK, canvas, caption, save
 from fedasym.theory.spectra import Array
 from fedasym.training.wording import folded
@@ -18,11 +19,8 @@ if TYPE_CHECKING:
     from fedasym.training.configurations import Configuration
     from fedasym.training.histories import Histories
 
-# MAML's approximations stay in its family; their curves often coincide, so one is dashed.
-
-SPARE = (INK, "#8c6d31", "#6a3d9a", "#b15928", "#17717a")  # algorithms that the paper does not name
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
-DASHED = ("maml_hf",)
+MARKED = 12  # markers of a line, roughly
 WRAP = 96  # characters of a line under the title
 LEAST = 12.0  # points of accuracy that are shown below the second half of training, where there are any
 WIDE = 20  # ratio of the largest to the smallest loss from which the axis is logarithmic
@@ -37,11 +35,12 @@ def draw_training(histories: Histories, path: str | Path) -> Path:
     regression = histories.task == "regression"
     quantity, scale = ("loss", 1.0) if regression else ("accuracy", 100.0)
     figure, axes = canvas(7.6, 4.6)
-    tints, seen = colours(drawn), []
+    marks, seen = marks_of(group.name for group in drawn.values()), []
     for name, group in drawn.items():
         values = scale * group.curves(quantity)
         seen.append((group.rounds, values))
-        curve(axes, group.rounds, values, tints[name], dash(group, drawn), label(name, values, regression))
+        mark = marks[group.name]
+        curve(axes, group.rounds, values, mark, dash(group, mark, drawn), label(name, values, regression))
     if len(drawn) == 1 and not (group := next(iter(drawn.values()))).algorithm.shares_nothing:
         values = scale * group.curves(f"shared_{quantity}")
         if not np.array_equal(values, seen[0][1], equal_nan=True):
@@ -55,6 +54,7 @@ def draw_training(histories: Histories, path: str | Path) -> Path:
     axes.set_ylabel(
         "test loss, all samples together" if regression else "test accuracy, all samples together (%)", fontsize=9, color=INK
     )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     legend(axes)
@@ -69,31 +69,25 @@ def alone(groups: list[Configuration]) -> Configuration | None:
     return groups[0] if len(groups) == 1 else None
 
 
-def colours(drawn: dict[str, Configuration]) -> dict[str, str]:
-    """A colour per line: the algorithm's own, or one of the spare ones in turn."""
-    spare = iter(SPARE * (1 + len(drawn) // len(SPARE)))
-    names = dict.fromkeys(group.name for group in drawn.values())
-    own = {name: COLOURS[name] if name in COLOURS else next(spare) for name in names}
-    return {name: own[group.name] for name, group in drawn.items()}
-
-
-def dash(group: Configuration, drawn: dict[str, Configuration]) -> Any:
+def dash(group: Configuration, mark: Mark, drawn: dict[str, Configuration]) -> Any:
     """Solid; under several protocols a line style for each, as the colour is the algorithm's."""
     protocols = list(dict.fromkeys(each.protocol for each in drawn.values()))
     if len(protocols) > 1:
         return DASHES[protocols.index(group.protocol) % len(DASHES)]
-    return DASHES[1] if group.name in DASHED else DASHES[0]
+    return (0, mark.dash) if mark.dash else DASHES[0]
 
 
-def curve(axes: Axes, rounds: list[int], values: Array, tint: str, style: Any, name: str) -> None:
+def curve(axes: Axes, rounds: list[int], values: Array, mark: Mark, style: Any, name: str) -> None:
     """The mean over seeds, and the band between the worst and the best."""
     if len(values) > 1:
-        axes.fill_between(rounds, values.min(0), values.max(0), color=tint, alpha=0.18, linewidth=0)
-    few = "o" if len(rounds) <= 12 else None
+        axes.fill_between(rounds, values.min(0), values.max(0), color=mark.colour, alpha=0.18, linewidth=0)
+    spaced = max(1, len(rounds) // MARKED)
     mean = values.mean(0)
-    axes.plot(rounds, mean, color=tint, linestyle=style, linewidth=1.9, marker=few, markersize=3.5, label=name)
+    look: dict[str, Any] = {"color": mark.colour, "linestyle": style, "linewidth": 1.9, "marker": mark.marker}
+    axes.plot(rounds, mean, markersize=5, markevery=spaced, label=name, **look)
     if not np.isfinite(mean).all() and (before := np.flatnonzero(np.isfinite(mean))).size:  # the last seen before it diverged
-        axes.plot(rounds[before[-1]], mean[before[-1]], color=tint, marker="x", markersize=9, markeredgewidth=2, label="_")
+        end = before[-1]
+        axes.plot(rounds[end], mean[end], color=mark.colour, marker="x", markersize=9, markeredgewidth=2, label="_")
 
 
 def label(name: str, values: Array, regression: bool) -> str:
