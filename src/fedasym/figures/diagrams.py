@@ -40,7 +40,8 @@ def draw_curves(axes: Axes, diagram: Diagram) -> None:
     ends = []
     (name, x), losses = next(iter(diagram.axes.items())), (diagram.first_loss, diagram.second_loss)
     for label, loss in zip((diagram.first, diagram.second), losses, strict=True):
-        axes.plot(x, loss, color=colour(label), linewidth=2, marker=MARKERS.get(label, "o") if x.size < 15 else None, markersize=5)
+        marker = MARKERS.get(label, "o") if x.size < 15 else None
+        axes.plot(x, loss, color=colour(label), linewidth=2, marker=marker, markersize=5)
         last = np.flatnonzero(np.isfinite(loss))[-1]
         ends.append((label, float(x[last]), float(loss[last]), colour(label)))
     for row in diagram.boundary:
