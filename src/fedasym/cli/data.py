@@ -79,13 +79,15 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     seed
         Of the split.
     """
-    from fedasym.datasets.catalogue import find
+    from fedasym.datasets.catalogue import Counts, find
     from fedasym.datasets.leaks import duplicates
+    from fedasym.pretraining.recipes import FEATURES, RECIPES
 
     entry = find(name)
     federation = fa.datasets.load(name, folder=folder, seed=seed)
-    counts = [len(federation), *(int(federation.counts(split).sum()) for split in ("train", "validation", "test"))]
-    names = ("clients", "train", "validation", "test")
+    dimension = FEATURES[RECIPES[name].network] * federation.outputs
+    sizes = (int(federation.counts(split).sum()) for split in ("train", "validation", "test"))
+    counts, names = [len(federation), dimension, *sizes], Counts._fields
     copies = duplicates(federation)
     if as_json:
         paper = dict(zip(names, entry.paper, strict=True)) if entry.paper else None
@@ -93,5 +95,9 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
         return
     print(f"{federation}\n\n{'':<12}" + "".join(f"{column:>12}" for column in names))
     print(f"{'here':<12}" + "".join(f"{count:>12,}" for count in counts))
-    print(f"{'the paper':<12}" + ("".join(f"{count:>12,}" for count in entry.paper) if entry.paper else "           -" * 4))
+    print(
+        f"{'the paper':<12}"
+        + ("".join(f"{count:>12,}" for count in entry.paper) if entry.paper else "           -" * len(names))
+    )
+    print("\nDimension: of the model that the clients train, the features of the data set's network by classes.")
     print(f"\n{copies}")

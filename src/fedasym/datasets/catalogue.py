@@ -19,6 +19,7 @@ class Counts(NamedTuple):
     """A row of the paper's table of data sets."""
 
     clients: int
+    dimension: int  # of the model that is trained: features of the network by classes
     train: int
     validation: int
     test: int
@@ -50,10 +51,12 @@ class Dataset:
 CATALOGUE = {
     entry.name: entry
     for entry in (
-        Dataset("emnist", "characters by writer, 62 classes", ("emnist",), Counts(3400, 595523, 76062, 77483)),
-        Dataset("cifar100", "images, 100 classes, 600 clients of 100", ("cifar100",), Counts(600, 48000, 6000, 6000)),
-        Dataset("shakespeare", "next character, by role", ("shakespeare",), Counts(669, 33244, 4494, 5288)),
-        Dataset("stackoverflow", "next word, by user, 300 users", ("stackoverflow",), Counts(300, 155702, 19341, 19736)),
+        Dataset("emnist", "characters by writer, 62 classes", ("emnist",), Counts(3400, 31744, 595523, 76062, 77483)),
+        Dataset("cifar100", "images, 100 classes, 600 clients of 100", ("cifar100",), Counts(600, 51200, 48000, 6000, 6000)),
+        Dataset("shakespeare", "next character, by role", ("shakespeare",), Counts(669, 23040, 33244, 4494, 5288)),
+        Dataset(
+            "stackoverflow", "next word, by user, 300 users", ("stackoverflow",), Counts(300, 960384, 155702, 19341, 19736)
+        ),
         Dataset("digits", "digits by writer; stands in for emnist", ("digits", "digits_by_writer")),
         Dataset("stackexchange", "next word, by user; stands in for stackoverflow", ("stackexchange",)),
     )
