@@ -8,7 +8,7 @@ from torch import nn
 import fedasym as fa
 from fedasym.pretraining.inputs import PADDING, Reader, Source, augmented, cropped, reader_for, rotated
 from fedasym.pretraining.networks import build, last_layer
-from fedasym.pretraining.recipes import RECIPES, Recipe
+from fedasym.pretraining.recipes import FEATURES, RECIPES, Recipe
 
 from .small import images, sentences
 
@@ -31,7 +31,7 @@ def test_networks_have_the_papers_sizes(name, classes, inputs, features, weights
     given = torch.zeros(inputs) if len(inputs) == 4 else torch.zeros(inputs, dtype=torch.int64)
     scores = network(given)
     assert tuple(scores.shape) == ((2, classes) if len(inputs) == 4 else (*inputs, classes))
-    assert last_layer(network).in_features == features
+    assert last_layer(network).in_features == features == FEATURES[name]
 
 
 def test_every_data_set_has_its_network():

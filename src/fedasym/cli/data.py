@@ -95,9 +95,7 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
         return
     print(f"{federation}\n\n{'':<12}" + "".join(f"{column:>12}" for column in names))
     print(f"{'here':<12}" + "".join(f"{count:>12,}" for count in counts))
-    print(
-        f"{'the paper':<12}"
-        + ("".join(f"{count:>12,}" for count in entry.paper) if entry.paper else "           -" * len(names))
-    )
+    theirs = [f"{count:,}" for count in entry.paper] if entry.paper else ["-"] * len(names)
+    print(f"{'the paper':<12}" + "".join(f"{count:>12}" for count in theirs))
     print("\nDimension: of the model that the clients train, the features of the data set's network by classes.")
     print(f"\n{copies}")
