@@ -115,7 +115,7 @@ def test_charts_hold_every_round_of_every_algorithm(results, text):
 def test_hostile_names_are_text():
     held = invented(clients=HOSTILE_NAMES, about=HOSTILE)
     curves = {"seeds": {"</script><script>alert(4)</script>": ([0, 50], [[0.1, 0.5]])}}
-    text = page(held, curves, {"command": HOSTILE, "device": "<b>"})
+    text = page(replace(held, environment={"command": HOSTILE, "device": "<b>"}), curves)
     outline = Outline(text)
     assert "<img" not in text
     assert len(outline.all("script")) == 1 + 5
@@ -199,6 +199,8 @@ def test_a_run_folder_gives_its_command_and_environment(run_folder, tmp_path):
     assert f"<dd>{made['jax']}</dd>" in text
     assert "The command that computed it last:" in text
     assert "fedasym run small.toml --into runs/small" in text
+    tables = fa.Results.read(run_folder).save(tmp_path / "tables")
+    assert report(tables, tmp_path / "tables.html").read_text() == text  # they keep it too
 
 
 def test_the_command(run_folder, tmp_path, capsys, monkeypatch):
@@ -208,7 +210,7 @@ def test_the_command(run_folder, tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "Written to page.html" in out
     assert "seeds.pdf" in out
-    assert (tmp_path / "page.html").read_text() == page(fa.Results.read(run_folder), None, environment_of(run_folder))
+    assert (tmp_path / "page.html").read_text() == page(fa.Results.read(run_folder))
     assert (tmp_path / "drawn" / "gains-ftfa.csv").is_file()
     assert called(["report", "nothing"]) == 2
     assert "neither a run folder" in capsys.readouterr().err
@@ -220,11 +222,6 @@ def called(args):
         return run(lambda: app(args, exit_on_error=False, print_error=False))
     except SystemExit as ended:
         return ended.code
-
-
-def environment_of(folder):
-    made = json.loads((folder / "environment.json").read_text())
-    return {name: made[name] for name in ("fedasym", "python", "jax", "device", "platform", "command")}
 
 
 @pytest.mark.parametrize(

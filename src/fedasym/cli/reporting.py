@@ -22,14 +22,15 @@ def report(run: str, /, *, into: str | None = None, figures: str | None = None) 
         Also draw the figures into this folder, each as PDF, PNG and CSV.
     """
     from fedasym.experiments.listing import found
-    from fedasym.reporting.sources import source_of
+    from fedasym.reporting.sources import read
     from fedasym.reporting.writing import report
 
     place = found(run)
-    page = report(place, place / "report.html" if into is None else into)
+    results = read(place)
+    page = report(results, place / "report.html" if into is None else into)
     print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
     if figures is not None:
         from fedasym.figures.experiments import draw
 
-        files = draw(source_of(place).results, figures)
+        files = draw(results, figures)
         print(f"Drawn to {figures}: {', '.join(Path(file).name for file in files)}.")

@@ -79,6 +79,14 @@ class RunFolder:
 
         return Experiment.from_toml(self.path / EXPERIMENT)
 
+    def environment(self) -> dict[str, str]:
+        """What computed its last piece; empty where that is missing or damaged."""
+        try:
+            held = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(name): str(value) for name, value in held.items()} if isinstance(held, dict) else {}
+
     def data(self) -> Record:
         """The record of its data."""
         try:

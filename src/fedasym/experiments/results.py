@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,7 @@ class Results:
     clients: pl.DataFrame
     tuned: Chosen
     remarks: tuple[str, ...] = ()  # what the run folder tells: unfinished or damaged pieces, several devices
+    environment: Mapping[str, str] = field(default_factory=dict)  # what computed the last piece
 
     @classmethod
     def read(cls, folder: str | Path) -> Results:
@@ -84,6 +85,7 @@ class Results:
             clients=tables.ordered(clients, experiment),
             tuned=tuned,
             remarks=tuple(reader.remarks()),
+            environment=run.environment(),
         )
 
     @classmethod

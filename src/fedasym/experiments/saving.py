@@ -34,16 +34,14 @@ def saved(results: Results, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
         raise InvalidInput(f"folder is {str(folder)!r}: it cannot be made: {reason.strerror}") from None
-    experiment = results.experiment
-    if experiment.data is not None and experiment.data.file is not None:
-        data = experiment.data.model_copy(update={"file": Path(experiment.data.file).name})
-        experiment = experiment.model_copy(update={"data": data})
+    experiment = results.experiment.portable()
     write_text(folder / EXPERIMENT, experiment.to_toml())
     write_text(folder / DATA, json.dumps(results.data._asdict()) + "\n")
     for name in columns_of(experiment, results.task):
         write_text(folder / f"{name}.csv", getattr(results, name).write_csv())
     replaced(folder / CLIENTS, lambda fresh: results.clients.write_parquet(fresh, compression="zstd", compression_level=19))
-    held = {"format": FORMAT, "tuned": results.tuned, "remarks": results.remarks, "budget": results.budget}
+    told = {"remarks": results.remarks, "budget": results.budget, "environment": dict(results.environment)}
+    held = {"format": FORMAT, "tuned": results.tuned, **told}
     write_text(folder / SUMMARY, json.dumps(held, indent=2) + "\n")
     return folder
 
@@ -73,4 +71,5 @@ def loaded(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as reason:
         raise InvalidInput(f"{folder} does not hold saved results: {reason}; name a folder that Results.save wrote") from None
     common = {"experiment": experiment, "data": data, "tuned": held["tuned"], "remarks": tuple(held["remarks"])}
+    common["environment"] = held.get("environment", {})
     return common | tables | {"clients": clients}

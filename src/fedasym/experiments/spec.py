@@ -150,6 +150,16 @@ class Experiment(Part):
         limit = self.data.clients if self.data else None
         return self.model_copy(update={"data": Data.model_validate({"file": str(Path(file).absolute()), "clients": limit})})
 
+    def portable(self) -> Experiment:
+        """The same without the folders of this machine: a data file by its name alone.
+
+        >>> Experiment(name="mine", data={"file": "/home/ann/clients.parquet"}).portable().data.file
+        'clients.parquet'
+        """
+        if self.data is None or self.data.file is None:
+            return self
+        return self.model_copy(update={"data": self.data.model_copy(update={"file": Path(self.data.file).name})})
+
     @classmethod
     def schema_text(cls) -> str:
         """The JSON schema of experiment files, for editors that check and complete them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
 
 
-def page(results: Results, published: Published | None = None, environment: Mapping[str, str] | None = None) -> str:
+def page(results: Results, published: Published | None = None) -> str:
     """The whole page; the same results give the same text."""
     style = asset("style.css") + tints()
     script = asset("script.js")
     paired = results.comparisons()
-    sections = [section for section in all_sections(results, paired, published, environment) if section is not None]
+    sections = [section for section in all_sections(results, paired, published) if section is not None]
     experiment = results.experiment
     links = [element("li", element("a", section.title, href=f"#{section.key}")) for section in sections]
     head = element(
@@ -65,9 +64,7 @@ def page(results: Results, published: Published | None = None, environment: Mapp
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def all_sections(
-    results: Results, paired: Comparisons, published: Published | None, environment: Mapping[str, str] | None
-) -> list[Section | None]:
+def all_sections(results: Results, paired: Comparisons, published: Published | None) -> list[Section | None]:
     """In the order of reading: what to know, what was found, how it was found."""
     notes = Section("notes", "What a fair reader should know", paragraphs(results.notes)) if results.notes else None
     return [
@@ -77,7 +74,7 @@ def all_sections(
         clients_section(results),
         published_section(results, published),
         tuning_section(results),
-        again_section(results, environment),
+        again_section(results),
     ]
 
 

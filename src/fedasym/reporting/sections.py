@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedasym.experiments.plan import GAINS
@@ -29,7 +28,6 @@ from fedasym.reporting.listings import (
     tuning_table,
 )
 from fedasym.reporting.markup import Html, element, joined, paragraphs, verbatim
-from fedasym.reporting.sources import portable
 from fedasym.reporting.words import against_best, describe, leader, plural
 from fedasym.training.wording import MEANINGS
 
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from fedasym.experiments.comparisons import Comparisons
     from fedasym.experiments.results import Results
 
+SHOWN = ("fedasym", "python", "jax", "device", "platform", "command")  # of the environment that a run records
 PAIRED = (
     "Paired by trial: first minus second. “p” is of no difference by Student's t, “p, signs” the same by flipping signs, "
     "“p, beyond margin” of a difference larger than what counts as the same. Each p is for one comparison. Trials repeat "
@@ -179,9 +178,9 @@ def published_section(results: Results, published: Published | None) -> Section 
     return Section("published", "What the paper published", joined(element("p", text), *parts))
 
 
-def again_section(results: Results, environment: Mapping[str, str] | None) -> Section:
+def again_section(results: Results) -> Section:
     """Commands, environment, data and the experiment itself: all that it takes to run it again."""
-    experiment, data = portable(results.experiment), results.data
+    experiment, data = results.experiment.portable(), results.data
     name = experiment.name
     if experiment.data is None:
         given = "The federation was handed to the run: hand the same to fedasym.run, and its SHA-256 will be that below."
@@ -190,7 +189,7 @@ def again_section(results: Results, environment: Mapping[str, str] | None) -> Se
         given = f"Save the experiment below as {name}.toml; then:"
         commands = f"fedasym run {name}.toml --into runs/{name}"
     parts = [element("p", given), verbatim(f"{commands}\nfedasym report runs/{name}")]
-    held = dict(environment or {})
+    held = {key: results.environment[key] for key in SHOWN if key in results.environment}
     if command := held.pop("command", None):
         parts += [element("p", "The command that computed it last:"), verbatim(command)]
     told = {**held, "data, SHA-256": data.samples, "split, SHA-256": data.split}

@@ -34,15 +34,15 @@ def report(results: Results | str | Path, path: str | Path, published: Published
     """
     from fedasym.experiments.pieces import write_text
     from fedasym.reporting.page import page
-    from fedasym.reporting.sources import source_of
+    from fedasym.reporting.sources import read
 
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InvalidInput(f"path is {str(path)!r}: the page is HTML, so let its name end in .html")
-    source = source_of(results)
+    held = read(results)
     if not target.parent.is_dir():
         raise InvalidInput(f"path is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it first")
-    text = page(source.results, published, source.environment)
+    text = page(held, published)
     try:
         write_text(target, text)
     except OSError as reason:
