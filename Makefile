@@ -19,6 +19,7 @@ demo: $(VENV)/.ready
 	@mkdir -p out
 	$(BIN)/fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --plot out/predict.png
 	$(BIN)/fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --clients 10
+	$(BIN)/fedasym predict --task classification --radius 1.5 --centre 1.5 --aspect 2 --plot out/accuracy.png
 	$(BIN)/fedasym compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot out/phase.png
 	$(BIN)/fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot out/path.png
 	$(BIN)/fedasym simulate --radius 1 --noise 0.5 --aspect 2 --norm 2 --dimension 100 --trials 3 --vary clients=3,5,10,30 --plot out/simulation.png

@@ -24,7 +24,17 @@ def test_every_public_name_has_a_docstring_with_an_example():
 
 
 def test_verbs_state_their_equation():
-    for verb in (fa.predict, fa.compare, fa.fine_tuning, fa.one_step, fa.optimal_ridge, fa.optimal_loss, fa.noise_threshold):
+    for verb in (
+        fa.predict,
+        fa.compare,
+        fa.fine_tuning,
+        fa.one_step,
+        fa.optimal_ridge,
+        fa.optimal_loss,
+        fa.noise_threshold,
+        fa.separability,
+        fa.interpolation,
+    ):
         assert "=" in verb.__doc__.split(">>>")[0], verb.__name__
 
 

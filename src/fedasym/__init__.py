@@ -15,13 +15,25 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fedasym import algorithms, datasets, linear, pretraining
     from fedasym.algorithms import Algorithm
+    from fedasym.classification.accuracy import Accuracy, AccuracyTable
+    from fedasym.classification.comparing import AccuracyDiagram
+    from fedasym.classification.population import ClassPopulation
+    from fedasym.classification.regimes import Mixture, Separability, interpolation, separability
+    from fedasym.classification.simulated import AccuracySimulation
+    from fedasym.classification.tuning import AccuracyPath
     from fedasym.comparing import Diagram, compare
     from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
+    from fedasym.experiments.execution import run
+    from fedasym.experiments.reproduction import reproduce
+    from fedasym.experiments.results import Results
+    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments.sweeping import sweep
     from fedasym.federations.federation import Federation
     from fedasym.linear.simulated import Simulation
     from fedasym.linear.simulation import simulate
     from fedasym.population import Population
     from fedasym.prediction import predict
+    from fedasym.reporting import report
     from fedasym.risk import Comparison, Risk
     from fedasym.theory import spectra
     from fedasym.theory.regimes import noise_threshold, optimal_loss, optimal_ridge
@@ -32,28 +44,44 @@ if TYPE_CHECKING:
     from fedasym.tuning import FineTuning, fine_tuning, one_step
 
 _HOME = {
+    "Accuracy": "fedasym.classification.accuracy",
+    "AccuracyDiagram": "fedasym.classification.comparing",
+    "AccuracyPath": "fedasym.classification.tuning",
+    "AccuracySimulation": "fedasym.classification.simulated",
+    "AccuracyTable": "fedasym.classification.accuracy",
     "Algorithm": "fedasym.algorithms",
+    "ClassPopulation": "fedasym.classification.population",
     "Comparison": "fedasym.risk",
     "Diagram": "fedasym.comparing",
+    "Experiment": "fedasym.experiments.spec",
     "Federation": "fedasym.federations.federation",
     "FineTuning": "fedasym.tuning",
     "Histories": "fedasym.training.histories",
     "History": "fedasym.training.history",
     "InvalidInput": "fedasym.errors",
+    "Mixture": "fedasym.classification.regimes",
     "NoFormula": "fedasym.errors",
     "Population": "fedasym.population",
+    "Results": "fedasym.experiments.results",
     "Risk": "fedasym.risk",
+    "Separability": "fedasym.classification.regimes",
     "Simulation": "fedasym.linear.simulated",
     "Spectrum": "fedasym.theory.spectra",
     "ThresholdWarning": "fedasym.errors",
     "compare": "fedasym.comparing",
     "fine_tuning": "fedasym.tuning",
+    "interpolation": "fedasym.classification.regimes",
     "noise_threshold": "fedasym.theory.regimes",
     "one_step": "fedasym.tuning",
     "optimal_loss": "fedasym.theory.regimes",
     "optimal_ridge": "fedasym.theory.regimes",
     "predict": "fedasym.prediction",
+    "report": "fedasym.reporting",
+    "reproduce": "fedasym.experiments.reproduction",
+    "run": "fedasym.experiments.execution",
+    "separability": "fedasym.classification.regimes",
     "simulate": "fedasym.linear.simulation",
+    "sweep": "fedasym.experiments.sweeping",
     "train": "fedasym.training.training",
 }
 _MODULES = {
@@ -65,17 +93,27 @@ _MODULES = {
 }
 
 __all__ = [
+    "Accuracy",
+    "AccuracyDiagram",
+    "AccuracyPath",
+    "AccuracySimulation",
+    "AccuracyTable",
     "Algorithm",
+    "ClassPopulation",
     "Comparison",
     "Diagram",
+    "Experiment",
     "Federation",
     "FineTuning",
     "Histories",
     "History",
     "InvalidInput",
+    "Mixture",
     "NoFormula",
     "Population",
+    "Results",
     "Risk",
+    "Separability",
     "Simulation",
     "Spectrum",
     "ThresholdWarning",
@@ -84,6 +122,7 @@ __all__ = [
     "compare",
     "datasets",
     "fine_tuning",
+    "interpolation",
     "linear",
     "noise_threshold",
     "one_step",
@@ -91,8 +130,13 @@ __all__ = [
     "optimal_ridge",
     "predict",
     "pretraining",
+    "report",
+    "reproduce",
+    "run",
+    "separability",
     "simulate",
     "spectra",
+    "sweep",
     "train",
 ]
 

@@ -7,18 +7,22 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput, ThresholdWarning, unknown
 from fedasym.population import RANGES, Population
 from fedasym.prediction import predict
 from fedasym.risk import TIE, number, plain, preformatted
 from fedasym.theory.roots import bracketed
 from fedasym.theory.spectra import Array
+
+if TYPE_CHECKING:
+    from fedasym.classification.comparing import AccuracyDiagram
 
 OPTIONS = ("ridge", "clients")  # parameters of predict, rather than of the population, that can vary
 VARIABLE = (*RANGES, *OPTIONS)
@@ -100,18 +104,28 @@ class Diagram:
         return preformatted(self)
 
 
+@overload
+def compare(
+    first: str | Algorithm, second: str | Algorithm, world: Population, *, vary: Mapping[str, ArrayLike], **options: Any
+) -> Diagram: ...
+@overload
+def compare(
+    first: str | Algorithm, second: str | Algorithm, world: ClassPopulation, *, vary: Mapping[str, ArrayLike], **options: Any
+) -> AccuracyDiagram: ...
+
+
 def compare(
     first: str | Algorithm,
     second: str | Algorithm,
-    world: Population,
+    world: Population | ClassPopulation,
     *,
     vary: Mapping[str, ArrayLike],
     **options: Any,
-) -> Diagram:
+) -> Diagram | AccuracyDiagram:
     """Who wins where: two algorithms over a grid of one or two parameters, each at its best ridge unless one is given.
 
     vary: parameter -> (start, stop, count) or a list of values; any of the population's numbers, ridge or clients.
-    options: ridge, clients, member and maml_step, as for `predict`.
+    options: ridge, clients, member and maml_step, as for `predict`. A `ClassPopulation` gives an `AccuracyDiagram`.
 
     The boundary solves loss(first) = loss(second) along each grid line to rounding. For FTFA against FedAvg with
     uncorrelated features it is noise^2 = radius^2 (aspect - 1)/aspect.
@@ -122,7 +136,13 @@ def compare(
     >>> diagram.winner.shape, str(diagram.winner[0, 0]), str(diagram.winner[-1, 0])
     ((21, 12), 'ftfa', 'fedavg')
     """
-    axes = checked_axes(vary, world, options)
+    if name_of(first) == name_of(second):
+        raise InvalidInput(f"both algorithms are {name_of(first)}: name two different ones")
+    if isinstance(world, ClassPopulation):
+        from fedasym.classification.comparing import compare_classes
+
+        return compare_classes(first, second, world, vary, options)
+    axes = checked_axes(vary, world, options, VARIABLE, ("ridge", "clients", "member", "maml_step"))
     names = list(axes)
 
     def losses(*values: Array) -> tuple[Array, Array]:
@@ -136,8 +156,6 @@ def compare(
         one, two = (np.asarray(risk.loss, dtype=float) for risk in table.values())
         return np.broadcast_to(one, values[0].shape), np.broadcast_to(two, values[0].shape)
 
-    if name_of(first) == name_of(second):
-        raise InvalidInput(f"both algorithms are {name_of(first)}: name two different ones")
     grid = np.meshgrid(*axes.values(), indexing="ij")
     a, b = losses(*grid)
     edge = crossings(axes, a - b, lambda *values: np.subtract(*losses(*values)))
@@ -145,7 +163,7 @@ def compare(
     return Diagram(name_of(first), name_of(second), axes, a, b, edge, " · ".join(fixed))
 
 
-def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array]) -> Array:
+def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array], tolerance: float = 1e-12) -> Array:
     """Points where the difference changes sign, solved along every grid line of every axis."""
     columns = list(axes.values())
     found = []
@@ -161,7 +179,7 @@ def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array]
             return f(*others[:axis], x, *others[axis:])
 
         ends = values[at[:, 0]], values[at[:, 0] + 1]
-        root = first_whole(line, *ends) if list(axes)[axis] == "clients" else bracketed(line, *ends, tolerance=1e-12)
+        root = first_whole(line, *ends) if list(axes)[axis] == "clients" else bracketed(line, *ends, tolerance=tolerance)
         found.append(np.stack([*others[:axis], root, *others[axis:]], axis=1))
     if not found:
         return np.empty((0, len(columns)))
@@ -186,19 +204,25 @@ def ordered(points: Array, columns: list[Array]) -> Array:
     return points[np.lexsort((points[:, 1 - lead], points[:, lead]))]
 
 
-def checked_axes(vary: Mapping[str, ArrayLike], world: Population, options: dict[str, Any]) -> dict[str, Array]:
+def checked_axes(
+    vary: Mapping[str, ArrayLike],
+    world: Population | ClassPopulation,
+    options: dict[str, Any],
+    variable: tuple[str, ...],
+    allowed: tuple[str, ...],
+) -> dict[str, Array]:
     """The values of each varied parameter: one or two of them, known, and not fixed elsewhere."""
     if not isinstance(vary, Mapping) or not 1 <= len(vary) <= 2:
         raise InvalidInput('vary must name one or two parameters, such as {"noise": (0, 2, 200), "aspect": (1.1, 10, 200)}')
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, and the ranges in vary")
     for name in options:
-        if name not in ("ridge", "clients", "member", "maml_step"):
-            raise unknown("option", name, ("ridge", "clients", "member", "maml_step"))
+        if name not in allowed:
+            raise unknown("option", name, allowed)
     axes = {}
     for name, values in vary.items():
-        if name not in VARIABLE:
-            raise unknown("parameter in vary", name, VARIABLE)
+        if name not in variable:
+            raise unknown("parameter in vary", name, variable)
         if name in options:
             raise InvalidInput(f"{name} is both varied and fixed: drop one of the two")
         array = np.unique(spaced(name, values) if isinstance(values, tuple) else np.asarray(values, dtype=float))

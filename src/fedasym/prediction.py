@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Ridge, resolve
+from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.population import Population
 from fedasym.risk import Comparison, Risk
@@ -20,25 +22,42 @@ from fedasym.theory.worlds import Worlds, centre_energy, flatten
 MOST_AT_ONCE = 1 << 19  # worlds x atoms that the finite-client formulas hold at once
 ALONE = "a method that shares nothing depends on the length of a client's optimum: give norm"
 
+if TYPE_CHECKING:
+    from fedasym.classification.accuracy import AccuracyTable
+Names = Iterable[str | Algorithm] | str | Algorithm | None
+
+
+@overload
+def predict(
+    world: Population | Sequence[Population], algorithms: Names = None, *, ridge: ArrayLike | None = None,
+    clients: ArrayLike | None = None, member: bool = True, maml_step: float = 0.1, weights: ArrayLike | str | None = None,
+) -> Comparison: ...  # fmt: skip
+@overload
+def predict(
+    world: ClassPopulation, algorithms: Names = None, *, ridge: ArrayLike | None = None,
+    clients: ArrayLike | None = None, member: bool = True, maml_step: float = 0.1, weights: ArrayLike | str | None = None,
+) -> AccuracyTable: ...  # fmt: skip
+
 
 def predict(
-    world: Population | Sequence[Population],
-    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
+    world: Population | Sequence[Population] | ClassPopulation,
+    algorithms: Names = None,
     *,
     ridge: ArrayLike | None = None,
     clients: ArrayLike | None = None,
     member: bool = True,
     maml_step: float = 0.1,
     weights: ArrayLike | str | None = None,
-) -> Comparison:
-    """Test loss, bias and variance of each algorithm on a population of clients.
+) -> Comparison | AccuracyTable:
+    """Test loss, bias and variance of each algorithm on a population of clients; for a `ClassPopulation` the accuracy.
 
     With infinitely many clients (`clients=None`) these are the limits of the paper's theorems,
     B = r^2 kappa' kappa^2 sum g s/(s+kappa)^2 and V = sigma^2 (kappa' - 1) for the client stages with ridge, where
     ridge = kappa (1 - aspect sum h s/(s+kappa)). With `clients=m` they are exact for m clients in the limit of large
     dimension: for a client that took part (`member=True`) or for a new one.
 
-    world: a `Population` (of numbers or arrays), or a list of them: one per client, all different if you like.
+    world: a `Population` (of numbers or arrays), or a list of them: one per client, all different if you like. A
+        `ClassPopulation` gives an `AccuracyTable`.
     algorithms: names or `Algorithm` objects; all of the paper's by default.
     ridge: for the methods that have one; by default each gets its best.
     clients: how many clients, None for infinitely many; for a list of populations, how many of each (one by default).
@@ -56,11 +75,19 @@ def predict(
     >>> both = fa.predict([fa.Population(1, 0.5, 2), fa.Population(2, 0.5, 4)], ["fedavg", "rtfa"], clients=[30, 10])
     >>> both["rtfa"].loss.round(4).tolist()
     [0.7158, 3.1743]
+    >>> fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)).best
+    'rtfa'
     """
+    if isinstance(world, ClassPopulation | Population) and weights is not None:
+        raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
+    if isinstance(world, ClassPopulation):
+        from fedasym.classification.prediction import predict_classes
+
+        return predict_classes(world, algorithms, ridge, clients, member)
+    if not isinstance(world, Population) and any(isinstance(each, ClassPopulation) for each in world):
+        raise NoFormula("accuracy is derived for clients of one ClassPopulation, not for a list: predict each of them alone")
     chosen = resolve(algorithms, ridge, maml_step)
     if isinstance(world, Population):
-        if weights is not None:
-            raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
         return predict_equal(world, chosen, algorithms is None, clients, member)
     if len(world) == 0:
         raise InvalidInput("the list of populations is empty: give at least one client")

@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput
 from fedasym.population import Population
 from fedasym.prediction import checked_clients
@@ -23,6 +24,10 @@ from fedasym.theory.paths import Filter, check_stable, horizon, single_step, sto
 from fedasym.theory.spectra import Array
 from fedasym.theory.stopping import best_stop
 from fedasym.theory.worlds import Worlds, centre_energy, flatten
+
+if TYPE_CHECKING:
+    from fedasym.classification.accuracy import Accuracy
+    from fedasym.classification.tuning import AccuracyPath
 
 
 class Stop(NamedTuple):
@@ -93,8 +98,20 @@ class FineTuning:
         return preformatted(self)
 
 
+@overload
 def fine_tuning(
-    world: Population,
+    world: Population, *, step: float | None = None, steps: ArrayLike | None = None, flow: bool = False,
+    times: ArrayLike | None = None, clients: float | None = None, member: bool = True,
+) -> FineTuning: ...  # fmt: skip
+@overload
+def fine_tuning(
+    world: ClassPopulation, *, step: float | None = None, steps: ArrayLike | None = None, flow: bool = False,
+    times: ArrayLike | None = None, clients: float | None = None, member: bool = True,
+) -> AccuracyPath: ...  # fmt: skip
+
+
+def fine_tuning(
+    world: Population | ClassPopulation,
     *,
     step: float | None = None,
     steps: ArrayLike | None = None,
@@ -102,15 +119,15 @@ def fine_tuning(
     times: ArrayLike | None = None,
     clients: float | None = None,
     member: bool = True,
-) -> FineTuning:
-    """The loss after each number of gradient steps from the shared model, and the best place to stop.
+) -> FineTuning | AccuracyPath:
+    """The loss (for a `ClassPopulation` the accuracy) after gradient steps from the shared model, and where to stop.
 
     With f(x) = (1 - step x)^t, or exp(-t x) for gradient flow, B = r^2 lim tau(Sigma f(S)^2) (its two-resolvent form
     under an alignment) and V = noise^2 aspect lim tau(Sigma (1 - f(S))^2/S).
 
     step: the size of a gradient step on 1/(2n)||Xb - y||^2; by default half of the largest stable one.
     steps: the numbers of steps wanted. flow, times: gradient flow instead, and the times wanted.
-    clients, member: as in `predict`.
+    clients, member: as in `predict`. With classes, `times` are step x steps, and clients are infinitely many.
 
     >>> import fedasym as fa
     >>> path = fa.fine_tuning(fa.Population(1, 0.5, 2), step=0.3, steps=[0, 1, 5, 20, 100])
@@ -121,6 +138,10 @@ def fine_tuning(
     """
     if flow and (step is not None or steps is not None):
         raise InvalidInput("flow=True takes times=[...], not step or steps: leave those out")
+    if isinstance(world, ClassPopulation):
+        from fedasym.classification.tuning import fine_tuning_classes
+
+        return fine_tuning_classes(world, step, steps, times, clients)
     if not flow and times is not None:
         raise InvalidInput("times=[...] is for gradient flow: pass flow=True, or steps=[...] for gradient steps")
     flat = flatten(world, world.shape)
@@ -166,7 +187,13 @@ def fine_tuning(
     )
 
 
-def one_step(world: Population, step: ArrayLike | None = None) -> tuple[float | Array, Risk]:
+@overload
+def one_step(world: Population, step: ArrayLike | None = None) -> tuple[float | Array, Risk]: ...
+@overload
+def one_step(world: ClassPopulation, step: ArrayLike | None = None) -> tuple[float | Array, Accuracy]: ...
+
+
+def one_step(world: Population | ClassPopulation, step: ArrayLike | None = None) -> tuple[float | Array, Risk | Accuracy]:
     """One gradient step from the shared model, as in one-step MAML: the step size (the best by default) and its risk.
 
     B = r^2 (sum g s - 2 a sum g s^2 + a^2 (sum g s^3 + aspect t2 sum g s)), V = noise^2 aspect a^2 t2, t2 = tau(Sigma^2);
@@ -177,6 +204,10 @@ def one_step(world: Population, step: ArrayLike | None = None) -> tuple[float | 
     >>> round(size, 6), round(risk.loss, 6)
     (0.285714, 0.714286)
     """
+    if isinstance(world, ClassPopulation):
+        from fedasym.classification.tuning import one_step_classes
+
+        return one_step_classes(world, step)
     flat = flatten(world, world.shape)
     b0, b1, b2, v = single_step(flat)
     if step is None:

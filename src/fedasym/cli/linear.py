@@ -15,7 +15,7 @@ def simulate(
     *,
     world: World = WORLD,
     dimension: int = 200,
-    clients: int = 300,
+    clients: int | None = None,
     trials: int = 4,
     seed: int = 0,
     algorithms: Names = None,
@@ -28,14 +28,14 @@ def simulate(
     save: str | None = None,
     output: Output = OUTPUT,
 ) -> None:
-    """Draw clients and compute every algorithm on them, beside what predict says.
+    """Draw clients and compute (in classification, fit) every algorithm on them, beside what predict says.
 
     Parameters
     ----------
     dimension
         Features (d); a client has d/aspect samples.
     clients
-        How many clients are drawn.
+        How many clients are drawn: 300 by default. In classification the default is the limit of infinitely many.
     trials
         How many times everything is drawn anew.
     seed

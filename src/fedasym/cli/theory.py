@@ -23,7 +23,7 @@ def predict(
     maml_step: float = 0.1,
     output: Output = OUTPUT,
 ) -> None:
-    """Test loss of every algorithm on a population, the winner marked.
+    """Test loss (with --task classification, accuracy) of every algorithm on a population, the winner marked.
 
     Parameters
     ----------
@@ -82,12 +82,12 @@ def path(
     step: float | None = None,
     steps: Annotated[str | None, Parameter(help="Numbers of gradient steps, separated by commas.")] = None,
     flow: Annotated[bool, Parameter(negative="", help="Gradient flow instead of steps.")] = False,
-    times: Annotated[str | None, Parameter(help="Times of gradient flow, separated by commas.")] = None,
+    times: Annotated[str | None, Parameter(help="Times of gradient flow (step x steps), separated by commas.")] = None,
     clients: float | None = None,
     member: Member = True,
     output: Output = OUTPUT,
 ) -> None:
-    """The loss along early-stopped fine-tuning, and where to stop.
+    """The loss (with --task classification, the accuracy) along early-stopped fine-tuning, and where to stop.
 
     Parameters
     ----------

@@ -72,7 +72,13 @@ def reproduce(
 
     quick: a scaled copy that takes minutes; its numbers mean little. data: a features file instead of the data set's own.
     device: "cpu" or "gpu" for pretraining; training runs where JAX runs. into: the run folder, `runs/<name>` by default.
-    """
+
+    >>> import fedasym as fa
+    >>> fa.reproduce("cifar10")
+    Traceback (most recent call last):
+    ...
+    fedasym.errors.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange, theory
+    """  # noqa: E501
     from fedasym.experiments.beside import beside
     from fedasym.experiments.claims import check
     from fedasym.experiments.computing import environment

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Ridge, resolve
+from fedasym.classification.population import ClassPopulation
 from fedasym.comparing import spaced
 from fedasym.errors import InvalidInput, unknown
 from fedasym.linear.draw import FEATURES, apportioned
@@ -22,18 +23,38 @@ from fedasym.population import RANGES, Population
 from fedasym.risk import Risk
 from fedasym.theory.different import client_weights
 
+if TYPE_CHECKING:
+    from fedasym.classification.simulated import AccuracySimulation
+
 MODES = ("expectation", "sampling")
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 OPTIONS = ("clients", "dimension", "ridge")  # arguments of simulate, rather than of the population, that can vary
 
+CLIENTS = 300  # unless told otherwise
 Progress = Callable[[float, str], None]  # hears what share of all is done, and in words
 
 
+@overload
 def simulate(
-    world: Population | Sequence[Population],
+    world: Population | Sequence[Population], *, dimension: int = 200, clients: int | Sequence[int] | None = None,
+    trials: int = 4, seed: int = 0, algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True,
+    ridge: ArrayLike | None = None, maml_step: float = 0.1, weights: ArrayLike | str | None = None, features: str = "gaussian",
+    mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None, save: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Simulation: ...  # fmt: skip
+@overload
+def simulate(
+    world: ClassPopulation, *, dimension: int = 200, clients: int | None = None, trials: int = 4, seed: int = 0,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True, ridge: ArrayLike | None = None,
+    progress: Progress | None = None,
+) -> AccuracySimulation: ...  # fmt: skip
+
+
+def simulate(
+    world: Population | Sequence[Population] | ClassPopulation,
     *,
     dimension: int = 200,
-    clients: int | Sequence[int] = 300,
+    clients: int | Sequence[int] | None = None,
     trials: int = 4,
     seed: int = 0,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
@@ -46,17 +67,19 @@ def simulate(
     vary: Mapping[str, ArrayLike] | None = None,
     save: str | Path | None = None,
     progress: Progress | None = None,
-) -> Simulation:
-    """Test loss of each algorithm on clients drawn from a population, beside what `predict` says of them.
+) -> Simulation | AccuracySimulation:
+    """Test loss (with classes, accuracy) of each algorithm on drawn clients, beside what `predict` says of them.
 
     Given the features X the loss E|theta_hat - theta_i|^2_Sigma is a trace, so that only features are drawn: the shared
     model's error has covariance Q^-1 [sum_j p^2 A_j E A_j + p^2 noise^2/n b^2 S_j] Q^-1 with A_j = S_j b(S_j) and
     Q = sum_j p A_j. The prediction is made for exactly the eigenvalues and the aspect d/n that are drawn; what is left
     between the two is of order 1/dimension.
 
-    world: a `Population` of numbers, or a list of them; `weights` are then each client's, as in `predict`.
+    world: a `Population` of numbers, or a list of them; `weights` are then each client's, as in `predict`. Clients of a
+        `ClassPopulation` get labels, models are fitted to them and scored: exactly for two classes, else on fresh samples.
     dimension: d; a client has n = d/aspect samples, rounded.
-    clients: how many; for a list of populations how many of each, or a total to share evenly.
+    clients: how many, 300 unless given; for a list of populations how many of each, or a total to share evenly. With classes,
+        None stands for infinitely many: the shared model is then the limit's.
     trials: how many times everything is drawn anew; seed: same seed, same numbers.
     member: whether the clients looked at (up to 8 of each kind in a trial) took part in training, or are new.
     ridge: by default each algorithm's best according to the prediction for this many clients.
@@ -72,8 +95,14 @@ def simulate(
     >>> table.best, abs(table["pfedme"].loss / table["pfedme"].predicted.loss - 1) < 0.03
     ('pfedme', True)
     """
+    if isinstance(world, ClassPopulation):
+        from fedasym.classification.simulation import simulate_classes
+
+        others = {"weights": weights, "vary": vary, "save": save, "features": features, "mode": mode}
+        return simulate_classes(world, dimension, clients, trials, seed, algorithms, member, ridge, progress, others)
+    count = CLIENTS if clients is None else clients
     setting = checked(
-        world, dimension, clients, seed, algorithms, member, ridge, maml_step, weights, features, mode, vary
+        world, dimension, count, seed, algorithms, member, ridge, maml_step, weights, features, mode, vary
     )  # fmt: skip
     repeats = whole("trials", trials, 1)
     ledger = Ledger(save, setting.arguments)

@@ -1,0 +1,206 @@
+"""A population of clients whose labels are classes: the model of `theory/classes`, P(y|x) = softmax(x'W_i), W_i around W_0.
+
+Numbers may be arrays; they broadcast, so one `ClassPopulation` can hold a whole grid of worlds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedasym.errors import InvalidInput, NoFormula
+from fedasym.population import shown
+from fedasym.theory.classes.energies import Energies
+from fedasym.theory.spectra import Array, Spectrum, check_weights, identity
+
+RANGES = {
+    "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",
+    "centre": "the length of the shared optimum; it must be finite and at least 0",
+    "aspect": "unknowns per sample, d/n, and must be finite and above 0",
+    "flips": "the probability that a label is flipped; it must be between 0 and 0.5, where labels are coin tosses",
+    "shift_power": "the exponent of the displacement's alignment; it must be finite",
+    "centre_power": "the exponent of the shared optimum's alignment; it must be finite",
+}
+MOST_CLASSES = 200  # what the sampled expectations of `theory/classes` are made for
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPopulation:
+    """Clients with labels: everything that their accuracy depends on.
+
+    Two classes: P(y = 1 | x) = flips + (1 - 2 flips) sigmoid(x'theta_i), x ~ N(0, Sigma), theta_i = theta_0 + displacement.
+    More classes: P(y | x) = softmax(x'W_i) with W_0'W_0 = centre^2 P, displacements with D'D = radius^2 P, P = I - 11'/classes.
+    `datasets.synthetic(task="classification")` draws clients with the same words.
+
+    radius: r, the length of the displacement theta_i - theta_0.
+    centre: b, the length of the shared optimum theta_0.
+    aspect: gamma = d/n, unknowns (for more classes: per class) per sample of one client.
+    flips: the probability that a label is the other one; two classes only.
+    classes: how many there are; tens take seconds, hundreds minutes.
+    spectrum: eigenvalues of the features' covariance, from `fa.spectra`.
+    shift_power, shift_weights: how the displacement lies in the covariance, as in `Population`.
+    centre_power, centre_weights: the same for theta_0.
+
+    >>> import fedasym as fa
+    >>> world = fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)
+    >>> world.shape, world.classes
+    ((), 2)
+    """
+
+    radius: ArrayLike
+    centre: ArrayLike
+    aspect: ArrayLike
+    flips: ArrayLike = 0.0
+    classes: int = 2
+    spectrum: Spectrum = field(default_factory=identity)
+    shift_power: ArrayLike = 0.0
+    shift_weights: ArrayLike | None = None
+    centre_power: ArrayLike = 0.0
+    centre_weights: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        for name in RANGES:
+            object.__setattr__(self, name, checked(name, getattr(self, name)))
+        object.__setattr__(self, "classes", checked_classes(self.classes))
+        if self.classes > 2 and np.any(np.asarray(self.flips) > 0):
+            raise NoFormula(
+                f"flips is {shown(self.flips)} with {self.classes} classes: flipped labels are derived for two; "
+                "give flips=0, classes=2, or train on datasets.synthetic, which draws them"
+            )
+        if self.spectrum is None:
+            object.__setattr__(self, "spectrum", identity())
+        if not isinstance(self.spectrum, Spectrum):
+            raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
+        for owner in ("shift", "centre"):
+            object.__setattr__(self, f"{owner}_weights", self._checked_weights(owner))
+        shapes_of_energy = [self.share(owner).shape[:-1] for owner in ("shift", "centre")]
+        try:
+            shape = np.broadcast_shapes(*(np.shape(getattr(self, name)) for name in RANGES), *shapes_of_energy)
+        except ValueError:
+            shapes = ", ".join(f"{name} {np.shape(getattr(self, name))}" for name in RANGES if np.ndim(getattr(self, name)))
+            raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
+        object.__setattr__(self, "_shape", shape)
+
+    def _checked_weights(self, owner: str) -> Array | None:
+        name, given = f"{owner}_weights", getattr(self, f"{owner}_weights")
+        if given is None:
+            return None
+        array = np.array(given, dtype=float)
+        if np.any(np.asarray(getattr(self, f"{owner}_power")) != 0):
+            raise InvalidInput(f"{name} and {owner}_power are both given: give one of them")
+        if array.ndim == 0 or array.shape[-1] != self.spectrum.values.size:
+            raise InvalidInput(
+                f"{name} has shape {array.shape}: its last axis must have {self.spectrum.values.size} entries, one per atom"
+            )
+        check_weights(name, array)
+        array.setflags(write=False)
+        return array
+
+    def share(self, owner: str) -> Array:
+        """The share of the energy along each atom; last axis = atoms."""
+        given = getattr(self, f"{owner}_weights")
+        if given is not None:
+            return np.asarray(given)
+        s, h = self.spectrum.values, self.spectrum.weights
+        power = np.asarray(getattr(self, f"{owner}_power"), dtype=float)[..., None]
+        if np.all(power == 0):
+            return np.broadcast_to(h, (*power.shape[:-1], h.size))
+        if np.any(power < 0) and np.any(s == 0):
+            raise InvalidInput(f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead")
+        weights = h * (s / s.max()) ** power  # scaled by the largest eigenvalue first: large powers would overflow
+        return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The common shape of the numbers; () for a single world."""
+        shape: tuple[int, ...] = self._shape  # type: ignore[attr-defined]
+        return shape
+
+    @cached_property
+    def energies(self) -> Energies:
+        """What the formulas see: atoms, their shares, and the energy of theta_0 and of the displacement in each."""
+        b, r = (np.asarray(getattr(self, name), dtype=float)[..., None] for name in ("centre", "radius"))
+        one = Energies(self.spectrum.values, self.spectrum.weights, b**2 * self.share("centre"), r**2 * self.share("shift"))
+        return one.broadcast(self.shape)
+
+    @property
+    def isotropic(self) -> bool:
+        """Whether neither theta_0 nor the displacement has a preferred direction."""
+        h = self.spectrum.weights
+        return self.spectrum.scale is not None or all(bool(np.all(self.share(each) == h)) for each in ("shift", "centre"))
+
+    def at(self, index: tuple[int, ...]) -> ClassPopulation:
+        """One world of a grid."""
+        picked: dict[str, Any] = {
+            name: float(np.broadcast_to(np.asarray(getattr(self, name)), self.shape)[index])
+            for name in RANGES
+            if not name.endswith("power")
+        }
+        for owner in ("shift", "centre"):
+            share = self.share(owner)
+            picked |= {f"{owner}_power": 0.0, f"{owner}_weights": np.broadcast_to(share, (*self.shape, share.shape[-1]))[index]}
+        return replace(self, **picked)
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """What identifies the population."""
+        numbers = tuple(np.asarray(getattr(self, name)).tobytes() for name in ("radius", "centre", "aspect", "flips"))
+        shares = tuple(self.share(owner).tobytes() for owner in ("shift", "centre"))
+        return (*numbers, self.classes, self.shape, self.spectrum.key, *shares)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClassPopulation) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        parts = [f"{name} {shown(getattr(self, name))}" for name in ("radius", "centre", "aspect")]
+        if np.any(np.asarray(self.flips) > 0):
+            parts.append(f"flips {shown(self.flips)}")
+        parts += [f"{self.classes} classes", f"{self.spectrum.name} covariance"]
+        if not self.isotropic:
+            parts.append("aligned optima")
+        return " · ".join(parts)
+
+
+def checked(name: str, value: ArrayLike) -> float | Array:
+    """A number or array of numbers in its allowed range, as float or read-only float array."""
+    try:
+        array = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers") from None
+    if array.size == 0:
+        raise InvalidInput(f"{name} is empty: give a number or an array of at least one")
+    good = np.isfinite(array)
+    if not name.endswith("power"):
+        good &= array > 0 if name == "aspect" else array >= 0
+    if name == "flips":
+        good &= array <= 0.5
+    if not np.all(good):
+        raise InvalidInput(f"{name} is {array[~good].flat[0]:g}: it is {RANGES[name]}")
+    if array.ndim == 0:
+        return float(array)
+    array.setflags(write=False)
+    return array
+
+
+def checked_classes(classes: Any) -> int:
+    """How many classes: a whole number from 2 to 200."""
+    try:
+        whole = int(classes)
+        good = whole == classes and not isinstance(classes, bool) and whole >= 2
+    except (TypeError, ValueError, OverflowError):
+        good = False
+    if not good:
+        raise InvalidInput(f"classes is {classes!r}: it must be a whole number of at least 2")
+    if whole > MOST_CLASSES:
+        raise NoFormula(
+            f"classes is {whole}: the softmax limits are computed for up to {MOST_CLASSES}; give fewer, or train on "
+            "datasets.synthetic"
+        )
+    return whole
