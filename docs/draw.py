@@ -10,6 +10,8 @@ features are drawn, while the averages over displacements and noise given the fe
 from __future__ import annotations
 
 import argparse
+import shutil
+import tempfile
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -941,6 +943,23 @@ def notation() -> None:
     row("noise^2 aspect m(-best ridge)", h @ (k / (s + k)), table["rtfa"].loss)
 
 
+def reproduction(folder: Path) -> None:
+    """The recorded runs beside the paper's curves, from the tables in docs/reproduction; as PNG, for their many bands."""
+    from fedasym.experiments.beside import beside
+    from fedasym.experiments.claims import check
+    from fedasym.experiments.published import published
+    from fedasym.figures.experiments import draw
+
+    heading("Reproduction")
+    for tables in sorted((Path(__file__).resolve().parent / "reproduction").iterdir()):
+        results, paper = fa.Results.load(tables), published(tables.name)
+        print(f"{beside(results, tables.name)}\n\n{check(results)}\n")
+        with tempfile.TemporaryDirectory() as aside:
+            draw(results, aside, None if paper is None else paper.curves())
+            for name in ("seeds", "splits"):
+                shutil.copy(Path(aside, f"{name}.png"), folder / f"{tables.name}-{name}.png")
+
+
 def main() -> None:
     """Draw and print everything."""
     here = Path(__file__).resolve().parent
@@ -961,6 +980,7 @@ def main() -> None:
             page(save)
     train(given.folder, given.ending)
     notation()
+    reproduction(given.folder)
 
 
 if __name__ == "__main__":
