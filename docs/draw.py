@@ -10,9 +10,9 @@ features are drawn, while the averages over displacements and noise given the fe
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
-import os
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
