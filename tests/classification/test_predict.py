@@ -14,6 +14,7 @@ from fedasym.classification.multinomial import scores
 WORLD = fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
 METRICS = ("accuracy", "log_loss", "brier", "slope")
+pytestmark = pytest.mark.filterwarnings("ignore::fedasym.ThresholdWarning")  # a drawn world may lie near a threshold
 LENGTHS = st.floats(0.1, 4)
 ASPECTS = st.floats(0.05, 20)
 FLIPS = st.floats(0, 0.45)
@@ -42,7 +43,6 @@ def test_the_specification_s_example():
 
 @settings(max_examples=15, deadline=None)
 @given(LENGTHS, LENGTHS, ASPECTS, FLIPS, st.booleans())
-@pytest.mark.filterwarnings("ignore::fedasym.ThresholdWarning")
 def test_no_method_beats_bayes_and_bayes_not_the_truth(radius, centre, aspect, flips, flat):
     world = fa.ClassPopulation(radius, centre, aspect, flips=flips, spectrum=fa.spectra.identity() if flat else TWO)
     table = fa.predict(world)
