@@ -14,6 +14,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fedasym import algorithms, datasets, linear, pretraining
+    from fedasym.advisor.advice import Advice
+    from fedasym.advisor.advise import advise
     from fedasym.algorithms import Algorithm
     from fedasym.classification.accuracy import Accuracy, AccuracyTable
     from fedasym.classification.comparing import AccuracyDiagram
@@ -49,6 +51,7 @@ _HOME = {
     "AccuracyPath": "fedasym.classification.tuning",
     "AccuracySimulation": "fedasym.classification.simulated",
     "AccuracyTable": "fedasym.classification.accuracy",
+    "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
     "ClassPopulation": "fedasym.classification.population",
     "Comparison": "fedasym.risk",
@@ -68,6 +71,7 @@ _HOME = {
     "Simulation": "fedasym.linear.simulated",
     "Spectrum": "fedasym.theory.spectra",
     "ThresholdWarning": "fedasym.errors",
+    "advise": "fedasym.advisor.advise",
     "compare": "fedasym.comparing",
     "fine_tuning": "fedasym.tuning",
     "interpolation": "fedasym.classification.regimes",
@@ -98,6 +102,7 @@ __all__ = [
     "AccuracyPath",
     "AccuracySimulation",
     "AccuracyTable",
+    "Advice",
     "Algorithm",
     "ClassPopulation",
     "Comparison",
@@ -118,6 +123,7 @@ __all__ = [
     "Spectrum",
     "ThresholdWarning",
     "__version__",
+    "advise",
     "algorithms",
     "compare",
     "datasets",

@@ -10,6 +10,7 @@ from cyclopts import CycloptsError
 
 import fedasym as fa
 from fedasym.cli import (  # noqa: F401  each adds its commands
+    advising,
     data,
     experiments,
     linear,

@@ -1,0 +1,155 @@
+"""The answer of the advisor: estimates, predictions, a recommendation with its doubts, and how to prove it wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fedasym.advisor.confirming import Confirmation
+from fedasym.advisor.estimates import Quantity
+from fedasym.advisor.evidence import Doubt
+from fedasym.advisor.persons import ClientAdvice
+from fedasym.advisor.predictions import Prediction
+from fedasym.population import Population
+from fedasym.risk import plain, preformatted
+from fedasym.theory.spectra import Spectrum
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """The population behind the clients, with 95% intervals.
+
+    radius, noise, norm: r, sigma and rho; aspect: the median of d/n with its least and largest over clients.
+    spectrum: the covariance's eigenvalues, as far as the clients' samples tell them; shift_power: the displacement's
+        alignment with them.
+    """
+
+    radius: Quantity
+    noise: Quantity
+    norm: Quantity
+    aspect: Quantity
+    spectrum: Spectrum
+    shift_power: float
+    clients: int
+    dimension: int
+    samples: int
+    method: str
+
+    @property
+    def world(self) -> Population:
+        """The estimates as a `Population`, for `fa.predict` and its kin."""
+        return Population(
+            self.radius.value,
+            self.noise.value,
+            self.aspect.value,
+            max(self.norm.value, self.radius.value),
+            self.spectrum,
+            self.shift_power,
+        )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Where to stop fine-tuning the shared model: full-batch steps (epochs) of a size, and the predicted loss of a new client.
+
+    steps is infinite where training to convergence is best.
+    """
+
+    step: float
+    steps: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What `fa.advise` returns; prints itself as a page.
+
+    population: estimates with intervals. predictions: one `Prediction` per algorithm. recommended, ridge, steps: what to do.
+    doubts: what may be wrong. confirm: the experiment that could prove it wrong, to be called with the data.
+    clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out samples where levels are optimistic).
+    sent: bytes that a client sent (the most), where the advice came from summaries.
+    """
+
+    population: Estimated
+    predictions: dict[str, Prediction]
+    recommended: str
+    ridge: float | None
+    steps: Steps | None
+    doubts: tuple[Doubt, ...]
+    confirm: Confirmation
+    clients: tuple[ClientAdvice, ...]
+    floor: float
+    sent: int | None = None
+
+    def table(self) -> list[dict[str, Any]]:
+        """One record per algorithm: feed it to any data frame."""
+        return [
+            {
+                "algorithm": name,
+                "loss": row.trusted,
+                "predicted": row.loss.value,
+                "low": row.loss.low,
+                "high": row.loss.high,
+                "new": row.new.value,
+                "new_low": row.new.low,
+                "new_high": row.new.high,
+                "gcv": row.gcv,
+                "ridge": row.ridge,
+                "test_error": row.trusted + self.floor,
+                "recommended": name == self.recommended,
+            }
+            for name, row in self.predictions.items()
+        ]
+
+    def client(self, name: Hashable) -> ClientAdvice:
+        """One client's advice."""
+        return next(each for each in self.clients if each.client == name)
+
+    def to_json(self) -> str:
+        """Full precision, stable keys."""
+        about = self.population
+        spectrum = {"eigenvalues": about.spectrum.values.tolist(), "shares": about.spectrum.weights.tolist()}
+        population = {name: asdict(getattr(about, name)) for name in ("radius", "noise", "norm", "aspect")}
+        population |= {name: getattr(about, name) for name in ("shift_power", "clients", "dimension", "samples", "method")}
+        table = [{key: numbered(value) for key, value in record.items()} for record in self.table()]
+        answer = {
+            "recommended": self.recommended,
+            "ridge": plain(self.ridge),
+            "steps": None if self.steps is None else {key: plain(value) for key, value in asdict(self.steps).items()},
+            "population": population | {"spectrum": spectrum},
+            "predictions": table,
+            "doubts": [asdict(doubt) for doubt in self.doubts],
+            "confirm": {"candidates": list(self.confirm.ratios), "what": str(self.confirm)},
+            "clients": [
+                {**{key: numbered(value) for key, value in asdict(each).items()}, "verdict": each.verdict}
+                for each in self.clients
+            ],
+            "floor": self.floor,
+            "sent": self.sent,
+        }
+        return json.dumps(answer, indent=2)
+
+    def write(self, path: str | Path) -> Path:
+        """Write the page as HTML that needs nothing else; returns where it is."""
+        where = Path(path)
+        title = f"Advice: {escape(self.recommended)}"
+        head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
+        where.write_text(f"{head}<body>{preformatted(self)}</body></html>\n", encoding="utf-8")
+        return where
+
+    def __str__(self) -> str:
+        from fedasym.advisor.wording import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self)
+
+
+def numbered(value: Any) -> Any:
+    """What JSON can hold."""
+    return plain(value) if isinstance(value, float) else value

@@ -1,0 +1,179 @@
+"""`advise`: which algorithm for these clients, with which ridge, how sure, and how to prove it wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedasym.advisor.advice import Advice, Estimated, Steps
+from fedasym.advisor.checks import doubts_of
+from fedasym.advisor.components import components
+from fedasym.advisor.confirming import Confirmation
+from fedasym.advisor.curves import Curves, curves
+from fedasym.advisor.estimates import Estimates, Quantity
+from fedasym.advisor.evidence import Doubt, Evidence
+from fedasym.advisor.federated import combine
+from fedasym.advisor.gathering import Gathered, gathered
+from fedasym.advisor.intake import LEAST_CLIENTS, taken_in
+from fedasym.advisor.persons import persons
+from fedasym.advisor.predictions import Kinds, Prediction, compared, population_of, predictions
+from fedasym.advisor.structure import Structure, structure, with_power
+from fedasym.advisor.summaries import Summary
+from fedasym.advisor.variation import kurtosis_of
+from fedasym.algorithms import PAPER, Ridge
+from fedasym.errors import InvalidInput
+from fedasym.machine import few_threads
+from fedasym.theory.contours import support
+from fedasym.theory.spectra import Array
+from fedasym.tuning import fine_tuning
+
+SIMPLEST = ("fedavg", "ftfa", "rtfa", "pfedme", "local_ridge", "local", "maml")
+CLOSE = 0.005  # losses within this share are one: take the simpler
+BARE = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
+
+
+def advise(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> Advice:
+    """Estimate the population behind federated regression data, predict every algorithm, recommend and doubt.
+
+    data: a `Federation` (training samples are learnt from, validation and test samples show how far levels can be
+        trusted), or features with `y` and the client of each row in `clients`, as `fa.linear.fit` takes them; or the
+        summaries that clients sent (`fedasym.advisor.federated.summarise`), where samples do not leave their clients.
+
+    Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
+    from the clients' own Gram eigenvalues, the losses from `fa.predict` with the number of clients at hand.
+
+    >>> import numpy as np, fedasym as fa
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((30, 20, 40))
+    >>> theta = rng.standard_normal(40) / 5 + 0.5 * rng.standard_normal((30, 40)) / 40**0.5
+    >>> y = np.einsum("ijk,ik->ij", X, theta) + 0.3 * rng.standard_normal((30, 20))
+    >>> advice = advise(list(X), list(y))
+    >>> advice.recommended, round(advice.population.noise.value, 1), round(advice.population.radius.value, 1)
+    ('pfedme', 0.3, 0.5)
+    """
+    if isinstance(data, Sequence) and len(data) and all(isinstance(each, Summary) for each in data):
+        if y is not None or clients is not None:
+            raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
+        return from_summaries(list(data))
+    taken = taken_in(data, y, clients)
+    with few_threads(taken.dimension):
+        seen = gathered(taken)
+        lying = structure(seen)
+        found = with_power(seen) if lying.aligned else seen.estimates
+        return advised(seen.summaries, found, lying, held_out(seen), seen.data.left_out, None)
+
+
+def from_summaries(summaries: list[Summary]) -> Advice:
+    """Advice from what clients sent."""
+    if len(summaries) < LEAST_CLIENTS:
+        raise InvalidInput(f"there are {len(summaries)} summaries: how clients differ takes at least {LEAST_CLIENTS} clients")
+    with few_threads(summaries[0].dimension):
+        found = combine(summaries)
+        return advised(summaries, found, Structure(), np.empty(0), 0, max(each.bytes for each in summaries))
+
+
+def held_out(seen: Gathered) -> Array:
+    """Mean squares of held-out residuals about the pooled model, for clients that hold any out."""
+    data, out = seen.data, []
+    for place, part in enumerate(data.parts):
+        if part.held.size:
+            X, y = data.held(place)
+            out.append(float(np.mean((y - X @ seen.pool.theta) ** 2)))
+    return np.array(out)
+
+
+def advised(
+    summaries: list[Summary], found: Estimates, lying: Structure, held: Array, dropped: int, sent: int | None
+) -> Advice:
+    """Everything that follows from summaries and estimates."""
+    d = summaries[0].dimension
+    sizes = np.array([each.samples for each in summaries], dtype=float)
+    kinds = Kinds.of(sizes)
+    middle = float(kinds.samples[int(np.argmin(np.abs(np.cumsum(kinds.count) / kinds.count.sum() - 0.5)))])
+    shared, alone = curves(summaries, "residual"), curves(summaries, "raw")
+    table = compared(predictions(found, d, kinds), shared, alone, found, middle)
+    about = components(summaries)
+    evidence = Evidence(summaries, found, about, table, shared, lying, held, dropped)
+    doubts = doubts_of(evidence)
+    recommended = chosen(table)
+    ratios = {name: ratio_of(row, shared, alone, middle, doubts) for name, row in table.items()}
+    floor = found.noise2
+    if any(doubt.check == "trained features" for doubt in doubts):
+        floor = max(float(held.mean()) - table["fedavg"].trusted, 0.0)
+    rivals = rivals_of(table, recommended)
+    ratio = float(ratios["rtfa"] or 0.0)
+    return Advice(
+        population=estimated(found, summaries, sizes),
+        predictions=table,
+        recommended=recommended,
+        ridge=None if ratios[recommended] is None else float(ratios[recommended] or 0.0) / middle,
+        steps=stopping(found, d, middle, summaries),
+        doubts=doubts,
+        confirm=Confirmation(
+            recommended,
+            {name: ratios[name] for name in (recommended, *rivals)},
+            {name: table[name].trusted - table[recommended].trusted for name in rivals},
+        ),
+        clients=persons(summaries, about, ratio, kurtosis_of(summaries)[0], shared.gain(ratio, np.inf)[1]),
+        floor=floor,
+        sent=sent,
+    )
+
+
+def chosen(table: dict[str, Prediction]) -> str:
+    """The lowest loss; of those within half a percent the simplest."""
+    least = min(row.trusted for row in table.values() if np.isfinite(row.trusted))
+    return next(name for name in SIMPLEST if table[name].trusted <= least * (1 + CLOSE) + np.finfo(float).tiny)
+
+
+def rivals_of(table: dict[str, Prediction], recommended: str) -> list[str]:
+    """Two others for the experiment: the next best, and what stands for not personalising or not sharing."""
+    others = sorted((row.trusted, name) for name, row in table.items() if name not in (recommended, "maml"))
+    first = others[0][1]
+    plain = [name for name in ("fedavg", "local_ridge") if name not in (recommended, first)]
+    return [first, min(plain, key=lambda name: table[name].trusted)] if plain else [first]
+
+
+def ratio_of(row: Prediction, shared: Curves, alone: Curves, samples: float, doubts: tuple[Doubt, ...]) -> float | None:
+    """Ridge times samples: the model's, or GCV's where it is clearly better."""
+    if not isinstance(PAPER[row.algorithm].personalise, Ridge):
+        return None
+    model = float(row.ridge or 0.0) * samples
+    if row.algorithm == "local_ridge":
+        gain, error = alone.gain(alone.best, model)
+        return alone.best if gain > 3 * error and gain > 0.01 * alone.at(model)[0] else model
+    return shared.best if any(doubt.check == "ridge" for doubt in doubts) else model
+
+
+def estimated(found: Estimates, summaries: list[Summary], sizes: Array) -> Estimated:
+    """The estimates in the population's own words."""
+    d = summaries[0].dimension
+    return Estimated(
+        radius=found.quantity(1, found.radius2),
+        noise=found.quantity(0, found.noise2),
+        norm=found.quantity(2, max(found.norm2, found.radius2)),
+        aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
+        spectrum=found.spectrum,
+        shift_power=found.power,
+        clients=len(summaries),
+        dimension=d,
+        samples=int(sizes.sum()),
+        method=found.method,
+    )
+
+
+def stopping(found: Estimates, dimension: int, samples: float, summaries: list[Summary]) -> Steps | None:
+    """Where fine-tuning should stop, for a new client of middling size; None where there is no path to predict."""
+    gamma = dimension / samples
+    if abs(gamma - 1) < BARE:
+        gamma = 1 + BARE if gamma >= 1 else 1 - BARE
+    world = population_of(found, dimension, dimension / gamma)
+    largest = max(float(each.power.max()) / each.samples for each in summaries)
+    step = 1 / max(largest, support(gamma, world.spectrum)[1])
+    try:
+        path = fine_tuning(world, step=step, steps=[0], clients=len(summaries), member=False)
+    except InvalidInput:
+        return None
+    return Steps(step, float(path.best.at), float(np.asarray(path.best.risk.loss)))

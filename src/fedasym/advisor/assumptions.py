@@ -1,0 +1,122 @@
+"""Doubts about sizes: too few of anything, thresholds, and how far the paper's assumptions are from holding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedasym.advisor.evidence import Evidence
+
+FEW_CLIENTS, FEW_SAMPLES = 10, 5
+WIDE = 1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0
+RARE = 0.02  # share of directions that the smallest eigenvalue must have; with few directions, half of one
+NEAREST = 0.25  # ratios further than this from 1 are never near a threshold
+
+
+def few_clients(seen: Evidence) -> str | None:
+    """The radius is an average over clients."""
+    m = len(seen.summaries)
+    if m >= FEW_CLIENTS:
+        return None
+    return f"{m} clients say little about how clients differ: the intervals are wide; run the confirming experiment."
+
+
+def few_samples(seen: Evidence) -> str | None:
+    """Axes and Gram eigenvalues need samples."""
+    middle = float(np.median(seen.sizes))
+    if middle >= FEW_SAMPLES:
+        return None
+    return f"a client has {middle:g} samples in the median: formulas for large sizes may be off; prefer what GCV says."
+
+
+def no_radius(seen: Evidence) -> str | None:
+    """Whether clients differ at all."""
+    if not seen.estimates.flat or seen.estimates.scarce:
+        return None
+    return "the data are compatible with clients that do not differ at all: fedavg is then best, and others cost little."
+
+
+def scarce(seen: Evidence) -> str | None:
+    """Fewer samples than unknowns."""
+    if not seen.estimates.scarce:
+        return None
+    return (
+        f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features: radius and norm are told apart "
+        "only by products across clients, which takes a shared optimum without preferred directions; losses are rough; use a "
+        "ridge for the shared model too."
+    )
+
+
+def threshold(seen: Evidence) -> str | None:
+    """Near the pooled threshold, or a client's."""
+    d, near = seen.dimension, min(3 / np.sqrt(seen.dimension), NEAREST)
+    pooled = d / seen.sizes.sum()
+    own = d / seen.sizes
+    share = float(np.mean(np.abs(own - 1) < near))
+    if abs(pooled - 1) < near:
+        return (
+            f"all samples together just about match the features (d/N = {pooled:.2f}): the shared model is unstable and "
+            "predictions for it may be off; use a ridge for it, or fewer features."
+        )
+    if share > 0.2:
+        return (
+            f"{share:.0%} of the clients have about as many samples as features: there fine-tuning to convergence (ftfa, "
+            "local) is at its worst and hard to predict; keep a ridge, or stop early."
+        )
+    return None
+
+
+def assumption_1(seen: Evidence) -> str | None:
+    """The paper's overparameterised clients."""
+    share = float(np.mean(seen.sizes >= seen.dimension))
+    if share == 0:
+        return None
+    return (
+        f"{share:.0%} of the clients have at least as many samples as features, against assumption 1 of the paper (d/n > 1): "
+        "the formulas used here hold there too, the paper's closed forms do not."
+    )
+
+
+def assumption_2(seen: Evidence) -> str | None:
+    """The paper's spectrum bounded away from 0."""
+    s, h = seen.estimates.spectrum.positive
+    order = np.argsort(s)
+    low = s[order][int(np.searchsorted(np.cumsum(h[order]), max(RARE, 0.5 / seen.dimension)))]
+    ratio = float(s.max() / low)
+    if ratio < WIDE and not seen.dropped:
+        return None
+    zero = f" and {seen.dropped} features are always 0 or follow from others (left out)" if seen.dropped else ""
+    return (
+        f"eigenvalues of the features' covariance span a factor of {ratio:.2g}{zero}: assumption 2 of the paper (bounded away "
+        "from 0) is stretched; whiten or drop weak features if predictions matter to a few percent."
+    )
+
+
+def assumption_3(seen: Evidence) -> str | None:
+    """The paper's growth of clients, sum p_j^(q/2+1) n_j at q = 2, without its logarithms."""
+    p = seen.sizes / seen.sizes.sum()
+    growth = float((p**2 * seen.sizes).sum())
+    if growth < 1:
+        return None
+    return (
+        f"the client-growth sum of assumption 3 is {growth:.2g} and should be near 0: too few clients for the paper's limits; "
+        f"the numbers here are for {len(p)} clients."
+    )
+
+
+def duplicates(seen: Evidence) -> str | None:
+    """The same samples under two names: the same Gram eigenvalues and label squares."""
+    marks: dict[tuple[object, ...], list[object]] = {}
+    for each in seen.summaries:
+        if each.samples < FEW_SAMPLES:
+            continue  # rounded labels coincide by chance
+        total = each.raw.sum() + each.rest
+        key = (each.samples, *(f"{value:.8e}" for value in (each.power.sum(), each.power.max(), each.raw[-1], total)))
+        marks.setdefault(key, []).append(each.name)
+    same = [names for names in marks.values() if len(names) > 1]
+    if not same:
+        return None
+    first = " and ".join(repr(name) for name in same[0][:3])
+    return (
+        f"{sum(len(names) for names in same)} clients have the same samples as another ({first}, say): copies make clients "
+        "look alike; keep one of each."
+    )

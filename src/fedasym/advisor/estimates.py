@@ -1,0 +1,153 @@
+"""Noise, radius and norm with what the data leave open about them: draws, the same every time, that fill the intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+
+from fedasym.advisor.components import Components, components, length2
+from fedasym.advisor.covariance import spectrum_of
+from fedasym.advisor.crowded import Scarce, scarce
+from fedasym.advisor.restricted import DRAWS, Turned, curve_of, draws_of, even_points
+from fedasym.advisor.summaries import Summary
+from fedasym.theory.spectra import Array, Spectrum
+
+LEAST = 1e-8  # a radius this small against the noise, or noise this small against the signal, is none
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An estimate and its 95% interval.
+
+    >>> print(Quantity(1.0, 0.9, 1.25))
+    1 [0.9, 1.25]
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """noise^2, radius^2, norm^2 as (value, draws), the spectrum, and how they were found."""
+
+    noise2: float
+    radius2: float
+    norm2: float
+    draws: Array  # (B, 3): noise^2, radius^2, norm^2
+    spectrum: Spectrum
+    method: str
+    flat: bool  # whether no radius at all fits nearly as well
+    power: float = 0.0  # the displacement's covariance goes like Sigma^power
+    scarce: bool = False  # all samples together were too few for a shared model
+
+    @property
+    def scale(self) -> Array:
+        """Draws relative to the estimates: what bias and variance of a prediction are multiplied with."""
+        point = np.array([self.noise2, self.radius2, self.norm2])
+        return np.asarray(self.draws / np.where(point > 0, point, 1.0))
+
+    def quantity(self, column: int, value: float) -> Quantity:
+        """Square root of one column with its interval."""
+        low, high = np.quantile(self.draws[:, column], [0.025, 0.975])
+        low = 0.0 if column == 1 and self.flat else min(low, value)
+        return Quantity(float(np.sqrt(value)), float(np.sqrt(low)), float(np.sqrt(max(high, value))))
+
+
+def from_likelihood(summaries: list[Summary], turned: Turned, along: list[Summary] | None = None) -> Estimates:
+    """Restricted likelihood, from all clients' turned features (more samples than unknowns).
+
+    `along`: some clients seen along the axes of `turned`, where these are not the axes of their samples.
+    """
+    d, m = summaries[0].dimension, len(summaries)
+    first = components(summaries if along is None else along)
+    spectrum = spectrum_of(summaries)
+    radius2 = max(first.spread2, 1e-6 * first.noise2 / spectrum.mean)
+    noise2 = max(first.noise2, 1e-9 * radius2 * spectrum.mean)
+    errors = first.covariance
+    error = np.sqrt(errors[0, 0] / noise2**2 + errors[1, 1] / radius2**2 - 2 * errors[0, 1] / (noise2 * radius2))
+    curve = curve_of(turned, float(np.log(noise2 * d / radius2)), float(error))
+    grid = even_points(DRAWS, 3)
+    noise2 = curve.noise2(turned.freedom)
+    radius2 = noise2 * d / np.exp(curve.best)
+    draws = stretched(draws_of(curve, turned, d, grid), np.array([noise2, radius2]), first.excess(m))
+    norm2, influence = length2(summaries, noise2)
+    centre2 = max(norm2 - radius2, 0.0)
+    wide = np.sqrt(spread_of(influence) + unseen(centre2, spectrum, d))
+    centres = np.maximum(centre2 + wide * student(grid[:, 2], m), 0)
+    whole = np.column_stack([draws, draws[:, 1] + centres])
+    noise2, radius2 = floored(noise2, radius2, radius2 + centre2, spectrum)
+    return Estimates(noise2, radius2, radius2 + centre2, whole, spectrum, "restricted maximum likelihood", curve.flat)
+
+
+def from_products(summaries: list[Summary]) -> Estimates:
+    """Cross-fitted products from the clients' summaries alone: the federated form."""
+    first: Components = components(summaries)
+    spectrum, d = spectrum_of(summaries), summaries[0].dimension
+    norm2, influence = length2(summaries, first.noise2)
+    centre2 = max(norm2 - first.spread2, 0.0)
+    joint = np.column_stack([first.influence, influence - first.influence[:, 1]])
+    draws = drawn(np.array([first.noise2, first.spread2, centre2]), joint, unseen(centre2, spectrum, d))
+    draws[:, 2] += draws[:, 1]
+    flat = bool(np.mean(draws[:, 1] <= 0) > 0.025)
+    noise2, radius2 = floored(first.noise2, first.spread2, first.spread2 + centre2, spectrum)
+    method = "cross-fitted residuals of the clients' summaries"
+    return Estimates(noise2, radius2, radius2 + centre2, np.maximum(draws, 0), spectrum, method, flat)
+
+
+def from_scarce(summaries: list[Summary]) -> Estimates:
+    """Moments, where all samples together do not determine a shared model."""
+    found: Scarce = scarce(summaries)
+    spectrum, d = spectrum_of(summaries), summaries[0].dimension
+    draws = drawn(np.array([found.noise2, found.norm2, found.centre2]), found.influence, unseen(found.centre2, spectrum, d))
+    norms = np.maximum(draws[:, 1], 0)
+    radii = norms - np.maximum(draws[:, 2], 0)
+    whole = np.maximum(np.column_stack([draws[:, 0], radii, norms]), 0)
+    flat = bool(np.mean(radii <= 0) > 0.025)
+    noise2, radius2 = floored(found.noise2, max(found.norm2 - found.centre2, 0.0), found.norm2, spectrum)
+    method = "moments within and across clients"
+    return Estimates(noise2, radius2, max(found.norm2, radius2), whole, spectrum, method, flat, scarce=True)
+
+
+def stretched(draws: Array, point: Array, excess: Array) -> Array:
+    """Draws as far from the point as clients that vary in noise or radius make them, by the logarithm."""
+    return np.asarray(point * (draws / point) ** np.sqrt(excess))
+
+
+def spread_of(influence: Array) -> float:
+    """Variance of an estimate from what each client adds to its error."""
+    m = len(influence)
+    return float(influence @ influence) * m / (m - 1)
+
+
+def unseen(centre2: float, spectrum: Spectrum, dimension: int) -> float:
+    """Variance of theta_0' Sigma theta_0/tau about |theta_0|^2: clients share theta_0, so that they cannot tell."""
+    wide = float(spectrum.weights @ spectrum.values**2) / spectrum.mean**2 - 1
+    return 2 * centre2**2 * max(wide, 0.0) / dimension
+
+
+def drawn(point: Array, influence: Array, extra: float) -> Array:
+    """Draws about a point with the clients' covariance, the tails of Student's t with as many degrees of freedom."""
+    m = len(influence)
+    covariance = influence.T @ influence * m / (m - 1)
+    covariance[-1, -1] += extra
+    values, vectors = np.linalg.eigh(covariance)
+    z = student(even_points(DRAWS, point.size), m)
+    return np.asarray(point + (z * np.sqrt(np.maximum(values, 0))) @ vectors.T)
+
+
+def student(u: Array, clients: int) -> Array:
+    """Quantiles of Student's t: few clients say little about their own spread."""
+    return np.asarray(scipy.stats.t.ppf(u, clients - 1))
+
+
+def floored(noise2: float, radius2: float, norm2: float, spectrum: Spectrum) -> tuple[float, float]:
+    """Neither exactly 0, so that a prediction can be scaled with them."""
+    noise2 = max(noise2, LEAST * norm2 * spectrum.mean, np.finfo(float).tiny)
+    return float(noise2), float(max(radius2, LEAST * noise2 / spectrum.mean))

@@ -1,0 +1,191 @@
+"""Every algorithm's loss on the estimated population, for the clients at hand and for new ones, with intervals.
+
+Clients of about one size are one kind; otherwise up to eight kinds by size, each with its own aspect. Bias scales with
+radius^2 (for local methods norm^2) and variance with noise^2, so that one prediction serves all draws of the estimates.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.advisor.curves import Curves
+from fedasym.advisor.estimates import Estimates, Quantity
+from fedasym.algorithms import PAPER
+from fedasym.errors import ThresholdWarning
+from fedasym.population import Population
+from fedasym.prediction import predict
+from fedasym.risk import Comparison
+from fedasym.theory.spectra import Array
+
+KINDS = 8
+ALIKE = 1.1  # sizes within this factor are one
+ASKED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
+CONTRADICTED = 3.0  # standard errors
+NOTABLE = 0.05  # share of the error
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One algorithm: loss above the noise for a member and for a new client, the ridge, and what GCV makes of it.
+
+    loss, new: with 95% intervals; test error is loss + noise^2.
+    bias, variance, ridge: of the member's loss; the ridge is that of a client of middling size.
+    gcv, gcv_error: the loss that cross-validation over clients estimates for a new client, without the model, and its
+        standard error; None where there is no such estimate.
+    trusted: the loss to rank by: the model's, or where GCV contradicts it (`contradicted`: by more than the errors of both)
+        the one moved to GCV's level.
+    note: where a number is not a formula's own.
+    """
+
+    algorithm: str
+    loss: Quantity
+    new: Quantity
+    bias: float
+    variance: float
+    ridge: float | None
+    gcv: float | None = None
+    gcv_error: float | None = None
+    trusted: float = float("nan")
+    note: str = ""
+    contradicted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """Clients by size: how many of each kind and their samples."""
+
+    count: Array
+    samples: Array
+    place: NDArray[np.intp]  # which kind each client is
+
+    @classmethod
+    def of(cls, sizes: Array) -> Kinds:
+        """One kind where sizes are alike, otherwise parts of about equally many clients."""
+        if sizes.max() <= ALIKE * sizes.min():
+            return cls(np.array([sizes.size], dtype=float), np.array([sizes.mean()]), np.zeros(sizes.size, dtype=int))
+        edges = np.unique(np.quantile(sizes, np.linspace(0, 1, KINDS + 1)[1:-1]))
+        _, place = np.unique(np.searchsorted(edges, sizes, side="left"), return_inverse=True)
+        count = np.bincount(place)
+        return cls(count.astype(float), np.bincount(place, sizes) / count, place)
+
+
+def population_of(found: Estimates, dimension: int, samples: float, power: float | None = None) -> Population:
+    """The estimated population for clients with so many samples."""
+    world = Population(
+        radius=np.sqrt(found.radius2),
+        noise=np.sqrt(found.noise2),
+        aspect=dimension / samples,
+        norm=np.sqrt(max(found.norm2, found.radius2)),
+        spectrum=found.spectrum,
+        shift_power=found.power if power is None else power,
+    )
+    if not found.power or power is not None:
+        return world
+    # What is common has no preferred direction; what differs has: the optimum is their sum.
+    share = min(found.radius2 / max(found.norm2, found.radius2), 1.0)
+    return replace(world, optimum_weights=share * world.displacement + (1 - share) * found.spectrum.weights)
+
+
+def predictions(found: Estimates, dimension: int, kinds: Kinds) -> dict[str, Prediction]:
+    """All of the paper's algorithms, members and new clients."""
+    tables = {member: asked(found, dimension, kinds, member) for member in (True, False)}
+    share = kinds.count / kinds.count.sum()
+    middle = int(np.argmin(np.abs(np.cumsum(share) - 0.5)))
+    out: dict[str, Prediction] = {}
+    for name in ASKED:
+        parts = {}
+        for member, table in tables.items():
+            risk = table[name]
+            parts[member] = mean_of(risk.bias, share), mean_of(risk.variance, share)
+        alone = PAPER[name].shares_nothing
+        loss, new = (interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
+        ridge = tables[True][name].ridge
+        typical = None if ridge is None else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
+        bias, variance = parts[True]
+        out[name] = Prediction(name, loss, new, bias, variance, typical, trusted=loss.value)
+    if found.power:
+        out["pfedme"] = aligned_moreau(out, found, dimension, kinds)
+    out["maml"] = replace(out["ftfa"], algorithm="maml", note="as ftfa, its limit: no formula for these clients")
+    return out
+
+
+def mean_of(values: float | Array, share: Array) -> float:
+    """Over clients, from one value per kind."""
+    return float(np.broadcast_to(np.asarray(values, dtype=float), share.shape) @ share)
+
+
+def asked(found: Estimates, dimension: int, kinds: Kinds, member: bool, power: float | None = None) -> Comparison:
+    """`fa.predict` for the kinds; thresholds are among the doubts and not warned of here."""
+    worlds = [population_of(found, dimension, float(n), power) for n in kinds.samples]
+    names = [name for name in ASKED if not (name == "pfedme" and worlds[0].shift_power)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ThresholdWarning)
+        if len(worlds) == 1:
+            table = predict(worlds[0], names, clients=float(kinds.count[0]), member=member)
+        else:
+            table = predict(worlds, names, clients=kinds.count, member=member)
+    if "pfedme" in names:
+        return table
+    return Comparison({**table.risks, "pfedme": table["rtfa"]})
+
+
+def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds) -> Prediction:
+    """No formula for pfedme with an aligned displacement: rtfa's, with the gain over rtfa that it has without alignment."""
+    share = kinds.count / kinds.count.sum()
+    table = asked(found, dimension, kinds, True, power=0.0)
+    means = [mean_of(table[name].loss, share) for name in ("pfedme", "rtfa")]
+    gain = min(means[0] / means[1], 1.0)
+    rtfa = out["rtfa"]
+    loss = Quantity(*(gain * part for part in (rtfa.loss.value, rtfa.loss.low, rtfa.loss.high)))
+    note = "rtfa's, less what pfedme gains without alignment: no formula"
+    moved = replace(rtfa, algorithm="pfedme", loss=loss, bias=gain * rtfa.bias, variance=gain * rtfa.variance)
+    return replace(moved, trusted=loss.value, note=note)
+
+
+def interval(found: Estimates, bias: float, variance: float, alone: bool) -> Quantity:
+    """A loss with its interval over the draws of the estimates."""
+    noise, radius, norm = found.scale.T
+    draws = bias * (norm if alone or found.scarce else radius) + variance * noise
+    value = bias + variance
+    if not np.isfinite(value):
+        return Quantity(value, float("nan"), float("nan"))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Quantity(value, float(min(low, value)), float(max(high, value)))
+
+
+def compared(
+    table: dict[str, Prediction], shared: Curves, alone: Curves, found: Estimates, samples: float
+) -> dict[str, Prediction]:
+    """Beside each prediction what GCV estimates, and the loss moved to its level where the two disagree.
+
+    Where samples are scarce it does not decide: the others' model is then nothing like the one with the client's samples in.
+    """
+    out, noise2 = dict(table), found.noise2
+    for name, curve in (("fedavg", shared), ("ftfa", shared), ("rtfa", shared), ("local", alone), ("local_ridge", alone)):
+        row = table[name]
+        ridge = {"fedavg": np.inf, "ftfa": 0.0, "local": 0.0}.get(name, row.ridge)
+        error, spread = curve.at(max(float(ridge or 0.0) * samples, curve.ratios[0]))
+        gcv = error - noise2
+        row = replace(row, gcv=gcv, gcv_error=spread)
+        wide = np.hypot(spread, (row.new.high - row.new.low) / 4)
+        apart = abs(gcv - row.new.value)
+        if (
+            not found.scarce
+            and np.isfinite(apart)
+            and apart > CONTRADICTED * wide
+            and apart > NOTABLE * error
+            and row.new.value > 0
+        ):
+            factor = max(gcv, 0.0) / row.new.value
+            row = replace(row, trusted=row.loss.value * factor, contradicted=True)
+        out[name] = row
+    if out["rtfa"].contradicted:
+        factor = out["rtfa"].trusted / out["rtfa"].loss.value
+        out["pfedme"] = replace(out["pfedme"], trusted=out["pfedme"].loss.value * factor, contradicted=True)
+    if out["ftfa"].contradicted:
+        out["maml"] = replace(out["maml"], trusted=out["ftfa"].trusted, contradicted=True)
+    return out

@@ -1,0 +1,54 @@
+"""The command of the advisor."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+import fedasym as fa
+from fedasym.cli.app import TRAINING, app
+from fedasym.cli.arguments import names
+from fedasym.cli.training import COLUMNS, Columns
+
+
+@app.command(group=TRAINING)
+def advise(
+    data: str,
+    /,
+    *,
+    columns: Columns = COLUMNS,
+    task: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    confirm: Annotated[bool, Parameter(negative="")] = False,
+    report: str | None = None,
+) -> None:
+    """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
+
+    Parameters
+    ----------
+    data
+        A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite.
+    task
+        regression where labels are whole numbers that are meant as numbers.
+    json
+        Print JSON with full precision instead of a page.
+    confirm
+        Run the confirming experiment too.
+    report
+        Write the page as HTML to this file.
+    """
+    from fedasym.advisor.advise import advise as advised
+
+    chosen = names(columns.features)
+    features = chosen[0] if chosen is not None and len(chosen) == 1 else chosen
+    federation = fa.datasets.read(
+        data, label=columns.label, client=columns.client, features=features, split=columns.split, task=task
+    )
+    advice = advised(federation)
+    written = advice.write(report) if report else None
+    print(advice.to_json() if json else advice)
+    if confirm and not json:
+        print(f"\n{advice.confirm(federation)}")
+    if written and not json:
+        print(f"\nWritten to {written}")

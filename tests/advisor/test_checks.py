@@ -1,0 +1,109 @@
+"""Every doubt has data that raise it and data that do not."""
+
+import numpy as np
+import pytest
+
+import fedasym as fa
+from fedasym.advisor.advise import advise
+from fedasym.advisor.checks import CHECKS
+
+
+def doubts(X, y, names=None):
+    return {doubt.check: doubt.text for doubt in advise(X, y, names).doubts}
+
+
+@pytest.fixture(scope="module")
+def silent(world):
+    """A federation as the model has it: 60 clients, aspect 2, a little correlation."""
+    X, y, theta = world.but(clients=60, correlation=0.3).draw(5)
+    return X, y, theta
+
+
+def test_a_federation_as_the_model_has_it_raises_no_doubt(silent):
+    assert doubts(silent[0], silent[1]) == {}
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6])
+def test_few_false_alarms(world, correlation):
+    raised = [list(doubts(*world.but(clients=60, correlation=correlation).draw(seed)[:2])) for seed in range(20, 28)]
+    assert sum(map(len, raised)) <= 2, raised
+
+
+def changed(world, what):
+    rng = np.random.default_rng(7)
+    X, y, _ = world.but(clients=60, correlation=0.3).draw(5)
+    match what:
+        case "few clients":
+            return X[:6], y[:6]
+        case "few samples":
+            return [x[:3] for x in X], [v[:3] for v in y]
+        case "no difference":
+            return world.but(clients=60, radius=0.0).draw(3)[:2]
+        case "too few samples in all":
+            return world.but(clients=12, samples=6, dimension=120).draw()[:2]
+        case "near a threshold":
+            return world.but(clients=60, samples=38).draw()[:2]
+        case "small eigenvalues":
+            return [x * np.geomspace(1, 1e-3, x.shape[1]) for x in X], y
+        case "clients are not overparameterised":
+            return world.but(clients=60, samples=55).draw()[:2]
+        case "client growth":
+            return X[:12], y[:12]
+        case "duplicate clients":
+            return [*X, X[3], X[4]], [*y, y[3], y[4]]
+        case "noise varies":
+            return X, [v + 2.5 * (i % 4 == 0) * rng.standard_normal(v.size) for i, v in enumerate(y)]
+        case "radius varies":
+            far = 4.0 * rng.standard_normal((60, 40)) / np.sqrt(40)
+            return X, [v + (i % 4 == 0) * (x @ far[i]) for i, (x, v) in enumerate(zip(X, y, strict=True))]
+        case "heavy tails":
+            heavy = rng.standard_t(2.5, (60, X[0].shape[0]))
+            return X, [v + 1.5 * e for v, e in zip(y, heavy, strict=True)]
+        case "clusters":
+            way = rng.standard_normal(40)
+            way *= 1.5 / np.linalg.norm(way)
+            return X, [v + (-1) ** i * (x @ way) for i, (x, v) in enumerate(zip(X, y, strict=True))]
+        case "aligned displacement":
+            return world.but(clients=100, correlation=0.7, power=1.0).draw()[:2]
+    raise AssertionError(what)
+
+
+@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("ridge", "levels", "trained features")])
+def test_each_check_speaks_where_it_should(world, check):
+    found = doubts(*changed(world, check))
+    assert check in found
+    assert len(found[check]) > 40
+
+
+def test_cross_validation_contradicts_a_model_that_does_not_fit(world):
+    """Labels that depend on the sign of features, differently for each client: no linear model fits, least of all the ridge."""
+    rng = np.random.default_rng(0)
+    X, y, _ = world.but(clients=150, correlation=0.0).draw()
+    # Clients of which each knows one feature only, with a huge coefficient: far from any Gaussian displacement.
+    odd = [v + 6.0 * x[:, rng.integers(40)] * (i % 10 == 0) for i, (x, v) in enumerate(zip(X, y, strict=True))]
+    found = doubts([x[:, :] * (1 + 3 * (np.arange(40) < 4)) for x in X], odd)
+    assert {"ridge", "levels", "radius varies"} & set(found)
+
+
+def test_features_trained_on_the_very_samples_are_noticed(world):
+    X, y, _ = world.but(clients=60).draw(5)
+    rng = np.random.default_rng(1)
+    rows, labels = np.concatenate(X), np.concatenate(y)
+    split = np.tile(np.repeat([0, 2], [15, 5]), 60)
+    ids = np.repeat(np.arange(60), 20)
+    honest = fa.Federation.from_arrays(rows, labels, ids, split=split, task="regression")
+    assert "trained features" not in {doubt.check for doubt in advise(honest).doubts}
+    worse = labels + (split == 2) * 2.0 * rng.standard_normal(labels.size)  # training labels fit better than held-out ones
+    advice = advise(fa.Federation.from_arrays(rows, worse, ids, split=split, task="regression"))
+    assert "trained features" in {doubt.check for doubt in advice.doubts}
+    assert advice.floor > 2 * advice.population.noise.value**2
+    assert advice.recommended == advise(honest).recommended
+
+
+def test_alignment_moves_the_numbers_to_the_truth(world):
+    made = world.but(clients=100, correlation=0.7, power=1.0)
+    X, y, theta = made.draw()
+    advice = advise(X, y)
+    assert advice.population.shift_power == pytest.approx(1, abs=0.5)
+    off = np.array([fa.linear.fit("fedavg", X, y).shared - each for each in theta])
+    assert advice.predictions["fedavg"].loss.value == pytest.approx((off**2 @ made.eigenvalues).mean(), rel=0.12)

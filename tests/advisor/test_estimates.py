@@ -1,0 +1,129 @@
+"""Estimates: the likelihood's own, unbiased within their intervals, the same from summaries alone."""
+
+import numpy as np
+import pytest
+
+import fedasym as fa
+from fedasym.advisor.components import components
+from fedasym.advisor.covariance import kappa_of, spectrum_of
+from fedasym.advisor.federated import as_sent, combine, first_look, summarise
+from fedasym.advisor.gathering import gathered
+from fedasym.advisor.intake import taken_in
+from fedasym.advisor.restricted import even_points
+from fedasym.linear.clients import gathered as clients_of
+from fedasym.linear.likelihood import estimated
+from fedasym.theory.transforms import kappa
+
+
+@pytest.mark.parametrize("samples", [20, 60])
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_noise_and_radius_are_those_of_the_restricted_likelihood(world, samples, correlation):
+    X, y, _ = world.but(samples=samples, correlation=correlation, clients=12).draw()
+    exact = estimated(clients_of(X, y, None), shared=True)
+    found = gathered(taken_in(X, y)).estimates
+    assert np.sqrt(found.noise2) == pytest.approx(exact.noise, rel=2e-3)
+    assert np.sqrt(found.radius2) == pytest.approx(exact.radius, rel=2e-3)
+
+
+@pytest.mark.parametrize("clients", [8, 30])
+def test_intervals_cover_the_truth_about_as_often_as_they_say(world, clients):
+    made = world.but(clients=clients, samples=15, dimension=30, correlation=0.5)
+    truth = np.array([made.noise, made.radius, np.hypot(made.radius, made.centre)])
+    inside, values = np.zeros(3), []
+    draws = 60
+    for seed in range(draws):
+        found = gathered(taken_in(*made.draw(seed)[:2])).estimates
+        each = [found.quantity(i, value) for i, value in enumerate((found.noise2, found.radius2, found.norm2))]
+        inside += [q.low <= t <= q.high for q, t in zip(each, truth, strict=True)]
+        values.append([q.value for q in each])
+    assert np.all(inside >= 0.85 * draws), inside  # 0.95 less 3.5 standard errors
+    error = np.std(values, axis=0) / np.sqrt(draws)
+    assert np.all(np.abs(np.mean(values, axis=0) - truth) < 4 * error + 0.03 * truth)
+
+
+def test_no_radius_is_said_to_be_possible(world):
+    X, y, _ = world.but(radius=0.0).draw(3)
+    found = gathered(taken_in(X, y)).estimates
+    assert found.flat
+    assert np.sqrt(found.radius2) < 0.01
+    assert found.quantity(1, found.radius2).low == 0
+
+
+def test_scarce_samples_give_moments_without_bias(world):
+    made = world.but(clients=20, samples=5, dimension=150, correlation=0.5, noise=0.5)
+    found = [gathered(taken_in(*made.draw(seed)[:2])).estimates for seed in range(40)]
+    assert all(each.scarce for each in found)
+    norm2 = np.array([each.norm2 for each in found])
+    assert np.mean(norm2) == pytest.approx(made.radius**2 + made.centre**2, abs=4 * norm2.std() / np.sqrt(40) + 0.15)
+    radius2 = np.array([each.radius2 for each in found])
+    assert np.mean(radius2) == pytest.approx(made.radius**2, abs=4 * radius2.std() / np.sqrt(40) + 0.2)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6])
+def test_summaries_agree_with_all_samples_at_one_place(world, correlation):
+    apart = []
+    for seed in range(8):
+        data = taken_in(*world.but(correlation=correlation).draw(seed)[:2])
+        here, sent = gathered(data).estimates, combine(as_sent(data))
+        for column, name in enumerate(("noise2", "radius2", "norm2")):
+            wide = np.diff(np.quantile(here.draws[:, column], [0.025, 0.975]))[0]
+            apart.append((getattr(sent, name) - getattr(here, name)) / wide)
+    assert np.mean(np.abs(apart)) < 0.15  # widths of a 95% interval
+    assert np.max(np.abs(apart)) < 0.5
+
+
+def test_summaries_of_scarce_samples_give_the_same_numbers(world):
+    data = taken_in(*world.but(clients=12, samples=5, dimension=100).draw()[:2])
+    here, sent = gathered(data).estimates, combine(as_sent(data))
+    assert (sent.noise2, sent.radius2, sent.norm2) == pytest.approx((here.noise2, here.radius2, here.norm2), rel=1e-9)
+    assert np.allclose(here.draws, sent.draws)
+
+
+def test_a_client_sends_a_few_numbers_per_sample_and_never_a_sample(world):
+    X, y, _ = world.draw()
+    sent = summarise("ann", X[0], y[0])
+    assert sent.bytes == 8 * (3 * world.samples + 5)
+    assert not any(np.ndim(value) > 1 for value in vars(sent).values())
+    again = as_sent(taken_in(*world.but(clients=6, samples=4, dimension=60).draw()[:2]))[0]
+    assert again.bytes == 8 * (3 * 4 + 5 + 60 + 60 * 16)
+
+
+def test_combining_refuses_what_does_not_belong_together(world):
+    X, y, _ = world.draw()
+    with pytest.raises(fa.InvalidInput, match="dimensions"):
+        combine([summarise("a", X[0], y[0]), summarise("b", X[0][:, :3], y[0])])
+    with pytest.raises(fa.InvalidInput, match="one name"):
+        combine([summarise("a", X[0], y[0]), summarise("a", X[1], y[1])])
+    assert first_look([summarise(i, *pair) for i, pair in enumerate(zip(X, y, strict=True))])[0] > 0
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("samples", [15, 60])
+def test_the_spectrum_has_the_kappa_of_the_truth(world, correlation, samples):
+    made = world.but(correlation=correlation, samples=samples, clients=60)
+    summaries = gathered(taken_in(*made.draw()[:2])).summaries
+    spectrum = spectrum_of(summaries)
+    assert spectrum.mean == pytest.approx(1, rel=0.03)
+    ridges = np.array([0.1, 0.5, 2.0])
+    aspect = np.full(3, made.dimension / samples)
+    truth = kappa(ridges, aspect, fa.spectra.eigenvalues(made.eigenvalues))
+    assert kappa(ridges, aspect, spectrum) == pytest.approx(truth, rel=0.05)
+    assert np.mean([kappa_of(each, ridges) for each in summaries], axis=0) == pytest.approx(truth, rel=0.05)
+
+
+def test_variances_are_exact_when_squares_are():
+    from fedasym.advisor.summaries import Summary
+
+    power = np.array([1.0, 5.0, 20.0, 40.0])
+    exact = 0.3 + 2.0 * power / 10
+    found = components([Summary(i, 6, 10, power, exact, exact, rest=0.6) for i in range(3)])
+    assert (found.noise2, found.spread2) == pytest.approx((0.3, 2.0))
+    assert np.allclose(found.influence, 0, atol=1e-10)
+
+
+def test_even_points_fill_the_cube():
+    points = even_points(1024, 3)
+    counts, _ = np.histogramdd(points, bins=4, range=[(0, 1)] * 3)
+    assert counts.min() >= 8
+    assert counts.max() <= 26
+    assert np.array_equal(points, even_points(1024, 3))
