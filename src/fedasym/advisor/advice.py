@@ -72,6 +72,11 @@ class Advice:
     doubts: what may be wrong. confirm: the experiment that could prove it wrong, to be called with the data.
     clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out samples where levels are optimistic).
     sent: bytes that a client sent (the most), where the advice came from summaries.
+
+    >>> import fedasym as fa
+    >>> advice = fa.advise(fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30, seed=1))
+    >>> advice.recommended, advice.population.noise.low < 0.5 < advice.population.noise.high
+    ('pfedme', True)
     """
 
     population: Estimated
