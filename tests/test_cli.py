@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import fedasym as fa
+from fedasym.cli import COMMANDS
 
 WORLD = ["--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
 
@@ -118,3 +119,17 @@ def test_a_bad_value_exits_with_2_and_one_sentence(args, says):
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_each_command_is_found_in_its_module():
+    """Starting imports the module of one command alone: the list of them must be true."""
+    code = "import sys; from fedasym.cli import app, load; load(sys.argv[1:]); print(*sorted(n for n in app if n[0] != '-'))"
+
+    def there(*words):
+        return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True).stdout.split()
+
+    assert there() == sorted(COMMANDS)
+    for command, module in COMMANDS.items():
+        assert set(there(command)) >= {name for name, home in COMMANDS.items() if home == module}, command
+    assert "predict" in there("predict")
+    assert "run" not in there("predict")

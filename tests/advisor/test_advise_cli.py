@@ -8,11 +8,9 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.cli import (  # advising adds the command, also before the package lists it
-    advising,  # noqa: F401
-    app,
-    run,
-)
+from fedasym.cli import app, load, run
+
+load(["advise"])
 
 
 @pytest.fixture(scope="module")

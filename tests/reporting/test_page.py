@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.cli import reporting as command  # noqa: F401  adds the command
-from fedasym.cli import run
-from fedasym.cli.app import app
+from fedasym.cli import app, load, run
 from fedasym.figures.marks import EVERY, contrast, readable
 from fedasym.reporting import report
 from fedasym.reporting.page import DARK, LIGHT, asset, page
@@ -218,6 +216,7 @@ def test_the_command(run_folder, tmp_path, capsys, monkeypatch):
 
 def called(args):
     """The exit code of a command."""
+    load(args)
     try:
         return run(lambda: app(args, exit_on_error=False, print_error=False))
     except SystemExit as ended:

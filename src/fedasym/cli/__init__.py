@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from cyclopts import CycloptsError
 
 import fedasym as fa
-from fedasym.cli import (  # noqa: F401  each adds its commands
-    advising,
-    data,
-    experiments,
-    linear,
-    pretraining,
-    reporting,
-    reproduction,
-    theory,
-    training,
-)
 from fedasym.cli.app import app
 
-__all__ = ["app", "main", "run"]
+__all__ = ["app", "load", "main", "run"]
+
+# The module of each command: only that of the one asked for is imported, which keeps starting quick.
+COMMANDS = {
+    "advise": "advising",
+    "compare": "theory",
+    "data": "data",
+    "features": "pretraining",
+    "path": "theory",
+    "predict": "theory",
+    "pretrain": "pretraining",
+    "report": "reporting",
+    "reproduce": "reproduction",
+    "run": "experiments",
+    "runs": "experiments",
+    "simulate": "linear",
+    "sweep": "experiments",
+    "train": "training",
+}
+
+
+def load(words: Sequence[str]) -> None:
+    """Add the command that the words begin with to the application, or all commands where they begin with none."""
+    asked = COMMANDS.get(words[0]) if words else None
+    for module in [asked] if asked else sorted(set(COMMANDS.values())):
+        import_module(f"fedasym.cli.{module}")
 
 
 def run(call: Callable[[], object]) -> int:
@@ -44,4 +59,5 @@ def run(call: Callable[[], object]) -> int:
 
 def main() -> None:
     """The entry point of the `fedasym` command."""
+    load(sys.argv[1:])
     sys.exit(run(lambda: app(exit_on_error=False, print_error=False)))
