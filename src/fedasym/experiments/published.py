@@ -68,6 +68,16 @@ def published(name: str) -> Published | None:
     return Published(source, trials, gains)
 
 
+def curves_of(name: str) -> dict[str, dict[str, tuple[list[int], Array]]] | None:
+    """What figures draw beside a run: none for a stand-in, since accuracies on other data do not belong on one axis.
+
+    >>> sorted(curves_of("cifar100")), curves_of("digits")
+    (['gains', 'seeds', 'splits'], None)
+    """
+    paper = published(name)
+    return paper.curves() if paper is not None and paper.name == name else None
+
+
 @cache
 def every() -> dict[str, Any]:
     """The file, read once."""

@@ -83,7 +83,7 @@ def reproduce(
     from fedasym.experiments.claims import check
     from fedasym.experiments.computing import environment
     from fedasym.experiments.execution import run
-    from fedasym.experiments.published import published
+    from fedasym.experiments.published import curves_of
     from fedasym.experiments.spec import Experiment
     from fedasym.figures.experiments import draw
     from fedasym.reporting import report
@@ -101,8 +101,7 @@ def reproduce(
         experiment = experiment.model_copy(update={"pieces": "coarse"})  # an accelerator likes many runs side by side
     place = Path(RUNS, experiment.name) if into is None else Path(into)
     results = run(experiment, into=place, progress=progress)
-    paper = published(name)
-    curves = None if paper is None else paper.curves()
+    curves = curves_of(name)
     files = (*draw(results, place / "figures", curves), report(place, place / "report.html", curves))
     enough = max(len(experiment.trials.seeds), len(experiment.trials.splits)) > 1
     return Reproduction(results, beside(results, name), check(results) if enough else None, files)
