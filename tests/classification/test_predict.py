@@ -90,6 +90,15 @@ def test_coin_tosses_are_guessed(radius, centre, aspect):
     assert table["bayes"].log_loss == pytest.approx(np.log(2), abs=1e-12)
 
 
+@pytest.mark.parametrize("aspect", [0.5 - 1e-6, 0.5 - 1e-12, 0.5, 0.5 + 1e-12, 0.501])  # coin tosses: separable from 1/2 on
+@pytest.mark.filterwarnings("ignore::fedasym.ThresholdWarning")
+def test_at_the_threshold_of_separability_logits_are_endless(aspect):
+    row = fa.predict(fa.ClassPopulation(1, 1, aspect, flips=0.5), ["local"])["local"]
+    assert row.accuracy == pytest.approx(0.5, abs=1e-12)
+    assert row.log_loss > 1e4
+    assert row.brier == pytest.approx(0.5, abs=1e-4)
+
+
 @settings(max_examples=5, deadline=None)
 @given(LENGTHS, LENGTHS, ASPECTS, FLIPS)
 def test_the_best_ridge_is_best(radius, centre, aspect, flips):

@@ -21,9 +21,11 @@ def scored(found: Answer, eps: Array) -> Accuracy:
     if found.optimal:
         loss, brier = posterior(found.state, eps)
         return Accuracy(right, loss, brier, np.ones_like(right))
-    sizes = found.state.Q > 0
-    loss, brier = (np.asarray(metric(found.state, eps)) for metric in (metrics.log_loss, metrics.brier))
-    slope = np.where(sizes, metrics.calibration(found.state, eps), np.nan)
+    state = found.state
+    if found.endless is not None:  # only a direction: at the threshold of separability its length, 1/margin, has no bound
+        state = State(*(np.where(found.endless, 1.0, part) for part in (state.T, state.Q, state.rho, state.rest)))
+    loss, brier = (np.asarray(metric(state, eps)) for metric in (metrics.log_loss, metrics.brier))
+    slope = np.where(state.Q > 0, metrics.calibration(state, eps), np.nan)
     if found.endless is not None:  # as the length grows without end
         loss, slope = np.where(found.endless, np.inf, loss), np.where(found.endless, 0.0, slope)
         brier = np.where(found.endless, 1 - right, brier)

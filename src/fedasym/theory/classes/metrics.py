@@ -13,6 +13,8 @@ from fedasym.theory.classes.links import inverse_reach, phi, smoothed
 from fedasym.theory.classes.quadrature import CHUNK, LEVEL, STRIP, graded, half_normal, nodes_for, step_for
 from fedasym.theory.spectra import Array
 
+LONG = 1e5  # deviation of logits from which scores are extended instead of integrated
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -90,12 +92,22 @@ def log_loss(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     >>> round(float(log_loss(State.of(0.0, 0.0, 1.0)) - np.log(2)), 12)
     0.0
     """
-    return averaged(state, eps, level, lambda m: np.logaddexp(0.0, -m))
+    short, share = shortened(state)
+    return averaged(short, eps, level, lambda m: np.logaddexp(0.0, -m)) / share  # as long as it is: A sd + O(1/sd)
 
 
 def brier(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     """The Brier score E[Pbar (1-sig m)^2 + (1-Pbar) sig(m)^2]."""
-    return averaged(state, eps, level, lambda m: expit(-m) ** 2)
+    short, share = shortened(state)
+    wrong = 1 - accuracy(state, eps)
+    return wrong + share * (averaged(short, eps, level, lambda m: expit(-m) ** 2) - wrong)  # wrong + O(1/sd)
+
+
+def shortened(state: State) -> tuple[State, Array]:
+    """A model whose logits are so long that a grid cannot follow them (at the threshold of separability), cut to LONG."""
+    with np.errstate(divide="ignore"):
+        share = np.minimum(1.0, LONG / np.sqrt(state.Q))
+    return State(state.T * share, state.Q * share**2, state.rho, state.rest), share
 
 
 def averaged(state: State, eps: ArrayLike, level: float, loss: Callable[[Array], Array]) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval
+from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval, chebvander
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.theory.classes.energies import Energies
@@ -21,9 +21,11 @@ from fedasym.theory.spectra import Array
 Criterion = Literal["accuracy", "log_loss"]
 
 ABOVE, BELOW = 3, 2  # decades of ridges about the rule that are searched first
-PER_DECADE = 4
-COARSE = 17.0  # level of that search: 4e-8
+PER_DECADE = 3
+COARSE = 12.0  # level of that search: 6e-6, enough to see where the optimum lies
 INNER = 9  # Chebyshev points of each refinement
+NARROW = 12  # how much narrower the last is
+SHIFTS = 12  # of a refinement whose optimum lies at its edge
 
 
 class Tuned(NamedTuple):
@@ -68,24 +70,41 @@ def best_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, crite
         score = accuracy(fit, flips[:, None]) if criterion == "accuracy" else -log_loss(fit, flips[:, None], level)
         return np.nan_to_num(-score, nan=np.inf), unknowns(fit.T, fit.Q, fit.V, fit.rest)
 
-    width = np.log(10) / PER_DECADE
-    grid = centre[:, None] + width * np.arange(ABOVE * PER_DECADE, -BELOW * PER_DECADE - 1, -1)
+    width = step = np.log(10) / PER_DECADE
+    grid = centre[:, None] + step * np.arange(ABOVE * PER_DECADE, -BELOW * PER_DECADE - 1, -1)
     values, near = loss(grid, COARSE)
     if np.any(np.argmin(values, axis=1) == values.shape[1] - 1):  # it may lie further down
-        more = grid[:, -1:] - width * np.arange(1, 2 * BELOW * PER_DECADE)
+        more = grid[:, -1:] - step * np.arange(1, 2 * BELOW * PER_DECADE)
         further = loss(more, COARSE)
         grid = np.concatenate([grid, more], axis=1)
         values, near = (np.concatenate([x, y], axis=1) for x, y in zip((values, near), further, strict=True))
     at = np.argmin(values, axis=1)[:, None]
-    best, near = np.take_along_axis(grid, at, axis=1)[:, 0], np.take_along_axis(near, at[:, :, None], axis=1)
+    best, start = np.take_along_axis(grid, at, axis=1)[:, 0], np.take_along_axis(near, at[:, :, None], axis=1)
     nodes = np.cos(np.pi * np.arange(INNER) / (INNER - 1))
-    for _ in range(2):
-        values, _ = loss(best[:, None] + width * nodes, LEVEL, near)
-        best = best + width * np.array([lowest_between(nodes, row) for row in values])
-        width /= 12
+    for left in range(SHIFTS, -2, -1):  # as wide as the grid until the optimum lies inside, then once more, narrower
+        values, near = loss(best[:, None] + width * nodes, LEVEL, start)
+        place = np.array([0.0 if flat else lowest_between(nodes, row) for flat, row in zip(endless, values, strict=True)])
+        best = best + width * place
+        start = between(nodes, near, place[:, None] + nodes / NARROW)
+        if width < step:
+            break
+        if left == 0 or np.all(np.abs(place) < 1):
+            width /= NARROW
+        else:
+            start = start[:, INNER // 2, None]
     lam = np.where(endless, np.inf, np.exp(best)).reshape(shape)
-    fit = solve(energies, gamma, lam, c.reshape(shape), eps, start=near.reshape(*shape, 3))
+    fit = solve(energies, gamma, lam, c.reshape(shape), eps, start=start[:, INNER // 2].reshape(*shape, 3))
     return Tuned(lam, fit, accuracy(fit, eps) if criterion == "accuracy" else log_loss(fit, eps))
+
+
+def between(nodes: Array, values: Array, places: Array) -> Array:
+    """What polynomials through values (settings, nodes, unknowns) have at places (settings, points).
+
+    >>> between(np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])).tolist()
+    [[[0.25]]]
+    """
+    degree = nodes.size - 1
+    return np.asarray(chebvander(places, degree) @ np.linalg.solve(chebvander(nodes, degree), values))
 
 
 def lowest_between(nodes: Array, values: Array) -> float:

@@ -83,7 +83,7 @@ def solve(
     if rows.size:
         some = problem.take(rows)
         first = some.start() if start is None else np.broadcast_to(start, (*shape, 3)).reshape(-1, 3)[rows]
-        found.u[rows], found.residual[rows] = searched(some, first, level)
+        found.u[rows], found.residual[rows] = searched(some, first, level, warm=start is not None)
     return fitted(problem, found, level, shape)
 
 
@@ -96,18 +96,33 @@ def unbounded(problem: Problem) -> NDArray[np.bool_]:
     return bare
 
 
-def searched(problem: Problem, start: Array, level: float) -> Found:
-    """A rough solution with few nodes, where a search for the right region is cheap, then the precise one from there."""
-    start = np.where(np.isfinite(start), start, problem.start())
-    rough = polished(problem, start, ROUGH)
+def searched(problem: Problem, start: Array, level: float, warm: bool) -> Found:
+    """The precise solution straight from a warm start; elsewhere from a rough one, whose few nodes make searching cheap."""
+    found = Found(np.where(np.isfinite(start), start, problem.start()), np.full(start.shape[0], np.inf))
+    if warm:
+        found = polished(problem, found.u, level)
+    cold = np.flatnonzero(found.residual > max(ACCEPTED, tolerance_at(level)))
+    if cold.size:
+        found.u[cold], found.residual[cold] = from_rough(problem.take(cold), found.u[cold] if not warm else None, level)
+    return found
+
+
+def from_rough(problem: Problem, start: Array | None, level: float) -> Found:
+    """A rough solution, where need be by descent in lam, then the precise one from there."""
+    rough = polished(problem, problem.start() if start is None else start, ROUGH)
     failed = np.flatnonzero(rough.residual > NEAR)
     if failed.size:
         rough.u[failed], rough.residual[failed] = descended(problem.take(failed))
-    found = Found(rough.u, np.full(start.shape[0], np.inf))
+    found = Found(rough.u, np.full(rough.residual.size, np.inf))
     near = np.flatnonzero(rough.residual <= NEAR)
     if near.size:
         found.u[near], found.residual[near] = polished(problem.take(near), rough.u[near], level)
     return found
+
+
+def tolerance_at(level: float) -> float:
+    """The residual to go down to: no further than a rough quadrature deserves."""
+    return max(TOLERANCE, float(np.exp(-level))) if level <= ROUGH else TOLERANCE
 
 
 def descended(problem: Problem) -> Found:
@@ -129,7 +144,7 @@ def descended(problem: Problem) -> Found:
 def polished(problem: Problem, start: Array, level: float) -> Found:
     """Anderson, given up where log Q shows that the model runs away; then Newton for the settings that stalled."""
     limit = np.maximum(DIVERGED, 8 + 2 * np.log(np.maximum(problem.energies.rho, 1)))
-    tolerance = max(TOLERANCE, float(np.exp(-level))) if level <= ROUGH else TOLERANCE
+    tolerance = tolerance_at(level)
     found = fixed_points(
         lambda u, rows: problem.take(rows).image(u, level),
         start,
@@ -149,7 +164,7 @@ def polished(problem: Problem, start: Array, level: float) -> Found:
 def fitted(problem: Problem, found: Found, level: float, shape: tuple[int, ...]) -> Fit:
     """Everything that the formulas need of a solved system; NaN where it diverged."""
     e = problem.energies
-    finite, good = np.isfinite(problem.lam), found.residual <= ACCEPTED
+    finite, good = np.isfinite(problem.lam), found.residual <= max(ACCEPTED, tolerance_at(level))
     out = {name: np.full(finite.size, np.nan) for name in ("T", "Q", "V", "rest", "H", "G", "M")}
     f0 = np.full(e.s.shape, np.nan)
     rows = np.flatnonzero(good & finite)
