@@ -19,6 +19,7 @@ COMMANDS = {
     "advise": "advising",
     "compare": "theory",
     "data": "data",
+    "deploy": "deploying",
     "features": "pretraining",
     "path": "theory",
     "predict": "theory",

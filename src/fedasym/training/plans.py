@@ -14,14 +14,14 @@ from fedasym.federations.shuffles import COHORT, Words, mix, orders
 Rows = NDArray[np.int32]
 
 
-def cohorts(seed: int, identities: Words, rounds: int, cohort: int) -> Rows:
-    """The clients drawn in each round, uniform without replacement: those with the smallest hashes.
+def cohorts(seed: int, identities: Words, rounds: int, cohort: int, first: int = 0) -> Rows:
+    """The clients drawn in rounds `first` to `rounds` - 1, uniform without replacement: those with the smallest hashes.
 
     >>> drawn = cohorts(0, np.arange(5, dtype=np.uint64), rounds=3, cohort=2)
     >>> drawn.shape, bool((drawn[:, 0] != drawn[:, 1]).all())
     ((3, 2), True)
     """
-    ranks = mix(seed, COHORT, np.arange(rounds)[:, None], identities[None])
+    ranks = mix(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
     drawn = np.argpartition(ranks, cohort - 1, axis=1)[:, :cohort] if cohort < len(identities) else np.argsort(ranks, axis=1)
     order = np.argsort(np.take_along_axis(ranks, drawn, axis=1), axis=1)  # by hash: the same for any order of the clients
     return np.take_along_axis(drawn, order, axis=1).astype(np.int32)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
+from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Own, Ridge
 from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
 from fedasym.federations.shuffles import PERSONAL, START, mix
@@ -79,9 +79,13 @@ def run(
 
 
 def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
-    """The head of round 0: zeros, or uniform in +-1/sqrt(d)."""
-    d = federation.dimension
-    shape = (d + protocol.bias, federation.outputs)
+    """The head of round 0."""
+    return start_head(federation.dimension, federation.outputs, protocol, seed, dtype)
+
+
+def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
+    """Zeros, or uniform in +-1/sqrt(d), for d features."""
+    shape = (d + protocol.bias, outputs)
     if not protocol.random_start:
         return np.zeros(shape, dtype)
     u = mix(seed, START, np.arange(shape[0] * shape[1])) / 2.0**64
@@ -101,6 +105,8 @@ def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int)
             return meta(W, client.steps(r, turn, 2 if hessian == "dropped" else 3), a, hessian, client.settings)
         case Moreau():  # with turn r: all clients work in every round, and the work of those not drawn is lost
             return moreau(W, client.steps(r, r, 1), client.settings, client.protocol)[0]
+        case Own() as own:
+            return stepped(own, W, client.steps(r, turn, own.batches), client.settings)
         case _:
             raise AssertionError(algorithm.server)
 
@@ -149,7 +155,7 @@ def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
     """The client's own head after r rounds; a client without training samples keeps the shared one."""
     settings, protocol = client.settings, client.protocol
     stream, epochs = mix(client.seed, PERSONAL, client.identity, r), settings.personal_epochs
-    if algorithm.shares_nothing and isinstance(algorithm.personalise, Interpolate | Ridge):
+    if algorithm.shares_nothing and isinstance(algorithm.personalise, Interpolate | Ridge | Own):
         stream, epochs = mix(client.seed, PERSONAL, client.identity, 0), r  # alg:local: there are no rounds, r counts passes
     match algorithm.server, algorithm.personalise:
         case _ if client.n == 0:
@@ -165,8 +171,19 @@ def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
             return descended(W, client.passes(stream, epochs), settings.local_step, protocol.penalty * ridge_of(settings))
         case _, Descend(step, steps):
             return descended(W, client.batches(stream, 0, steps), step)
+        case _, Own() as own:
+            return stepped(own, W, ([D] for D in client.passes(stream, epochs)), settings)
         case _:
             raise AssertionError(algorithm.personalise)
+
+
+def stepped(own: Own, W: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
+    """A stage of the user's own: its step, batch after batch, from W."""
+    told = {name: getattr(settings, name) for name in own.settings}
+    w = W
+    for D in work:
+        w = own.step(w, W, lambda w, batch=0, D=D: gradient(w, D[batch]), **told)
+    return w
 
 
 def descended(W: Head, work: Iterable[Batch], step: float, pull: float = 0.0) -> Head:

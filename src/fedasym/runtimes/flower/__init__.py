@@ -1,0 +1,1 @@
+"""Flower: the algorithms where samples stay with the clients, each on a machine of its own."""

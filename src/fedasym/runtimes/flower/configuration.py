@@ -1,0 +1,101 @@
+"""What a run is told: Flower's run config (numbers and words under names-like-these) in the words of `fedasym.train`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedasym.algorithms import TRAINED, Algorithm
+from fedasym.errors import InvalidInput, unknown
+from fedasym.federations.splits import check_seed
+from fedasym.training.settings import (
+    Protocol,
+    Settings,
+    check_trainable,
+    find_protocol,
+    is_rate,
+    is_size,
+    resolve_ridge,
+    used_settings,
+    with_bias,
+)
+
+SHARING = tuple(name for name, algorithm in TRAINED.items() if not algorithm.shares_nothing)
+PRECISIONS = ("float32", "float64")
+RULES: dict[str, Any] = {"seed": 0, "protocol": "text", "precision": "float32", "min-nodes": 2, "timeout": 600.0, "clip": 10.0}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One run: the algorithm with its settings, and the rules of the federation.
+
+    precision: of the heads that are sent; clients compute in float64.
+    min_nodes: the server waits for this many before it begins. timeout: seconds that a round waits for replies.
+    clip: a change longer than this many medians is shortened; 0: never.
+
+    >>> configuration = Configuration.of("rtfa", {"rounds": 3, "server-step": 0.5, "min-nodes": 3})
+    >>> configuration.settings.server_step, configuration.settings.ridge, configuration.min_nodes
+    (0.5, 0.1, 3)
+    """
+
+    algorithm: Algorithm
+    settings: Settings
+    protocol: Protocol
+    seed: int
+    precision: str
+    min_nodes: int
+    timeout: float
+    clip: float
+
+    @classmethod
+    def of(cls, algorithm: str | Algorithm, config: Mapping[str, Any]) -> Configuration:
+        """Read and check a run config; what it does not name has its usual value."""
+        chosen = found(algorithm)
+        told = {field.name: config[kebab(field.name)] for field in fields(Settings) if kebab(field.name) in config}
+        told["cohort"] = told.get("cohort") or None
+        rules = RULES | {name: config[name] for name in RULES if name in config}
+        if rules["precision"] not in PRECISIONS:
+            raise unknown("precision", rules["precision"], PRECISIONS)
+        if not is_size(rules["min-nodes"], 1):
+            raise InvalidInput(f"min-nodes is {rules['min-nodes']!r}: it must be a whole number of at least 1")
+        for name, least in (("timeout", "above"), ("clip", "of at least")):
+            if not is_rate(rules[name]) or (least == "above" and rules[name] == 0):
+                raise InvalidInput(f"{name} is {rules[name]!r}: it must be a finite number {least} 0")
+        settings = resolve_ridge(Settings(**told), chosen)
+        if settings.rounds == 0:
+            raise InvalidInput("rounds is 0: a federation that learns something has at least 1")
+        protocol = with_bias(find_protocol(rules["protocol"]), config.get("bias"))
+        return cls(
+            chosen,
+            settings,
+            protocol,
+            seed=check_seed(rules["seed"]),
+            precision=rules["precision"],
+            min_nodes=int(rules["min-nodes"]),
+            timeout=float(rules["timeout"]),
+            clip=float(rules["clip"]),
+        )
+
+
+def found(algorithm: str | Algorithm) -> Algorithm:
+    """An algorithm that a federation can train: one that shares something."""
+    if isinstance(algorithm, str) and algorithm not in SHARING:
+        raise unknown("algorithm", algorithm, SHARING)
+    chosen = TRAINED[algorithm] if isinstance(algorithm, str) else algorithm
+    check_trainable(chosen)
+    if chosen.shares_nothing:
+        raise InvalidInput(f"algorithm is {chosen.name!r}, which shares nothing: a federation has nothing to do for it")
+    return chosen
+
+
+def defaults(algorithm: Algorithm) -> dict[str, Any]:
+    """The run config that an app begins with: what the algorithm uses, then the rules."""
+    settings = resolve_ridge(Settings(rounds=50, evaluate_every=10), algorithm)
+    used = {kebab(name): getattr(settings, name) for name in used_settings(algorithm)}
+    return used | {"cohort": settings.cohort or 0} | RULES
+
+
+def kebab(name: str) -> str:
+    """A name as Flower's configs write it."""
+    return name.replace("_", "-")

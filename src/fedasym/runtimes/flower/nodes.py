@@ -1,0 +1,125 @@
+"""What a node does with each kind of message; the arithmetic is the plain-loop version of `fedasym.train`, client by client.
+
+introduce: say which clients there are (64-bit hashes of their names), their sample counts, and the kind of the data.
+train: the drawn clients' local work from the shared head; one head goes back, averaged by samples over the node's clients.
+evaluate: every client's own head, made from the shared one, kept in a folder of the node, and tested; scores go back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Message
+
+from fedasym.algorithms import Algorithm
+from fedasym.federations.federation import Federation
+from fedasym.federations.splits import SPLITS
+from fedasym.runtimes.flower.configuration import Configuration
+from fedasym.runtimes.flower.heads import Model, file_of
+from fedasym.runtimes.flower.records import HEAD, array_of, content_of, told_in
+from fedasym.training.scores import ROUNDING
+from fedasym.training.twin import local_work, personalised
+from fedasym.training.twin_batches import Client, Head, batch_of, mean_loss, predictions
+
+
+def introduce(message: Message, federation: Federation, algorithm: str | Algorithm, config: Mapping[str, Any]) -> Message:
+    """Reply with the node's clients and sizes; no name, no sample, no label."""
+    protocol = Configuration.of(algorithm, config).protocol
+    kind = {"dimension": federation.dimension, "outputs": federation.outputs, "task": federation.task}
+    classes = json.dumps(None if federation.classes is None else list(federation.classes))
+    samples, tested = federation.counts("train").tolist(), int(np.count_nonzero(federation.counts("test")))
+    counted = {split: predicted(federation, split, protocol.count_padding) for split in ("validation", "test")}
+    told = {**kind, "classes": classes, "clients": hashes(federation), "samples": samples, "tested": tested, **counted}
+    return Message(content_of(config=told), reply_to=message)
+
+
+def train(message: Message, federation: Federation, algorithm: str | Algorithm, config: Mapping[str, Any]) -> Message:
+    """Reply with W + sum_j n_j (w_j - W) / sum_j n_j over the drawn clients j of this node."""
+    configuration = Configuration.of(algorithm, config)
+    shared, asked = array_of(message.content), told_in(message.content)
+    clients = dict(zip(hashes(federation), working(federation, configuration), strict=True))
+    change, samples = np.zeros_like(shared), 0
+    for name, turn in zip(asked["drawn"], asked["turns"], strict=True):
+        client = clients[name]
+        w = local_work(configuration.algorithm, client, shared, asked["server-round"] - 1, turn)
+        change, samples = change + client.n * (w - shared), samples + client.n
+    head = (shared + change / samples).astype(configuration.precision)
+    return Message(content_of({HEAD: head}, metrics={"num-examples": samples}), reply_to=message)
+
+
+def evaluate(
+    message: Message, federation: Federation, algorithm: str | Algorithm, config: Mapping[str, Any], folder: Path, run: int
+) -> Message:
+    """Make, keep and test each client's own head; reply with the scores of all of them together."""
+    configuration = Configuration.of(algorithm, config)
+    shared, round_ = array_of(message.content), told_in(message.content)["server-round"]
+    name = configuration.algorithm.name
+    about = {"algorithm": name, "round": round_, "run": run, "seed": configuration.seed, "bias": configuration.protocol.bias}
+    about["classes"] = None if federation.classes is None else list(federation.classes)
+    own, theirs, validated, hurt = Marks(), Marks(), Marks(), 0
+    for client in working(federation, configuration):
+        head = personalised(configuration.algorithm, client, shared, round_)
+        if np.isfinite(head).all():  # one that diverged replaces none that works; the server hears of it in the scores
+            Model(head, about | {"client": client.name}).save(file_of(folder, name, client.name, int(client.identity)))
+        mine, others = marks_of(client, head, "test"), marks_of(client, shared, "test")
+        own, theirs, validated = own.plus(mine), theirs.plus(others), validated.plus(marks_of(client, head, "validation"))
+        hurt += mine.worse_than(others, federation.task)
+    told: dict[str, float] = {"num-examples": own.counted, "num-validation-examples": validated.counted, "hurt": hurt}
+    scores = own.told("", federation.task) | theirs.told("shared-", federation.task)
+    told |= scores | validated.told("validation-", federation.task)
+    return Message(content_of(metrics=told), reply_to=message)
+
+
+class Marks(NamedTuple):
+    """How a head does on some samples: predictions counted, how many were right, and the sum of their losses."""
+
+    counted: int = 0
+    correct: int = 0
+    loss: float = 0.0
+
+    def plus(self, other: Marks) -> Marks:
+        """Two sets of samples together."""
+        return Marks(self.counted + other.counted, self.correct + other.correct, self.loss + other.loss)
+
+    def worse_than(self, other: Marks, task: str) -> bool:
+        """Fewer right, or in regression a larger loss beyond rounding."""
+        return self.loss > other.loss * (1 + ROUNDING) if task == "regression" else self.correct < other.correct
+
+    def told(self, prefix: str, task: str) -> dict[str, float]:
+        """Means by their names in a message; 0 where nothing was counted."""
+        n = max(self.counted, 1)
+        accuracy = {} if task == "regression" else {f"{prefix}accuracy": self.correct / n}
+        return accuracy | {f"{prefix}loss": self.loss / n}
+
+
+def marks_of(client: Client, head: Head, split: str) -> Marks:
+    """One client's samples of a split under a head."""
+    federation, protocol = client.federation, client.protocol
+    D = batch_of(federation, federation.rows(client.name, split), protocol.bias, protocol.count_padding, head.dtype)
+    if not (counted := int(np.count_nonzero(D.weights))):
+        return Marks()
+    right = (predictions(head, D).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)
+    return Marks(counted, int(right.sum()), counted * mean_loss(head, D))
+
+
+def working(federation: Federation, configuration: Configuration) -> list[Client]:
+    """The node's clients with what they need for their work; their arithmetic is in float64."""
+    of = (configuration.settings, configuration.protocol, configuration.seed, np.float64)
+    return [Client(federation, name, *of) for name in federation.clients]
+
+
+def hashes(federation: Federation) -> list[str]:
+    """What the server knows the clients by: the 64 bits that their random numbers are keyed by."""
+    return [f"{identity:016x}" for identity in federation.identities.tolist()]
+
+
+def predicted(federation: Federation, split: str, padding: bool) -> int:
+    """Predictions that a split counts: samples, or positions of sequences."""
+    rows = np.flatnonzero(federation.split == SPLITS.index(split))
+    if federation.mask is not None and not padding:
+        return int(federation.mask[rows].sum())
+    return len(rows) * (federation.features.shape[1] if federation.sequences else 1)

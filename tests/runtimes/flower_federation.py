@@ -1,0 +1,234 @@
+"""A real federation on loopback for tests: a SuperLink and SuperNodes as processes of their own, TLS and node keys."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+BIN = Path(sys.executable).parent
+HOST = "127.0.0.1"
+# A SuperNode that shows itself every 10 seconds, not 30: the SuperLink takes a killed one back after two silent intervals.
+LIVELY = """
+import sys
+import flwr.common.constant
+flwr.common.constant.HEARTBEAT_DEFAULT_INTERVAL = 10
+from flwr.supernode.cli import flower_supernode
+sys.argv[0] = "flower-supernode"
+flower_supernode()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind((HOST, 0))
+        return opened.getsockname()[1]
+
+
+def certificates(folder: Path) -> dict[str, Path]:
+    """A certificate authority, and a server certificate for loopback signed by it."""
+    now, files = datetime.datetime.now(datetime.UTC), {}
+    keys = {name: ec.generate_private_key(ec.SECP384R1()) for name in ("ca", "server")}
+    names = {name: x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test {name}")]) for name in keys}
+    for name, key in keys.items():
+        extensions = [
+            (x509.BasicConstraints(ca=name == "ca", path_length=None), True),
+            (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_public_key(keys["ca"].public_key()), False),
+        ]
+        if name == "ca":
+            usage = dict.fromkeys(("digital_signature", "key_cert_sign", "crl_sign"), True)
+            others = (
+                "content_commitment",
+                "key_encipherment",
+                "data_encipherment",
+                "key_agreement",
+                "encipher_only",
+                "decipher_only",
+            )
+            extensions.append((x509.KeyUsage(**usage, **dict.fromkeys(others, False)), True))
+        else:
+            places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
+            extensions.append((x509.SubjectAlternativeName(places), False))
+        made = x509.CertificateBuilder().subject_name(names[name]).issuer_name(names["ca"]).public_key(key.public_key())
+        made = made.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
+        made = made.not_valid_after(now + datetime.timedelta(days=1))
+        for extension, critical in extensions:
+            made = made.add_extension(extension, critical)
+        files[name] = folder / f"{name}.crt"
+        files[name].write_bytes(made.sign(keys["ca"], hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    files["key"] = folder / "server.key"
+    files["key"].write_bytes(private(keys["server"], serialization.PrivateFormat.PKCS8))
+    return files
+
+
+def private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def node_keys(folder: Path, name: str) -> Path:
+    """A node's pair of keys, as `ssh-keygen -t ecdsa -b 384` makes them: name and name.pub."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    path = folder / name
+    path.write_bytes(private(key, serialization.PrivateFormat.OpenSSH))
+    path.chmod(0o600)
+    form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    path.with_name(f"{name}.pub").write_bytes(key.public_key().public_bytes(*form))
+    return path
+
+
+class Process:
+    """A program in a process group of its own, with its output in a file."""
+
+    def __init__(self, words: list[object], log: Path, environment: dict[str, str]) -> None:
+        self.log = log
+        with log.open("ab") as file:
+            command = [str(BIN / str(words[0])), *map(str, words[1:])]
+            self.process = subprocess.Popen(
+                command,
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+                cwd=log.parent,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, words: str, seconds: float = 60) -> str:
+        """Wait for words in the log, and return all of it."""
+
+        def there() -> bool:
+            ended = self.process.poll() is not None
+            assert words in self.text or not ended, f"ended without {words!r}:\n{self.text[-4000:]}"
+            return words in self.text
+
+        wait_until(there, seconds, f"{words!r} in {self.log.name}:\n", lambda: self.text[-4000:])
+        return self.text
+
+    def kill(self) -> None:
+        """End the whole group at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=20)
+
+    def stop(self) -> None:
+        """Ask, wait a little, then insist: the whole group, since children outlive their parents."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=5)
+        self.kill()
+
+
+def wait_until(true, seconds: float, what: str, more=lambda: "") -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"no {what} within {seconds} seconds {more()}"
+        time.sleep(0.2)
+
+
+class Federation:
+    """A SuperLink with TLS that takes registered nodes only, and what it takes to talk to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.files, self.started = certificates(folder), []
+        self.home = folder / "flwr-home"
+        self.home.mkdir()
+        place = f'address = "{HOST}:{self.port}"\nroot-certificates = "{self.files["ca"]}"\n'
+        (self.home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{place}')
+        self.environment = os.environ | {
+            "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        self.environment.pop("PYTHONWARNINGS", None)
+
+    def open(self) -> None:
+        """Start the SuperLink; `stop` ends everything, also after a start that failed."""
+        words = ["flower-superlink", "--host", HOST, "--port", self.port, "--enable-supernode-auth"]
+        words += ["--disable-runtime-dependency-installation", "--ssl-ca-certfile", self.files["ca"]]
+        words += ["--ssl-certfile", self.files["server"], "--ssl-keyfile", self.files["key"]]
+        link = self.start(words, "superlink")
+        wait_until(self.answers, 60, "SuperLink", lambda: link.text[-3000:])
+
+    def answers(self) -> bool:
+        with socket.socket() as opened:
+            return opened.connect_ex((HOST, self.port)) == 0
+
+    def start(self, words: list[object], name: str) -> Process:
+        name = f"{name}-{len(self.started)}"
+        process = Process(words, self.folder / f"{name}.log", self.environment)
+        self.started.append(process)
+        return process
+
+    def flwr(self, *words: object) -> str:
+        done = subprocess.run(
+            [str(BIN / "flwr"), *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environment,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def register(self, key: Path) -> int:
+        told = json.loads(self.flwr("supernode", "register", f"{key}.pub", "here", "--format", "json"))
+        return int(told["node-id"])
+
+    def node(self, name: str, key: Path, *, lively: bool = False, **config: object) -> Process:
+        told = " ".join(f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items())
+        words = [
+            *(["python", "-c", LIVELY] if lively else ["flower-supernode"]),
+            "--superlink",
+            f"{HOST}:{self.port}",
+            "--root-certificates",
+            self.files["ca"],
+        ]
+        words += ["--host", HOST, "--port", free_port(), "--auth-supernode-private-key", key]
+        return self.start([*words, "--node-config", told] if told else words, name)
+
+    def run(self, app: Path, **config: object) -> Process:
+        """Start a run, whose log is streamed into a file."""
+        told = " ".join(f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items())
+        return self.start(["flwr", "run", app, "here", "--stream", "--run-config", told], f"run-{app.name}")
+
+    def stop(self) -> None:
+        for process in reversed(self.started):
+            process.stop()
+        for pid in self.left():  # the SuperLink starts its executor in a session of its own
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not self.left(), 10, "end of all processes", self.left)
+
+    def left(self) -> list[int]:
+        """Processes that still have this federation's home in their environment."""
+        mark, found = f"FLWR_HOME={self.home}".encode(), []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:  # gone meanwhile, or not ours to read
+                continue
+        return found

@@ -1,0 +1,219 @@
+"""A real federation: SuperLink and SuperNodes as processes on loopback, TLS on, nodes known by their keys.
+
+A node answers one message at a time, in four seconds or so whatever it does: the runs here are short, and share their nodes.
+What a bad node does is in the app of its run. All is one test, since tests that share a federation may go to several workers.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedasym as fa
+from fedasym.advisor.advise import from_summaries
+from fedasym.advisor.federated import as_sent
+from fedasym.advisor.intake import taken_in
+from fedasym.algorithms import TRAINED
+from fedasym.runtimes.flower.heads import Model, file_of
+from fedasym.runtimes.flower.holdings import of_clients
+from fedasym.runtimes.flower.writing import write_app
+from fedasym.training.settings import TEXT, Settings, resolve_ridge
+from fedasym.training.twin import local_work
+from fedasym.training.twin_batches import Client
+
+from .flower_federation import Federation, Process, node_keys, wait_until
+
+NODES = ("north", "south", "east")
+OPTIONS = {
+    "rounds": 2,
+    "evaluate_every": 2,
+    "cohort": 4,
+    "local_steps": 4,
+    "batch": 4,
+    "personal_epochs": 2,
+    "server_step": 0.3,
+}
+DONE = "The shared head is in"
+PATIENCE = 240
+
+SPOIL = '''
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array
+
+
+def spoil(message, context, call_next):
+    """What a bad node does, by its name and the round."""
+    config = message.content.config_records.get("config", {})
+    deed = DEEDS.get((context.node_config["site"], config.get("server-round")))
+    if deed == "sleep" and message.metadata.message_type == "train":
+        Path("asleep").touch()
+        time.sleep(60)
+    reply = call_next(message, context)
+    if message.metadata.message_type == "train" and deed in SPOILED:
+        head = reply.content["arrays"]["head"].numpy()
+        reply.content["arrays"]["head"] = Array(SPOILED[deed](head))
+    return reply
+
+
+SPOILED = {
+    "nan": lambda head: head * np.nan,
+    "shape": lambda head: head[:-1],
+    "large": lambda head: np.zeros((1000, 1000)),
+}
+'''
+
+
+def spoiled_app(folder: Path, name: str, deeds: dict[tuple[str, int], str]) -> Path:
+    """The app of FTFA with nodes that do these deeds, by node and round."""
+    app = write_app("ftfa", folder / name)
+    file = app / name / "client_app.py"
+    told = file.read_text().replace("app = ClientApp()", f"DEEDS = {deeds!r}\n{SPOIL}\n\napp = ClientApp(mods=[spoil])")
+    file.write_text(told)
+    return app
+
+
+@pytest.fixture
+def data(tmp_path_factory):
+    """Seven clients in three tables, and all of them in one."""
+    import polars as pl
+
+    folder = tmp_path_factory.mktemp("data")
+    drawn = fa.datasets.synthetic(task="classification", clients=7, dimension=30, aspect=2, centre=2, radius=1, classes=3)
+    names = [f"client {place}" for place in range(7)]
+    columns = {
+        "client": [names[each] for each in drawn.owner],
+        "label": drawn.labels,
+        "split": np.array(["train", "validation", "test"])[drawn.split],
+    }
+    frame = pl.DataFrame(columns | {f"x{k}": drawn.features[:, k].astype(np.float64) for k in range(30)})
+    for place, node in enumerate(NODES):
+        frame.filter(pl.col("client").is_in(names[place::3])).write_csv(folder / f"{node}.csv")
+    frame.write_csv(folder / "all.csv")
+    return folder
+
+
+@pytest.fixture
+def federation(tmp_path_factory, data):
+    """The SuperLink and three nodes that it knows, and one that it does not."""
+    running = Federation(tmp_path_factory.mktemp("federation"))
+    try:
+        running.open()
+        running.keys = {name: node_keys(running.folder, f"{name}.key") for name in NODES}
+        running.numbers = {name: running.register(key) for name, key in running.keys.items()}
+        running.stranger = running.node(
+            "stranger", node_keys(running.folder, "stranger.key"), data_path=str(data / "north.csv")
+        )
+        running.nodes = {name: start_node(running, name, data) for name in NODES}
+        yield running
+    finally:
+        running.stop()
+
+
+def start_node(running: Federation, name: str, data: Path) -> Process:
+    return running.node(name, running.keys[name], data_path=str(data / f"{name}.csv"), site=name, lively=name == "east")
+
+
+@pytest.fixture
+def runs(federation):
+    """A run that trains and one that advises, side by side."""
+    folder, rules = federation.folder, {"min_nodes": 3, "timeout": 60.0}
+    told = OPTIONS | rules | {"precision": "float64", "classes": "3", "shared_path": str(folder / "rtfa.safetensors")}
+    asked = {"min-nodes": 3, "timeout": 60.0, "task": "regression", "advice-path": str(folder / "advice.json")}
+    code = f"from fedasym.runtimes.flower.running import advise_nodes; advise_nodes('here', {asked!r})"
+    return {
+        "rtfa": federation.run(write_app("rtfa", folder / "rtfa"), **told),
+        "advise": federation.start(["python", "-c", code], "advise"),
+    }
+
+
+def test_a_real_federation(federation, runs, data):
+    learns_what_training_here_learns(federation, runs, data)
+    is_advised(federation, runs, data)
+    refuses_a_wrong_key(federation, runs)
+    completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, data)
+
+
+def learns_what_training_here_learns(federation, runs, data):
+    what, whole = "rtfa", fa.datasets.read(data / "all.csv", classes=3)
+    history = fa.train(what, whole, precision="float64", **OPTIONS)
+    log = runs[what].wait_for(DONE, PATIENCE)
+    shared = Model.load(federation.folder / f"{what}.safetensors")
+    np.testing.assert_allclose(shared.head, history.shared, rtol=0, atol=1e-12)
+    assert shared.about["classes"] == [0, 1, 2]
+    for place, node in enumerate(NODES):
+        for client in whole.clients[place::3]:
+            identity = whole.identities[whole.clients.index(client)]
+            own = Model.load(file_of(data / f"{node}.heads", what, client, identity))
+            np.testing.assert_allclose(own.head, history.personal(client), rtol=0, atol=1e-5)  # made in float32 there
+            x = whole.client(client).features
+            assert own.predict(x).tolist() == history.predict(x, client).tolist()
+    for name in ("accuracy", "shared_accuracy", "loss", "hurt"):
+        value = float(getattr(history, name)[-1])
+        assert f"'{name.replace('_', '-')}': '{value:.4e}'" in log  # Flower's summary of results
+    for node in NODES:
+        assert f"Node {federation.numbers[node]} introduced" in log
+
+
+def is_advised(federation, runs, data):
+    log = runs["advise"].wait_for("The advice is in", PATIENCE)
+    advice = json.loads((federation.folder / "advice.json").read_text())
+    whole = fa.datasets.read(data / "all.csv", task="regression")
+    expected = from_summaries(as_sent(taken_in(of_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)]))))
+    assert advice["recommended"] == expected.recommended
+    assert expected.recommended in log
+    assert "client 0" not in log
+
+
+def refuses_a_wrong_key(federation, runs):
+    log = runs["rtfa"].wait_for(DONE, PATIENCE)
+    assert log.count(" introduced ") == 3
+    assert federation.stranger.process.poll() not in (None, 0)
+
+
+def completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, data):
+    """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work. Then all are back."""
+    for run in runs.values():
+        run.wait_for(" is in ", PATIENCE)
+    deeds = {("south", 1): "nan", ("east", 1): "shape", ("south", 2): "large", ("east", 2): "sleep"}
+    told = OPTIONS | {"evaluate_every": 0, "cohort": 7, "min_nodes": 3, "timeout": 60.0, "precision": "float64"}
+    shared = federation.folder / "bad.safetensors"
+    run = federation.run(spoiled_app(federation.folder, "bad", deeds), **told, classes="3", shared_path=str(shared))
+    wait_until((federation.folder / "asleep").exists, PATIENCE, "sleeping node", lambda: run.text[-3000:])
+    federation.nodes["east"].kill()
+    while not accepted(node := start_node(federation, "east", data)):  # as a service manager would, until it is taken back
+        node.stop()
+        time.sleep(2)
+    log, number = run.wait_for(DONE, PATIENCE), federation.numbers
+    rounds = log.split("[ROUND ")[1:]
+    assert f"Node {number['south']} is left out: its head has NaN or infinity in 90 of 90 places" in rounds[0]
+    assert f"Node {number['east']} is left out: its head has shape (29, 3) instead of (30, 3)" in rounds[0]
+    assert f"Node {number['south']} is left out: its head has 8000128 bytes where (30, 3) numbers take at most" in rounds[1]
+    assert f"Node {number['east']} is left out: it did not reply" in rounds[1]
+    for text in rounds:
+        assert "aggregate_train: Received 1 results and 2 failures" in text
+    assert "aggregate_evaluate: Received 3 results and 0 failures" in rounds[1]
+    np.testing.assert_allclose(Model.load(shared).head, by_hand(data), rtol=0, atol=1e-9)
+
+
+def by_hand(data: Path) -> np.ndarray:
+    """The shared head after two rounds to which the clients of one node alone contribute."""
+    whole = fa.datasets.read(data / "north.csv", classes=3)
+    settings = resolve_ridge(Settings(**OPTIONS), TRAINED["ftfa"])
+    clients = [Client(whole, name, settings, TEXT, 0, np.float64) for name in whole.clients]
+    W = np.zeros((30, 3))
+    for r in range(2):
+        W = sum(client.n * local_work(TRAINED["ftfa"], client, W, r, r) for client in clients) / sum(
+            client.n for client in clients
+        )
+    return W
+
+
+def accepted(node: Process) -> bool:
+    """Whether the SuperLink takes a node that has just been started; one that it does not take ends itself."""
+    wait_until(lambda: "SuperNode ID" in node.text or node.process.poll() is not None, 60, "answer", lambda: node.text[-3000:])
+    return "SuperNode ID" in node.text

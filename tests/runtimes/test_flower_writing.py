@@ -1,0 +1,176 @@
+"""The written app: short, readable, what Flower takes, and errors in words where it cannot be written or configured."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.cli.config_utils import load_and_validate
+
+import fedasym as fa
+from fedasym.algorithms import TRAINED
+from fedasym.runtimes.flower.configuration import SHARING, Configuration, defaults
+from fedasym.runtimes.flower.heads import Model, file_of
+from fedasym.runtimes.flower.holdings import heads_folder, held_by
+from fedasym.runtimes.flower.replies import Change, shortened
+from fedasym.runtimes.flower.strategy import Personalized
+from fedasym.runtimes.flower.writing import DEPLOYED, write_app
+from fedasym.training.settings import Settings, resolve_ridge, used_settings
+
+
+def typed(*words: object) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "fedasym", *map(str, words)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("what", DEPLOYED)
+def test_flower_takes_the_app_and_linters_like_it(what, tmp_path):
+    folder = write_app(what, tmp_path / "My App-2")
+    config, warnings = load_and_validate(folder / "pyproject.toml", check_module=False)
+    assert not warnings
+    assert config["tool"]["flwr"]["app"]["components"]["serverapp"] == "my_app_2.server_app:app"
+    modules = sorted((folder / "my_app_2").glob("*.py"))
+    assert [module.name for module in modules] == ["__init__.py", "client_app.py", "server_app.py", "task.py"]
+    assert sum(len(module.read_text().splitlines()) for module in modules) < 90
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--isolated",
+            "--select",
+            "E,F,I,D,ANN,UP",
+            "--ignore",
+            "D203,D213,E501",
+            folder,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("what", SHARING)
+def test_the_config_has_what_the_algorithm_uses_and_means_what_training_means(what, tmp_path):
+    text = (write_app(what, tmp_path / "app") / "pyproject.toml").read_text()
+    values = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
+    for name in used_settings(TRAINED[what]):
+        assert name.replace("_", "-") in values
+    usual = resolve_ridge(Settings(rounds=50, evaluate_every=10), TRAINED[what])
+    assert Personalized(what, values).configuration.settings == usual
+    assert defaults(TRAINED[what]).items() <= values.items()
+
+
+def test_the_command_writes_and_says_what_to_do(tmp_path):
+    into = tmp_path / "my-app"
+    done = typed("deploy", "rtfa", "--into", into)
+    assert done.returncode == 0, done.stderr
+    assert f"flwr run {into}" in done.stdout
+    assert "not installed" not in done.stdout
+    again = typed("deploy", "rtfa", "--into", into)
+    assert again.returncode == 2
+    assert "is not an empty folder: name a new one, or empty it first" in again.stderr
+    misspelt = typed("deploy", "rfta", "--into", tmp_path / "other")
+    assert misspelt.returncode == 2
+    assert "did you mean rtfa" in misspelt.stderr
+    assert all(name in misspelt.stderr for name in DEPLOYED)
+
+
+def test_a_folder_that_no_app_fits_is_refused(tmp_path):
+    with pytest.raises(fa.InvalidInput, match="its name must begin with a letter"):
+        write_app("rtfa", tmp_path / "3 + 4")
+    with pytest.raises(fa.InvalidInput, match="unknown algorithm 'local': known are fedavg"):
+        write_app("local", tmp_path / "app")
+    (tmp_path / "file").touch()
+    with pytest.raises(fa.InvalidInput, match="is not an empty folder"):
+        write_app("rtfa", tmp_path / "file")
+    with pytest.raises(fa.InvalidInput, match="it cannot be written"):
+        write_app("rtfa", tmp_path / "file" / "app")
+
+
+def test_writing_an_app_needs_no_flower_and_the_command_names_the_extra(tmp_path):
+    code = "import sys, importlib.util as u; found = u.find_spec; sys.modules['flwr'] = None; "
+    code += "u.find_spec = lambda name, *rest: None if name == 'flwr' else found(name, *rest); "
+    code += "sys.argv[1:] = ['deploy', 'advise', '--into', sys.argv[1]]; from fedasym.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "app")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'fedasym[flower]'" in done.stdout
+    assert (tmp_path / "app" / "pyproject.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"rounds": 0}, "rounds is 0"),
+        ({"server-step": -1}, "server_step is -1"),
+        ({"precision": "float16"}, "unknown precision 'float16'"),
+        ({"min-nodes": 0}, "min-nodes is 0"),
+        ({"timeout": 0.0}, "timeout is 0.0: it must be a finite number above 0"),
+        ({"clip": -1.0}, "clip is -1.0: it must be a finite number of at least 0"),
+        ({"protocol": "txt"}, "unknown protocol 'txt'"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(config, message):
+    with pytest.raises(fa.InvalidInput, match=message):
+        Configuration.of("rtfa", config)
+
+
+def test_algorithms_that_share_nothing_are_refused_and_own_pairs_taken():
+    with pytest.raises(fa.InvalidInput, match="shares nothing"):
+        Configuration.of(TRAINED["local"], {})
+    own = fa.Algorithm("mine", fa.algorithms.Average(), fa.algorithms.Descend(step=0.1, steps=5))
+    assert Configuration.of(own, {"cohort": 0}).settings.cohort is None
+
+
+def test_where_a_nodes_samples_are_is_its_own_business(tmp_path):
+    with pytest.raises(fa.InvalidInput, match="data-path is missing"):
+        held_by({}, {"data-path": "/etc"})
+    file = tmp_path / "north.csv"
+    file.write_text("who,hours,age,mark\nann,1.0,9,1\nann,2.0,9,1\nbob,3.0,8,0\n")
+    told = {"label": "mark", "client": "who", "features": "age,hours", "classes": "3", "task": ""}
+    held = held_by({"data-path": str(file)}, told)
+    assert held.classes == (0, 1, 2)
+    assert held.clients == ("ann", "bob")
+    assert held.features[0].tolist() == [9, 1]
+    assert held_by({"data-path": str(file), "classes": 2}, told).classes == (0, 1)
+    assert held_by({"data-path": str(file), "partition-id": 1, "num-partitions": 2}, told).clients == ("bob",)
+    with pytest.raises(fa.InvalidInput, match="partition-id is 2 of num-partitions 2"):
+        held_by({"data-path": str(file), "partition-id": 2, "num-partitions": 2}, told)
+    assert heads_folder({"data-path": str(file)}) == tmp_path / "north.heads"
+    assert heads_folder({"data-path": str(file), "heads-path": "/srv/heads"}) == Path("/srv/heads")
+
+
+def test_names_of_clients_are_safe_names_of_files(tmp_path):
+    path = file_of(tmp_path, "ftfa", "../../etc/passwd", 1)
+    assert path.parent == tmp_path / "ftfa"
+    assert len({file_of(tmp_path, "ftfa", "a" * 500, number).name for number in (1, 2)}) == 2
+    assert len(path.name) < 255
+    path.parent.mkdir()
+    path.write_text("not a head")
+    with pytest.raises(fa.InvalidInput, match="is no head that fedasym wrote"):
+        Model.load(path)
+
+
+def test_two_nodes_cannot_judge_each_other():
+    changes = {1: Change(np.ones((2, 2)), 5), 2: Change(np.full((2, 2), 1e300), 5)}
+    assert shortened(changes, clip=10)[1] == {}
+    many = changes | {3: Change(np.ones((2, 2)), 5)}
+    kept, cut = shortened(many, clip=10)
+    assert set(cut) == {2}
+    assert np.isfinite(kept[2].step).all()
+    assert np.linalg.norm(kept[1].step) == 2
+
+
+def test_only_the_flower_runtime_imports_flower():
+    source = Path(fa.__file__).parent
+    for file in source.rglob("*.py"):
+        names = {node.module or "" for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)}
+        names |= {
+            name.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Import) for name in node.names
+        }
+        if source / "runtimes" / "flower" not in file.parents:
+            assert not any(name.split(".")[0] == "flwr" for name in names), file
