@@ -41,7 +41,7 @@ types: $(VENV)/.ready
 	$(BIN)/mypy
 
 pytest: $(VENV)/.ready browser
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto --dist loadgroup
 
 # A browser, to test pages as readers see them: installed where that may be done, and otherwise those tests skip themselves.
 BROWSERS ?= chromium chromium-browser google-chrome google-chrome-stable

@@ -78,3 +78,15 @@ def test_no_module_prints_below_the_command_line():
         if not name.startswith("fedasym.cli"):
             calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
             assert not any(isinstance(call.func, ast.Name) and call.func.id == "print" for call in calls), name
+
+
+def test_only_the_runtime_on_ray_imports_ray():
+    for name, file in FILES.items():
+        if not name.startswith("fedasym.runtimes.ray"):
+            assert not any(each.split(".")[0] == "ray" for each in imported(file)), name
+
+
+def test_experiments_start_neither_ray_nor_fsspec():
+    code = "import sys, fedasym as fa, fedasym.runtimes; fa.run, fa.sweep, fa.simulate; from fedasym.runtimes import ray_pieces"
+    code += "; print([name for name in ('ray', 'fsspec') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -131,6 +131,7 @@ def called(capsys, monkeypatch, tmp_path):
         monkeypatch.setenv(name, "")  # commands set them where they are not set
 
     def call(*args):
+        cli.load(args)
         try:
             code = cli.run(lambda: cli.app(args, exit_on_error=False, print_error=False))
         except SystemExit as ended:

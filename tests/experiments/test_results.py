@@ -127,9 +127,11 @@ def test_the_time_left_goes_by_pieces_of_the_same_kind():
     pace.finished("a", 3.0)
     pace.finished("c", 5.0)
     assert pace.left() == pytest.approx(3.0 + 2 * 8 / 11)
-    assert pace.left("b", 0.5) == pytest.approx(1.5 + 2 * 8 / 11)
+    assert pace.left({"b": 0.5}) == pytest.approx(1.5 + 2 * 8 / 11)
     assert pace.share() == pytest.approx(11 / 14)
-    assert pace.share("d", 0.5) == pytest.approx(12 / 14)
+    assert pace.share({"d": 0.5, "a": 0.9, "gone": 0.9}) == pytest.approx(12 / 14)
+    pace.hands = 2
+    assert pace.left() == pytest.approx(1.5 + 8 / 11)
 
 
 @pytest.mark.parametrize(("n", "shift"), [(5, 0.0), (11, 0.002), (11, 0.01), (30, 0.0005)])

@@ -13,7 +13,7 @@ import time
 import pytest
 
 import fedasym as fa
-from fedasym.linear import simulation
+from fedasym.linear import trials
 
 WORLD = ["--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
 SMALL = ["--dimension", "30", "--clients", "4", "--trials", "2"]
@@ -107,13 +107,13 @@ def test_killed_work_goes_on_without_repeating_a_trial(tmp_path, monkeypatch):
     assert (code, said) == (-signal.SIGKILL, "")
     assert kept >= 3
     world, done, wanted = fa.Population(1, 0.5, 2, norm=2), [], kept + 3
-    real = simulation.one_trial
+    real = trials.one_trial
 
     def counted(plan, mode, trial, tick):
         done.append(trial)
         return real(plan, mode, trial, tick)
 
-    monkeypatch.setattr(simulation, "one_trial", counted)
+    monkeypatch.setattr(trials, "one_trial", counted)
     resumed = fa.simulate(world, **(LONG | {"trials": wanted}), save=file)
     assert done == list(range(kept, wanted))
     assert resumed.to_json() == fa.simulate(world, **(LONG | {"trials": wanted})).to_json()

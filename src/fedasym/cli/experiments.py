@@ -13,6 +13,7 @@ from fedasym.cli.app import app
 from fedasym.cli.arguments import names, parse_grid, read_federation
 from fedasym.cli.training import COLUMNS, Columns, remember_compilations
 from fedasym.cli.watching import Teller, resumable
+from fedasym.cli.where import HERE, Where, answers_apart
 
 EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)
 runs = App(name="runs", help="Run folders: list, show, clean.", group=EXPERIMENTS, group_commands=EXPERIMENTS)
@@ -29,6 +30,7 @@ def run(
     data: str | None = None,
     quick: Annotated[bool, Parameter(negative="")] = False,
     schema: Annotated[bool, Parameter(negative="")] = False,
+    where: Where = HERE,
     json: AsJson = False,
 ) -> None:
     """Run an experiment: tune on validation samples, repeat what is chosen, compare. Interrupted, it goes on where it was.
@@ -38,7 +40,7 @@ def run(
     file
         A TOML file, or one that comes with fedasym: emnist, cifar100, shakespeare, stackoverflow, digits, stackexchange.
     into
-        The run folder; runs/NAME by default. Several processes may share it.
+        The run folder, a path or a URL; runs/NAME by default. Several processes may share it.
     data
         A file of client data instead of the experiment's own.
     quick
@@ -55,9 +57,10 @@ def run(
     experiment = fa.Experiment.paper(file) if named else fa.Experiment.from_toml(file)
     experiment = experiment if data is None else experiment.with_data(data)
     experiment = experiment.quick() if quick else experiment
+    on = where.runtime()
     remember_compilations()
-    with resumable():
-        results = fa.run(experiment, into=into, progress=Teller())
+    with resumable(), answers_apart():
+        results = fa.run(experiment, into=into, progress=Teller(), on=on)
     print(results.to_json() if json else results)
 
 
@@ -84,6 +87,7 @@ def sweep(
     precision: str = "float32",
     into: str | None = None,
     columns: Columns = COLUMNS,
+    where: Where = HERE,
     json: AsJson = False,
 ) -> None:
     """Tune algorithms on your own client data by validation samples, then test what is chosen.
@@ -117,13 +121,14 @@ def sweep(
     bias
         Whether the head has one; as the protocol says by default.
     precision
-        float32, float64, or mixed: float32 whose products an accelerator may shorten.
+        float32, float64, mixed (float32 whose products an accelerator may shorten) or, for sequences, bfloat16.
     into
-        The run folder; runs/sweep-NAME by default.
+        The run folder, a path or a URL; runs/sweep-NAME by default.
     """
+    on = where.runtime()
     remember_compilations()
     federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
-    with resumable():
+    with resumable(), answers_apart():
         results = fa.sweep(
             names(algorithms) or [],
             federation,
@@ -132,6 +137,7 @@ def sweep(
             name="sweep",
             into=Path("runs", f"sweep-{Path(data).stem}") if into is None else into,
             progress=Teller(),
+            on=on,
             rounds=rounds,
             evaluate_every=evaluate_every,
             cohort=cohort,
@@ -176,7 +182,7 @@ def show(
     Parameters
     ----------
     run
-        A run folder, the name of one in runs, or a folder that --save wrote.
+        A run folder (a path or a URL), the name of one in runs, or a folder that --save wrote.
     comparisons
         Also print paired tests of the algorithms over trials.
     budget
@@ -215,6 +221,9 @@ def clean(run: str, /) -> None:
         A run folder, or the name of one in runs.
     """
     from fedasym.experiments.listing import cleaned, found
+    from fedasym.experiments.remote import is_url
 
+    if is_url(run):
+        raise fa.InvalidInput(f"run is {run!r}: a folder behind a URL is cleaned with the tools of its store")
     files, size = cleaned(found(run))
     print(f"Removed {files} file{'' if files == 1 else 's'}, {size / 1e6:.1f} MB.")

@@ -7,6 +7,7 @@ import sys
 import fedasym as fa
 from fedasym.cli.app import LINEAR, OUTPUT, Names, Output, app, show, show_progress
 from fedasym.cli.arguments import names, parse_vary
+from fedasym.cli.where import HERE, Where, answers_apart
 from fedasym.cli.world import WORLD, Member, World
 
 
@@ -26,6 +27,7 @@ def simulate(
     mode: str = "expectation",
     vary: list[str] | None = None,
     save: str | None = None,
+    where: Where = HERE,
     output: Output = OUTPUT,
 ) -> None:
     """Draw clients and compute (in classification, fit) every algorithm on them, beside what predict says.
@@ -53,24 +55,26 @@ def simulate(
     save
         Keep finished trials in this file; the same command goes on where it was interrupted.
     """
-    varied = parse_vary(vary) if vary else None
+    varied, on = parse_vary(vary) if vary else None, where.runtime()
     try:
-        result = fa.simulate(
-            world.population(varied),
-            dimension=dimension,
-            clients=clients,
-            trials=trials,
-            seed=seed,
-            algorithms=names(algorithms),
-            member=member,
-            ridge=ridge,
-            maml_step=maml_step,
-            features=features,
-            mode=mode,
-            vary=varied,
-            save=save,
-            progress=show_progress if sys.stderr.isatty() else None,
-        )
+        with answers_apart():
+            result = fa.simulate(
+                world.population(varied),
+                dimension=dimension,
+                clients=clients,
+                trials=trials,
+                seed=seed,
+                algorithms=names(algorithms),
+                member=member,
+                ridge=ridge,
+                maml_step=maml_step,
+                features=features,
+                mode=mode,
+                vary=varied,
+                save=save,
+                progress=show_progress if sys.stderr.isatty() else None,
+                on=on,
+            )
     except KeyboardInterrupt:
         kept = f"finished trials are in {save}; the same command goes on from there" if save else "give --save to keep trials"
         print(f"\nfedasym: stopped; {kept}", file=sys.stderr)

@@ -45,8 +45,8 @@ class Teller:
         self.said, self.terminal = "", sys.stderr.isatty()
 
     def __call__(self, share: float, text: str) -> None:
-        """Tell how far it is; what is damaged stays to be read."""
-        if "damaged" in text:
+        """Tell how far it is; what is damaged or lost stays to be read."""
+        if "damaged" in text or "was lost" in text:
             print(f"\nfedasym: {text}" if self.terminal else f"fedasym: {text}", file=sys.stderr, flush=True)
         elif self.terminal:
             width = shutil.get_terminal_size().columns - 1

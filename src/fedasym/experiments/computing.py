@@ -92,14 +92,18 @@ def environment() -> dict[str, str]:
     import_module("fedasym.training.engine")  # starts JAX, which is about to be needed
     jax = sys.modules["jax"]
     device = jax.devices()[0]
-    script, *arguments = sys.argv or [""]
-    program = "fedasym" if Path(script).name == "__main__.py" else Path(script).name
-    words = [program, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)]
     return {
         "python": platform.python_version(),
         "fedasym": fedasym.__version__,
         "jax": jax.__version__,
         "device": f"{device.platform}: {device.device_kind}",
         "platform": f"{platform.system()} {platform.machine()}",
-        "command": " ".join(words),
+        "command": command(),
     }
+
+
+def command() -> str:
+    """The command of this process, without folders of this machine."""
+    script, *arguments = sys.argv or [""]
+    program = "fedasym" if Path(script).name == "__main__.py" else Path(script).name
+    return " ".join([program, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)])

@@ -1,10 +1,12 @@
-"""The verb `run`: an experiment's pieces, one after the other, in a folder that cannot be lost; then its results."""
+"""The verb `run`: an experiment's pieces, computed here or on a cluster, in a folder that cannot be lost; then its results."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +17,18 @@ from fedasym.experiments.computing import computed, environment
 from fedasym.experiments.data import Record, load, recorded, reshuffled
 from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, RunFolder
 from fedasym.experiments.pacing import Pace, Progress
-from fedasym.experiments.pieces import Damaged, Finished, write_text
+from fedasym.experiments.pieces import Damaged, Finished
 from fedasym.experiments.plan import Piece
+from fedasym.experiments.remote import kind_of
 from fedasym.experiments.results import Results
 from fedasym.experiments.selection import chosen
 from fedasym.experiments.tables import joined
 from fedasym.federations.federation import Federation
+from fedasym.runtimes.ray_settings import Ray, runtime_of
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from fedasym.experiments.spec import Experiment
 
 POLL = 0.2  # seconds between two looks at pieces that other processes hold
@@ -35,6 +41,7 @@ def run(
     *,
     into: str | Path | None = None,
     progress: Progress | None = None,
+    on: Ray | str | None = None,
 ) -> Results:
     """Tune, repeat and compare: run what is missing of an experiment, and return its results.
 
@@ -42,7 +49,9 @@ def run(
     Several processes may run the same experiment into the same folder: each piece is computed by one of them.
 
     experiment: an `Experiment`, or the path of its file. federation: the data, instead of those that the experiment names.
-    into: the run folder, `runs/<name>` unless given. progress: called with the share that is done and a few words.
+    into: the run folder, `runs/<name>` unless given; a path, or a URL that fsspec knows.
+    progress: called with the share that is done and a few words.
+    on: "ray", or a `fedasym.runtimes.Ray` that says where and with what: pieces are computed on a cluster, side by side.
 
     >>> import tempfile, fedasym as fa
     >>> data = fa.datasets.synthetic(task="classification", clients=5, dimension=5, classes=2, aspect=0.5)
@@ -60,21 +69,35 @@ def run(
         experiment = Experiment.from_toml(experiment)
     if federation is not None and not isinstance(federation, Federation):
         raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
+    ray = None if on is None else runtime_of(on)
     clients = load(experiment.data) if federation is None else federation
     data = recorded(clients, experiment.trials.splits)
     check_cohort(experiment, data)
-    folder = RunFolder.prepared(Path(RUNS, experiment.name) if into is None else into, experiment, data)
-    work = Worker(clients, data, folder, progress)
+    place = Path(RUNS, experiment.name) if into is None else into
+    with ExitStack() as stack:
+        make: Callable[..., Worker] = Worker
+        if ray is not None:  # joined before the folder is touched: a wrong address leaves nothing behind
+            from fedasym.runtimes.ray_pieces import Crew, pool_for
+
+            make = partial(Crew, stack.enter_context(pool_for(ray, clients)))
+        folder = kind_of(place).prepared(place, experiment, data)
+        stack.callback(folder.close)
+        return completed(experiment, make(clients, data, folder, progress))
+
+
+def completed(experiment: Experiment, work: Worker) -> Results:
+    """Tuning, what it chose, and the trials of that."""
     tuning = plan.tuning(experiment)
     # The trials' pieces are known once tuning is done; until then others of the same size stand for them.
     work.expect([*tuning, *plan.trials(experiment, plan.placeholder(experiment))])
-    rows = joined(work.complete(tuning), plan.TUNING, data.task)
-    trials = plan.trials(experiment, chosen(experiment, rows, data.task))
+    task = work.data.task
+    rows = joined(work.complete(tuning), plan.TUNING, task)
+    trials = plan.trials(experiment, chosen(experiment, rows, task))
     work.expect([*tuning, *trials])
     work.complete(trials)
-    if progress:
-        progress(1.0, "done")
-    return Results.read(folder.path)
+    if work.pace.tell:
+        work.pace.tell(1.0, "done")
+    return Results.read(work.folder.path)
 
 
 def check_cohort(experiment: Experiment, data: Record) -> None:
@@ -92,7 +115,7 @@ class Worker:
 
     def __init__(self, federation: Federation, data: Record, folder: RunFolder, progress: Progress | None) -> None:
         self.federation, self.data, self.folder = federation, data, folder
-        self.environment: dict[str, str] | None = None
+        self.environment: dict[str, str] | None = None  # of the last piece that was computed
         self.splits: tuple[int | None, Federation] = (None, federation)  # the one in use: all together may be large
         self.pace = Pace({}, progress)
 
@@ -119,34 +142,41 @@ class Worker:
 
     def piece(self, key: str, piece: Piece) -> Finished | None:
         """A piece, found or computed; None while another process has it."""
-        try:
-            if (held := self.folder.piece(key)) is not None:
-                return held
-        except Damaged:
-            pass  # looked at again under its lock, where nobody else mends it
+        if (held := self.found(key)) is not None:
+            return held
         with self.folder.lock(key) as mine:
-            if not mine:
-                return None
-            try:
-                if (held := self.folder.piece(key)) is not None:
-                    return held
-            except Damaged as reason:
-                text = f"piece {key[:12]} is damaged, {reason}: it is computed again ({piece.title})"
-                self.folder.say(DAMAGED, key, text)
-                self.pace.say(text)
-            return self.compute(key, piece)
+            return (self.found(key, piece) or self.compute(key, piece)) if mine else None
+
+    def found(self, key: str, piece: Piece | None = None) -> Finished | None:
+        """A finished piece, if there is one; the lock's holder names the piece, and is told if it is damaged."""
+        try:
+            return self.folder.piece(key)
+        except Damaged as reason:
+            if piece is not None:
+                self.say(DAMAGED, key, f"piece {key[:12]} is damaged, {reason}: it is computed again ({piece.title})")
+            return None
 
     def compute(self, key: str, piece: Piece) -> Finished:
         """Train, and keep what came of it."""
-        if self.environment is None:
-            self.environment = environment()
-            write_text(self.folder.path / ENVIRONMENT, json.dumps(self.environment, indent=2) + "\n")
+        made = self.environment or environment()
         if piece.split != self.splits[0]:
             self.splits = piece.split, reshuffled(self.federation, piece.split)
-        self.pace.say(piece.title, key)
+        self.pace.say(piece.title)
         start = time.monotonic()
-        frame = computed(piece, self.splits[1], lambda share, text: self.pace.say(f"{piece.title}, {text}", key, share))
-        made = self.environment | {"seconds": round(time.monotonic() - start, 3)}
+        frame = computed(piece, self.splits[1], lambda share, text: self.pace.say(f"{piece.title}, {text}", {key: share}))
+        return self.keep(key, piece, frame, made, time.monotonic() - start)
+
+    def keep(self, key: str, piece: Piece, frame: pl.DataFrame, by: dict[str, str], seconds: float) -> Finished:
+        """Keep what came of a piece, and what computed it."""
+        if by != self.environment:
+            self.environment = by
+            self.folder.write(ENVIRONMENT, json.dumps(by, indent=2) + "\n")
+        made = by | {"seconds": round(seconds, 3)}
         self.folder.add(key, frame, piece.description(self.data), made)
-        self.folder.say(COMPUTED, key, f"{piece.title}, {made['seconds']:.2f} s")
+        self.folder.say(COMPUTED, key, f"{piece.title}, {seconds:.2f} s")
         return Finished(frame, made)
+
+    def say(self, event: str, key: str, text: str) -> None:
+        """Tell what happened to a piece, in the log and at once."""
+        self.folder.say(event, key, text)
+        self.pace.say(text)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXPERIMENT, DATA, ENVIRONMENT, LOG = "experiment.toml", "data.json", "environment.json", "log.txt"
 PIECES = "pieces"
 STALE = 60.0  # seconds after which a half-written small file was left by a killed process
-COMPUTED, DAMAGED = "computed", "damaged"  # what a log tells
+COMPUTED, DAMAGED, LOST = "computed", "damaged", "lost"  # what a log tells
 
 
 def is_run(path: Path) -> bool:
@@ -55,14 +55,14 @@ class RunFolder:
         """A folder to run in, made or gone on with; refuses one that holds other things."""
         folder = cls(path)
         try:
-            if folder.path.is_dir() and any(folder.path.iterdir()) and not is_run(folder.path):
+            if folder.foreign():
                 raise InvalidInput(f"into is {str(path)!r}: this folder holds other things; name a new one, or an empty one")
             for each in (folder.pieces, folder.locks):
                 each.mkdir(parents=True, exist_ok=True)
         except OSError as reason:
             raise InvalidInput(f"into is {str(path)!r}: it cannot be a run folder: {reason.strerror}; name another") from None
-        write_text(folder.path / EXPERIMENT, experiment.to_toml())
-        write_text(folder.path / DATA, json.dumps(data._asdict()))
+        folder.write(EXPERIMENT, experiment.to_toml())
+        folder.write(DATA, json.dumps(data._asdict()))
         return folder
 
     @classmethod
@@ -72,6 +72,17 @@ class RunFolder:
         if not is_run(folder.path):
             raise InvalidInput(f"{path} is not a run folder, with {EXPERIMENT} and {PIECES}: fedasym runs list shows those")
         return folder
+
+    def foreign(self) -> bool:
+        """Whether there are other things than a run."""
+        return self.path.is_dir() and any(self.path.iterdir()) and not is_run(self.path)
+
+    def write(self, name: str, text: str) -> None:
+        """Keep a small file."""
+        write_text(self.path / name, text)
+
+    def close(self) -> None:
+        """Nothing more is asked of it."""
 
     def experiment(self) -> Experiment:
         """What was run in it last."""

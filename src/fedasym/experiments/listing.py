@@ -11,6 +11,7 @@ from fedasym.experiments import plan
 from fedasym.experiments.execution import RUNS
 from fedasym.experiments.folder import EXPERIMENT, RunFolder, is_run
 from fedasym.experiments.pieces import Damaged
+from fedasym.experiments.remote import is_url, mirrored
 from fedasym.experiments.selection import chosen
 from fedasym.experiments.tables import joined
 from fedasym.training.wording import columns
@@ -77,7 +78,9 @@ def run_folders(folder: str | Path = RUNS) -> list[Path]:
 
 
 def found(run: str) -> Path:
-    """The folder of a run: a path, or a name in the folder of runs."""
+    """The folder of a run: a path, a name in the folder of runs, or the mirror of a URL, to be read."""
+    if is_url(run):
+        return mirrored(run)
     place = Path(run)
     return place if is_run(place) or not is_run(Path(RUNS, run)) else Path(RUNS, run)
 

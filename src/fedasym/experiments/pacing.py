@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fedasym.experiments.wording import duration
@@ -16,20 +16,21 @@ class Pace:
 
     >>> pace = Pace({"a": ("tuning", 10.0), "b": ("tuning", 30.0)})
     >>> pace.finished("a", seconds=5.0)
-    >>> pace.left(), pace.share("b", 0.5)
+    >>> pace.left(), pace.share({"b": 0.5})
     (15.0, 0.625)
     """
 
     planned: dict[str, tuple[str, float]]  # kind and work, by piece
     tell: Progress | None = None
     seconds: dict[str, float] = field(default_factory=dict)  # of finished pieces
+    hands: int = 1  # pieces that are computed side by side
 
     def finished(self, key: str, seconds: float) -> None:
         """One more piece is there."""
         self.seconds[key] = seconds
 
-    def left(self, current: str | None = None, share: float = 0.0) -> float | None:
-        """Seconds to go, None while nothing is known; of the `current` piece a share is done."""
+    def left(self, begun: Mapping[str, float] | None = None) -> float | None:
+        """Seconds to go, None while nothing is known; of pieces that are begun, a share is done."""
         spent, done = dict[str, float](), dict[str, float]()
         for key, seconds in self.seconds.items():
             if key in self.planned:
@@ -42,22 +43,21 @@ class Pace:
         for key, (kind, work) in self.planned.items():
             if key not in self.seconds:
                 rate = spent[kind] / done[kind] if kind in done else overall
-                rest += rate * work * (1 - share if key == current else 1)
-        return rest
+                rest += rate * work * (1 - (begun or {}).get(key, 0.0))
+        return rest / self.hands
 
-    def share(self, current: str | None = None, share: float = 0.0) -> float:
+    def share(self, begun: Mapping[str, float] | None = None) -> float:
         """The share of the work that is done."""
         total = sum(work for _, work in self.planned.values())
         done = sum(work for key, (_, work) in self.planned.items() if key in self.seconds)
-        if current in self.planned and current not in self.seconds:
-            done += share * self.planned[current][1]
+        done += sum(work * (begun or {}).get(key, 0.0) for key, (_, work) in self.planned.items() if key not in self.seconds)
         return done / total if total else 1.0
 
-    def say(self, text: str, current: str | None = None, share: float = 0.0) -> None:
+    def say(self, text: str, begun: Mapping[str, float] | None = None) -> None:
         """Tell how far it is."""
         if self.tell is None:
             return
         count = sum(key in self.seconds for key in self.planned)
-        left = self.left(current, share)
+        left = self.left(begun)
         rest = "" if left is None else f" · about {duration(left)} left"
-        self.tell(min(self.share(current, share), 0.999), f"{count} of {len(self.planned)} pieces{rest} · {text}")
+        self.tell(min(self.share(begun), 0.999), f"{count} of {len(self.planned)} pieces{rest} · {text}")

@@ -20,6 +20,7 @@ from fedasym.experiments.folder import DAMAGED, RunFolder
 from fedasym.experiments.pieces import Damaged, Finished
 from fedasym.experiments.plan import GAINS, SEEDS, SPLITS, TUNING, Chosen, Piece
 from fedasym.experiments.printing import edges, left_out, lines
+from fedasym.experiments.remote import kind_of
 from fedasym.experiments.selection import chosen
 from fedasym.risk import plain, preformatted
 from fedasym.theory.spectra import Array
@@ -61,8 +62,8 @@ class Results:
 
     @classmethod
     def read(cls, folder: str | Path) -> Results:
-        """The results in a run folder, as far as they are finished."""
-        run = RunFolder.existing(folder)
+        """The results in a run folder, a path or a URL, as far as they are finished."""
+        run = kind_of(folder).existing(folder)
         experiment, data = run.experiment(), run.data()
         task, reader = data.task, Reader(run, data)
         found = reader.finished(plan.tuning(experiment))

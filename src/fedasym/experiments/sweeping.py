@@ -12,6 +12,7 @@ from fedasym.experiments.results import Results
 
 if TYPE_CHECKING:
     from fedasym.federations.federation import Federation
+    from fedasym.runtimes import Ray
 
 
 def sweep(
@@ -24,6 +25,7 @@ def sweep(
     into: str | Path | None = None,
     pieces: str = "fine",
     progress: Progress | None = None,
+    on: Ray | str | None = None,
     **settings: Any,
 ) -> Results:
     """Tune algorithms over a grid by validation samples, then test what was chosen on some seeds.
@@ -32,7 +34,7 @@ def sweep(
     given), and the same call goes on after any interruption.
 
     grid: "paper", or as in `fedasym.train`. seeds: how many, or which, test what was chosen; 0: none.
-    settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, ...
+    on: where, as in `fedasym.run`. settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, ...
 
     >>> import tempfile, fedasym as fa
     >>> data = fa.datasets.synthetic(task="classification", clients=9, dimension=5, classes=2, aspect=0.1)
@@ -52,4 +54,4 @@ def sweep(
         trials=trials,
         pieces=pieces,
     )
-    return run(experiment, federation, into=into, progress=progress)
+    return run(experiment, federation, into=into, progress=progress, on=on)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,23 +15,23 @@ from fedasym.classification.population import ClassPopulation
 from fedasym.comparing import spaced
 from fedasym.errors import InvalidInput, unknown
 from fedasym.linear.draw import FEATURES, apportioned
-from fedasym.linear.plans import Losses, Plan, Setting, Tick, planned
+from fedasym.linear.plans import Losses, Plan, Setting, planned
 from fedasym.linear.saving import Ledger
 from fedasym.linear.simulated import Simulated, Simulation
-from fedasym.machine import few_threads, physical_memory
+from fedasym.linear.trials import MATRICES, Progress, fill
+from fedasym.machine import physical_memory
 from fedasym.population import RANGES, Population
 from fedasym.risk import Risk
 from fedasym.theory.different import client_weights
 
 if TYPE_CHECKING:
     from fedasym.classification.simulated import AccuracySimulation
+    from fedasym.runtimes import Ray
 
 MODES = ("expectation", "sampling")
-MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 OPTIONS = ("clients", "dimension", "ridge")  # arguments of simulate, rather than of the population, that can vary
 
 CLIENTS = 300  # unless told otherwise
-Progress = Callable[[float, str], None]  # hears what share of all is done, and in words
 
 
 @overload
@@ -40,7 +40,7 @@ def simulate(
     trials: int = 4, seed: int = 0, algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True,
     ridge: ArrayLike | None = None, maml_step: float = 0.1, weights: ArrayLike | str | None = None, features: str = "gaussian",
     mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None, save: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None = None, on: Ray | str | None = None,
 ) -> Simulation: ...  # fmt: skip
 @overload
 def simulate(
@@ -67,6 +67,7 @@ def simulate(
     vary: Mapping[str, ArrayLike] | None = None,
     save: str | Path | None = None,
     progress: Progress | None = None,
+    on: Ray | str | None = None,
 ) -> Simulation | AccuracySimulation:
     """Test loss (with classes, accuracy) of each algorithm on drawn clients, beside what `predict` says of them.
 
@@ -88,6 +89,7 @@ def simulate(
     vary: one parameter and its values, such as {"clients": [2, 5, 10, 50]} or {"noise": (0, 2, 9)}.
     save: a file that keeps finished trials; the same call goes on where it was interrupted.
     progress: called with the share that is done and a few words.
+    on: "ray", or a `fedasym.runtimes.Ray`: trials are computed on a cluster, side by side.
 
     >>> import fedasym as fa
     >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
@@ -98,7 +100,7 @@ def simulate(
     if isinstance(world, ClassPopulation):
         from fedasym.classification.simulation import simulate_classes
 
-        others = {"weights": weights, "vary": vary, "save": save, "features": features, "mode": mode}
+        others = {"weights": weights, "vary": vary, "save": save, "features": features, "mode": mode, "on": on}
         return simulate_classes(world, dimension, clients, trials, seed, algorithms, member, ridge, progress, others)
     count = CLIENTS if clients is None else clients
     setting = checked(
@@ -107,29 +109,13 @@ def simulate(
     repeats = whole("trials", trials, 1)
     ledger = Ledger(save, setting.arguments)
     plans = [planned(point) for point in setting.points]
-    for place, plan in enumerate(plans):
-        for trial in range(repeats):
-            if ledger.get(place, trial) is None:
-                tick = ticker(progress, setting, (place, trial), (len(plans), repeats))
-                with few_threads(plan.kinds[0].s.size):
-                    ledger.add(place, trial, one_trial(plan, setting.mode, trial, tick))
+    fill(ledger, plans, repeats, setting, progress, on)
     if progress is not None:
         progress(1.0, "done")
     found = [[ledger.get(place, trial) or {} for trial in range(repeats)] for place in range(len(plans))]
     result = gathered(setting, plans, found)
     ledger.write(json.loads(result.to_json()))
     return result
-
-
-def one_trial(plan: Plan, mode: str, trial: int, tick: Tick) -> Losses:
-    """Every algorithm's losses in one trial."""
-    if mode == "sampling":
-        from fedasym.linear.sampling import sampled
-
-        return sampled(plan, trial, tick)
-    from fedasym.linear.expectation import expected
-
-    return expected(plan, trial, tick)
 
 
 def check_room(dimension: int) -> None:
@@ -141,16 +127,6 @@ def check_room(dimension: int) -> None:
             f"dimension is {dimension}: its matrices need {needed / 1e9:.0f} GB and this machine has {there / 1e9:.0f}; "
             f"give at most {largest}"
         )
-
-
-def ticker(progress: Progress | None, setting: Setting, at: tuple[int, int], of: tuple[int, int]) -> Tick:
-    """Tell the progress of one trial (a point and a repeat) as that of the whole."""
-    if progress is None:
-        return lambda share: None
-    (place, trial), (points, repeats) = at, of
-    where = "" if setting.vary is None else f"{setting.vary[0]} {setting.vary[1][place]:g}, "
-    text = f"{where}trial {trial + 1} of {repeats}"
-    return lambda share: progress((place * repeats + trial + share) / (points * repeats), text)
 
 
 def gathered(setting: Setting, plans: list[Plan], found: list[list[Losses]]) -> Simulation:

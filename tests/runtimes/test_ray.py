@@ -1,0 +1,229 @@
+"""Experiments on Ray: the numbers of one process, whatever dies; on a real cluster of several nodes on loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedasym as fa
+from fedasym.experiments.folder import LOST, RunFolder
+
+from ..experiments.small import PIECES, command, environment, frames, same_bits, times_computed, written
+from .ray_host import QUIET
+from .ray_processes import LOOPBACK, at_work, ended, inside, listening, wait_until
+
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are looked for in /proc"),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
+]
+HOST = Path(__file__).with_name("ray_host.py")
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """A folder with a short name, since names of sockets must be short, where every process of these tests works."""
+    folder = Path(tempfile.mkdtemp(prefix="fa-ray-"))
+    yield folder
+    ended(folder)
+    shutil.rmtree(folder)
+
+
+class Cluster:
+    """A head without CPUs, where drivers join, and nodes of one CPU each."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        words = [sys.executable, str(HOST), str(home)]
+        self.host = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=home)
+        self.address = self._answer()
+
+    def _answer(self) -> str:
+        line = self.host.stdout.readline().strip()
+        assert line, "the cluster's process died"
+        return line
+
+    def told(self, words: str) -> str:
+        self.host.stdin.write(words + "\n")
+        self.host.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        self.host.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def variables(home) -> dict[str, str]:
+    for name in ("cache", "tmp"):
+        (home / name).mkdir()
+    return environment(home / "cache") | QUIET | {"TMPDIR": str(home / "tmp")}  # what the killed leave goes with the home
+
+
+@pytest.fixture(scope="module")
+def whole(home, variables) -> Path:
+    """The small experiment, run in one process; what it compiled is kept for the others."""
+    done = subprocess.run(
+        command("run", written(home), "--into", home / "whole"), env=variables, cwd=home, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return home / "whole"
+
+
+@pytest.fixture(scope="module")
+def cluster(home, whole) -> Iterator[Cluster]:
+    made = Cluster(home)
+    try:
+        for _ in range(2):
+            made.told("add")
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def started(cluster, variables):
+    """Start a driver that runs the small experiment on the cluster."""
+    begun = []
+
+    def start(into: str | Path, *more: Any) -> subprocess.Popen[str]:
+        words = command("run", cluster.home / "small.toml", "--into", into, "--on", "ray", "--address", cluster.address, *more)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        begun.append(subprocess.Popen(words, env=variables, cwd=cluster.home, **pipes))
+        return begun[-1]
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[str, str]:
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    return out, said
+
+
+def losses(folder: Path) -> list[str]:
+    return [entry.text for entry in RunFolder(folder).log() if entry.event == LOST]
+
+
+def test_the_numbers_are_those_of_one_process_and_progress_comes_back(cluster, started, whole, tmp_path):
+    out, said = finished(started(tmp_path / "run"))
+    same_bits(tmp_path / "run", whole)
+    assert out == str(fa.Results.read(whole)) + "\n"
+    assert times_computed(tmp_path / "run") == dict.fromkeys(frames(whole), 1)
+    assert losses(tmp_path / "run") == []
+    assert f"1 of {PIECES} pieces" in said
+    assert "100%  done" in said
+    assert listening(inside(cluster.home)) <= LOOPBACK
+
+
+def test_workers_and_nodes_may_die_and_nodes_may_join(cluster, started, whole, tmp_path):
+    process = started(tmp_path / "run", "--json")
+    wait_until(lambda: bool(at_work(cluster.home)))
+    killed = at_work(cluster.home)[0]
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: len(losses(tmp_path / "run")) == 1)
+    wait_until(lambda: bool(at_work(cluster.home)))
+    for node in range(2):  # all that can compute
+        assert cluster.told(f"remove {node}") == "gone"
+    assert process.poll() is None
+    before = frames(tmp_path / "run")
+    assert len(before) < PIECES
+    cluster.told("add")  # the rest can be computed here alone
+    out, said = finished(process)
+    first, *others = losses(tmp_path / "run")
+    assert "was lost, its worker died: it is computed again" in first
+    assert others
+    assert all(lost in " ".join(said.split()) for lost in (first, *others))
+    assert json.loads(out)["tuned"] == fa.Results.read(whole).tuned  # what Ray says of it does not come between
+    assert times_computed(tmp_path / "run") == dict.fromkeys(frames(whole), 1)
+    same_bits(tmp_path / "run", whole)
+
+
+def test_a_killed_driver_goes_on_where_it_was_in_a_folder_behind_a_url(cluster, started, whole, tmp_path):
+    folder = tmp_path / "run"
+    pieces = folder / "pieces"
+
+    def kept() -> dict[str, tuple[int, int]]:
+        return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in pieces.glob("*.parquet")}
+
+    process = started(folder.as_uri())
+    wait_until(lambda: len(kept()) >= 4 or process.poll() is not None)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    before = kept()
+    assert 4 <= len(before) < PIECES
+    wait_until(lambda: not at_work(cluster.home))  # nobody works for the dead
+    finished(started(folder.as_uri()))
+    assert before.items() <= kept().items()
+    assert max(times_computed(folder).values()) == 1
+    assert times_computed(folder).total() >= PIECES - 1  # it may have died before it told of its last piece
+    same_bits(folder, whole)
+    assert str(fa.Results.read(folder.as_uri())) == str(fa.Results.read(whole))
+
+
+@pytest.fixture(scope="module")
+def alone(home, variables) -> dict[str, Any]:
+    """What a driver finds on a cluster of its own."""
+    code = "from tests.runtimes.ray_alone import main; main()"
+    root = Path(__file__).parents[2]
+    own = {name: value for name, value in variables.items() if name != "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"}
+    paths = {"PYTHONPATH": str(root), "RAY_TMPDIR": str(home / "own")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=own | paths, cwd=home, capture_output=True, text=True, check=False, timeout=150
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_node_holds_the_data_once(alone):
+    assert len({each["process"] for each in alone["data"]}) == 2
+    assert len({tuple(each["place"]) for each in alone["data"]}) == 1
+    assert all("plasma" in each["file"] and not each["writable"] for each in alone["data"])
+
+
+def test_a_worker_has_one_thread_and_no_accelerator_and_hears_what_jax_is_told_here(alone):
+    told = alone["told"]
+    assert set(told["blas"]) == {1}
+    assert told["xla"] == 1
+    assert told["platforms"] == "cpu"
+    assert told["mine"] == "1"
+
+
+def test_a_cluster_of_this_machine_listens_to_it_alone(alone):
+    assert alone["listening"]
+    assert set(alone["listening"]) <= LOOPBACK
+
+
+def test_a_task_that_kills_its_workers_is_given_up(alone):
+    assert alone["crashes"] == 5
+    assert alone["crashed"].startswith("InvalidInput: a task was lost 5 times, at last because its worker died")
+
+
+def test_errors_of_tasks_come_back(alone):
+    assert alone["refused"] == "InvalidInput: it is wrong: mend it"
+    assert "a mistake of ours" in alone["failed"]
+    assert alone["failed"].startswith("RayTaskError(ZeroDivisionError)")
+    assert alone["missing"].startswith("InvalidInput: a node of the cluster has no fedasym: install fedasym")
+
+
+def test_what_no_node_has_is_refused(alone):
+    assert alone["too much"].startswith("InvalidInput: no node of the cluster has the 99 CPUs and 0.0 GB that a task is given")
+
+
+def test_simulated_trials_are_those_of_one_process(alone):
+    assert alone["simulated"]
+    assert alone["heard"] == [1.0, "done"]
