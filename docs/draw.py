@@ -947,13 +947,14 @@ def reproduction(folder: Path) -> None:
     """The recorded runs beside the paper's curves, from the tables in docs/reproduction; as PNG, for their many bands."""
     from fedasym.experiments.beside import beside
     from fedasym.experiments.claims import check
+    from fedasym.experiments.foresight import beside_theory
     from fedasym.experiments.published import curves_of
     from fedasym.figures.experiments import draw
 
     heading("Reproduction")
     for tables in sorted((Path(__file__).resolve().parent / "reproduction").iterdir()):
         results = fa.Results.load(tables)
-        print(f"{beside(results, tables.name)}\n\n{check(results)}\n")
+        print(f"{beside(results, tables.name)}\n\n{beside_theory(results)}\n\n{check(results)}\n")
         with tempfile.TemporaryDirectory() as aside:
             draw(results, aside, curves_of(tables.name))
             for name in ("seeds", "splits"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedasym import algorithms, datasets, linear, pretraining
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.advise import advise
+    from fedasym.advisor.classes.advice import ClassAdvice
     from fedasym.algorithms import Algorithm
     from fedasym.classification.accuracy import Accuracy, AccuracyTable
     from fedasym.classification.comparing import AccuracyDiagram
@@ -53,6 +54,7 @@ _HOME = {
     "AccuracyTable": "fedasym.classification.accuracy",
     "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
+    "ClassAdvice": "fedasym.advisor.classes.advice",
     "ClassPopulation": "fedasym.classification.population",
     "Comparison": "fedasym.risk",
     "Diagram": "fedasym.comparing",
@@ -104,6 +106,7 @@ __all__ = [
     "AccuracyTable",
     "Advice",
     "Algorithm",
+    "ClassAdvice",
     "ClassPopulation",
     "Comparison",
     "Diagram",

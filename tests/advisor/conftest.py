@@ -43,3 +43,43 @@ class World:
 @pytest.fixture(scope="session")
 def world():
     return World()
+
+
+@dataclass(frozen=True)
+class ClassWorld:
+    """Clients with classes: `draw(seed)` gives features, labels 0, 1, ... and optima, one array per client."""
+
+    clients: int = 40
+    samples: int = 50
+    dimension: int = 50
+    radius: float = 1.5
+    centre: float = 1.5
+    classes: int = 2
+    correlation: float = 0.3
+
+    @property
+    def eigenvalues(self):
+        return World(dimension=self.dimension, correlation=self.correlation).eigenvalues
+
+    def but(self, **changes):
+        return replace(self, **changes)
+
+    def draw(self, seed=0):
+        rng = np.random.default_rng([seed, 4])
+        m, n, d, C = self.clients, self.samples, self.dimension, self.classes
+        K = 1 if C == 2 else C
+        mix = np.eye(K) - (C > 2) / C
+        centre = rng.standard_normal((d, K))
+        centre = self.centre * (centre / np.linalg.norm(centre, axis=0)) @ mix
+        theta = centre + self.radius / np.sqrt(d) * rng.standard_normal((m, d, K)) @ mix
+        X = rng.standard_normal((m, n, d)) * np.sqrt(self.eigenvalues)
+        logits = np.einsum("mnd,mdk->mnk", X, theta)
+        if C == 2:
+            logits = np.concatenate([0 * logits, logits], axis=2)
+        y = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+        return list(X), list(y), theta
+
+
+@pytest.fixture(scope="session")
+def class_world():
+    return ClassWorld()

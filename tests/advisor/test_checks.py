@@ -75,14 +75,33 @@ def test_each_check_speaks_where_it_should(world, check):
     assert len(found[check]) > 40
 
 
-def test_cross_validation_contradicts_a_model_that_does_not_fit(world):
-    """Labels that depend on the sign of features, differently for each client: no linear model fits, least of all the ridge."""
+def repeated(world):
+    """Every client has each of its samples twice: what is left out is still there."""
+    X, y, _ = world.but(clients=100).draw()
+    again = [x[:10] + 0.01 * np.random.default_rng(1).standard_normal((10, 40)) for x in X]
+    return [np.concatenate([x[:10], z]) for x, z in zip(X, again, strict=True)], [np.concatenate([v[:10], v[:10]]) for v in y]
+
+
+def test_cross_validation_that_wants_another_ridge_gets_it(world, silent):
+    advice = advise(*repeated(world))
+    found = {doubt.check: doubt.text for doubt in advice.doubts}
+    assert "cross-validation over clients wants the ridge" in found["ridge"]
+    model = advice.predictions["rtfa"].ridge * 20
+    assert advice.clients[0].ridge * 20 < model / 2
+    assert "ridge" not in doubts(silent[0], silent[1])
+
+
+def test_cross_validation_that_gives_other_losses_is_followed(world, silent):
+    """Every client has features about a mean of its own: the model has one covariance for all, about 0."""
+    X, y, _ = world.but(clients=100).draw()
     rng = np.random.default_rng(0)
-    X, y, _ = world.but(clients=150, correlation=0.0).draw()
-    # Clients of which each knows one feature only, with a huge coefficient: far from any Gaussian displacement.
-    odd = [v + 6.0 * x[:, rng.integers(40)] * (i % 10 == 0) for i, (x, v) in enumerate(zip(X, y, strict=True))]
-    found = doubts([x[:, :] * (1 + 3 * (np.arange(40) < 4)) for x in X], odd)
-    assert {"ridge", "levels", "radius varies"} & set(found)
+    advice = advise([x + 3 * rng.standard_normal(40) for x in X], y)
+    moved = [row for row in advice.predictions.values() if row.contradicted and row.gcv is not None]
+    assert "levels" in {doubt.check for doubt in advice.doubts}
+    assert moved
+    for row in moved:
+        assert row.trusted / row.loss.value == pytest.approx(max(row.gcv, 0) / row.new.value)
+    assert "levels" not in doubts(silent[0], silent[1])
 
 
 def test_features_trained_on_the_very_samples_are_noticed(world):

@@ -6,6 +6,7 @@ import pytest
 import fedasym as fa
 from fedasym.advisor.components import components
 from fedasym.advisor.covariance import kappa_of, spectrum_of
+from fedasym.advisor.crowded import scarce
 from fedasym.advisor.federated import as_sent, combine, first_look, summarise
 from fedasym.advisor.gathering import gathered
 from fedasym.advisor.intake import taken_in
@@ -49,14 +50,26 @@ def test_no_radius_is_said_to_be_possible(world):
     assert found.quantity(1, found.radius2).low == 0
 
 
-def test_scarce_samples_give_moments_without_bias(world):
+def test_scarce_samples_give_moments_without_bias_and_estimates_within_bounds(world):
     made = world.but(clients=20, samples=5, dimension=150, correlation=0.5, noise=0.5)
-    found = [gathered(taken_in(*made.draw(seed)[:2])).estimates for seed in range(40)]
-    assert all(each.scarce for each in found)
-    norm2 = np.array([each.norm2 for each in found])
+    found = [gathered(taken_in(*made.draw(seed)[:2])) for seed in range(40)]
+    assert all(each.estimates.scarce for each in found)
+    raw = [scarce(each.summaries) for each in found]
+    norm2 = np.array([each.norm2 for each in raw])
     assert np.mean(norm2) == pytest.approx(made.radius**2 + made.centre**2, abs=4 * norm2.std() / np.sqrt(40) + 0.15)
-    radius2 = np.array([each.radius2 for each in found])
+    radius2 = np.array([each.norm2 - each.centre2 for each in raw])
     assert np.mean(radius2) == pytest.approx(made.radius**2, abs=4 * radius2.std() / np.sqrt(40) + 0.2)
+    truth = made.noise**2, made.radius**2, made.radius**2 + made.centre**2
+    inside = np.zeros(3)
+    for each in (one.estimates for one in found):
+        noise2, radius, norm2 = each.draws.T
+        assert noise2.min() >= 0
+        assert radius.min() >= 0
+        assert np.all(radius <= norm2)
+        assert 0 < each.radius2 <= each.norm2
+        low, high = np.quantile(each.draws, [0.025, 0.975], axis=0)
+        inside += (low <= truth) & (truth <= high)
+    assert np.all(inside >= 0.85 * 40), inside
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])

@@ -8,7 +8,7 @@ import pytest
 
 from fedasym.figures.marks import COLOURS, readable
 from fedasym.reporting import report
-from fedasym.reporting.page import LIGHT
+from fedasym.reporting.shell import LIGHT
 
 from .invented import FINAL, HOSTILE, HOSTILE_NAMES, invented, published
 

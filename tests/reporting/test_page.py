@@ -15,7 +15,8 @@ import fedasym as fa
 from fedasym.cli import app, load, run
 from fedasym.figures.marks import EVERY, contrast, readable
 from fedasym.reporting import report
-from fedasym.reporting.page import DARK, LIGHT, asset, page
+from fedasym.reporting.page import page
+from fedasym.reporting.shell import DARK, LIGHT, asset
 
 from .invented import FINAL, HOSTILE, HOSTILE_NAMES, invented, published
 

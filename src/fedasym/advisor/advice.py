@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -139,12 +138,10 @@ class Advice:
         return json.dumps(answer, indent=2)
 
     def write(self, path: str | Path) -> Path:
-        """Write the page as HTML that needs nothing else; returns where it is."""
-        where = Path(path)
-        title = f"Advice: {escape(self.recommended)}"
-        head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
-        where.write_text(f"{head}<body>{preformatted(self)}</body></html>\n", encoding="utf-8")
-        return where
+        """Write a page of HTML that needs nothing else; returns where it is."""
+        from fedasym.reporting.advice import write
+
+        return write(self, path)
 
     def __str__(self) -> str:
         from fedasym.advisor.wording import page

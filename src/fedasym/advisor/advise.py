@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from fedasym.advisor.advice import Advice, Estimated, Steps
 from fedasym.advisor.checks import doubts_of
+from fedasym.advisor.classes.advice import ClassAdvice
+from fedasym.advisor.classes.intake import are_classes
 from fedasym.advisor.components import components
 from fedasym.advisor.confirming import Confirmation
 from fedasym.advisor.curves import Curves, curves
@@ -34,13 +36,30 @@ CLOSE = 0.005  # losses within this share are one: take the simpler
 BARE = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
 
 
-def advise(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> Advice:
-    """Estimate the population behind federated regression data, predict every algorithm, recommend and doubt.
+@overload
+def advise(data: Sequence[Summary]) -> Advice: ...
+@overload
+def advise(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: Literal["regression"]) -> Advice: ...
+@overload
+def advise(
+    data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: Literal["classification"]
+) -> ClassAdvice: ...
+@overload
+def advise(
+    data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: str | None = None
+) -> Advice | ClassAdvice: ...
+def advise(
+    data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: str | None = None
+) -> Advice | ClassAdvice:
+    """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
     data: a `Federation` (training samples are learnt from, validation and test samples show how far levels can be
         trusted), or features with `y` and the client of each row in `clients`, as `fa.linear.fit` takes them; or the
         summaries that clients sent (`fedasym.advisor.federated.summarise`), where samples do not leave their clients.
+    task: "regression" or "classification". Without it labels are what `fa.Federation` takes them for: whole numbers, booleans
+        and strings are classes, floating-point numbers are numbers.
 
+    Classes give a `ClassAdvice` (accuracies, the ridge of the logistic loss), numbers an `Advice`.
     Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
     from the clients' own Gram eigenvalues, the losses from `fa.predict` with the number of clients at hand.
 
@@ -57,6 +76,10 @@ def advise(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) 
         if y is not None or clients is not None:
             raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
         return from_summaries(list(data))
+    if are_classes(data, y, task):
+        from fedasym.advisor.classes.advise import advise_classes
+
+        return advise_classes(data, y, clients)
     taken = taken_in(data, y, clients)
     with few_threads(taken.dimension):
         seen = gathered(taken)
@@ -95,7 +118,7 @@ def advised(
     shared, alone = curves(summaries, "residual"), curves(summaries, "raw")
     table = compared(predictions(found, d, kinds), shared, alone, found, middle)
     about = components(summaries)
-    evidence = Evidence(summaries, found, about, table, shared, lying, held, dropped)
+    evidence = Evidence(summaries, found, dropped, about, table, shared, lying, held)
     doubts = doubts_of(evidence)
     recommended = chosen(table)
     ratios = {name: ratio_of(row, shared, alone, middle, doubts) for name, row in table.items()}

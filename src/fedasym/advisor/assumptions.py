@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.advisor.evidence import Evidence
+from fedasym.advisor.evidence import Seen
 
 FEW_CLIENTS, FEW_SAMPLES = 10, 5
 WIDE = 1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0
@@ -12,7 +12,7 @@ RARE = 0.02  # share of directions that the smallest eigenvalue must have; with 
 NEAREST = 0.25  # ratios further than this from 1 are never near a threshold
 
 
-def few_clients(seen: Evidence) -> str | None:
+def few_clients(seen: Seen) -> str | None:
     """The radius is an average over clients."""
     m = len(seen.summaries)
     if m >= FEW_CLIENTS:
@@ -20,7 +20,7 @@ def few_clients(seen: Evidence) -> str | None:
     return f"{m} clients say little about how clients differ: the intervals are wide; run the confirming experiment."
 
 
-def few_samples(seen: Evidence) -> str | None:
+def few_samples(seen: Seen) -> str | None:
     """Axes and Gram eigenvalues need samples."""
     middle = float(np.median(seen.sizes))
     if middle >= FEW_SAMPLES:
@@ -28,14 +28,14 @@ def few_samples(seen: Evidence) -> str | None:
     return f"a client has {middle:g} samples in the median: formulas for large sizes may be off; prefer what GCV says."
 
 
-def no_radius(seen: Evidence) -> str | None:
+def no_radius(seen: Seen) -> str | None:
     """Whether clients differ at all."""
     if not seen.estimates.flat or seen.estimates.scarce:
         return None
     return "the data are compatible with clients that do not differ at all: fedavg is then best, and others cost little."
 
 
-def scarce(seen: Evidence) -> str | None:
+def scarce(seen: Seen) -> str | None:
     """Fewer samples than unknowns."""
     if not seen.estimates.scarce:
         return None
@@ -46,7 +46,7 @@ def scarce(seen: Evidence) -> str | None:
     )
 
 
-def threshold(seen: Evidence) -> str | None:
+def threshold(seen: Seen) -> str | None:
     """Near the pooled threshold, or a client's."""
     d, near = seen.dimension, min(3 / np.sqrt(seen.dimension), NEAREST)
     pooled = d / seen.sizes.sum()
@@ -65,7 +65,7 @@ def threshold(seen: Evidence) -> str | None:
     return None
 
 
-def assumption_1(seen: Evidence) -> str | None:
+def assumption_1(seen: Seen) -> str | None:
     """The paper's overparameterised clients."""
     share = float(np.mean(seen.sizes >= seen.dimension))
     if share == 0:
@@ -76,7 +76,7 @@ def assumption_1(seen: Evidence) -> str | None:
     )
 
 
-def assumption_2(seen: Evidence) -> str | None:
+def assumption_2(seen: Seen) -> str | None:
     """The paper's spectrum bounded away from 0."""
     s, h = seen.estimates.spectrum.positive
     order = np.argsort(s)
@@ -91,7 +91,7 @@ def assumption_2(seen: Evidence) -> str | None:
     )
 
 
-def assumption_3(seen: Evidence) -> str | None:
+def assumption_3(seen: Seen) -> str | None:
     """The paper's growth of clients, sum p_j^(q/2+1) n_j at q = 2, without its logarithms."""
     p = seen.sizes / seen.sizes.sum()
     growth = float((p**2 * seen.sizes).sum())
@@ -103,7 +103,7 @@ def assumption_3(seen: Evidence) -> str | None:
     )
 
 
-def duplicates(seen: Evidence) -> str | None:
+def duplicates(seen: Seen) -> str | None:
     """The same samples under two names: the same Gram eigenvalues and label squares."""
     marks: dict[tuple[object, ...], list[object]] = {}
     for each in seen.summaries:

@@ -21,7 +21,7 @@ PROBES = 16
 
 @dataclass(frozen=True, eq=False)
 class Scarce:
-    """noise^2, norm^2 and centre^2 = b^2, and what each client adds to their error (m, 3)."""
+    """noise^2, norm^2 and centre^2 = b^2 (which may come out below 0), and what each client adds to their error (m, 3)."""
 
     noise2: float
     norm2: float
@@ -53,7 +53,7 @@ def scarce(summaries: list[Summary]) -> Scarce:
     without = d * PROBES * (above[0] - above[1]) / (below[0] - below[1])
     m = len(summaries)
     shift = (m - 1) / m * (without.mean() - without)  # jackknife, scaled so that squares sum to the variance
-    return Scarce(first.noise2, first.spread2, max(float(whole), 0.0), np.column_stack([first.influence, shift]))
+    return Scarce(first.noise2, first.spread2, float(whole), np.column_stack([first.influence, shift]))
 
 
 def across(vectors: Array) -> tuple[float, Array]:

@@ -105,14 +105,24 @@ def from_scarce(summaries: list[Summary]) -> Estimates:
     """Moments, where all samples together do not determine a shared model."""
     found: Scarce = scarce(summaries)
     spectrum, d = spectrum_of(summaries), summaries[0].dimension
-    draws = drawn(np.array([found.noise2, found.norm2, found.centre2]), found.influence, unseen(found.centre2, spectrum, d))
-    norms = np.maximum(draws[:, 1], 0)
-    radii = norms - np.maximum(draws[:, 2], 0)
-    whole = np.maximum(np.column_stack([draws[:, 0], radii, norms]), 0)
-    flat = bool(np.mean(radii <= 0) > 0.025)
-    noise2, radius2 = floored(found.noise2, max(found.norm2 - found.centre2, 0.0), found.norm2, spectrum)
+    point = np.array([found.noise2, found.norm2, found.centre2])
+    draws = drawn(point, found.influence, unseen(max(found.centre2, 0.0), spectrum, d))
+    flat = bool(np.mean(draws[:, 1] <= draws[:, 2]) > 0.025)
+    noise, norms, centres = possible(draws).T
+    whole = np.column_stack([noise, norms - centres, norms])
+    middle = whole.mean(0)  # with so few samples the best fit may be out of bounds, the mean of what is possible never is
+    noise2, radius2 = floored(float(middle[0]), float(middle[1]), float(middle[2]), spectrum)
     method = "moments within and across clients"
-    return Estimates(noise2, radius2, max(found.norm2, radius2), whole, spectrum, method, flat, scarce=True)
+    return Estimates(noise2, radius2, max(float(middle[2]), radius2), whole, spectrum, method, flat, scarce=True)
+
+
+def possible(draws: Array) -> Array:
+    """Draws of (noise^2, norm^2, centre^2) that can be: none below 0, no centre longer than the norm; as many as before."""
+    good = draws[(draws.min(1) >= 0) & (draws[:, 2] <= draws[:, 1])]
+    if not len(good):
+        norms = np.maximum(draws[:, 1], 0)
+        return np.column_stack([np.maximum(draws[:, 0], 0), norms, np.clip(draws[:, 2], 0, norms)])
+    return np.asarray(good[np.arange(len(draws)) % len(good)])
 
 
 def stretched(draws: Array, point: Array, excess: Array) -> Array:

@@ -27,17 +27,12 @@ class Doubt:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """Everything that the checks look at."""
+class Seen:
+    """What every check may look at: clients, estimates, and features that are always 0 or follow from others (`dropped`)."""
 
     summaries: list[Summary]
     estimates: Estimates
-    about: Components  # variances of residuals about the others' model
-    predictions: dict[str, Prediction]
-    shared: Curves
-    structure: Structure
-    held: Array  # mean square of held-out residuals about the pooled model, of the clients that have any
-    dropped: int  # features that are always 0 or follow from others
+    dropped: int
 
     @property
     def sizes(self) -> Array:
@@ -48,3 +43,14 @@ class Evidence:
     def dimension(self) -> int:
         """How many features there are."""
         return self.summaries[0].dimension
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence(Seen):
+    """Everything that the checks of a regression look at."""
+
+    about: Components  # variances of residuals about the others' model
+    predictions: dict[str, Prediction]
+    shared: Curves
+    structure: Structure
+    held: Array  # mean square of held-out residuals about the pooled model, of the clients that have any

@@ -16,10 +16,6 @@ from fedasym.linear.clients import checked_rows, grouped, is_listed, labels_of, 
 from fedasym.theory.spectra import Array
 
 LEAST_CLIENTS = 4  # fewer say nothing about how clients differ
-CLASSES = (
-    "the labels are classes, and advice is derived for regression only so far: give numbers as labels (task='regression'), "
-    "or put estimates of your own into fa.predict(fa.ClassPopulation(...))"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +89,6 @@ def taken_in(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None
 
 def from_federation(federation: Federation) -> list[Part]:
     """Training rows to learn from; validation and test rows together are held out."""
-    if federation.task == "classification":
-        raise NoFormula(CLASSES)
     if federation.sequences or federation.outputs != 1:
         raise NoFormula(
             f"a sample has {'several positions' if federation.sequences else f'{federation.outputs} outputs'}: advice is for "

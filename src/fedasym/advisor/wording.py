@@ -27,6 +27,11 @@ def page(advice: Advice) -> str:
 
 
 def headline(advice: Advice) -> str:
+    """The recommendation, filled."""
+    return filled(sentence(advice), "") + "\n"
+
+
+def sentence(advice: Advice) -> str:
     """The recommendation in two or three sentences."""
     best = advice.predictions[advice.recommended]
     text = f"Use {advice.recommended}"
@@ -37,7 +42,7 @@ def headline(advice: Advice) -> str:
     text += f", {' and '.join(gains)}." if gains else "."
     if advice.steps is not None:
         text += f" {stopping(advice)}"
-    return filled(text, "") + "\n"
+    return text
 
 
 def against(advice: Advice) -> list[str]:

@@ -30,11 +30,11 @@ def advise(
     data
         A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite.
     task
-        regression where labels are whole numbers that are meant as numbers.
+        regression where labels are whole numbers that are meant as numbers, classification where numbers are classes.
     json
         Print JSON with full precision instead of a page.
     confirm
-        Run the confirming experiment too.
+        Run the confirming experiment too: seconds.
     report
         Write the page as HTML to this file.
     """

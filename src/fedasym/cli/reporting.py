@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from fedasym.cli.app import app
 from fedasym.cli.experiments import EXPERIMENTS
+from fedasym.errors import InvalidInput
 
 
 @app.command(group=EXPERIMENTS)
-def report(run: str, /, *, into: str | None = None, figures: str | None = None) -> None:
+def report(
+    run: str,
+    /,
+    *,
+    into: str | None = None,
+    figures: str | None = None,
+    theory: Annotated[bool, Parameter(negative="")] = False,
+    data: str | None = None,
+) -> None:
     """Write a run's results as one HTML page that works offline, on a phone and on paper.
 
     Parameters
@@ -20,13 +33,22 @@ def report(run: str, /, *, into: str | None = None, figures: str | None = None) 
         The page; report.html in the run's folder by default.
     figures
         Also draw the figures into this folder, each as PDF, PNG and CSV.
+    theory
+        Ask the advisor what it would have said before training; the run's folder keeps the answer, and the page shows it.
+    data
+        With theory: a file of the run's samples, where they are no longer where the experiment says.
     """
+    from fedasym.experiments.foresight import foresee_for
     from fedasym.experiments.listing import found
     from fedasym.reporting.sources import read
     from fedasym.reporting.writing import report
 
     place = found(run)
     results = read(place)
+    if data is not None and not theory:
+        raise InvalidInput(f"data is {data!r}: it serves --theory alone")
+    if theory:
+        results = replace(results, foreseen=foresee_for(place, results, data))
     page = report(results, place / "report.html" if into is None else into)
     print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
     if figures is not None:

@@ -103,7 +103,7 @@ def train(
     bias
         Whether the head has one; as the protocol says by default: text has none, code has one.
     precision
-        float32, float64, or mixed: float32 whose products an accelerator may shorten.
+        float32, float64, mixed (float32 whose products an accelerator may shorten) or, for sequences, bfloat16.
     """
     remember_compilations()
     federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)

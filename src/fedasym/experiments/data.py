@@ -35,6 +35,36 @@ class Record(NamedTuple):
     outputs: int
 
 
+def record_in(text: str) -> Record:
+    """The record that a file keeps; a `ValueError` where it is not whole, whatever is wrong with it.
+
+    >>> record_in('{"format": "fedasym data 1"}')
+    Traceback (most recent call last):
+    ...
+    ValueError: it is no record of data
+    """
+    try:
+        held = Record(**json.loads(text))
+        whole = (
+            held.format == FORMAT
+            and held.task in ("classification", "regression")
+            and all(isinstance(each, str) for each in (held.samples, held.split, *held.splits.values(), *held.clients))
+            and all(is_count(each) for each in (*held.training, *held.counts.values(), held.dimension, held.outputs))
+            and len(held.clients) == len(held.training)
+            and set(held.counts) == set(SPLITS)
+        )
+    except (TypeError, AttributeError, RecursionError):
+        whole = False
+    if not whole:
+        raise ValueError("it is no record of data")
+    return held
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is a number of samples, or of features."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
 def load(data: Data | None) -> Federation:
     """The federation that an experiment names."""
     if data is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.datasets.fetching import taken
 from fedasym.errors import InvalidInput
-from fedasym.experiments.data import FORMAT, Record
+from fedasym.experiments.data import Record, record_in
 from fedasym.experiments.pieces import PART, Damaged, Finished, read_piece, write_piece, write_text
 
 if TYPE_CHECKING:
@@ -101,14 +101,11 @@ class RunFolder:
     def data(self) -> Record:
         """The record of its data."""
         try:
-            record = Record(**json.loads((self.path / DATA).read_text()))
-            if record.format != FORMAT:
-                raise ValueError
-        except (OSError, ValueError, TypeError):
+            return record_in((self.path / DATA).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             raise InvalidInput(
                 f"{self.path / DATA} is missing or damaged: run the experiment again, it goes on from here"
             ) from None
-        return record
 
     def has(self, key: str) -> bool:
         """Whether there is a file of that piece."""

@@ -14,12 +14,15 @@ except ImportError:
     raise MissingPackage("experiments need pydantic: pip install 'fedasym[experiments]'") from None
 
 PERSONALISED = ("ftfa", "maml_fo", "maml_hf")  # whose gain over the epochs of personalization it draws
+MOST = 100_000  # trials that a number alone may ask for: a slip of the finger is no experiment
 BATCH = "batch"  # personalization by a single batch, among numbers of epochs
 
 
 def numbered(value: Any) -> Any:
     """A count n as 1, 2, ..., n; or the numbers themselves."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if value > MOST:
+            raise ValueError(f"it must be at most {MOST:,}")
         return tuple(range(1, value + 1))
     if not isinstance(value, list | tuple) or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in value):
         raise ValueError("it must be how many, numbered from 1, or a list of whole numbers of at least 0")
@@ -123,7 +126,7 @@ class Settings(Part):
     inner_steps: int = 5
     protocol: Literal["text", "code"] = "text"
     bias: bool | None = None
-    precision: Literal["float32", "float64", "mixed"] = "float32"
+    precision: Literal["float32", "float64", "mixed", "bfloat16"] = "float32"
 
     @model(mode="after")
     def _in_range(self) -> Self:

@@ -26,7 +26,7 @@ def read(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"{path}: it cannot be read: {reason.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{path}: this is not text in UTF-8; give a TOML file") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as reason:
+    except (ValueError, RecursionError) as reason:  # a number of more digits than Python reads is a plain ValueError
         raise InvalidInput(f"{path}: this is not TOML: {reason}") from None
     data = held.get("data")
     if isinstance(data, dict) and isinstance(data.get("file"), str):

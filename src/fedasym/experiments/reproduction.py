@@ -35,11 +35,12 @@ class Reproduction:
 
     results: Results
     beside: str | None  # our accuracies beside the paper's
+    foreseen: str | None  # what the advisor said of the data, beside our accuracies
     claims: Claims | None
     files: tuple[Path, ...]
 
     def __str__(self) -> str:
-        parts = [str(part) for part in (self.results, self.beside, self.claims) if part is not None]
+        parts = [str(part) for part in (self.results, self.beside, self.foreseen, self.claims) if part is not None]
         return "\n\n".join([*parts, "Written:\n" + "\n".join(f"  {path}" for path in self.files)])
 
     __repr__ = __str__
@@ -82,8 +83,11 @@ def reproduce(
     from fedasym.experiments.beside import beside
     from fedasym.experiments.claims import check
     from fedasym.experiments.computing import environment
+    from fedasym.experiments.data import load
     from fedasym.experiments.execution import run
+    from fedasym.experiments.foresight import beside_theory, foresee
     from fedasym.experiments.published import curves_of
+    from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
     from fedasym.figures.experiments import draw
     from fedasym.reporting import report
@@ -100,11 +104,13 @@ def reproduce(
     if not environment()["device"].startswith("cpu"):
         experiment = experiment.model_copy(update={"pieces": "coarse"})  # an accelerator likes many runs side by side
     place = Path(RUNS, experiment.name) if into is None else Path(into)
-    results = run(experiment, into=place, progress=progress)
+    run(experiment, into=place, progress=progress)
+    foresee(place, load(experiment.data))
+    results = Results.read(place)
     curves = curves_of(name)
     files = (*draw(results, place / "figures", curves), report(place, place / "report.html", curves))
     enough = max(len(experiment.trials.seeds), len(experiment.trials.splits)) > 1
-    return Reproduction(results, beside(results, name), check(results) if enough else None, files)
+    return Reproduction(results, beside(results, name), beside_theory(results), check(results) if enough else None, files)
 
 
 def prepare(name: str, device: str | None, progress: Progress | None) -> Path:

@@ -17,6 +17,7 @@ from fedasym.experiments import budget, plan, tables
 from fedasym.experiments.comparisons import MARGIN, Comparisons, compared
 from fedasym.experiments.data import Record
 from fedasym.experiments.folder import DAMAGED, RunFolder
+from fedasym.experiments.foresight import Foreseen, foreseen_in
 from fedasym.experiments.pieces import Damaged, Finished
 from fedasym.experiments.plan import GAINS, SEEDS, SPLITS, TUNING, Chosen, Piece
 from fedasym.experiments.printing import edges, left_out, lines
@@ -59,6 +60,7 @@ class Results:
     tuned: Chosen
     remarks: tuple[str, ...] = ()  # what the run folder tells: unfinished or damaged pieces, several devices
     environment: Mapping[str, str] = field(default_factory=dict)  # what computed the last piece
+    foreseen: Foreseen | None = None  # what the advisor said of the data, where it was asked
 
     @classmethod
     def read(cls, folder: str | Path) -> Results:
@@ -87,6 +89,7 @@ class Results:
             tuned=tuned,
             remarks=tuple(reader.remarks()),
             environment=run.environment(),
+            foreseen=foreseen_in(run.path),
         )
 
     @classmethod

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from fedasym.errors import InvalidInput
-from fedasym.experiments.data import Record
+from fedasym.experiments.data import record_in
 from fedasym.experiments.folder import DATA, EXPERIMENT
+from fedasym.experiments.foresight import foreseen_in, keep
 from fedasym.experiments.pieces import replaced, write_text
 from fedasym.experiments.tables import client_columns, gain_columns, trial_columns, tuning_columns
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 SUMMARY = "results.json"
 FORMAT = "fedasym results 1"
 CLIENTS = "clients.parquet"
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
+)
 
 
 def columns_of(experiment: Experiment, task: str) -> dict[str, dict[str, Any]]:
@@ -43,6 +48,8 @@ def saved(results: Results, folder: Path) -> Path:
     told = {"remarks": results.remarks, "budget": results.budget, "environment": dict(results.environment)}
     held = {"format": FORMAT, "tuned": results.tuned, **told}
     write_text(folder / SUMMARY, json.dumps(held, indent=2) + "\n")
+    if results.foreseen is not None:
+        keep(folder, results.foreseen)
     return folder
 
 
@@ -59,17 +66,30 @@ def loaded(folder: Path) -> dict[str, Any]:
         held = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
         if held["format"] != FORMAT:
             raise InvalidInput(f"{folder} holds {held['format']!r}, and this version reads {FORMAT!r}: save the results again")
-        data = Record(**json.loads((folder / DATA).read_text(encoding="utf-8")))
+        data = record_in((folder / DATA).read_text(encoding="utf-8"))
         experiment = Experiment.from_toml(folder / EXPERIMENT)
+        told = told_in(held, experiment)
         tables = {
             name: pl.read_csv(folder / f"{name}.csv", schema=columns)
             for name, columns in columns_of(experiment, data.task).items()
         }
         clients = pl.read_parquet(folder / CLIENTS).select(client_columns(data.task).keys())
+        for name, table in tables.items():
+            if any(table.select(pl.col(pl.String, pl.Boolean, pl.Int64).has_nulls()).row(0)):
+                raise ValueError(f"{name}.csv lacks a value")
     except InvalidInput:
         raise
-    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as reason:
+    except UNREADABLE as reason:
         raise InvalidInput(f"{folder} does not hold saved results: {reason}; name a folder that Results.save wrote") from None
-    common = {"experiment": experiment, "data": data, "tuned": held["tuned"], "remarks": tuple(held["remarks"])}
-    common["environment"] = held.get("environment", {})
-    return common | tables | {"clients": clients}
+    told["foreseen"] = foreseen_in(folder)
+    return {"experiment": experiment, "data": data, **told, **tables, "clients": clients}
+
+
+def told_in(held: dict[str, Any], experiment: Experiment) -> dict[str, Any]:
+    """What the summary says beside the tables: settings by algorithm, sentences, and what computed it, in words."""
+    tuned, remarks, environment = held["tuned"], held["remarks"], held.get("environment", {})
+    settings = set(tuned) <= set(experiment.algorithms) and all(isinstance(each, dict | None) for each in tuned.values())
+    words = all(isinstance(each, str) for each in (*remarks, *environment.values()))
+    if not (settings and words and isinstance(remarks, list)):
+        raise ValueError(f"{SUMMARY} was edited or damaged")
+    return {"tuned": tuned, "remarks": tuple(remarks), "environment": environment}

@@ -64,6 +64,8 @@ class Experiment(Part):
             super().__init__(**given)
         except ValidationError as reason:
             raise InvalidInput(rephrased(reason, Experiment)) from None
+        except OverflowError:
+            raise InvalidInput("a number is too large: give ordinary numbers") from None
 
     @field("name")
     @classmethod

@@ -1,0 +1,205 @@
+"""Advice as one page of HTML: what to do, the predictions as a figure and a table, doubts, every client, how to check."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedasym.errors import InvalidInput
+from fedasym.reporting.intervals import Bar, figure
+from fedasym.reporting.markup import Html, element, joined, paragraphs, verbatim
+from fedasym.reporting.shell import shell
+from fedasym.reporting.tables import Cell, Column, count, minus, table
+
+if TYPE_CHECKING:
+    from fedasym.advisor.advice import Advice
+    from fedasym.advisor.classes.advice import ClassAdvice
+    from fedasym.advisor.estimates import Quantity
+
+WIDE = 20  # losses that many times the least are left out of the figure: the others would be one dot
+MOST = 500  # clients in the table: the rest is in `advice.clients`
+
+
+def write(advice: Advice | ClassAdvice, path: str | Path) -> Path:
+    """Write the page, whole or not at all, and return where it is."""
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput(f"path is {str(path)!r}: the page is HTML, so let its name end in .html")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"path is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it first")
+    try:
+        target.write_text(page(advice), encoding="utf-8")
+    except OSError as reason:
+        raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror}; name another file") from None
+    return target
+
+
+def page(advice: Advice | ClassAdvice) -> str:
+    """The whole page; the same advice gives the same text."""
+    from fedasym.advisor.classes.advice import ClassAdvice
+
+    parts = classes_parts(advice) if isinstance(advice, ClassAdvice) else regression_parts(advice)
+    sentence, facts, sections = parts
+    header = [
+        element("h1", f"Use {advice.recommended}"),
+        element("ul", *(element("li", fact) for fact in facts), class_="facts"),
+        element("div", element("p", sentence), class_="answer"),
+    ]
+    doubts = paragraphs([str(doubt) for doubt in advice.doubts]) if advice.doubts else element("p", "No check speaks.")
+    check = element("p", str(advice.confirm))
+    if isinstance(advice, ClassAdvice):
+        check = joined(check, verbatim(advice.confirm.snippet))
+    return shell(
+        f"Advice: {advice.recommended}",
+        header,
+        [
+            *sections,
+            ("doubts", "Doubts", doubts),
+            ("clients", "Who gains", clients_of(advice)),
+            ("check", "To prove this wrong", check),
+        ],
+    )
+
+
+Parts = tuple[str, list[str], list[tuple[str, str, object]]]
+
+
+def classes_parts(advice: ClassAdvice) -> Parts:
+    """Sentence, facts and the sections on accuracies."""
+    from fedasym.advisor.classes.wording import sentence
+
+    about = advice.population
+    facts = [
+        f"{about.clients:,} clients",
+        f"{about.samples:,} samples",
+        f"{about.dimension:,} features",
+        f"{len(about.classes)} classes",
+    ]
+    rows = sorted(advice.predictions.values(), key=lambda row: -row.trusted)
+    bars = [bar(row.algorithm, row.shown, row.probe, advice.recommended) for row in rows]
+    caption = (
+        "Predicted accuracy of a member with its 95% interval; hollow: a least-squares classifier on these samples, held out "
+        "or left out one by one."
+    )
+    heads = ("accuracy", "low", "high", "new client", "probe", "log-loss", "ridge")
+    columns = [Column("algorithm", True), *map(Column, heads), Column("remark", True)]
+    cells = [
+        [
+            Cell(row.algorithm),
+            *(percent(v) for v in (row.trusted, row.shown.low, row.shown.high, row.new.value, row.probe)),
+            number(row.log_loss.value),
+            number(row.ridge),
+            Cell(row.note + (" (moved to the probe)" if row.contradicted else "")),
+        ]
+        for row in rows
+    ]
+    best = [at for at, row in enumerate(rows) if row.algorithm == advice.recommended]
+    named = {"radius": about.radius, "centre": about.centre, "signal": about.signal, "aspect": about.aspect}
+    meanings = {
+        "radius": "distance of a client's optimum from the shared one",
+        "centre": "length of the shared optimum",
+        "signal": "standard deviation of a client's logits",
+        "aspect": "unknowns per sample, d/n: median, least and largest over clients",
+    }
+    sections: list[tuple[str, str, object]] = [
+        ("accuracies", "Predicted accuracy", joined(
+            figure(bars, "accuracy", caption, percent=True), table(columns, cells, "Predicted accuracies", best))),
+        ("population", "The population", estimates(named, meanings)),
+    ]  # fmt: skip
+    return sentence(advice), facts, sections
+
+
+def regression_parts(advice: Advice) -> Parts:
+    """Sentence, facts and the sections on losses."""
+    from fedasym.advisor.wording import sentence
+
+    about = advice.population
+    facts = [f"{about.clients:,} clients", f"{about.samples:,} samples", f"{about.dimension:,} features", about.method]
+    rows = sorted(advice.predictions.values(), key=lambda row: (not math.isfinite(row.trusted), row.trusted))
+    bars = [bar(row.algorithm, row.loss, row.gcv, advice.recommended) for row in rows]
+    least = min((each.value for each in bars if each.value > 0), default=math.inf)
+    drawn = [each for each in bars if each.value <= WIDE * least]
+    left = [each.name for each in bars if each not in drawn]
+    caption = (
+        "Predicted loss above the noise with its 95% interval; hollow: what cross-validation over clients says of a new client."
+    )
+    if left:
+        caption += f" Too large to draw: {', '.join(left)}."
+    heads = ("loss", "low", "high", "new client", "by GCV", "ridge", "test error")
+    columns = [Column("algorithm", True), *map(Column, heads), Column("remark", True)]
+    cells = [
+        [
+            Cell(row.algorithm),
+            *(number(v) for v in (row.trusted, row.loss.low, row.loss.high, row.new.value, row.gcv, row.ridge)),
+            number(row.trusted + advice.floor),
+            Cell(row.note + (" (moved to GCV)" if row.contradicted else "")),
+        ]
+        for row in rows
+    ]
+    best = [at for at, row in enumerate(rows) if row.algorithm == advice.recommended]
+    named = {"radius": about.radius, "noise": about.noise, "norm": about.norm, "aspect": about.aspect}
+    meanings = {
+        "radius": "distance of a client's optimum from the shared one",
+        "noise": "standard deviation of the label noise",
+        "norm": "length of a client's optimum",
+        "aspect": "unknowns per sample, d/n: median, least and largest over clients",
+    }
+    sections: list[tuple[str, str, object]] = [
+        ("losses", "Predicted loss", joined(
+            figure(drawn, "loss above the noise", caption), table(columns, cells, "Predicted losses", best))),
+        ("population", "The population", estimates(named, meanings)),
+    ]  # fmt: skip
+    return sentence(advice), facts, sections
+
+
+def estimates(named: dict[str, Quantity], meanings: dict[str, str]) -> Html:
+    """The estimates with their intervals."""
+    columns = [Column("quantity", True), Column("estimate"), Column("low"), Column("high"), Column("meaning", True)]
+    cells = [[Cell(name), *(number(v) for v in (q.value, q.low, q.high)), Cell(meanings[name])] for name, q in named.items()]
+    return table(columns, cells, "Estimates with 95% intervals")
+
+
+def clients_of(advice: Advice | ClassAdvice) -> Html:
+    """Every client: the ones that lose first."""
+    from fedasym.advisor.classes.advice import ClassAdvice
+
+    points = isinstance(advice, ClassAdvice)
+    tally = {word: sum(each.verdict == word for each in advice.clients) for word in ("gains", "loses", "unclear")}
+    text = (
+        f"With a model of its own (rtfa) instead of the shared one (fedavg): {tally['gains']} clients gain, {tally['loses']} "
+        f"are predicted to lose, {tally['unclear']} unclear. "
+        f"Gains are in {'points of accuracy' if points else 'squared labels'}."
+    )
+    order = sorted(advice.clients, key=lambda each: each.gain)
+    if len(order) > MOST:
+        text += f" Shown are the {MOST} with the lowest gains of {len(order):,}."
+        order = order[:MOST]
+    scale = 100 if points else 1
+    columns = [Column("client", True), *map(Column, ("samples", "gain", "low", "high", "ridge")), Column("verdict", True)]
+    cells = [
+        [
+            Cell(str(each.client)),
+            count(each.samples),
+            *(Cell(minus(f"{scale * v:+.3g}"), scale * v) for v in (each.gain, each.low, each.high)),
+            number(each.ridge),
+            Cell(each.verdict),
+        ]
+        for each in order
+    ]
+    return joined(element("p", text), table(columns, cells, "Clients"))
+
+
+def bar(name: str, quantity: Quantity, beside: float | None, recommended: str) -> Bar:
+    """A line of the figure."""
+    return Bar(name, quantity.value, quantity.low, quantity.high, beside, name == recommended)
+
+
+def percent(value: float | None) -> Cell:
+    """A share in percent."""
+    return Cell("–") if value is None or not math.isfinite(value) else Cell(f"{100 * value:.1f} %", value)
+
+
+def number(value: float | None) -> Cell:
+    """Four digits."""
+    return Cell("–") if value is None or math.isnan(value) else Cell(f"{value:.4g}", value)

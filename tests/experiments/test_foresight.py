@@ -1,0 +1,92 @@
+"""What the advisor said of a run's data: asked once, kept whole, set beside what was measured."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fedasym as fa
+from fedasym.experiments import foresight
+from fedasym.reporting.page import page
+
+FEW = {"rounds": 20, "evaluate_every": 20, "local_steps": 5, "personal_epochs": 3, "server_step": 0.1, "local_step": 0.1}
+
+
+@pytest.fixture(scope="module")
+def clients():
+    return fa.datasets.synthetic(task="classification", classes=2, radius=1.5, centre=1.5, clients=30, dimension=30, seed=1)
+
+
+@pytest.fixture
+def run(clients, tmp_path):
+    tiny = fa.Experiment(name="tiny", algorithms=["local", "fedavg", "rtfa"], settings=FEW, grid={}, trials={"seeds": 2})
+    fa.run(tiny, clients, into=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_advisor_is_asked_once_and_its_answer_travels_with_the_tables(run, clients, tmp_path, monkeypatch):
+    assert fa.Results.read(run).foreseen is None
+    found = foresight.foresee(run, clients)
+    assert set(found.theory) == set(found.advised) >= {"fedavg", "rtfa", "local_ridge"}
+    monkeypatch.setattr(foresight, "asked", None)
+    assert foresight.foresee(run, clients) == found
+    results = fa.Results.read(run)
+    assert results.foreseen == found
+    assert fa.Results.load(results.save(tmp_path / "tables")).foreseen == found
+
+
+def test_predicted_stands_beside_measured(run, clients):
+    found = foresight.foresee(run, clients)
+    results = fa.Results.read(run)
+    rows = {row.algorithm: row for row in foresight.rows(results)}
+    assert set(rows) == {"local", "fedavg", "rtfa"}
+    assert rows["local"].theory == found.theory["local_ridge"]  # local training that is stopped is nearest to it
+    measured = results.trials.filter((results.trials["algorithm"] == "rtfa") & (results.trials["round"] == 20))
+    assert rows["rtfa"].measured == pytest.approx(measured["mean_accuracy"].mean())
+    text = foresight.beside_theory(results)
+    assert f"{100 * rows['fedavg'].advised:.2f}" in text
+    best = max(rows.values(), key=lambda row: row.advised)
+    assert f"The advisor puts {best.algorithm} first" in text
+    assert "What theory says before training" in page(results)
+
+
+@pytest.mark.parametrize(
+    ("advised", "said"),
+    [
+        ((0.9, 0.8, 0.7), "puts a first, which is the best measured. Of 3 pairs 3 are in the measured order"),
+        ((0.7, 0.8, 0.9), "puts c first, 20.00 points below a, the best measured. Of 3 pairs 0 are in the measured order"),
+    ],
+)
+def test_agreement_in_words(advised, said):
+    rows = [foresight.Row(*each) for each in zip("abc", advised, advised, (0.9, 0.8, 0.7), strict=True)]
+    assert said in foresight.agreement(rows)
+
+
+def test_what_cannot_be_foreseen_says_why(tmp_path):
+    numbers = fa.datasets.synthetic(clients=5, dimension=5)
+    assert "labels are numbers" in foresight.foresee(tmp_path, numbers).reason
+    rng = np.random.default_rng(0)
+    lonely = fa.Federation.from_arrays(rng.standard_normal((40, 3)), rng.integers(0, 2, 40), ["a", "b"] * 20)
+    assert "clients" in foresight.asked(lonely).reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": "fedasym foreseen 1", "theory": {"rtfa": "<b>"}, "advised": {"rtfa": 0.5}}', '{"format": 2}'],
+)
+def test_a_damaged_answer_is_none(tmp_path, text):
+    (tmp_path / foresight.FILE).write_text(text)
+    assert foresight.foreseen_in(tmp_path) is None
+
+
+def test_a_reason_is_text_on_the_page(run):
+    told = {"format": foresight.FORMAT, "theory": {}, "advised": {}, "reason": "<script>alert(1)</script>"}
+    (run / foresight.FILE).write_text(json.dumps(told))
+    assert "&lt;script&gt;alert(1)" in page(fa.Results.read(run))
+
+
+def test_other_samples_are_refused(run, tmp_path):
+    other = fa.datasets.synthetic(task="classification", classes=2, clients=8, dimension=30, seed=2)
+    file = other.save(tmp_path / "other.safetensors")
+    with pytest.raises(fa.InvalidInput, match="these are not the samples of this run"):
+        foresight.foresee_for(run, fa.Results.read(run), str(file))
