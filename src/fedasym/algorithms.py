@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.errors import InvalidInput, NoFormula, unknown
+
+__all__ = [
+    "GRIDS",
+    "PAPER",
+    "TRAINED",
+    "Algorithm",
+    "Average",
+    "Descend",
+    "Flow",
+    "Interpolate",
+    "Keep",
+    "Meta",
+    "Moreau",
+    "Nothing",
+    "Own",
+    "Ridge",
+]
 
 
 @dataclass(frozen=True)
@@ -71,8 +89,35 @@ class Flow:
     time: float
 
 
-Server = Nothing | Average | Meta | Moreau
-Client = Keep | Interpolate | Ridge | Descend | Flow
+@dataclass(frozen=True)
+class Own:
+    """A stage of your own, for the server or the client, to be trained: `step` is what a client does with one batch.
+
+    It is called as step(w, start, gradient, ...) and returns the new model. `w` is the client's model, `start` the shared
+    one that it began at, and gradient(w) the gradient of the batch's loss; models and gradients are added, subtracted and
+    multiplied by numbers. Keyword-only arguments without a default are settings of `fedasym.train`, by name. With `batches`
+    above one (server stages only) a step has several batches, and gradient(w, 1) is that of the second.
+
+    >>> import fedasym as fa
+    >>> def proximal(w, start, gradient, *, server_step, ridge):
+    ...     return w - server_step * (gradient(w) + ridge * (w - start))
+    >>> fedprox = fa.Algorithm("fedprox", fa.algorithms.Own(proximal), fa.algorithms.Keep())
+    >>> fedprox.server.settings
+    ('server_step', 'ridge')
+    """
+
+    step: Callable[..., Any]
+    batches: int = 1
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings that the step asks for."""
+        asked = inspect.signature(self.step).parameters.values()
+        return tuple(each.name for each in asked if each.kind is each.KEYWORD_ONLY and each.default is each.empty)
+
+
+Server = Nothing | Average | Meta | Moreau | Own
+Client = Keep | Interpolate | Ridge | Descend | Flow | Own
 
 COVERED: dict[type, tuple[type, ...]] = {
     Nothing: (Interpolate, Ridge, Descend, Flow),
@@ -110,6 +155,8 @@ class Algorithm:
 
 def check_covered(algorithm: Algorithm) -> None:
     """Refuse a pair that no theorem covers; it can still be trained."""
+    if isinstance(algorithm.server, Own) or isinstance(algorithm.personalise, Own):
+        raise NoFormula(f"no theorem covers {algorithm.name}, which has a stage of your own: measure it with fa.train")
     server, works = type(algorithm.server).__name__, COVERED[type(algorithm.server)]
     if not isinstance(algorithm.personalise, works):
         *names, last = [stage.__name__ for stage in works]

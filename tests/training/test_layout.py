@@ -46,6 +46,9 @@ def test_groups_are_sorted_by_size_and_many_clients_are_no_problem():
     ends = [(sizes[group].min(), sizes[group].max()) for group in found]
     assert all(before[1] < after[0] for before, after in pairwise(ends))
     assert padded(found, sizes) < 0.6 * padded([np.arange(3000)], sizes)
+    more = groups(sizes, many=True)
+    assert 3 < len(more) <= layout.MANY
+    assert padded(more, sizes) < 0.8 * padded(found, sizes)
     (one,) = groups(np.full(50, 80))
     assert one.tolist() == list(range(50))
 

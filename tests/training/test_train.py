@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -228,6 +229,25 @@ def test_a_grid_is_its_single_runs_however_it_is_cut(monkeypatch, name):
         same(run, alone, 1e-12)
 
 
+def test_sequences_side_by_side_in_many_groups_are_those_one_by_one(monkeypatch):
+    """Small clients' batches are cut to their own rows, and the groups are more: the numbers stay."""
+    clients = federation(positions=3)
+    told = {**DOUBLE, "batch": 20, "grid": {"local_step": [0.1, 0.2]}}
+    plain = fa.train(["ftfa", "local"], clients, **told)
+    widths = set()
+
+    def watched(program, data, shared, places, rows, *rest):
+        widths.add(rows.shape[-1])
+        return personalise(program, data, shared, places, rows, *rest)
+
+    monkeypatch.setattr(layout, "MANY", 6)
+    monkeypatch.setattr(layout, "this_machine", lambda: layout.Machine(True, 1e9, 1e9))
+    monkeypatch.setattr(evaluate, "personalise", watched)
+    for run, alone in zip(fa.train(["ftfa", "local"], clients, **told), plain, strict=True):
+        same(run, alone, 1e-12)
+    assert len(widths - {1}) > 1  # the shared model, as it is, takes no batch
+
+
 def test_algorithms_that_share_some_trajectories_are_their_single_runs():
     clients = federation()
     tuned = fa.Algorithm("tuned", Average(), Interpolate())
@@ -257,6 +277,21 @@ def test_mixed_is_single_precision_where_nothing_is_shortened():
     told = {**GRAM, "precision": "float32"}
     for name in ("rtfa", "maml_hf"):
         same(fa.train(name, clients, **{**told, "precision": "mixed"}), fa.train(name, clients, **told), 1e-5)
+
+
+def test_bfloat16_rounds_features_and_outputs_of_sequences_alone():
+    """Against float32 on features that bfloat16 holds exactly: what is left are outputs and residuals of 8 bits."""
+    clients = federation(positions=4)
+    exact = np.asarray(jnp.asarray(clients.features, jnp.bfloat16), np.float32)
+    clients = replace(clients, features=exact)
+    told = {**GRAM, "precision": "float32"}
+    for name in ("ftfa", "maml_hf", "pfedme"):
+        short, long = fa.train(name, clients, **{**told, "precision": "bfloat16"}), fa.train(name, clients, **told)
+        assert short.shared.dtype == np.float32
+        assert not np.array_equal(short.shared, long.shared)
+        moved = np.abs(long.shared).max()
+        np.testing.assert_allclose(short.shared, long.shared, atol=0.02 * moved)
+        np.testing.assert_allclose(short.losses.sum(), long.losses.sum(), rtol=0.01)
 
 
 def test_a_shortened_product_is_asked_for_only_when_mixed(monkeypatch):

@@ -207,7 +207,12 @@ REFUSED = {
     "no local steps": ("ftfa", {"local_steps": 0}, "local_steps is 0"),
     "negative passes": ("ftfa", {"personal_epochs": -1}, "personal_epochs is -1: it must be a whole number of at least 0"),
     "unknown protocol": ("ftfa", {"protocol": "txt"}, "unknown protocol 'txt': did you mean text"),
-    "unknown precision": ("ftfa", {"precision": "float16"}, "precision is 'float16': it must be float32 or float64 or mixed"),
+    "unknown precision": ("ftfa", {"precision": "float16"}, "precision is 'float16': it must be .* or mixed or bfloat16"),
+    "short samples": (
+        "ftfa",
+        {"precision": "bfloat16"},
+        "precision is 'bfloat16': it serves sequences.*use 'mixed'",
+    ),
     "unknown form": ("ftfa", {"form": "span"}, "form is 'span': it must be gram or head"),
 }
 

@@ -31,6 +31,8 @@ def personalised(stage: Stage, client: Client, shared: Array, ridge: float) -> A
             return shared + gained(client, e, descended(client, step, steps))
         case Flow(time):
             return shared + gained(client, e, -np.expm1(-time * client.axes[1] ** 2 / client.n))
+        case _:
+            raise AssertionError(stage)
 
 
 def interpolated(client: Client, e: Array) -> Array:

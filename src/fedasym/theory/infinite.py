@@ -33,6 +33,8 @@ def limit(stage: Client, world: Worlds, ridge: Array | None) -> Answer:
 
             rows = [stopped(world.take(slice(i, i + 1)), filter_of(stage)) for i in range(world.r2.size)]
             return *joined(rows), None
+        case _:
+            raise AssertionError(stage)
 
 
 def filter_of(stage: Descend | Flow) -> Filter:

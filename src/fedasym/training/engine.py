@@ -9,7 +9,6 @@ from collections.abc import Hashable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from fedasym.training.evaluate import Collect, Tester
 from fedasym.training.layout import COPIES, fitting, groups, rounded
@@ -17,7 +16,7 @@ from fedasym.training.packing import Packed, pack
 from fedasym.training.schedule import Schedule, start_heads
 from fedasym.training.server import advance
 from fedasym.training.sharing import Client, Jobs, Numbers, Server, Tree, way_of
-from fedasym.training.steps import BATCHES, Program
+from fedasym.training.steps import Program, batches_a_step
 from fedasym.training.work import Outcome, Slab, Work, parts, rates_of
 
 
@@ -42,11 +41,11 @@ def run_server(
     """All trajectories of one server stage, as many at a time as memory holds."""
     federation, together = work.federation, work.machine.together
     largest = rounded(int(federation.counts("train").max()))
-    gradients = server.local_steps * BATCHES.get(server.kind, 1) * (server.inner_steps if server.kind == "moreau" else 1)
+    gradients = server.local_steps * batches_a_step(server.kind) * (server.inner_steps if server.kind == "moreau" else 1)
     form = work.best_form(largest, gradients, server.batch)
     item = np.dtype(work.precision).itemsize
     cached = form == "gram" and len(federation.clients) * largest**2 * item < work.machine.memory / 4
-    data, sizes = pack(federation, work.protocol, work.precision, largest if cached else 0)
+    data, sizes = pack(federation, work.protocol, work.stored, largest if cached else 0)
     program = Program(server.kind, federation.task, work.protocol.compiled, server.inner_steps, form, largest, together)
     schedule = Schedule(work, server, sizes)
     tester = Tester(work, schedule, data)
@@ -81,10 +80,11 @@ def follow(
     collect(outcomes)
 
 
-def planned_steps(tree: Tree, training: NDArray[np.integer], seeds: int) -> int:
+def planned_steps(tree: Tree, work: Work, seeds: int) -> int:
     """Gradient steps of everything, as `Work.report` counts them: what progress is measured against."""
-    total = 0
-    widest = [(len(group), int(training[group].max())) for group in groups(training)]  # a group's clients wait for its largest
+    total, training = 0, work.federation.counts("train")
+    together = groups(training, work.many_groups)
+    widest = [(len(group), int(training[group].max())) for group in together]  # a group's clients wait for its largest
     for server, trajectories in tree.items():
         passes = sum(clients * -(-size // server.batch) for clients, size in widest)
         alone = server.kind == "nothing"

@@ -113,7 +113,8 @@ class Tester:
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
-        for group in groups(self.sizes.tested if client.kind == "keep" else self.sizes.training):
+        still = client.kind == "keep"
+        for group in groups(self.sizes.tested) if still else groups(self.sizes.training, self.work.many_groups):
             walk = self.walk(client, group, rounds, passes)
             columns = fitting(self.work.machine.close, self.held(walk) * len(seeds) * len(rates), len(rates[0]))
             runs = len(seeds) * len(rates) * columns
@@ -170,7 +171,8 @@ class Tester:
 
     def piece(self, walk: Walk, runs: int, seeds: int, most: int) -> int:
         """How many clients go into one piece, by memory and by the time it takes."""
-        work, program, batch = self.work, walk.program, self.server.batch
+        work, program = self.work, walk.program
+        batch = min(self.server.batch, program.width)
         rows = work.features if program.form == "head" else program.width
         products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.federation.outputs * runs
         by_memory = work.machine.memory / (self.held(walk) * runs) if work.machine.together else np.inf
@@ -181,11 +183,12 @@ class Tester:
         self, client: Client, walk: Walk, seed: int, members: NDArray[np.int32], group: NDArray[np.intp], round_: int
     ) -> Rows:
         """(members, steps, 1, batch) of the client stage; pFedMe's clients do what they would in that round."""
-        batch, sizes = self.server.batch, self.sizes.training[members]
+        sizes = self.sizes.training[members]
         if client.kind == "keep":
-            return np.full((len(members), 1, 1, batch), -1, np.int32)
+            return np.full((len(members), 1, 1, 1), -1, np.int32)
         if client.kind == "moreau":
             return self.schedule.rows(seed, members, np.full(len(members), round_), 0)
+        batch = min(self.server.batch, walk.program.width)  # clients with less than a batch have no use for its other rows
         alone = self.server.kind == "nothing" and client.epochs is not None
         streams = mix(seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_)
         if client.epochs is None or walk.stops[-1] == 0:

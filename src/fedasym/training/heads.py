@@ -37,7 +37,7 @@ def batch_of(training: Table, member: Array, rows: Array) -> Batch:
     real = jnp.broadcast_to((rows >= 0)[:, None], (len(rows), training.positions))
     if training.real is not None:
         real &= training.real[at]
-    weights = real.reshape(-1, 1).astype(training.features.dtype)
+    weights = real.reshape(-1, 1).astype(jnp.promote_types(training.features.dtype, jnp.float32))
     return Batch(local, at, flat_labels(training, training.labels[at]), weights / jnp.maximum(weights.sum(), 1))
 
 
@@ -71,12 +71,14 @@ class Head(NamedTuple):
         return self.shared
 
     def outputs(self, point: Any, batch: Batch) -> Array:
-        """The outputs X_b W."""
-        return jnp.matmul(self.rows(batch), point)
+        """The outputs X_b W, as short as the samples are."""
+        x = self.rows(batch)
+        return jnp.matmul(x, point.astype(x.dtype))
 
     def move(self, point: Any, batch: Batch, amounts: Array) -> Array:
         """The matrix W + X_b' amounts."""
-        moved: Array = point + jnp.matmul(self.rows(batch).T, amounts)
+        x = self.rows(batch)
+        moved: Array = point + jnp.matmul(x.T, amounts.astype(x.dtype), preferred_element_type=point.dtype)
         return moved
 
     def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fedasym.machine import physical_memory
 
-GROUPS = 3  # compiled programs for one client stage, at most
-WORTH = 0.85  # another group must bring the work down to this
+GROUPS, MANY = 3, 6  # compiled programs for one client stage, at most; for sequences, whose steps cost more than compiling
+WORTH = 0.85  # what all groups together save must be worth it: fewer are taken where they come as near as this
 CACHE = 2e6  # bytes that stay close to a processor's core, roughly
 COPIES = 6  # arrays of a model's size that a step holds at once, roughly
 
@@ -48,8 +48,8 @@ def rounded(size: int) -> int:
     return max(8, -(-int(size) // 8) * 8)
 
 
-def groups(sizes: NDArray[np.integer]) -> list[NDArray[np.intp]]:
-    """Clients in at most `GROUPS` groups of like size, so that little is padded; fewer where that costs hardly more."""
+def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.intp]]:
+    """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded; fewer where that costs little."""
     widths = np.array([rounded(size) for size in sizes])
     levels, counts = np.unique(widths, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
@@ -57,7 +57,7 @@ def groups(sizes: NDArray[np.integer]) -> list[NDArray[np.intp]]:
         0: (0.0, ())
     }  # by the number of levels in some groups: what they cost, and where each ends
     plans = []
-    for _ in range(min(GROUPS, len(levels))):
+    for _ in range(min(MANY if many else GROUPS, len(levels))):
         held = {
             stop: min((cost + (below[stop] - below[start]) * levels[stop - 1], (*ends, stop)) for start, (cost, ends) in before)
             for stop in range(1, len(levels) + 1)

@@ -15,13 +15,20 @@ from jax import Array
 CLASSES, VALUES = "classification", "regression"
 
 
+def widened(z: Array) -> Array:
+    """At least float32, for exponentials and sums."""
+    return z.astype(jnp.promote_types(z.dtype, jnp.float32))
+
+
 def residual(task: str, z: Array, y: Array) -> Array:
-    """dF/dz: softmax(z) - onehot(y), or z - y."""
+    """dF/dz: softmax(z) - onehot(y), or z - y; outputs shorter than float32 are read as float32."""
+    z = widened(z)
     return jax.nn.softmax(z) - jax.nn.one_hot(y, z.shape[-1], dtype=z.dtype) if task == CLASSES else z - y
 
 
 def slope(task: str, z: Array, u: Array) -> Array:
     """D residual(z + t u)/dt at t = 0: the exact Hessian's part."""
+    z, u = widened(z), widened(u)
     if task == VALUES:
         return u
     p = jax.nn.softmax(z)
@@ -34,6 +41,7 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
     With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the two softmaxes are
     p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 + A) and p (b - B)/(1 + B), of opposite signs.
     """
+    z, u = widened(z), widened(u)
     if task == VALUES:
         return u
     p = jax.nn.softmax(z)

@@ -54,20 +54,22 @@ class Sizes(NamedTuple):
     totals: NDArray[np.int64]  # (m, 2) predictions that count in validation and test
 
 
+SHORT = "bfloat16"  # features and outputs of sequences, whose traffic bounds the speed
 Kept = dict[tuple[object, ...], Any]
 _KEPT: WeakKeyDictionary[Federation, Kept] = WeakKeyDictionary()
 
 
 @contextmanager
 def numbers_as(precision: str) -> Iterator[str]:
-    """Within it JAX computes in that precision; the user's own setting is left alone. Gives the type of stored numbers.
+    """Within it JAX computes in that precision; the user's own setting is left alone. Gives the type of models.
 
     Accelerators shorten float32 in products unless they are told not to: float32 means float32 here, and mixed leaves it to
-    them (TF32 on NVIDIA's), with sums, models and losses in float32.
+    them (TF32 on NVIDIA's), with sums, models and losses in float32. So does bfloat16, which also stores features so.
     """
     wide = jax.enable_x64(True) if precision == "float64" else nullcontext()
-    with wide, jax.default_matmul_precision("default" if precision == "mixed" else "highest"):
-        yield "float32" if precision == "mixed" else precision
+    shortened = precision in ("mixed", SHORT)
+    with wide, jax.default_matmul_precision("default" if shortened else "highest"):
+        yield "float32" if shortened else precision
 
 
 def pack(federation: Federation, protocol: Protocol, precision: str, gram_width: int) -> tuple[Packed, Sizes]:

@@ -15,7 +15,7 @@ from fedasym.federations.shuffles import START, TRAINING, Words, mix
 from fedasym.training.packing import Sizes
 from fedasym.training.plans import Rows, batches, cohorts, turns
 from fedasym.training.sharing import Server
-from fedasym.training.steps import BATCHES
+from fedasym.training.steps import batches_a_step
 from fedasym.training.work import Work
 
 ROUNDS = 25  # rounds handed to a program at a time
@@ -40,7 +40,7 @@ class Schedule:
         self.work, self.server, self.sizes = work, server, sizes
         self.able = np.flatnonzero(sizes.training)  # only clients with training samples are drawn
         self.cohort = server.cohort
-        self.steps = server.local_steps * BATCHES.get(server.kind, 1)
+        self.steps = server.local_steps * batches_a_step(server.kind)
         self.drawn: dict[int, tuple[Rows, Rows]] = {}
 
     def members(self, seed: int) -> tuple[Rows, Rows]:

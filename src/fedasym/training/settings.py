@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import TRAINED, Algorithm, Descend, Flow, Interpolate, Meta, Moreau, Nothing, Ridge
+from fedasym.algorithms import TRAINED, Algorithm, Descend, Flow, Interpolate, Meta, Moreau, Nothing, Own, Ridge
 from fedasym.errors import InvalidInput, NoFormula, unknown
 
 RATES = ("server_step", "local_step", "ridge", "difference", "mixing", "inner_step")  # numbers that one program takes many of
@@ -131,12 +132,32 @@ def check_trainable(algorithm: Algorithm) -> None:
     if isinstance(client, Flow):
         raise NoFormula(f"{name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
     for stage in (server, client):
+        if isinstance(stage, Own):
+            check_own(name, stage, most=1 if stage is client else None)
         if isinstance(stage, Meta | Descend) and not is_rate(stage.step):
             raise InvalidInput(f"{name} has the step {stage.step!r}: it must be a finite number of at least 0")
     if isinstance(server, Meta) and server.hessian not in (known := ("exact", "free", "dropped")):
         raise unknown("hessian", server.hessian, known)
     if isinstance(client, Descend) and not is_size(client.steps, 0):
         raise InvalidInput(f"{name} takes {client.steps!r} steps: it must be a whole number of at least 0")
+
+
+def check_own(name: str, stage: Own, most: int | None) -> None:
+    """Refuse a stage of a user's own that cannot be run as it is."""
+    try:
+        inspect.signature(stage.step).bind("w", "start", "gradient", **dict.fromkeys(stage.settings))
+    except TypeError:
+        raise InvalidInput(f"{name} has the step {stage.step!r}: it must be a function of (w, start, gradient, ...)") from None
+    for asked in stage.settings:
+        if asked not in RATES:
+            known = ", ".join(RATES)
+            raise InvalidInput(
+                f"the step of {name} asks for {asked}, which is no setting: settings are {known}; "
+                f"give {asked} a default, or bind it with functools.partial"
+            )
+    if not is_size(stage.batches, 1) or (most is not None and stage.batches > most):
+        allowed = "a whole number of at least 1" if most is None else "1 in a client stage"
+        raise InvalidInput(f"{name} takes {stage.batches!r} batches a step: it must be {allowed}")
 
 
 def is_named(algorithm: Algorithm) -> bool:
@@ -156,7 +177,11 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
             used |= {"difference"} if hessian == "free" else set()
         case Moreau():
             used |= {"ridge", "mixing", "inner_step", "inner_steps"}
+        case Own() as own:
+            used |= set(own.settings)
     match algorithm.personalise:
+        case Own() as own:
+            used |= {"local_step", *own.settings} | (set() if alone else {"personal_epochs"})
         case Interpolate() | Ridge() if not is_pfedme(algorithm):
             used |= {"local_step"} if alone else {"local_step", "personal_epochs"}
             used |= {"ridge"} if isinstance(algorithm.personalise, Ridge) else set()

@@ -9,14 +9,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Own, Ridge
 from fedasym.training.settings import Settings, is_named, is_pfedme
 
 
 class Server(NamedTuple):
     """What is compiled of a server stage, and the sizes of its run."""
 
-    kind: str  # nothing, average, dropped, free, exact, moreau
+    kind: str | Own  # nothing, average, dropped, free, exact, moreau; or a stage of the user's own
     rounds: int
     evaluated: tuple[int, ...]
     cohort: int
@@ -26,9 +26,9 @@ class Server(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What is compiled of a client stage: epochs or steps of descend or ridge; moreau; keep."""
+    """What is compiled of a client stage: epochs or steps of descend, ridge or the user's own; moreau; keep."""
 
-    kind: str
+    kind: str | Own
     epochs: int | None = None
     steps: int = 0
 
@@ -53,6 +53,7 @@ def shared_work(jobs: Sequence[tuple[Algorithm, Settings]], largest: int) -> Tre
 
 def server_of(algorithm: Algorithm, settings: Settings) -> tuple[Server, Numbers]:
     """The server stage's program and rates."""
+    kind: str | Own
     rates: dict[str, float] = {"server_step": settings.server_step}
     match algorithm.server:
         case Nothing():
@@ -67,6 +68,8 @@ def server_of(algorithm: Algorithm, settings: Settings) -> tuple[Server, Numbers
         case Moreau():
             kind = "moreau"
             rates |= {name: getattr(settings, name) for name in ("ridge", "mixing", "inner_step")}
+        case Own() as kind:
+            rates |= {name: getattr(settings, name) for name in kind.settings}
     assert settings.cohort is not None
     sizes = (settings.rounds, tuple(settings.evaluated), settings.cohort, settings.local_steps, settings.batch)
     return Server(kind, *sizes, settings.inner_steps), tuple(rates.items())
@@ -87,6 +90,9 @@ def client_of(algorithm: Algorithm, settings: Settings) -> tuple[Client, Numbers
             return Client("descend", None, steps), (("local_step", step),)
         case Interpolate():
             return Client("descend", epochs), (("local_step", settings.local_step),)
+        case Own() as own:
+            names = dict.fromkeys(("local_step", *own.settings))
+            return Client(own, epochs), tuple((name, getattr(settings, name)) for name in names)
     raise AssertionError(algorithm.personalise)
 
 

@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fedasym.algorithms import Own
 from fedasym.training.heads import Batch, Head, Point, Space, Span, batch_of, blend, lifted
 from fedasym.training.losses import difference, residual, slope
+from fedasym.training.own import moved
 from fedasym.training.packing import Packed
 from fedasym.training.settings import Protocol
 
@@ -28,7 +30,7 @@ BATCHES = {"average": 1, "dropped": 2, "free": 3, "exact": 3, "moreau": 1, "desc
 class Program:
     """What is compiled into a program; everything else is data, so that a program serves any rounds, rates and seeds."""
 
-    kind: str  # a key of BATCHES
+    kind: str | Own  # a key of BATCHES, or a stage of the user's own
     task: str
     protocol: Protocol
     inner_steps: int
@@ -37,6 +39,11 @@ class Program:
     together: bool  # clients side by side (accelerators) or one after another (a processor's cache)
     tested: int = 0  # validation and test rows of the largest client that it serves
     block: int = 0  # rows tested at a time
+
+
+def batches_a_step(kind: str | Own) -> int:
+    """How many batches a step of that kind reads."""
+    return kind.batches if isinstance(kind, Own) else BATCHES.get(kind, 1)
 
 
 def pull(task: str, space: Space, point: Point, batch: Batch) -> Array:
@@ -56,12 +63,12 @@ def meta(hessian: str, task: str, space: Space, w: Point, batches: list[Batch], 
     D, D1, *D2 = batches
     inner = space.outputs(w, D1) + space.echo(D, -alpha * pull(task, space, w, D), D1)  # at w - alpha g(w; D)
     g = residual(task, inner, D1.labels) * D1.weights
-    moved = space.move(w, D1, -eta * g)
+    first = space.move(w, D1, -eta * g)
     if hessian == "dropped":
-        return moved
+        return first
     z, along = space.outputs(w, D2[0]), space.echo(D1, g, D2[0])
     curved = slope(task, z, along) if hessian == "exact" else difference(task, z, along, rates["difference"])
-    return space.move(moved, D2[0], eta * alpha * curved * D2[0].weights)
+    return space.move(first, D2[0], eta * alpha * curved * D2[0].weights)
 
 
 def moreau(program: Program, space: Space, points: tuple[Point, Point], batch: Batch, rates: Rates) -> tuple[Point, Point]:
@@ -131,17 +138,19 @@ def walk(
     """Local steps `start` to `stop` of one client; the state is its model and, for pFedMe, the inner one."""
 
     def step(k: Array, state: tuple[Point, Point]) -> tuple[Point, Point]:
-        batches = [jax.tree.map(lambda leaf, i=i: leaf[k, i], planned) for i in range(BATCHES[program.kind])]
+        batches = [jax.tree.map(lambda leaf, i=i: leaf[k, i], planned) for i in range(batches_a_step(program.kind))]
         point, inner = state
         match program.kind:
             case "average":
                 return average(program.task, space, point, batches, rates), inner
-            case "dropped" | "free" | "exact":
-                return meta(program.kind, program.task, space, point, batches, rates), inner
+            case "dropped" | "free" | "exact" as hessian:
+                return meta(hessian, program.task, space, point, batches, rates), inner
             case "moreau":
                 return moreau(program, space, state, batches[0], rates)
             case "ridge":
                 return shrink(program, space, point, batches[0], rates), inner
+            case Own() as own:
+                return moved(own, program.task, space, point, batches, rates), inner
             case _:
                 return descend(program.task, space, point, batches[0], rates), inner
 

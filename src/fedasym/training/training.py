@@ -65,7 +65,8 @@ def train(
         last alone.
     protocol: "text" follows the paper, "code" the choices of its released code; see docs/how-to/train.md.
     bias: whether the head has one; by default as the protocol says ("text" has none, "code" has one).
-    precision: "float32", "float64", or "mixed": float32 whose products an accelerator may shorten (TF32).
+    precision: "float32", "float64", or "mixed": float32 whose products an accelerator may shorten (TF32); "bfloat16", for
+        sequences: features and outputs are that short as well, while models, sums and losses stay in float32.
     form: "gram" or "head" instead of the cheaper; both give the same numbers.
 
     >>> import fedasym as fa
@@ -81,10 +82,12 @@ def train(
     told = {name: value for name, value in locals().items() if name in SETTINGS}
     jobs = configurations(chosen, told, grid, federation)
     rules = with_bias(find_protocol(protocol), bias)
-    choices = {"precision": (precision, ("float32", "float64", "mixed")), "form": (form, ("gram", "head", None))}
+    choices = {"precision": (precision, ("float32", "float64", "mixed", "bfloat16")), "form": (form, ("gram", "head", None))}
     for name, (value, known) in choices.items():
         if value not in known:
             raise InvalidInput(f"{name} is {value!r}: it must be {' or '.join(map(str, known))}")
+    if precision == "bfloat16" and not (federation.sequences and federation.classes):
+        raise InvalidInput("precision is 'bfloat16': it serves sequences of classes, and these are not; use 'mixed'")
     outcomes, stopped = compute(jobs, federation, rules, numbers, precision, form, progress)
     histories = [
         recorded(job, federation, rules, number, outcome, stopped)
@@ -109,11 +112,10 @@ def compute(
         raise MissingPackage("training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)") from None
     from fedasym.training.engine import planned_steps, run
     from fedasym.training.layout import this_machine
-    from fedasym.training.packing import numbers_as
+    from fedasym.training.packing import SHORT, numbers_as
     from fedasym.training.work import Work
 
     tree = shared_work(jobs, int(federation.counts("train").max()))
-    total = planned_steps(tree, federation.counts("train"), len(seeds))
     done = 0
 
     def report(steps: int, text: str) -> None:
@@ -122,8 +124,11 @@ def compute(
         if progress:
             progress(min(done / max(total, 1), 0.99), text)
 
-    with numbers_as(precision) as stored:
-        result = run(Work(federation, protocol, stored, this_machine(), form, report), tree, len(jobs), seeds)
+    with numbers_as(precision) as models:
+        features = precision if precision == SHORT else models
+        work = Work(federation, protocol, models, features, this_machine(), form, report)
+        total = planned_steps(tree, work, len(seeds))
+        result = run(work, tree, len(jobs), seeds)
     if progress and not result[1]:
         progress(1.0, "done")
     return result

@@ -21,7 +21,7 @@ from fedasym.federations.federation import Federation
 from fedasym.federations.shuffles import PERSONAL, START, mix
 from fedasym.training.plans import cohorts
 from fedasym.training.settings import Protocol, Settings, check_trainable, resolve_ridge
-from fedasym.training.twin_batches import Batch, Client, Head, batch_of, gradient, hessian_times, mean_loss
+from fedasym.training.twin_batches import Batch, Client, Head, batch_of, gradient, hessian_times, mean_loss, stepped
 
 COHORT = 20  # clients in a round where the settings do not say
 
@@ -175,15 +175,6 @@ def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
             return stepped(own, W, ([D] for D in client.passes(stream, epochs)), settings)
         case _:
             raise AssertionError(algorithm.personalise)
-
-
-def stepped(own: Own, W: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
-    """A stage of the user's own: its step, batch after batch, from W."""
-    told = {name: getattr(settings, name) for name in own.settings}
-    w = W
-    for D in work:
-        w = own.step(w, W, lambda w, batch=0, D=D: gradient(w, D[batch]), **told)
-    return w
 
 
 def descended(W: Head, work: Iterable[Batch], step: float, pull: float = 0.0) -> Head:

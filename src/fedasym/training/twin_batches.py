@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fedasym.algorithms import Own
 from fedasym.federations.federation import Federation
 from fedasym.federations.shuffles import TRAINING, Words, mix
 from fedasym.training.plans import batches
@@ -69,6 +70,15 @@ def hessian_times(W: Head, D: Batch, V: Head) -> Head:
         P = predictions(W, D)
         change = P * (change - (P * change).sum(axis=1, keepdims=True))
     return np.asarray(D.X.T @ (D.weights[:, None] * change))
+
+
+def stepped(own: Own, W: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
+    """A stage of the user's own: its step, batch after batch, from W."""
+    told = {name: getattr(settings, name) for name in own.settings}
+    w = W
+    for D in work:
+        w = own.step(w, W, lambda w, batch=0, D=D: gradient(w, D[batch]), **told)
+    return w
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,8 @@ class Work:
 
     federation: Federation
     protocol: Protocol
-    precision: str
+    precision: str  # of models
+    stored: str  # precision of features
     machine: Machine
     form: str | None  # forced, for comparisons; by cost otherwise
     report: Callable[[int, str], None]  # gradient steps done, and where that is
@@ -40,6 +41,11 @@ class Work:
     def bytes_per_output(self) -> float:
         """Bytes of one number for every output."""
         return float(self.federation.outputs * np.dtype(self.precision).itemsize)
+
+    @property
+    def many_groups(self) -> bool:
+        """Whether a client stage is worth more compiled programs."""
+        return self.machine.together and self.federation.sequences
 
     def best_form(self, width: int, steps: int, batch: int) -> str:
         """Gram or head form for clients of that width; sequences have too many rows for the Gram form."""
