@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types pytest browser bench figures clean
+.PHONY: demo test lint types pytest browser bench figures docs clean
 
 # What users need, for the demo; what developers need comes on top of it.
 $(VENV)/.installed: pyproject.toml
@@ -63,6 +63,10 @@ bench: $(VENV)/.ready
 
 figures: $(VENV)/.ready
 	$(BIN)/python docs/draw.py
+
+# The documentation as pages, in out/docs; the reference is written from the code first. No network; any fault is an error.
+docs: $(VENV)/.ready
+	$(BIN)/python docs/build.py
 
 clean:
 	rm -rf $(VENV) out

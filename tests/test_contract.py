@@ -1,5 +1,6 @@
 """The public names: what other work builds on."""
 
+import inspect
 import json
 
 import numpy as np
@@ -15,12 +16,22 @@ def test_every_public_name_has_a_docstring_with_an_example():
         thing = getattr(fa, name)
         if name == "__version__":
             continue
-        if name in ("spectra", "algorithms", "linear"):
-            public = [getattr(thing, each) for each in dir(thing) if not each.startswith("_")]
-            assert all(each.__doc__ for each in public if getattr(each, "__module__", "").startswith("fedasym"))
-            continue
         assert thing.__doc__, name
-        assert ">>>" in thing.__doc__, f"{name} has no example"
+        assert ">>>" in thing.__doc__ or inspect.ismodule(thing), f"{name} has no example"
+
+
+def test_every_name_of_a_public_module_and_every_method_is_documented():
+    modules = [getattr(fa, name) for name in fa.__all__ if inspect.ismodule(getattr(fa, name))]
+    assert len(modules) == 5
+    inner = [getattr(module, name) for module in modules for name in getattr(module, "__all__", dir(module)) if name[0] != "_"]
+    things = [thing for thing in inner if getattr(thing, "__module__", "").startswith("fedasym")]
+    for function in filter(inspect.isfunction, things):
+        assert ">>>" in (function.__doc__ or "") or function.__name__.startswith("check"), function.__name__
+    for kind in filter(inspect.isclass, [*things, *(getattr(fa, name) for name in fa.__all__)]):
+        own = {name: thing for name, thing in vars(kind).items() if not name.startswith("_")}
+        methods = {name: thing for name, thing in own.items() if hasattr(thing, "__get__") and not isinstance(thing, type)}
+        assert kind.__doc__, kind.__name__
+        assert [name for name, thing in methods.items() if not inspect.getdoc(thing)] == [], kind.__name__
 
 
 def test_verbs_state_their_equation():

@@ -1,0 +1,134 @@
+"""Markdown as GitHub reads it, to HTML: its anchors, its tables, its formulas (as MathML), with code in colour."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+
+from latex2mathml.converter import convert
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+from builder.pages import Heading, Page
+
+COLOURS = HtmlFormatter(nowrap=True)
+LEXERS = {"console": "console", "bash": "bash", "python": "python", "toml": "toml", "json": "json", "yaml": "yaml"}
+Follow = Callable[[Page, str], str]  # the address that a link or image is given
+UNDEFINED = re.compile(r"\[[^\]\n]+\]\[[^\]\n]*\]")  # a link by a name that stands nowhere: it was left as text
+Explain = Callable[[Page, str], str | None]  # where inline code is explained, if anywhere
+
+
+def parser() -> MarkdownIt:
+    """What GitHub has: tables, strike-through, formulas; bare HTML is switched off."""
+    md = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return md.use(dollarmath_plugin, double_inline=True)
+
+
+def slug(text: str, taken: set[str]) -> str:
+    """GitHub's anchor of a heading; a second one of the same name is numbered.
+
+    >>> slug("What the numbers mean: `fa.predict`", set()), slug("A", {"a"})
+    ('what-the-numbers-mean-fapredict', 'a-1')
+    """
+    plain = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+    number, unique = 0, plain
+    while unique in taken:
+        number += 1
+        unique = f"{plain}-{number}"
+    taken.add(unique)
+    return unique
+
+
+def plain_text(token: Token) -> str:
+    """An inline token without its marks."""
+    return "".join(child.content or (" " if child.type == "softbreak" else "") for child in token.children or ())
+
+
+def code(text: str, language: str) -> str:
+    """A block of code, in colour where the language is known."""
+    name = "pycon" if language == "python" and text.lstrip().startswith(">>>") else LEXERS.get(language, "")
+    text = text.rstrip() + "\n"
+    shown = highlight(text, get_lexer_by_name(name, stripnl=False), COLOURS) if name else escape(text)
+    return f'<pre class="code" tabindex="0"><code>{shown}</code></pre>\n'
+
+
+def formula(text: str, block: bool) -> str:
+    """LaTeX as MathML, which browsers draw by themselves."""
+    return str(convert(text.strip(), display="block" if block else "inline"))
+
+
+def render(page: Page, follow: Follow, explain: Explain) -> None:
+    """Fill in a page's title, body, headings and searchable sections; what is wrong with it is added to its faults."""
+    md = parser()
+    tokens = md.parse(page.text)
+    taken: set[str] = set()
+    found = [("", [])]
+    for place, token in enumerate(tokens):
+        if token.type == "heading_open":
+            words = plain_text(tokens[place + 1])
+            anchor = slug(words, taken)
+            token.attrSet("id", anchor)
+            page.headings.append(Heading(int(token.tag[1]), anchor, words))
+            found.append((anchor, []))
+        if token.type == "inline":
+            look(page, token, follow, explain)
+            found[-1][1].append(plain_text(token))
+        if token.type in ("fence", "math_block"):
+            found[-1][1].append(token.content)
+    page.title = next((heading.text for heading in page.headings if heading.level == 1), "")
+    if not page.title:
+        page.faults.append("has no title: begin it with a heading of the first level")
+    page.sections = [(anchor, " ".join(" ".join(texts).split())) for anchor, texts in found if texts]
+    page.body = drawn(md, tokens)
+
+
+def look(page: Page, inline: Token, follow: Follow, explain: Explain) -> None:
+    """Links, images and code within a text: addresses are put in, faults are noted."""
+    inside, children = False, []
+    for child in inline.children or ():
+        if child.type == "link_open":
+            child.attrSet("href", follow(page, str(child.attrGet("href"))))
+            inside = True
+        elif child.type == "link_close":
+            inside = False
+        elif child.type == "image":
+            child.attrSet("src", follow(page, str(child.attrGet("src"))))
+            child.attrSet("loading", "lazy")
+            if str(child.attrGet("src")).startswith("http"):
+                page.faults.append(f"has an image that lies elsewhere: {child.attrGet('src')}")
+            if not child.content.strip():
+                page.faults.append(f"has an image without a text that stands for it: {child.attrGet('src')}")
+        elif child.type == "text" and not page.generated and (unknown := UNDEFINED.search(child.content)):
+            page.faults.append(f"refers to something that it does not define: {unknown[0]}")
+        if child.type == "code_inline" and not inside and (where := explain(page, child.content)):
+            opening = Token("link_open", "a", 1, attrs={"href": where, "class": "name"})
+            children += [opening, child, Token("link_close", "a", -1)]
+        else:
+            children.append(child)
+    inline.children = children
+
+
+def drawn(md: MarkdownIt, tokens: list[Token]) -> str:
+    """Tokens to HTML; tables may be wider than a phone, and scroll there."""
+    rules = md.renderer.rules
+    rules["fence"] = lambda tokens, at, *_: code(tokens[at].content, tokens[at].info.strip())
+    rules["code_block"] = lambda tokens, at, *_: code(tokens[at].content, "")
+    rules["math_inline"] = lambda tokens, at, *_: formula(tokens[at].content, block=False)
+    rules["math_inline_double"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
+    rules["math_block"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
+    rules["table_open"] = lambda *_: '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>\n'
+    rules["table_close"] = lambda *_: "</table></div>\n"
+    rules["heading_close"] = lambda tokens, at, *_: closing(tokens, at)
+    return str(md.renderer.render(tokens, md.options, {}))
+
+
+def closing(tokens: list[Token], at: int) -> str:
+    """The end of a heading, with a link to itself."""
+    anchor, level = tokens[at - 2].attrGet("id"), tokens[at].tag
+    link = "" if level == "h1" else f' <a class="here" href="#{anchor}" aria-label="Link to this heading">#</a>'
+    return f"{link}</{level}>\n"
