@@ -13,8 +13,9 @@ import fedasym as fa
 from fedasym.figures.marks import ALGORITHMS, EVERY, SPARE, STEPS, marks_of
 from fedasym.reporting.clients import gains_of, histograms, most_hurt
 from fedasym.reporting.curves import Curve, gain_curves, gains_named, published_curves, trial_curves
-from fedasym.reporting.scales import Span, axis_ticks, span, ticks
+from fedasym.reporting.scales import Span, axis_ticks, span
 from fedasym.reporting.shapes import POLYGONS, marker
+from fedasym.reporting.ticks import ticks
 
 from .invented import FINAL, invented, published
 

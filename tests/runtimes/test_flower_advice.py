@@ -8,10 +8,12 @@ import pytest
 from flwr.app import Array
 
 import fedasym as fa
+from fedasym import cli
 from fedasym.advisor.advise import from_summaries
 from fedasym.advisor.federated import as_sent
 from fedasym.advisor.intake import taken_in
 from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.runtimes.flower import running
 from fedasym.runtimes.flower.advising import Advisor
 from fedasym.runtimes.flower.holdings import of_clients
 from fedasym.runtimes.flower.running import advise_nodes
@@ -124,3 +126,25 @@ def test_least_squares_from_gradients_alone():
     for each in range(3):
         np.testing.assert_allclose(found[each], np.linalg.lstsq(X[each], y[each], rcond=None)[0], rtol=1e-6)
     assert len(asked) < 30
+
+
+def told(*args):
+    """A command in this process: its exit code."""
+    cli.load(args)
+    try:
+        return cli.run(lambda: cli.app(args, exit_on_error=False, print_error=False))
+    except SystemExit as ended:
+        return ended.code
+
+
+def test_the_command_hands_the_columns_to_the_federation(monkeypatch):
+    asked = []
+    monkeypatch.setattr(running, "advise_nodes", lambda superlink, config: asked.append((superlink, config)))
+    assert told("advise", "ours", "--federated", "--label", "score", "--task", "regression") == 0
+    assert asked == [("ours", {"label": "score", "client": "client", "task": "regression"})]
+
+
+@pytest.mark.parametrize("flag", [["--json"], ["--confirm"], ["--report", "page.html"]])
+def test_what_a_log_cannot_give_is_refused(flag, capsys):
+    assert told("advise", "ours", "--federated", *flag) != 0
+    assert f"{flag[0]} is given with --federated" in capsys.readouterr().err

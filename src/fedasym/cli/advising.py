@@ -22,6 +22,7 @@ def advise(
     json: Annotated[bool, Parameter(negative="")] = False,
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
+    federated: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
 
@@ -37,7 +38,13 @@ def advise(
         Run the confirming experiment too: seconds.
     report
         Write the page as HTML to this file.
+    federated
+        Ask the nodes of a running Flower federation, whose samples stay with them: data is then the name that Flower's
+        configuration has for it. Regression.
     """
+    if federated:
+        asked(data, columns, task, {"--json": json, "--confirm": confirm, "--report": report is not None})
+        return
     from fedasym.advisor.advise import advise as advised
 
     chosen = names(columns.features)
@@ -52,3 +59,13 @@ def advise(
         print(f"\n{advice.confirm(federation)}")
     if written and not json:
         print(f"\nWritten to {written}")
+
+
+def asked(superlink: str, columns: Columns, task: str | None, others: dict[str, bool]) -> None:
+    """Advice from a federation: its log, which ends in the page."""
+    from fedasym.runtimes.flower.running import advise_nodes
+
+    if given := [name for name, value in others.items() if value]:
+        raise fa.InvalidInput(f"{given[0]} is given with --federated: the advice comes as the federation's log; leave it out")
+    told = {"label": columns.label, "client": columns.client, "features": columns.features, "task": task}
+    advise_nodes(superlink, {name: value for name, value in told.items() if value})

@@ -11,8 +11,8 @@ import polars as pl
 
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.reporting.markup import Html, element, joined
-from fedasym.reporting.scales import ticks
 from fedasym.reporting.tables import Cell, Column, count, minus, table
+from fedasym.reporting.ticks import ticks
 from fedasym.reporting.words import percent, quantiles
 from fedasym.theory.spectra import Array
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from fedasym.figures.marks import Mark
 from fedasym.reporting.curves import Curve, Curves
 from fedasym.reporting.markup import Html, element
-from fedasym.reporting.scales import Span, axis_ticks, ticks
+from fedasym.reporting.scales import Span, axis_ticks
 from fedasym.reporting.shapes import band, line, marker
+from fedasym.reporting.ticks import ticks
 
 TOP, RIGHT, BOTTOM, INSET = 12, 14, 42, 10
 RADIUS = 4.0

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fedasym.figures.marks import marks_of
 from fedasym.reporting.markup import Html, element
 from fedasym.reporting.shapes import marker
+from fedasym.reporting.ticks import ticks
 
 ROW, TOP, BOTTOM, RIGHT = 32, 12, 46, 18
 
@@ -78,7 +79,7 @@ def drawing(size: Size, bars: Sequence[Bar], low: float, high: float, across: st
         return size.left + (right - size.left) * (min(max(value, low), high) - low) / (high - low)
 
     grid, labels = [], []
-    for tick in round_numbers(low, high, size.ticks):
+    for tick in ticks(low, high, size.ticks):
         x = f"{at(tick):.1f}"
         grid.append(element("line", x1=x, x2=x, y1=TOP, y2=bottom))
         labels.append(element("text", shown(tick, percent), x=x, y=bottom + 18, text_anchor="middle"))
@@ -111,15 +112,3 @@ def drawing(size: Size, bars: Sequence[Bar], low: float, high: float, across: st
         role="img",
         aria_label=described,
     )
-
-
-def round_numbers(low: float, high: float, most: int) -> list[float]:
-    """Round numbers between two ends, about so many at most.
-
-    >>> round_numbers(0.58, 0.71, 4)
-    [0.6, 0.65, 0.7]
-    """
-    rough = (high - low) / most
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough * 0.999)
-    return [float(f"{k * step:.12g}") for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
