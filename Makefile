@@ -63,6 +63,7 @@ bench: $(VENV)/.ready
 
 figures: $(VENV)/.ready
 	$(BIN)/python docs/draw.py
+	$(BIN)/fedasym explore --static docs/explore.html
 
 # The documentation as pages, in out/docs; the reference is written from the code first. No network; any fault is an error.
 docs: $(VENV)/.ready

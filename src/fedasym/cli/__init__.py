@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "theory",
     "data": "data",
     "deploy": "deploying",
+    "explore": "exploring",
     "features": "pretraining",
     "path": "theory",
     "predict": "theory",
@@ -55,6 +56,9 @@ def run(call: Callable[[], object]) -> int:
         return 2
     except BrokenPipeError:
         return 0
+    except OSError as reason:  # of the disk: a name too long, no permission, no room
+        print(f"fedasym: {reason.filename or ''}: {reason.strerror or reason}", file=sys.stderr)
+        return 2
     return 0
 
 
