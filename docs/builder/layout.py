@@ -73,7 +73,12 @@ def side(page: Page, contents: Contents) -> Html:
     )
 
 
-BESIDE_PAGES = {"Read me": "readme.html", "Contributing": "contributing.html", "Changes": "changelog.html"}
+BESIDE_PAGES = {
+    "Read me": "readme.html",
+    "Contributing": "contributing.html",
+    "Changes": "changelog.html",
+    "Security": "security.html",
+}
 
 
 def middle(page: Page, contents: Contents) -> Html:

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 CONTENTS = DOCS / "README.md"
-BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")  # at the repository's root
+BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")  # at the repository's root
 
 
 @dataclass(frozen=True)
