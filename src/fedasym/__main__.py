@@ -1,5 +1,83 @@
-"""`python -m fedasym` is the `fedasym` command."""
+"""The `fedasym` command, also as `python -m fedasym`.
 
-from fedasym.cli import main
+It begins before anything large is imported, so that Ctrl-C at any moment ends in a line, and never in a traceback or a crash.
+"""
 
-main()
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer, get_ident
+from types import FrameType
+from typing import Any, NoReturn
+
+STOPPED = 130  # the exit code after Ctrl-C
+AGAIN = 0.05  # seconds after which an interruption that was dropped is raised again
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """End in a line on Ctrl-C, whatever became of it on its way through compiled code."""
+    pressed = False
+    unraisable = sys.unraisablehook
+
+    def press(_: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        if importing(frame):  # compiled modules abort the process where their import is interrupted
+            leave("stopped")
+        raise KeyboardInterrupt
+
+    def raised_again(event: Any) -> None:
+        """An interruption that arrives in a callback of the garbage collector is dropped by Python: ask for it again."""
+        if event.exc_type is not KeyboardInterrupt:
+            unraisable(event)
+        else:
+            Timer(AGAIN, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()  # wakes it up where it waits, too
+
+    handler = signal.signal(signal.SIGINT, press)
+    sys.unraisablehook = raised_again
+    try:
+        yield
+    except SystemExit as end:
+        if end.code == STOPPED:  # the command has said what is kept
+            leave()
+        raise
+    except BaseException:
+        if not pressed:
+            raise
+        leave("stopped")
+    finally:
+        sys.unraisablehook = unraisable
+        signal.signal(signal.SIGINT, handler)
+
+
+def importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported here."""
+    while frame is not None and "importlib._bootstrap" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None
+
+
+def leave(word: str = "") -> NoReturn:
+    """Leave at once: JAX's threads may be computing, and the usual way out would tear the interpreter down under them."""
+    if word:
+        sys.stderr.write(f"\nfedasym: {word}\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STOPPED)
+
+
+def main() -> None:
+    """The entry point of the `fedasym` command."""
+    with interruptible():
+        from fedasym.cli import main as command
+
+        command()
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 
 from threadpoolctl import threadpool_limits
 
+from fedasym.errors import InvalidInput
+
 MANY_THREADS = 1000  # dimension from which one matrix product keeps several threads busy
 
 
@@ -16,6 +18,18 @@ def physical_memory() -> float:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):
         return float("inf")
+
+
+def check_fits(size: float, what: str) -> None:
+    """Refuse what claims to unpack to more than this machine's memory, before anything is allocated for it.
+
+    >>> check_fits(1e30, "clients.npz: array 'x'")
+    Traceback (most recent call last):
+    ...
+    fedasym.errors.InvalidInput: clients.npz: array 'x' claims 1e+21 GB, more than this machine's memory: check the file
+    """
+    if size > physical_memory():
+        raise InvalidInput(f"{what} claims {size / 1e9:.3g} GB, more than this machine's memory: check the file")
 
 
 def few_threads(dimension: int) -> AbstractContextManager[object]:

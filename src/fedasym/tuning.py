@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fedasym.classification.accuracy import Accuracy
     from fedasym.classification.tuning import AccuracyPath
 
+LARGEST = 1e100  # aspect whose square floating-point numbers still hold
+
 
 class Stop(NamedTuple):
     """The best stopping point: steps or time (infinite: train to convergence) and the risk there."""
@@ -150,6 +152,8 @@ def fine_tuning(
     m = None if clients is None else checked_clients(clients)
     if m is not None and m.ndim:
         raise InvalidInput("clients must be one number here; call fine_tuning once for each")
+    if float(np.max(flat.gamma)) > LARGEST:
+        raise InvalidInput(f"aspect is {float(np.max(flat.gamma)):g}: gradient descent is computed up to {LARGEST:g}")
     high = max(support(float(gamma), world.spectrum)[1] for gamma in flat.gamma)
     step = None if flow else 1 / high if step is None else checked_size(step)
     wanted = checked_times(times if flow else steps, flow, high, step, flat)

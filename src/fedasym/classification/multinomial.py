@@ -15,6 +15,7 @@ from fedasym.theory.classes.multinomial_samples import SEARCH, samples
 from fedasym.theory.classes.multinomial_stopping import PER_DECADE, clock, curvature, stopped
 
 FIRST = 1e2  # the first ridge of a clock, in units of the loss's curvature
+LONGEST = 50.0  # of a client's optimum: the quadrature takes time and memory with its square
 
 
 def scored(rule: Rule, *, ridge: float | None = None, step: float | None = None, time: float | None = None) -> Accuracy:
@@ -30,6 +31,11 @@ def scored(rule: Rule, *, ridge: float | None = None, step: float | None = None,
 def scores(method: Method, world: ClassPopulation, ridge: float | None, finite: bool) -> Accuracy:
     """One method in one world; `ridge` is the one asked for, if any."""
     e, C, gamma = world.energies, world.classes, float(np.asarray(world.aspect))
+    if float(e.rho) > LONGEST:
+        raise NoFormula(
+            f"a client's optimum has length {float(e.rho):.3g}: with {C} classes this is computed up to {LONGEST:g}, where "
+            "labels are all but certain; give a smaller radius and centre, or classes=2"
+        )
     if finite and method.kind not in ("local_ridge", "truth"):
         raise NoFormula(
             f"with finitely many clients no formula covers {C} classes: leave clients out, give classes=2, or fa.train "

@@ -18,6 +18,7 @@ app = App(
     help="Which personalized federated-learning algorithm will win on a population of clients, by how much, and why.",
     version=fa.__version__,
     group_commands=THEORY,
+    suppress_keyboard_interrupt=False,  # __main__ says a word
 )
 Names = Annotated[str | None, Parameter(help="Names separated by commas; all by default.")]
 

@@ -97,6 +97,8 @@ def read_numbers(text: str) -> list[float]:
 
     import numpy as np
 
+    from fedasym.federations.damage import BROKEN
+
     file = Path(text)
     if not file.exists():
         if file.suffix in (".txt", ".csv", ".npy"):
@@ -104,7 +106,7 @@ def read_numbers(text: str) -> list[float]:
         return numbers("eigenvalues", text) or []
     try:
         loaded = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=1)
-    except (ValueError, OSError) as reason:
+    except BROKEN as reason:
         raise InvalidInput(f"eigenvalues file {text!r} cannot be read: {reason}") from None
     return [float(value) for value in np.ravel(loaded)]
 

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
@@ -19,12 +20,15 @@ def resumable() -> Iterator[None]:
     """
     pressed = False
 
-    def press(*_: object) -> None:
+    def press(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
         pressed = True
+        if callable(before):
+            before(number, frame)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, press)
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, press)
     try:
         yield
     except BaseException:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,10 @@ from numpy.typing import NDArray
 
 from fedasym.datasets.gathering import Fields, flattened, listed, numbers, texts
 from fedasym.errors import InvalidInput
+from fedasym.federations.damage import BROKEN
 from fedasym.federations.splits import FRACTIONS
+from fedasym.machine import check_fits
 
-DAMAGED = (OSError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)  # what reading a bad archive raises
 FEATURES = ("x", "features")
 LABELS = ("y", "labels", "label")
 CLIENTS = ("client", "clients", "writer", "user")
@@ -27,7 +25,7 @@ def read_arrays(path: Path, fields: Fields, split: Any) -> dict[str, Any]:
     with path.open("rb") as file:
         try:
             archive: Any = np.load(file, allow_pickle=False)
-        except (ValueError, *DAMAGED) as reason:
+        except BROKEN as reason:
             raise InvalidInput(f"{path}: it cannot be read as .npz: {reason}") from None
         if not hasattr(archive, "files"):
             raise InvalidInput(f"{path}: this is a single array: save features, labels and clients with numpy.savez")
@@ -60,17 +58,17 @@ def chosen(held: Sequence[str], path: Path, field: str, names: Sequence[Any]) ->
 
 def loaded(archive: Any, path: Path, name: str) -> NDArray[Any]:
     """One array of the archive; Python objects would have to be unpickled, and are refused."""
+    member = next((each for each in archive.zip.infolist() if each.filename in (name, f"{name}.npy")), None)
+    check_fits(0 if member is None else member.file_size, f"{path}: array {name!r}")
     try:
         array = np.asarray(archive[name])
-    except ValueError as reason:
+    except BROKEN as reason:
         if "allow_pickle" not in str(reason):
             raise InvalidInput(f"{path}: array {name!r} is damaged: {reason}") from None
         raise InvalidInput(
             f"{path}: array {name!r} holds pickled Python objects, which can run code when read: save numbers or text, such "
             f"as {name}.astype(str)"
         ) from None
-    except DAMAGED as reason:
-        raise InvalidInput(f"{path}: array {name!r} is damaged: {reason}") from None
     return texts(array, f"{path}: array {name!r}")
 
 
@@ -95,7 +93,7 @@ def only_array(path: Path) -> NDArray[Any]:
         with path.open("rb") as file:
             try:
                 archive: Any = np.load(file, allow_pickle=False)
-            except (ValueError, *DAMAGED) as reason:
+            except BROKEN as reason:
                 raise InvalidInput(f"{path}: it cannot be read as .npy or .npz: {reason}") from None
             held = {name: loaded(archive, path, name) for name in archive.files} if hasattr(archive, "files") else {"": archive}
     if len(held) != 1:

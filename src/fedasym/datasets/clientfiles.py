@@ -18,6 +18,7 @@ from fedasym.datasets.examples import Malformed, Value, decoded
 from fedasym.datasets.gathering import Fields, Part, Source, listed, numbers, texts
 from fedasym.errors import InvalidInput
 from fedasym.federations.splits import SPELLED
+from fedasym.machine import check_fits
 
 PICTURES = {b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF"}
 TABLES = {
@@ -58,6 +59,8 @@ def hdf5_parts(sources: Sequence[Source], fields: Fields) -> Generator[Part, Non
                 if not isinstance(examples, h5py.Group) or not len(examples):
                     raise InvalidInput(f"{path}: no group 'examples' with clients in it: there is {listed(file)}")
                 for client in examples:
+                    if not isinstance(client, str):  # bytes that are not UTF-8
+                        raise InvalidInput(f"{path}: client {client!r} has a name that is no text: the file is damaged")
                     where = f"{path}: client {client!r}"
                     group = examples[client]
                     held = {name: group[name] for name in group} if isinstance(group, h5py.Group) else {}
@@ -65,14 +68,20 @@ def hdf5_parts(sources: Sequence[Source], fields: Fields) -> Generator[Part, Non
                     chosen = check_fields(
                         where, {name: data.dtype.kind in "biuf" for name, data in held.items()}, label, features
                     )
-                    x, y = numbers_or_text(held[chosen]), texts(numbers_or_text(held[label]), f"{where}, field {label!r}")
-                    yield Part(path, client, numbers(x, f"{where}, field {chosen!r}"), y, source.kind)
-        except (OSError, RuntimeError, KeyError) as reason:
+                    of_x, of_y = (f"{where}, field {field!r}" for field in (chosen, label))
+                    x, y = values(held[chosen], file, of_x), texts(values(held[label], file, of_y), of_y)
+                    yield Part(path, client, numbers(x, of_x), y, source.kind)
+        except InvalidInput:
+            raise
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError) as reason:
             raise InvalidInput(f"{path}: it cannot be read as HDF5, it is damaged or of another kind: {reason}") from None
 
 
-def numbers_or_text(data: Any) -> NDArray[Any]:
-    """A dataset's values."""
+def values(data: Any, file: Any, where: str) -> NDArray[Any]:
+    """A dataset's values, where they are in this very file and fit into memory: what was never written has no size."""
+    if data.file != file or data.external or data.is_virtual:
+        raise InvalidInput(f"{where} keeps its values in another file: write them into this one")
+    check_fits(data.size * data.dtype.itemsize, where)
     return np.asarray(data[()])
 
 
@@ -82,16 +91,19 @@ def sqlite_parts(sources: Sequence[Source], fields: Fields) -> Generator[Part, N
     for source in sources:
         try:
             with closing(sqlite3.connect(f"{source.file.resolve().as_uri()}?mode=ro", uri=True)) as base:
+                base.execute("PRAGMA trusted_schema = OFF")
                 yield from clients_of(base, source, label, features)
-        except (sqlite3.Error, UnicodeDecodeError) as reason:
+        except (sqlite3.Error, UnicodeDecodeError, MemoryError, OverflowError) as reason:
             raise InvalidInput(f"{source.file}: it cannot be read as SQLite: {reason}") from None
 
 
 def clients_of(base: sqlite3.Connection, source: Source, label: str, features: str | None) -> Generator[Part, None, None]:
     """The clients of one open file; as many samples as its own table of clients says."""
     path = source.file
-    tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+    tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     for table, columns in TABLES.items():
+        if (table,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE '%VIRTUAL%'").fetchall():
+            raise InvalidInput(f"{path}: {table!r} is computed when it is read, and may never end: write it as a table")
         held = [row[1] for row in base.execute(f"PRAGMA table_info({table})")]
         missing = [column for column in columns if column not in held]
         if missing:

@@ -6,7 +6,7 @@ They stand in for EMNIST by writer where that is not at hand: label results as d
 from __future__ import annotations
 
 import gzip
-import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedasym.datasets.assembly import assembled, by_fractions, located
 from fedasym.errors import InvalidInput
+from fedasym.federations.damage import BROKEN
 
 if TYPE_CHECKING:
     from fedasym.federations.federation import Federation
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 TABLE = "mnist_by_writer.npz"
 QMNIST = "https://github.com/facebookresearch/qmnist"
 PIXELS, CLASSES = 784, 10
+LARGEST = 2**30  # bytes: QMNIST's largest file unpacks to 47 million
 BYTES, INTEGERS = 0x08, 0x0C  # types in the head of an IDX file
 
 Columns = tuple[NDArray[np.uint8], NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
@@ -54,7 +56,7 @@ def table(path: Path) -> Columns:
     try:
         with path.open("rb") as data, np.load(data, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("x", "y", "writer") if name in file.files}
-    except (OSError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as reason:
+    except (TypeError, *BROKEN) as reason:
         raise InvalidInput(f"{path} cannot be read ({reason}): it is damaged or no .npz file; copy it anew") from None
     for name in ("x", "y", "writer"):
         if name not in arrays:
@@ -92,8 +94,9 @@ def qmnist(folder: Path, part: str) -> Columns:
 def read_idx(path: Path, kind: int, axes: int) -> NDArray[Any]:
     """An IDX file: two zeros, type, number of axes, their sizes, and the values, all of them big-endian."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as reason:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(LARGEST)  # what is packed may unpack to anything
+    except (OSError, EOFError, zlib.error) as reason:
         raise InvalidInput(f"{path} cannot be unpacked ({reason}): download it again") from None
     start = 4 + 4 * axes
     if data[:4] != bytes([0, 0, kind, axes]) or len(data) < start:

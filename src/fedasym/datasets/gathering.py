@@ -79,6 +79,8 @@ def numbers(values: Any, where: str) -> NDArray[Any]:
 
 def texts(values: NDArray[Any], where: str) -> NDArray[Any]:
     """Labels or names: byte strings are decoded, other arrays stay as they are."""
+    if values.dtype.kind == "U" and not are_characters(values):
+        raise InvalidInput(f"{where} holds text that is none: write characters of Unicode")
     if values.dtype.kind not in "SO":
         return values
     try:
@@ -88,6 +90,16 @@ def texts(values: NDArray[Any], where: str) -> NDArray[Any]:
     decoded = np.empty(len(plain), object)
     decoded[:] = plain
     return decoded.reshape(values.shape)
+
+
+def are_characters(values: NDArray[Any]) -> bool:
+    """Whether all of an array's text is Unicode: a damaged file holds numbers there that Python cannot even look at.
+
+    >>> are_characters(np.array(["ann", "é"])), are_characters(np.array([0x110000], np.uint32).view("U1"))
+    (True, False)
+    """
+    codes = np.ascontiguousarray(values).reshape(-1).view(np.uint32 if values.dtype.isnative else np.dtype(">u4"))
+    return bool(np.all((codes < 0xD800) | ((codes > 0xDFFF) & (codes <= 0x10FFFF))))
 
 
 def by_kinds(owner: NDArray[np.intp], names: Sequence[Any], kinds: NDArray[np.int8], seed: int) -> Any:

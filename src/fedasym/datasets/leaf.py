@@ -44,6 +44,8 @@ def users(file: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
     if unlisted:
         raise InvalidInput(f"{file}: user {unlisted[0]!r} has data and is not among 'users': list all or none of a user")
     for name, count in zip(names, counts, strict=True):
+        if isinstance(name, str) and any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise InvalidInput(f"{file}: user {name!r} has half a character in its name: write Unicode")
         if not isinstance(name, str) or not isinstance(data.get(name), dict):
             raise InvalidInput(f"{file}: user {name!r} has no object in 'user_data': there are {listed(data)}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:

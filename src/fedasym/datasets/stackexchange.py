@@ -9,6 +9,7 @@ import json
 import lzma
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FILE = "stackexchange.jsonl.xz"
 POSITIONS = 20
+LONGEST = 2**24  # characters of a line: a post has at most 30,000, and a packed line may unpack to anything
 
 
 def load(folder: str | Path, *, seed: int = 0, least: int = 1000, vocabulary: int = 10_000) -> Federation:
@@ -76,7 +78,7 @@ def read(path: Path) -> Iterator[tuple[str, str]]:
     number = 0
     try:
         with lzma.open(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(iter(partial(lines.readline, LONGEST), ""), 1):
                 entry = json.loads(line)
                 site, user, text = (entry[field] for field in ("site", "user", "text"))
                 if not isinstance(text, str):
@@ -86,9 +88,9 @@ def read(path: Path) -> Iterator[tuple[str, str]]:
                 yield f"{site}/{user}", text
     except KeyError as field:
         raise InvalidInput(f"{path}: line {number}, field {field} is missing; site, user and text are expected") from None
-    except (json.JSONDecodeError, TypeError) as reason:
-        raise InvalidInput(f"{path}: line {number} is no JSON object ({reason}); correct it") from None
     except (lzma.LZMAError, EOFError, UnicodeDecodeError) as reason:
         raise InvalidInput(
             f"{path} cannot be unpacked after line {number} ({reason}): it is cut short or no .xz file"
         ) from None
+    except (ValueError, RecursionError, TypeError) as reason:
+        raise InvalidInput(f"{path}: line {number} is no JSON object ({reason}); correct it") from None

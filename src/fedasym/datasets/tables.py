@@ -15,6 +15,7 @@ from fedasym.federations import files
 from fedasym.federations.frames import column, needed
 from fedasym.federations.samples import owners_of
 
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")  # how gzip, Zstandard and zlib begin
 WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"  # a name that is a whole number and reads back as it was written
 
 
@@ -61,6 +62,7 @@ def chosen(fields: Fields) -> list[Any]:
 def read_csv(file: Path, fields: Fields) -> Any:
     """A CSV file with a header; names of clients stay as they are written, and are numbers only where all of them are."""
     pl = needed("polars", "a .csv file")
+    check_text(file)
     try:
         header = pl.read_csv(file, n_rows=0, infer_schema=False).columns
         named = {fields.client: pl.String} if fields.client in header else {}
@@ -73,6 +75,14 @@ def read_csv(file: Path, fields: Fields) -> Any:
     if named and frame.height and frame[fields.client].str.contains(WHOLE).fill_null(False).all():
         frame = frame.with_columns(pl.col(fields.client).cast(pl.Int64))
     return as_numbers(file, frame, fields)
+
+
+def check_text(file: Path) -> None:
+    """Refuse a packed file, which polars would unpack whole, however much it unpacks to."""
+    with file.open("rb") as opened:
+        start = opened.read(4)
+    if start.startswith(PACKED):
+        raise InvalidInput(f"{file}: it is compressed: unpack it first, and read what comes out")
 
 
 def as_numbers(file: Path, frame: Any, fields: Fields) -> Any:

@@ -45,6 +45,7 @@ def record_in(text: str) -> Record:
     """
     try:
         held = Record(**json.loads(text))
+        json.dumps(held, ensure_ascii=False).encode()  # a ValueError for half a character, which JSON can hold and no file
         whole = (
             held.format == FORMAT
             and held.task in ("classification", "regression")

@@ -94,9 +94,11 @@ class RunFolder:
         """What computed its last piece; empty where that is missing or damaged."""
         try:
             held = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            words = {str(name): str(value) for name, value in held.items()}
+            "".join((*words, *words.values())).encode()  # a ValueError for half a character, which no page can hold
+        except (OSError, ValueError, AttributeError, RecursionError):
             return {}
-        return {str(name): str(value) for name, value in held.items()} if isinstance(held, dict) else {}
+        return words
 
     def data(self) -> Record:
         """The record of its data."""

@@ -92,4 +92,5 @@ def told_in(held: dict[str, Any], experiment: Experiment) -> dict[str, Any]:
     words = all(isinstance(each, str) for each in (*remarks, *environment.values()))
     if not (settings and words and isinstance(remarks, list)):
         raise ValueError(f"{SUMMARY} was edited or damaged")
+    "".join((*remarks, *environment, *environment.values())).encode()  # a ValueError for half a character
     return {"tuned": tuned, "remarks": tuple(remarks), "environment": environment}

@@ -17,6 +17,7 @@ from fedasym.errors import InvalidInput
 from fedasym.federations.frames import column, needed
 from fedasym.federations.samples import owners_of
 from fedasym.federations.splits import SPLITS
+from fedasym.machine import check_fits
 
 FORMAT = "fedasym federation 1"
 KEY = "fedasym"  # of the metadata, in both kinds of file
@@ -161,8 +162,10 @@ def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None
     pl = needed("polars", "a .parquet file")
     try:
         text = pl.read_parquet_metadata(path).get(KEY)
+        columns = len(pl.read_parquet_schema(path))
+        check_fits(8 * columns * pl.scan_parquet(path).select(pl.len()).collect().item(), f"path is {str(path)!r}: it")
         frame = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as reason:
+    except (OSError, MemoryError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as reason:
         raise InvalidInput(f"path is {str(path)!r}: it cannot be read as Parquet: {reason}") from None
     if not as_saved or text is None:
         return frame, None

@@ -20,6 +20,7 @@ from fedasym.theory.spectra import Array, Spectrum
 
 FEATURES = ("gaussian", "rademacher", "student")
 FREEDOM = 8  # degrees of freedom of Student's t: tails, but the fourth moment that universality asks for
+MOST_SAMPLES = 2**40  # of a client
 CONFLICT = (
     "norm^2 - radius^2, the squared length of the shared optimum, is negative along some direction: give norm of at least "
     "radius, and optimum_power or optimum_weights that leave room for the displacement"
@@ -141,6 +142,11 @@ def laid_out(world: Population, dimension: int) -> tuple[Population, NDArray[np.
 def samples(world: Population, dimension: int) -> int:
     """n, the nearest whole number to dimension/aspect."""
     gamma = float(np.asarray(world.aspect))
+    if dimension / gamma > MOST_SAMPLES:
+        raise InvalidInput(
+            f"aspect is {gamma:g}: with dimension {dimension} a client would have {dimension / gamma:.3g} samples; give at "
+            f"least {dimension / MOST_SAMPLES:.3g}"
+        )
     n = round(dimension / gamma)
     if n < 1:
         least = int(np.floor(gamma / 2)) + 1

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedasym.errors import InvalidInput
 from fedasym.linear.plans import Losses
 
@@ -30,17 +32,27 @@ class Ledger:
         try:
             held = json.loads(path.read_text())
             known, trials = held["arguments"], held["trials"]
-            if held["format"] != FORMAT or not isinstance(known, dict) or not isinstance(trials, dict):
+            if held["format"] != FORMAT or not isinstance(known, dict):
                 raise ValueError
-        except (ValueError, KeyError, TypeError, OSError):
-            raise InvalidInput(f"save is {str(path)!r}: this file is not a saved simulation; name another one") from None
+            if len({shape_of(losses, len(self.arguments["world"])) for losses in trials.values()}) > 1:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError):
+            raise self._foreign() from None
         other = [name for name in self.arguments if known.get(name) != self.arguments[name]]
         if other:
             raise InvalidInput(
                 f"save is {str(path)!r}: this file holds a simulation with another {' and '.join(other)}; "
                 "name another file, or ask for the same again"
             )
-        return trials
+        return dict(trials)
+
+    def _foreign(self) -> InvalidInput:
+        return InvalidInput(f"save is {str(self.path)!r}: this file is not a saved simulation; name another one")
+
+    def check(self, names: set[str]) -> None:
+        """Refuse a file whose trials are of other algorithms than these."""
+        if any(losses.keys() != names for losses in self.trials.values()):
+            raise self._foreign()
 
     def get(self, point: int, trial: int) -> Losses | None:
         """The losses of a finished trial."""
@@ -65,3 +77,15 @@ class Ledger:
             os.replace(fresh, self.path)
         except OSError as reason:
             raise InvalidInput(f"save is {str(self.path)!r}: it cannot be written: {reason.strerror}") from None
+
+
+def shape_of(losses: Any, kinds: int) -> tuple[Any, ...]:
+    """The algorithms of a trial in a file, and how many numbers each has for a kind of clients; a `ValueError` for no trial.
+
+    >>> shape_of({"fedavg": [[1.0, 0.5]], "ftfa": [[0.25, 0.0]]}, kinds=1)
+    (2, 'fedavg', 'ftfa')
+    """
+    table = np.array(list(losses.values()))
+    if table.shape[1:] not in ((kinds, 1), (kinds, 2)) or table.dtype.kind not in "iuf":
+        raise ValueError("this is no trial")
+    return (table.shape[-1], *sorted(losses))

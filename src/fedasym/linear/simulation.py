@@ -109,6 +109,7 @@ def simulate(
     repeats = whole("trials", trials, 1)
     ledger = Ledger(save, setting.arguments)
     plans = [planned(point) for point in setting.points]
+    ledger.check({each.name for each in plans[0].algorithms})
     fill(ledger, plans, repeats, setting, progress, on)
     if progress is not None:
         progress(1.0, "done")
@@ -120,7 +121,7 @@ def simulate(
 
 def check_room(dimension: int) -> None:
     """Refuse a dimension whose square matrices would not fit this machine's memory; the number of clients never matters."""
-    needed, there = MATRICES * 8.0 * dimension**2, physical_memory()
+    needed, there = MATRICES * 8.0 * min(dimension, 10**12) ** 2, physical_memory()
     if needed > 0.8 * there:
         largest = int((0.8 * there / (8 * MATRICES)) ** 0.5)
         raise InvalidInput(

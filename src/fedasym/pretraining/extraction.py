@@ -93,8 +93,10 @@ def prepared(
     name: str, data: Federation, network: str | Path | None, into: str | Path | None
 ) -> tuple[nn.Module, Reader, dict[str, Any]]:
     """The network to look with, how it reads samples, and what tells it from others."""
+    import torch
+
     from fedasym.pretraining import checkpoints
-    from fedasym.pretraining.inputs import Reader, reader_for
+    from fedasym.pretraining.inputs import Reader, Source, reader_for
     from fedasym.pretraining.networks import build
 
     if isinstance(network, str) and ":" in network and not Path(network).exists():
@@ -105,12 +107,19 @@ def prepared(
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
         reader = Reader(kind, *map(tuple, numbers))
-        model = build(held["recipe"]["network"], data.outputs)
+        asked = str(held["recipe"]["network"])
     except (KeyError, TypeError):
         raise InvalidInput(f"network is {str(path)!r}: it is no file of fedasym pretrain; give one, or module:name") from None
+    if ":" in asked and path.parent.resolve() != store.folder_of(into, "networks").resolve():
+        raise InvalidInput(
+            f"network is {str(path)!r}: it asks for code, {asked}, and comes from elsewhere; if you trust it, move it into "
+            f"{store.folder_of(into, 'networks')}"
+        )
+    model = build(asked, data.outputs)
     try:
         model.load_state_dict(tensors)
-    except RuntimeError as reason:
+        model.eval()(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0])  # do samples fit it?
+    except (RuntimeError, TypeError, ValueError, IndexError) as reason:
         raise InvalidInput(f"network is {str(path)!r}: its weights do not fit this data set ({reason})") from None
     return model, reader, {"network": held["recipe"]["network"], "weights": store.digest(path)}
 

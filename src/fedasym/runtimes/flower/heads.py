@@ -73,11 +73,23 @@ class Model:
             with safetensors.safe_open(str(path), framework="numpy") as file:
                 about = json.loads((file.metadata() or {})[KEY])
                 head = file.get_tensor("head")
-            if about.pop("format") != FORMAT:
+            if about.pop("format") != FORMAT or not is_head(head, about):
                 raise ValueError
-        except (OSError, KeyError, ValueError, safetensors.SafetensorError):
+        except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError):
             raise InvalidInput(f"{path} is no head that fedasym wrote: name a .safetensors file of a heads folder") from None
         return cls(head, about)
+
+
+def is_head(head: NDArray[Any], about: Mapping[str, Any]) -> bool:
+    """Whether the numbers can be a head of that description: a class per output, a row for a bias.
+
+    >>> is_head(np.eye(2), {"bias": False, "classes": ["cat", "dog"]}), is_head(np.eye(2), {"bias": False, "classes": ["cat"]})
+    (True, False)
+    """
+    bias, classes = about["bias"], about["classes"]
+    named = classes is None or (isinstance(classes, list) and all(isinstance(each, str | int | float) for each in classes))
+    fits = head.ndim == 2 and head.dtype.kind == "f" and len(head) > bool(bias) and bool(np.isfinite(head).all())
+    return isinstance(bias, bool) and named and fits and (classes is None or len(classes) == head.shape[1])
 
 
 def file_of(folder: Path, algorithm: str, client: Any, identity: int) -> Path:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.federations.damage import BROKEN
+
 Head = NDArray[np.floating[Any]]
 ROOM = 4096  # bytes that the header of an array may take beside its numbers
 JUDGES = 3  # replies from which the median says what is usual
@@ -45,7 +47,7 @@ def array_in(data: bytes, shape: tuple[int, ...], what: str = "head") -> Head:
         raise Refused(f"its {what} has {len(data)} bytes where {shape} numbers take at most {most}")
     try:
         array = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError, SyntaxError):  # the header is text that NumPy parses
+    except BROKEN:
         raise Refused(f"its {what} cannot be read as an array") from None
     if not isinstance(array, np.ndarray) or array.shape != shape:
         raise Refused(f"its {what} has shape {getattr(array, 'shape', '?')} instead of {shape}")

@@ -44,7 +44,7 @@ class Node:
         fedasym.runtimes.flower.replies.Refused: its samples are [-4]: they must be whole numbers of at least 0, one per client
         """
         names, samples = told.get("clients"), told.get("samples")
-        if not isinstance(names, list) or not names or len(set(names)) != len(names) or not all(map(is_hash, names)):
+        if not isinstance(names, list) or not names or not all(map(is_hash, names)) or len(set(names)) != len(names):
             raise Refused("its clients must be hashes of 16 digits, at least one and each once")
         if not isinstance(samples, list) or len(samples) != len(names) or not all(map(is_count, samples)):
             raise Refused(f"its samples are {samples!r}: they must be whole numbers of at least 0, one per client")

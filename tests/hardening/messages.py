@@ -1,0 +1,91 @@
+"""What nodes and servers of a federation send each other, as ways in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from fedasym.errors import InvalidInput
+from fedasym.runtimes.flower.configuration import Configuration
+from fedasym.runtimes.flower.replies import Refused, array_in, count_in, scores_in
+from fedasym.runtimes.flower.roster import Node, Roster
+
+from .doors import Door, array_bytes
+from .mutation import changed_bytes, changed_json
+
+INTRODUCTION = {
+    "dimension": 3, "outputs": 2, "task": "classification", "classes": "[0, 1]", "clients": ["0" * 16, "1" * 16],
+    "samples": [4, 7], "tested": 2, "validation": 3, "test": 5,
+}  # fmt: skip
+SCORES = {"num-examples": 5, "accuracy": 0.5, "loss": 1.25}
+CONFIG = {"rounds": 3, "server-step": 0.5, "cohort": 0, "batch": 8, "min-nodes": 2, "timeout": 60.0, "clip": 10.0,
+          "precision": "float32", "protocol": "text", "seed": 1, "ridge": 0.1}  # fmt: skip
+TYPES = ["<f8", "<f4", "<f2", "<i8", "|b1", "<c16", "|O", "<U3", "|V8", "<f16", "[('a', '<f8')]"]
+SHAPES = [
+    "(3, 2)",
+    "(2, 3)",
+    "(6,)",
+    "()",
+    "(3, 2, 1)",
+    "(10**12,)",
+    "(99999999999999,)",
+    "(0, 2)",
+    "(-3, 2)",
+    "(3, 2",
+    "(3.0, 2)",
+]
+
+
+def changed_array(sample: bytes, random: Random) -> bytes:
+    """Another type, shape or length in the header, numbers that are none; or any bytes changed."""
+    if random.randrange(3) == 0:
+        return changed_bytes(sample, random)
+    kind, shape = random.choice(TYPES), random.choice(SHAPES)
+    kind = kind if kind[0] == "[" else repr(kind)
+    text = f"{{'descr': {kind}, 'fortran_order': {random.choice(['True', 'False'])}, 'shape': {shape}}}"
+    values = np.array([random.choice([0.0, 1.0, np.nan, np.inf, 1e300, -1e-300]) for _ in range(random.choice([6, 6, 5, 12]))])
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + values.tobytes()
+
+
+def introduced(_: Path, data: bytes) -> object:
+    roster = Roster()
+    roster.add(7, Node.of(json.loads(data)))
+    return roster.draw([7], seed=0, round_=0, cohort=None)
+
+
+def scored(_: Path, data: bytes) -> object:
+    told = {name: value for name, value in json.loads(data).items() if is_scalar(value)}
+    return count_in(told, "num-examples", 5), scores_in(told, ("accuracy", "loss"), {"accuracy": 1.0})
+
+
+def configured(_: Path, data: bytes) -> object:
+    told = {name: value for name, value in json.loads(data).items() if is_scalar(value)}
+    return Configuration.of("rtfa", told)
+
+
+def is_scalar(value: object) -> bool:
+    """What a run config of Flower can hold."""
+    return isinstance(value, bool | str | float) or (isinstance(value, int) and abs(value) < 2**63)
+
+
+def changed_told(sample: bytes, random: Random) -> bytes:
+    """A message as Flower delivers it: always well-formed, with any values."""
+    while True:
+        changed = changed_json(sample, random)
+        try:
+            if isinstance(json.loads(changed), dict):
+                return changed
+        except (ValueError, RecursionError):
+            continue
+
+
+DOORS = [
+    Door("Flower array", lambda: [array_bytes(np.ones((3, 2))), array_bytes(np.ones((3, 2), "f4"))],
+         lambda _, data: array_in(data, (3, 2)), changed_array, (Refused,)),
+    Door("Flower introduction", lambda: [json.dumps(INTRODUCTION).encode()], introduced, changed_told, (Refused,)),
+    Door("Flower scores", lambda: [json.dumps(SCORES).encode()], scored, changed_told, (Refused,)),
+    Door("Flower run config", lambda: [json.dumps(CONFIG).encode()], configured, changed_told, (InvalidInput,)),
+]  # fmt: skip

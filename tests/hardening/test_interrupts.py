@@ -1,0 +1,75 @@
+"""Ctrl-C and kill -9 at some moments; `python benchmarks/interrupts.py` has more of them, in every long command."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedasym.__main__ import importing, interruptible
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "interrupts.py"
+
+
+@pytest.fixture(scope="module")
+def interrupts():
+    spec = importlib.util.spec_from_file_location("interrupts", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
+def test_ctrl_c_ends_training_in_a_line(interrupts, tmp_path, share):
+    words = ["train", "synthetic", "--rounds", "2000", "--evaluate-every", "0", "--algorithms", "fedavg"]
+    with interrupts.start(tmp_path, tmp_path, words) as process:
+        time.sleep(0.7 + 6 * share)  # from importing to training: early ones before JAX is there
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "fedasym: stopped" in told
+    assert "Traceback" not in told
+
+
+def test_a_killed_simulation_goes_on(interrupts, tmp_path):
+    found, wrong = interrupts.interrupted("simulate", tmp_path, given(tmp_path), 2, random.Random(1))
+    assert not wrong
+    assert found.total() == 2
+
+
+def given(home: Path) -> Path:
+    (home / "given").mkdir()
+    return home / "given"
+
+
+def test_an_interruption_that_python_drops_comes_again():
+    """Where it arrives while a callback of the garbage collector runs, Python prints it and goes on."""
+    code = (
+        "import gc, os, signal, time\n"
+        "from fedasym.__main__ import interruptible\n"
+        "def callback(phase, info):\n"
+        "    gc.callbacks.clear()\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(0.01)\n"
+        "with interruptible():\n"
+        "    gc.callbacks.append(callback)\n"
+        "    gc.collect()\n"
+        "    time.sleep(30)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25)
+    assert (done.returncode, done.stderr) == (130, "\nfedasym: stopped\n")
+
+
+def test_other_errors_and_exits_pass():
+    with pytest.raises(ZeroDivisionError), interruptible():
+        raise ZeroDivisionError
+    with pytest.raises(SystemExit, match="2"), interruptible():
+        raise SystemExit(2)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert not importing(sys._getframe())
