@@ -64,7 +64,8 @@ def test_sqlite_with_a_damaged_length(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"clients": ["ann"]}, {"clients": ["ann", "\ud800"]}, {"samples": "\ud800"}, {"training": [8, {}]}, {"counts": {"train": []}}, {"task": "guess"},
+    [{"clients": ["ann"]}, {"clients": ["ann", "\ud800"]}, {"samples": "\ud800"},
+     {"training": [8, {}]}, {"counts": {"train": []}}, {"task": "guess"},
      {"splits": []}, {"dimension": 10**400}],
     ids=str,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -120,7 +121,7 @@ def advised(
     about = components(summaries)
     evidence = Evidence(summaries, found, dropped, about, table, shared, lying, held)
     doubts = doubts_of(evidence)
-    recommended = chosen(table)
+    recommended = chosen(cautious(table) if found.scarce else table)
     ratios = {name: ratio_of(row, shared, alone, middle, doubts) for name, row in table.items()}
     floor = found.noise2
     if any(doubt.check == "trained features" for doubt in doubts):
@@ -149,6 +150,16 @@ def chosen(table: dict[str, Prediction]) -> str:
     """The lowest loss; of those within half a percent the simplest."""
     least = min(row.trusted for row in table.values() if np.isfinite(row.trusted))
     return next(name for name in SIMPLEST if table[name].trusted <= least * (1 + CLOSE) + np.finfo(float).tiny)
+
+
+def cautious(table: dict[str, Prediction]) -> dict[str, Prediction]:
+    """Where samples are scarce, sharing counts for what the model or what clients left out say of it, the worse of the two.
+
+    The model's level then rests on a shared length that hardly anything tells, and sharing without cause costs far more than
+    not sharing.
+    """
+    left_out = {name: table[name].gcv or table["rtfa"].gcv or 0.0 for name in table if not PAPER[name].shares_nothing}
+    return table | {name: replace(table[name], trusted=max(table[name].trusted, loss)) for name, loss in left_out.items()}
 
 
 def rivals_of(table: dict[str, Prediction], recommended: str) -> list[str]:

@@ -8,6 +8,7 @@ means to be right, so products of independent residuals serve as well as squares
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from fedasym.theory.spectra import Array
 
 ROUNDS = 200
 SETTLED = 1e-12
-NOTABLE = 4.0  # standard deviations of a variance over clients
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +34,11 @@ class Components:
         m = len(self.influence)
         return np.asarray(self.influence.T @ self.influence * m / (m - 1))
 
-    def excess(self, clients: int) -> Array:
-        """How much larger the variances over clients are than the model's; 1 where that may be chance."""
+    @property
+    def excess(self) -> Array:
+        """How much larger the variances over clients are than the model's; never below 1, which the model itself has."""
         ratio = np.diag(self.covariance) / np.maximum(self.gaussian, 1e-300)
-        chance = 1 + NOTABLE * np.sqrt(2 / clients)
-        return np.asarray(np.where((ratio > chance) & (self.gaussian > 0), ratio, 1.0))
+        return np.asarray(np.where(self.gaussian > 0, np.maximum(ratio, 1.0), 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def solved(data: Squares, fit: Array, floor: float) -> Array:
     w, w0 = v**-2, beyond**-2
     J = normal(data, w, w0)
     b = np.array([w @ data.p + w0 * data.rest.sum(), (w * data.z) @ data.p])
-    if np.linalg.det(J) > 1e-12 * J[0, 0] * J[1, 1]:
+    if sound(J):
         both = np.linalg.solve(J, b)
         if both.min() >= 0:
             return np.asarray(both)
@@ -101,20 +101,39 @@ def normal(data: Squares, w: Array, w0: float) -> Array:
 
 
 def errors_of(data: Squares, fit: Array, floor: float, clients: int) -> tuple[Array, Array]:
-    """J^{-1} s_i with the scores s_i of each client at the fit, and the diagonal of 2 J^{-1}."""
+    """What the estimate moves by without each client, and the diagonal of 2 J^{-1}.
+
+    Without client i it is one step (J - J_i)^{-1} s_i away, with the client's score s_i and information J_i: the jackknife.
+    J^{-1} s_i would make the errors too small where a few clients hold much of the information. The factor (m - 1)/m makes
+    squares sum to the variance, but for the m/(m - 1) of a sample.
+    """
     v, beyond = np.maximum(fit[0] + fit[1] * data.z, floor), max(float(fit[0]), floor)
     w, w0 = v**-2, beyond**-2
     off = w * (data.p - v)
-    first = np.bincount(data.owner, off, clients) + w0 * (data.rest - data.extra * beyond)
-    scores = np.column_stack([first, np.bincount(data.owner, off * data.z, clients)])
-    J = normal(data, w, w0)
-    flat = np.linalg.det(J) <= 1e-12 * J[0, 0] * J[1, 1]
-    inverse = np.linalg.pinv(J) if flat else np.linalg.inv(J)
-    return np.asarray(scores @ inverse), np.asarray(2 * np.diag(inverse))
+
+    def summed(values: Array) -> Array:
+        return np.asarray(np.bincount(data.owner, values, clients))
+
+    scores = np.column_stack([summed(off) + w0 * (data.rest - data.extra * beyond), summed(off * data.z)])
+    one, two = summed(w * data.z), summed(w * data.z**2)
+    own = np.array([[summed(w) + w0 * data.extra, one], [one, two]]).transpose(2, 0, 1)
+    J = own.sum(0)
+    if not sound(J):
+        inverse = np.linalg.pinv(J)
+        return np.asarray(scores @ inverse), np.asarray(2 * np.diag(inverse))
+    others = J - own
+    others[~sound(others)] = J
+    moved = np.linalg.solve(others, scores[:, :, None])[:, :, 0]
+    return np.asarray(moved * (clients - 1) / clients), np.asarray(2 * np.diag(np.linalg.inv(J)))
 
 
-def length2(summaries: list[Summary], noise2: float) -> tuple[float, Array]:
-    """norm^2 from the labels themselves at a given noise, and what each client adds to its error.
+def sound(J: Array) -> Any:
+    """Whether an information matrix, or each of a stack, can be inverted."""
+    return np.linalg.det(J) > 1e-12 * J[..., 0, 0] * J[..., 1, 1]
+
+
+def length2(summaries: list[Summary], noise2: float) -> tuple[float, Array, float]:
+    """norm^2 from the labels themselves at a given noise, what each client adds to its error, and its slope in noise^2.
 
     It is the length of an optimum without preferred directions that explains as much of the labels: what local methods need.
     """
@@ -128,6 +147,7 @@ def length2(summaries: list[Summary], noise2: float) -> tuple[float, Array]:
         fit = new
         if done:
             break
-    scale: float = max(float(w @ data.z), 1e-300)
-    scores = np.bincount(data.owner, w * (data.p - noise2 - fit * data.z), len(summaries))
-    return fit, np.asarray(scores / scale)
+    m, scale = len(summaries), max(float(w @ data.z), 1e-300)
+    scores = np.bincount(data.owner, w * (data.p - noise2 - fit * data.z), m)
+    others = np.maximum(scale - np.bincount(data.owner, w * data.z, m), scale / m**2)
+    return fit, np.asarray(scores / others * (m - 1) / m), -float(w.sum()) / scale

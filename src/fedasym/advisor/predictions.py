@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.curves import Curves
 from fedasym.advisor.estimates import Estimates, Quantity
+from fedasym.advisor.realised import beyond
 from fedasym.algorithms import PAPER
 from fedasym.errors import ThresholdWarning
 from fedasym.population import Population
@@ -26,6 +27,8 @@ ALIKE = 1.1  # sizes within this factor are one
 ASKED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
 CONTRADICTED = 3.0  # standard errors
 NOTABLE = 0.05  # share of the error
+UNRIDGED = ("local", "ftfa")
+ENDLESS = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
 
 
 @dataclass(frozen=True)
@@ -61,16 +64,17 @@ class Kinds:
     count: Array
     samples: Array
     place: NDArray[np.intp]  # which kind each client is
+    sizes: Array  # the samples of each client
 
     @classmethod
     def of(cls, sizes: Array) -> Kinds:
         """One kind where sizes are alike, otherwise parts of about equally many clients."""
         if sizes.max() <= ALIKE * sizes.min():
-            return cls(np.array([sizes.size], dtype=float), np.array([sizes.mean()]), np.zeros(sizes.size, dtype=int))
+            return cls(np.array([sizes.size], dtype=float), np.array([sizes.mean()]), np.zeros(sizes.size, dtype=int), sizes)
         edges = np.unique(np.quantile(sizes, np.linspace(0, 1, KINDS + 1)[1:-1]))
         _, place = np.unique(np.searchsorted(edges, sizes, side="left"), return_inverse=True)
         count = np.bincount(place)
-        return cls(count.astype(float), np.bincount(place, sizes) / count, place)
+        return cls(count.astype(float), np.bincount(place, sizes) / count, place, sizes)
 
 
 def population_of(found: Estimates, dimension: int, samples: float, power: float | None = None) -> Population:
@@ -100,17 +104,67 @@ def predictions(found: Estimates, dimension: int, kinds: Kinds) -> dict[str, Pre
         parts = {}
         for member, table in tables.items():
             risk = table[name]
-            parts[member] = mean_of(risk.bias, share), mean_of(risk.variance, share)
+            parts[member] = mean_of(risk.bias, share), mean_of(risk.variance * small(name, dimension, kinds), share)
         alone = PAPER[name].shares_nothing
         loss, new = (interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
         ridge = tables[True][name].ridge
         typical = None if ridge is None else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
         bias, variance = parts[True]
         out[name] = Prediction(name, loss, new, bias, variance, typical, trusted=loss.value)
+    if not found.scarce:
+        out = of_these(out, found, dimension, kinds, middle)
     if found.power:
         out["pfedme"] = aligned_moreau(out, found, dimension, kinds)
     out["maml"] = replace(out["ftfa"], algorithm="maml", note="as ftfa, its limit: no formula for these clients")
     return out
+
+
+def small(name: str, dimension: int, kinds: Kinds) -> Array:
+    """What the variance without a ridge is for clients of finite sizes, over its limit at their kind's mean size.
+
+    The mean of (X'X)^{-1} is Sigma^{-1}/(n - d - 1) where the limit has n - d, for any covariance. For n < d the limit is kept,
+    with each client's own gap instead of its kind's. At |d - n| <= 1 there is no mean: a gap of 1 stands for it.
+    """
+    if name not in UNRIDGED:
+        return np.ones(kinds.samples.size)
+
+    def level(n: Array, lost: float) -> Array:
+        gap = np.where(n > dimension, n - dimension - lost, dimension - n)
+        return np.asarray(np.minimum(n, dimension) / np.maximum(gap, 1.0))
+
+    mean = np.bincount(kinds.place, level(kinds.sizes, 1.0)) / kinds.count
+    return np.asarray(mean / level(kinds.samples, 0.0))
+
+
+def of_these(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds, middle: int) -> dict[str, Prediction]:
+    """Intervals for the mean over these very clients, as wide as `realised` finds; pfedme's as rtfa's.
+
+    They are never made narrower than the population's: errors of the estimated covariance are not in them.
+    """
+    ratio = {name: np.inf if name == "fedavg" else float(row.ridge or 0.0) * kinds.samples[middle] for name, row in out.items()}
+    losses = {
+        name: (row.bias, row.variance, ratio[name])
+        for name, row in out.items()
+        if name != "pfedme" and np.isfinite(row.loss.value)
+    }
+    lacking = beyond(found, dimension, kinds.sizes, losses)
+    noise, radius, norm = found.scale.T
+    wide = {}
+    for name, (bias, variance, _) in losses.items():
+        draws = bias * (norm if PAPER[name].shares_nothing else radius) + variance * noise
+        wide[name] = float(np.sqrt(1 + max(lacking[name], 0.0) / max(float(draws.var()), 1e-300)))
+    wide["pfedme"] = wide["rtfa"]
+    if np.min(np.abs(dimension - kinds.sizes)) <= ENDLESS:
+        wide |= dict.fromkeys(UNRIDGED, np.inf)
+    return {name: replace(row, loss=stretched(row.loss, wide.get(name, 1.0))) for name, row in out.items()}
+
+
+def stretched(loss: Quantity, wide: float) -> Quantity:
+    """An interval so many times as wide; without an upper end it begins where it did."""
+    if np.isinf(wide) or not np.isfinite(loss.value):
+        return replace(loss, high=wide if np.isfinite(loss.value) else loss.high)
+    low, high = (loss.value + wide * (end - loss.value) for end in (loss.low, loss.high))
+    return Quantity(loss.value, max(low, 0.0), high)
 
 
 def mean_of(values: float | Array, share: Array) -> float:

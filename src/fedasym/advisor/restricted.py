@@ -63,6 +63,7 @@ class Curve:
     rss: Array
     best: float
     flat: bool
+    least: float  # the deviance there; the curve is what lies above it
 
     def noise2(self, freedom: int) -> float:
         """At the lowest point."""
@@ -101,7 +102,7 @@ def curve_of(turned: Turned, start: float, error: float) -> Curve:
     best = float(logs[place])
     if flat and turned.at(float(np.exp(best)))[0] >= endless - FLAT:  # the likelihood is lowest without any radius
         best = high
-    return Curve(logs, smooth - smooth[place], smooth_rss, best, flat)
+    return Curve(logs, smooth - smooth[place], smooth_rss, best, flat, float(smooth[place]))
 
 
 def apart(seen: dict[float, tuple[float, float]], least: float) -> Array:

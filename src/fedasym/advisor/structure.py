@@ -10,20 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.special
 
 from fedasym.advisor.components import components
-from fedasym.advisor.covariance import spread
+from fedasym.advisor.covariance import spectrum_of, spread
 from fedasym.advisor.estimates import Estimates, from_likelihood
 from fedasym.advisor.gathering import Gathered, Room
-from fedasym.advisor.restricted import DRAWS
+from fedasym.advisor.restricted import DRAWS, even_points
 from fedasym.advisor.summaries import Summary, axes_of
 from fedasym.theory.spectra import Array
 
 LOOKED_AT = 300  # clients that these checks look at
 IMAGINED = 12  # federations drawn from the model, to compare with
-POWERS = np.arange(-1.0, 2.01, 0.25)
-UNLIKELY, NEIGHBOURS = 0.05, 0.25  # powers that share in the draws
-STRIDE = 397  # has no factor in common with the number of draws
+STEP = 0.25
+POWERS = np.arange(-1.5, 2.51, STEP)
+LEAST_BEND = 0.1  # of the deviance over a step: less says nothing about the power
 ALIGNED = 4.0  # standard errors
 CLUSTERED = 6.0  # standard deviations of what the model gives
 GROUPED = -0.7  # kurtosis along the common direction, less the model's, below which clients fall into groups: two have -2
@@ -98,8 +99,9 @@ def excess(values: Array) -> float:
 def with_power(seen: Gathered) -> Estimates:
     """Estimates again, with a displacement whose covariance goes like Sigma^power, Sigma as the pooled samples have it.
 
-    The power is that of highest likelihood of residuals about the model of the others; noise and radius are those of the
-    restricted likelihood at that power, and its neighbours share in the draws as far as their likelihood allows.
+    Residuals about the model of the others find the power on a grid. There and beside it the restricted likelihood is looked
+    at; a parabola through the three gives the power and its error, and the draws of noise and radius are those of a
+    power that is drawn as well: parabolas through the three, draw by draw, since draws have the same order at every power.
     """
     data = seen.data
     values, Q = np.linalg.eigh(seen.pool.factor.T @ seen.pool.factor / data.sizes.sum())
@@ -109,18 +111,34 @@ def with_power(seen: Gathered) -> Estimates:
         axes = axes_of(*data.rows(place))
         kept.append((seen.summaries[place], axes.rows @ Q, seen.pool.left_out(axes.rows, axes.labels)))
     fits = {float(power): fitted(kept, values, float(power)) for power in POWERS}
-    best = min(fits, key=lambda power: fits[power][0])
-    weight = {power: float(np.exp((fits[best][0] - fit[0]) / 2)) for power, fit in fits.items()}
-    likely = [power for power, each in weight.items() if each > UNLIKELY and abs(power - best) <= NEIGHBOURS]
-    found = {power: restricted(seen, Q, stretch_of(values, power), fits[power][1]) for power in likely}
-    total = sum(weight[power] for power in likely)
-    ends = np.cumsum([0.0, *(weight[power] / total for power in likely)]) * DRAWS
-    places = np.arange(DRAWS) * STRIDE % DRAWS  # every part of the draws, in another order
-    parts = [found[power].draws[places[round(ends[i]) : round(ends[i + 1])]] for i, power in enumerate(likely)]
-    draws, plain = np.concatenate(parts), seen.estimates
-    draws[:, 2] = draws[:, 1] + np.maximum(plain.draws[:, 2] - plain.draws[:, 1], 0)  # what is common was seen without a power
-    norm2 = found[best].radius2 + max(plain.norm2 - plain.radius2, 0.0)
-    return replace(found[best], power=best, draws=draws, norm2=norm2)
+    near = float(np.clip(min(fits, key=lambda power: fits[power][0]), POWERS[1], POWERS[-2]))
+    beside = near + STEP * np.array([-1.0, 0.0, 1.0])
+    found = [restricted(seen, Q, stretch_of(values, power), fits[power][1]) for power in beside]
+    low, middle, high = (each.deviance for each in found)
+    bend = max(low - 2 * middle + high, LEAST_BEND)
+    best = float(np.clip((low - high) / (2 * bend), -2, 2))  # in steps
+    drawn = np.clip(best + np.sqrt(2 / bend) * scipy.special.ndtri(even_points(DRAWS, 4)[:, 3]), best - 3, best + 3)
+    logs = np.log(np.maximum([each.draws[:, :2] for each in found], np.finfo(float).tiny))
+    point = np.log([[each.noise2, each.radius2] for each in found])
+    noise2, radius2 = np.exp(between(point, np.array(best)))
+    common = np.maximum(seen.estimates.draws[:, 2] - seen.estimates.draws[:, 1], 0)  # was seen without a power
+    draws = np.exp(between(logs, drawn[:, None]))
+    pooled = replace(seen.summaries[0], samples=int(data.sizes.sum()), power=values * data.sizes.sum())
+    return replace(
+        found[1],
+        noise2=float(noise2),
+        radius2=float(radius2),
+        norm2=float(radius2) + max(seen.estimates.norm2 - seen.estimates.radius2, 0.0),
+        draws=np.column_stack([draws, draws[:, 1] + common]),
+        power=near + STEP * best,
+        spectrum=spectrum_of([pooled]),
+    )
+
+
+def between(values: Array, at: Array) -> Array:
+    """The parabola through values at -1, 0 and 1."""
+    low, middle, high = values
+    return np.asarray(middle + at * (high - low) / 2 + at**2 * (low - 2 * middle + high) / 2)
 
 
 def restricted(seen: Gathered, Q: Array, stretch: Array, along: list[Summary]) -> Estimates:

@@ -18,11 +18,11 @@ from fedasym.advisor.classes.links import Link
 from fedasym.advisor.classes.looking import Look, look, refreshed
 from fedasym.advisor.classes.moments import Moments
 from fedasym.advisor.classes.persons import persons
-from fedasym.advisor.classes.predictions import Table, predictions
+from fedasym.advisor.classes.predictions import Table, even_normal, predictions
 from fedasym.advisor.classes.scores import Ridges
 from fedasym.advisor.classes.settings import CLOSE, settings, stopping
 from fedasym.advisor.classes.worlds import Sizes, World
-from fedasym.advisor.estimates import Estimates, Quantity
+from fedasym.advisor.estimates import Estimates, Quantity, unseen
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.predictions import Kinds
 from fedasym.machine import few_threads
@@ -124,8 +124,12 @@ def estimated(found: Moments, world: World, seen: Look, sizes: Array) -> Estimat
     whole = np.maximum(B + BD, 1e-9 * link.total)
     rho = link.signal(np.minimum(whole, 0.999 * link.most))
     radius = rho * np.sqrt(BD / whole / float(s @ world.shift_share))
-    centre = rho * np.sqrt(B / whole / float(s @ world.centre_share))
     d = seen.classes.data.dimension
+    # B tells theta_0'Sigma theta_0; the length |theta_0| varies about it, unless its shares along eigenvalues were measured.
+    even = np.allclose(world.centre_share, world.spectrum.weights)
+    blind = unseen(1.0, world.spectrum, s, d) / seen.classes.free if even else 0.0
+    length2 = np.maximum(1 + np.sqrt(blind) * even_normal(len(B)), 0.0)
+    centre = rho * np.sqrt(length2 * B / whole / float(s @ world.centre_share))
     counts = seen.counts.sum(0)
     return EstimatedClasses(
         radius=with_ends(world.radius, radius, zero=found.flat),

@@ -2,8 +2,11 @@
 
 Three estimates from residuals about the others' model: s2 and r2 from squares along the clients' axes, where
 E p_k = s2 (1 + a_k) + r2 (x_k/d + w_k), and the shared signal B = zeta^2 theta_0'Sigma theta_0 from labels times what the
-others' model predicts. They add up to the labels' mean square, which is known exactly: s2 + r2 tau + B = total. The best
-combination of all three under that constraint is taken.
+others' model predicts. Their best combination is taken that adds up to the labels' mean square: s2 + r2 tau + B = total.
+
+The square of a label is the same for all samples, however long their features: a single sample's square e_j^2 does not grow
+with |x_j|^2 as the linear model has it, s2 + r2 |x_j|^2/d, and r2 would come out too small by about 2/n. So only products of
+two samples tell r2: in ee' the variation of e_j^2 within a client is replaced by the model's, until r2 agrees with itself.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from fedasym.theory.spectra import Array, Spectrum
 
 CLEAR = 3.0  # standard errors from which there is a shared signal
 BELIEVED = 0.8  # of the most that features can explain: labels without noise are not assumed from few samples
+ROUNDS = 3  # until r2 agrees with itself: each leaves 2/n of the difference
 PROBED = 60  # multiplications of a probe per sample, axis and output: two curves of 15 ratios, left out and held out
 WORK = 4e10  # multiplications that the second look at clients may cost
 
@@ -80,6 +84,30 @@ def summarised(name: object, client: Client, outputs: int) -> Summary:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Adjusted:
+    """A client with the others' errors divided out, and how squares of single samples vary, as they do and as r2 = 1 has it."""
+
+    summary: Summary
+    lift: Array
+    seen: Array
+    model: Array
+
+    @classmethod
+    def of(cls, one: Summary, client: Client, outputs: int) -> Adjusted:
+        """Squares along axes are sums over pairs of samples, of which those of a sample with itself are told apart."""
+        lift, weights = 1 + client.noise, client.U.T**2
+        single, length = (client.about**2).sum(1) / outputs, (client.X**2).sum(1) / one.dimension
+        whole = replace(one, power=(client.x + client.shift) / lift)
+        return cls(whole, lift, weights @ (single - single.mean()), weights @ (length - length.mean()))
+
+    def at(self, r2: float) -> Summary:
+        """With the model's variation at this r2 in place of the seen one; what leaves the axes goes to the rest."""
+        one, change = self.summary, r2 * self.model - self.seen
+        rest = one.rest - float(change.sum()) if one.samples > one.power.size else 0.0
+        return replace(one, residual=(one.residual + change) / self.lift, rest=rest)
+
+
 class Gathering:
     """Clients about the others' model, one after the other; where samples are scarce, and only there, they are kept."""
 
@@ -89,7 +117,7 @@ class Gathering:
         self.profile = Profiling(shared) if roomy and not shared.scarce else None
         self.kept: list[tuple[object, Client]] = []
         self.summaries: list[Summary] = []
-        self.adjusted: list[Summary] = []
+        self.adjusted: list[Adjusted] = []
         self.signal: list[float] = []
         self.push: list[tuple[float, float]] = []
         self.errors = np.zeros(2)  # of the shared model: what noise and what displacements leave in it
@@ -102,8 +130,7 @@ class Gathering:
         K, n = self.classes.free, len(client.X)
         one = summarised(name, client, K)
         self.summaries.append(one)
-        lift = 1 + client.noise
-        self.adjusted.append(replace(one, residual=one.residual / lift, power=(client.x + client.shift) / lift))
+        self.adjusted.append(Adjusted.of(one, client, K))
         self.signal.append(float((client.labels * (client.labels - client.about)).sum()) / K)
         own = client.X.T @ client.labels
         self.push.append((float((own * (self.shared.cross - own)).sum()) / K, n * (self.shared.samples - n)))
@@ -116,7 +143,9 @@ class Gathering:
         if self.shared.scarce:
             return scarce(self.classes, self.kept)
         d, n = self.classes.data.dimension, np.array([each.samples for each in self.summaries], dtype=float)
-        first = components(self.adjusted)
+        first = components([each.at(0.0) for each in self.adjusted])
+        for _ in range(ROUNDS):
+            first = components([each.at(first.spread2) for each in self.adjusted])
         tau = float(sum(each.power.sum() for each in self.summaries)) / (n.sum() * d)
         B = float(np.sum(self.signal) / n.sum())
         # A client counts twice: it is tested, and it trains the model that others are tested with.
@@ -153,13 +182,19 @@ class Gathering:
 
 
 def constrained(point: Array, influence: Array, weights: Array, total: float) -> tuple[Array, Array]:
-    """The nearest point with weights'point = total, in the metric of its errors, and what clients add to its errors."""
+    """The nearest point with weights'point = total, in the metric of its errors, and what clients add to its errors.
+
+    The metric is found from the same m clients: what is left of the errors looks smaller than it is by (m - 1)/(m - 2), and
+    is larger by (m - 2)/(m - 3) than with the best metric (one control variate with an estimated coefficient).
+    """
     along = influence.T @ (influence @ weights)
     variance = float(weights @ along)
     if variance <= 0:
         return point, influence
     step = along / variance
-    return point + (total - float(weights @ point)) * step, influence - np.outer(influence @ weights, step)
+    m = len(influence)
+    left = influence - np.outer(influence @ weights, step)
+    return point + (total - float(weights @ point)) * step, left * np.sqrt((m - 1) / (m - 3))
 
 
 def scarce(classes: Classes, clients: Sequence[tuple[object, Client]]) -> Moments:

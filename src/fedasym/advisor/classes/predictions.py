@@ -2,7 +2,7 @@
 
 Sizes: clients of a kind get their own aspect. Intervals: accuracies at the estimates and at a star of four points around
 them, along the axes of their errors, make a quadratic that is evaluated at all draws; to that comes how much a federation of so
-many clients and features varies by itself.
+many clients and features varies by itself, in its truth and in what its models learn.
 """
 
 from __future__ import annotations
@@ -143,9 +143,11 @@ def responses(found: Moments, world: World, sizes: Sizes) -> dict[tuple[str, str
     values, axes = np.linalg.eigh(np.cov(offsets.T))
     sizes2 = np.sqrt(np.maximum(values, 1e-300))
     along = offsets @ axes / sizes2
-    extra = own_spread(world, sizes) * even_normal(len(offsets))
     here = near(world, sizes, found)
-    out = {(name, field): extra.copy() for name in here for field in ("accuracy", "new")}
+    lucky = luck(world, sizes, found)
+    energy, standard = own_spread(world, sizes), even_normal(len(offsets))
+    wide = {name: float(np.hypot(energy, lucky.get(name, 0.0))) for name in here}
+    out = {(name, field): wide[name] * standard for name in here for field in ("accuracy", "new")}
     out |= {(name, "log_loss"): np.zeros(len(offsets)) for name in here if np.isfinite(here[name].log_loss)}
     for axis in range(2):
         ends = []
@@ -188,6 +190,25 @@ def own_spread(world: World, sizes: Sizes) -> float:
     slope = abs(squares.probe(world.moved(1.05 * world.r2, 1.05 * world.B), 1.0, np.inf) - squares.probe(world, 1.0, np.inf))
     share = float(e.b0 / (e.b0 + e.bd))
     return float(slope / 0.05 * wide * (1 - share) / np.sqrt(m))
+
+
+def luck(world: World, sizes: Sizes, found: Moments) -> dict[str, float]:
+    """How much the mean accuracy of so many models varies with the samples that they were trained on.
+
+    What a model w errs by, beyond its multiple of the truth, has the energy E = Q - T^2/rho^2 and points anywhere: its part
+    along the truth moves T by sqrt(E rho^2 w/d), w = mean(s^2)/mean(s)^2, and Q by twice that times T/rho^2.
+    """
+    gamma, error, rho2 = float(sizes.aspects[sizes.middle]), squares.error_of(world, found.excess), world.rho**2
+    s, h = world.spectrum.values, world.spectrum.weights
+    share = float(h @ s**2) / world.spectrum.mean**2 / sizes.dimension
+    out = {}
+    for name, alone in (("rtfa", False), ("local_ridge", True)):
+        ridge = squares.best_ridge(world, gamma, error, alone=alone)
+        T, Q = squares.state_of(world, gamma, ridge, error, alone=alone)
+        step = np.sqrt(max(Q - T**2 / rho2, 0.0) * rho2 * share)
+        moved = [squares.accuracy_of(world, T + way * step, Q + 2 * way * step * T / rho2) for way in (-1.0, 1.0)]
+        out[name] = abs(moved[1] - moved[0]) / 2 / float(np.sqrt(sizes.kinds.count.sum()))
+    return out | {"local": out["local_ridge"]}
 
 
 def even_normal(count: int) -> Array:

@@ -1,0 +1,115 @@
+"""What intervals are made of, each part against an unrelated route: drawn matrices, clients really left out, exact moments."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedasym.advisor.advise import advise
+from fedasym.advisor.classes.intake import classes_in
+from fedasym.advisor.classes.looking import look
+from fedasym.advisor.components import components, length2
+from fedasym.advisor.estimates import Estimates, degrees, unseen, weighed
+from fedasym.advisor.predictions import Kinds, small
+from fedasym.advisor.realised import beyond
+from fedasym.advisor.summaries import Summary
+from fedasym.theory.spectra import Spectrum, eigenvalues
+
+
+def clients(rng, m=30, n=20, d=25, *, uneven=False):
+    out = []
+    for i in range(m):
+        size = n * (3 if uneven and i % 5 == 0 else 1)
+        x = rng.chisquare(n, size)
+        out.append(Summary(i, size, d, power=x, residual=(0.5 + x / d) * rng.chisquare(1, size), raw=np.ones(size)))
+    return out
+
+
+def test_the_jackknife_is_what_leaving_a_client_out_does():
+    drawn = clients(np.random.default_rng(0), uneven=True)
+    whole, m = components(drawn), len(drawn)
+    for i in (0, 5, 7):
+        left = components([each for each in drawn if each.name != i])
+        step = whole.influence[i] * m / (m - 1)
+        moved = np.array([whole.noise2 - left.noise2, whole.spread2 - left.spread2])
+        assert np.abs(moved - step).max() < 0.3 * np.abs(moved).max() + 0.003
+
+
+def test_the_norm_falls_with_the_noise_by_its_slope():
+    drawn = [replace(each, raw=each.residual) for each in clients(np.random.default_rng(1))]
+    (low, _, slope), (high, *_) = (length2(drawn, noise2) for noise2 in (0.49, 0.51))
+    assert (high - low) / 0.02 == pytest.approx(slope, rel=0.2)
+
+
+@pytest.mark.parametrize("n", [30, 90])
+def test_what_the_norm_sees_is_the_mean_filter_of_drawn_samples(n):
+    s, c, rng = np.linspace(0.2, 3.0, 60), 12.0, np.random.default_rng(2)
+    seen = np.zeros(60)
+    for _ in range(60):
+        X = rng.standard_normal((n, 60)) * np.sqrt(s)
+        G = X.T @ X
+        back = np.linalg.inv(G + c * np.eye(60))
+        seen += np.diag(back @ G @ G @ back) / 60
+    spectrum = eigenvalues(s)
+    mine = weighed(spectrum, [Summary(0, n, 60, np.ones(1), np.ones(1), np.ones(1))], c / 60, 1.0)
+    order = np.searchsorted(s, spectrum.values)
+    assert mine == pytest.approx(seen[np.clip(order, 0, 59)], abs=0.04)
+
+
+def test_the_unseen_part_is_how_a_random_direction_varies():
+    s, rng = np.array([0.5, 3.0]), np.random.default_rng(3)
+    theta = rng.standard_normal((20000, 40)) / np.sqrt(40)
+    theta /= np.linalg.norm(theta, axis=1, keepdims=True)
+    spread = np.var(theta**2 @ np.repeat(s, 20) / s.mean())
+    assert unseen(1.0, Spectrum(s, np.array([0.5, 0.5]), ""), s, 40) == pytest.approx(spread, rel=0.1)
+
+
+def test_degrees_of_freedom_count_clients_that_weigh():
+    rng = np.random.default_rng(4)
+    even = rng.standard_normal((4000, 1))
+    assert degrees(even)[0] == pytest.approx(3999, rel=0.2)
+    few = even * np.where(np.arange(4000) < 20, 100.0, 0.0)[:, None]
+    assert 8 < degrees(few)[0] < 60
+
+
+def test_finite_sizes_without_a_ridge_have_the_inverse_wishart_mean():
+    kinds = Kinds.of(np.full(8, 60.0))
+    assert small("ftfa", 40, kinds) * 40 / (60 - 40) == pytest.approx([40 / (60 - 40 - 1)])
+    assert small("ftfa", 80, kinds) == pytest.approx([1.0])
+    assert small("rtfa", 40, kinds) == pytest.approx([1.0])
+
+
+def test_fedavgs_loss_of_these_clients_is_surer_than_their_population():
+    """With hardly any noise a client tells its own |shift|^2: all of the population's error is then too much."""
+    d, m = 30, 40
+    found = Estimates(1e-6, 1.0, 1.0, np.ones((4, 3)), eigenvalues(np.ones(d)), "", False)
+    lacking = beyond(found, d, np.full(m, 120.0), {"fedavg": (1.0, 0.0, np.inf), "ftfa": (0.0, 1e-6 / 3, 0.0)})
+    assert lacking["fedavg"] == pytest.approx(-2 / (d * m), rel=0.3)
+    assert lacking["ftfa"] > 0
+
+
+def test_no_upper_end_where_a_client_has_as_many_samples_as_features():
+    rng = np.random.default_rng(5)
+    X = [rng.standard_normal((n, 20)) for n in [12, 14, 16, 19, 24, 28] * 4]
+    y = [x @ (0.4 * rng.standard_normal(20)) + 0.3 * rng.standard_normal(len(x)) for x in X]
+    rows = advise(X, y).predictions
+    assert np.isinf(rows["ftfa"].loss.high)
+    assert np.isinf(rows["local"].loss.high)
+    assert np.isfinite(rows["rtfa"].loss.high)
+    assert rows["ftfa"].loss.low <= rows["ftfa"].loss.value
+
+
+def test_labels_of_classes_tell_the_radius_without_squares_of_single_samples():
+    """y = zeta x'theta + e: with squares of single samples in, r2 comes out 2/n too small; here n is 12."""
+    found, slope = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((150, 12, 24))
+        theta = 1.5 * rng.standard_normal((150, 24)) / np.sqrt(24)
+        p = 1 / (1 + np.exp(-np.einsum("ijk,ik->ij", X, theta)))
+        labels = (rng.random((150, 12)) < p).astype(int)
+        found.append(look(classes_in(list(X), list(labels))).found.point[1])
+        fresh = rng.standard_normal((2000, 24)) @ theta.T
+        slope.append(np.mean(1 / np.cosh(fresh / 2) ** 2) / 2)
+    truth = 1.5**2 * np.mean(slope) ** 2
+    assert np.mean(found) == pytest.approx(truth, rel=0.1)
