@@ -28,7 +28,8 @@ def federation():
 
 @pytest.fixture(scope="module")
 def environment(cache):
-    return {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    return {**kept, "XDG_CACHE_HOME": str(cache)}
 
 
 @pytest.fixture(scope="module")

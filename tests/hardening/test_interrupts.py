@@ -67,9 +67,10 @@ def test_an_interruption_that_python_drops_comes_again():
 
 
 def test_other_errors_and_exits_pass():
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ZeroDivisionError), interruptible():
         raise ZeroDivisionError
     with pytest.raises(SystemExit, match="2"), interruptible():
         raise SystemExit(2)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
     assert not importing(sys._getframe())

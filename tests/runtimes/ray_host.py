@@ -23,7 +23,8 @@ STORE = 80 * 2**20  # bytes; the least that Ray takes is 75 MiB
 
 
 def main(folder: str) -> None:
-    os.environ.update(QUIET)
+    os.environ.update(QUIET | {"RAY_TMPDIR": folder})  # it writes the cluster's address there, and expects the folder
+    os.makedirs(os.path.join(folder, "ray"), exist_ok=True)
     os.chdir(folder)
     from ray.cluster_utils import Cluster
 
