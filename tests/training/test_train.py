@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -285,9 +286,11 @@ def test_bfloat16_rounds_features_and_outputs_of_sequences_alone():
     exact = np.asarray(jnp.asarray(clients.features, jnp.bfloat16), np.float32)
     clients = replace(clients, features=exact)
     told = {**GRAM, "precision": "float32"}
-    for name in ("ftfa", "maml_hf", "pfedme"):
+    for name, protocol in product(("ftfa", "rtfa", "maml_fo", "maml_hf", "pfedme"), ("text", "code")):
+        told["protocol"] = protocol  # heads are filled up to eights, and come back without; with a bias, too
         short, long = fa.train(name, clients, **{**told, "precision": "bfloat16"}), fa.train(name, clients, **told)
         assert short.shared.dtype == np.float32
+        assert short.shared.shape == long.shared.shape
         assert not np.array_equal(short.shared, long.shared)
         moved = np.abs(long.shared).max()
         np.testing.assert_allclose(short.shared, long.shared, atol=0.02 * moved)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedasym.training.evaluate import Collect, Tester
-from fedasym.training.layout import COPIES, fitting, groups, rounded
+from fedasym.training.layout import COPIES, STEP, fitting, groups, rounded
 from fedasym.training.packing import Packed, pack
 from fedasym.training.schedule import Schedule, start_heads
 from fedasym.training.server import advance
@@ -46,11 +46,12 @@ def run_server(
     item = np.dtype(work.precision).itemsize
     cached = form == "gram" and len(federation.clients) * largest**2 * item < work.machine.memory / 4
     data, sizes = pack(federation, work.protocol, work.stored, largest if cached else 0)
-    program = Program(server.kind, federation.task, work.protocol.compiled, server.inner_steps, form, largest, together)
+    rules = work.protocol.compiled
+    program = Program(server.kind, federation.task, rules, server.inner_steps, form, largest, together, classes=work.filled)
     schedule = Schedule(work, server, sizes)
     tester = Tester(work, schedule, data)
-    rows = (work.features if form == "head" else largest) * (server.cohort if together else 1)
-    each = work.bytes_per_output * (COPIES * rows + 3 * work.features)
+    rows = COPIES * (work.features if form == "head" else largest) + STEP * server.batch * data.training.positions
+    each = work.bytes_per_output * (rows * (server.cohort if together else 1) + 3 * work.features)
     fit = fitting(work.machine.close, each, len(trajectories) * len(seeds))
     side_by_side = min(fit, len(trajectories)), max(1, min(len(seeds), fit // len(trajectories)))
     for some_seeds, real_seeds in parts(list(enumerate(seeds)), side_by_side[1]):

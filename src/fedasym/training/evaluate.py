@@ -75,7 +75,7 @@ class Tester:
             measured.append((stages, places, scores))
 
         def collect(outcomes: list[list[Outcome]]) -> None:
-            heads, broken, common = np.asarray(shared), np.asarray(diverged), kept()
+            heads, broken, common = self.real(shared), np.asarray(diverged), kept()
             for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
                 for number, client in enumerate(stages):
@@ -91,6 +91,11 @@ class Tester:
                                     outcomes[job][seed].head = heads[row, place]
 
         return collect
+
+    def real(self, shared: Array) -> NDArray[np.floating]:
+        """Shared heads without what fills up their shape."""
+        federation = self.work.federation
+        return np.asarray(shared)[..., : federation.dimension + self.work.protocol.bias, : federation.outputs]
 
     def rates(self, trajectories: Sequence[Trajectory], client: Client) -> list[list[Numbers]]:
         """(trajectories, configurations) rates, short rows filled up; pFedMe's clients use the server's."""
@@ -165,16 +170,16 @@ class Tester:
         form = "head" if client.kind == "keep" else work.best_form(rounded(largest), gradients, server.batch)
         tested = max(int(self.sizes.tested[group].max()), 1)
         fits = fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
-        sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits)
-        rules = work.protocol.compiled
-        return Walk(Program(client.kind, work.federation.task, rules, server.inner_steps, form, *sizes), steps, stops)
+        sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits, work.filled)
+        program = Program(client.kind, work.federation.task, work.protocol.compiled, server.inner_steps, form, *sizes)
+        return Walk(program, steps, stops)
 
     def piece(self, walk: Walk, runs: int, seeds: int, most: int) -> int:
         """How many clients go into one piece, by memory and by the time it takes."""
         work, program = self.work, walk.program
         batch = min(self.server.batch, program.width)
         rows = work.features if program.form == "head" else program.width
-        products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.federation.outputs * runs
+        products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.outputs * runs
         by_memory = work.machine.memory / (self.held(walk) * runs) if work.machine.together else np.inf
         fits = min(by_memory, ROWS / (4 * walk.steps * batch * seeds), PIECE[work.machine.together] / products)
         return fitting(fits, 1, most)

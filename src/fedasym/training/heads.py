@@ -65,6 +65,7 @@ class Head(NamedTuple):
 
     training: Table
     shared: Array  # W_0, (d, outputs)
+    classes: int = 0  # real outputs, where columns behind them only fill up the shape
 
     def start(self) -> Array:
         """The shared model."""
@@ -72,6 +73,10 @@ class Head(NamedTuple):
 
     def outputs(self, point: Any, batch: Batch) -> Array:
         """The outputs X_b W, as short as the samples are."""
+        return without_filling(self.products(point, batch), self.classes)
+
+    def products(self, point: Any, batch: Batch) -> Array:
+        """The products X_b W of any matrix W."""
         x = self.rows(batch)
         return jnp.matmul(x, point.astype(x.dtype))
 
@@ -85,7 +90,7 @@ class Head(NamedTuple):
         """The products X_at X_b' amounts, from the cheaper side."""
         if len(amounts) * (self.shared.shape[0] + self.shared.shape[1]) < 2 * self.shared.size:
             return jnp.matmul(jnp.matmul(self.rows(at), self.rows(batch).T), amounts)
-        return self.outputs(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
+        return self.products(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
 
     def around(self, point: Any, batch: Batch, uses: int) -> Span | None:
         """The batch's own span, unless the batch has too many rows (positions of sequences)."""
@@ -94,7 +99,7 @@ class Head(NamedTuple):
         if rows * (d + uses * outputs) >= 2 * uses * d * outputs:
             return None
         x = self.rows(batch)
-        return Span(jnp.matmul(x, x.T), self.outputs(point, batch))
+        return Span(jnp.matmul(x, x.T), self.products(point, batch), self.classes)
 
     def rows(self, batch: Batch) -> Array:
         """The batch's samples or positions."""
@@ -113,6 +118,7 @@ class Span(NamedTuple):
 
     gram: Array  # X X', (width, width)
     first_outputs: Array  # X W_0, (width, outputs)
+    classes: int = 0  # as in a head
 
     def start(self) -> Coordinates:
         """The shared model."""
@@ -122,7 +128,7 @@ class Span(NamedTuple):
         """The outputs s X_b W_0 + X_b X' a."""
         gram, first = (array if batch.rows is None else array[batch.rows] for array in (self.gram, self.first_outputs))
         outputs: Array = jnp.matmul(gram, point.amounts) + point.scale * first
-        return outputs
+        return without_filling(outputs, self.classes)
 
     def move(self, point: Any, batch: Batch, amounts: Array) -> Coordinates:
         """Add amounts to the batch's coordinates."""
@@ -136,6 +142,11 @@ class Span(NamedTuple):
     def around(self, point: Any, batch: Batch, uses: int) -> Span:
         """The batch's own span."""
         return Span(self.gram[batch.rows][:, batch.rows], self.outputs(point, batch))
+
+
+def without_filling(outputs: Array, classes: int) -> Array:
+    """Outputs whose columns behind the real classes count for nothing: no probability, so no gradient ever moves them."""
+    return jnp.where(jnp.arange(outputs.shape[-1]) < classes, outputs, -jnp.inf) if classes else outputs
 
 
 def flat_rows(features: Array) -> Array:

@@ -15,6 +15,7 @@ GROUPS, MANY = 3, 6  # compiled programs for one client stage, at most; for sequ
 WORTH = 0.85  # what all groups together save must be worth it: fewer are taken where they come as near as this
 CACHE = 2e6  # bytes that stay close to a processor's core, roughly
 COPIES = 6  # arrays of a model's size that a step holds at once, roughly
+STEP = 3  # arrays of the size of a batch's outputs
 
 
 class Machine(NamedTuple):

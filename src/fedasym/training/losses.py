@@ -20,18 +20,27 @@ def widened(z: Array) -> Array:
     return z.astype(jnp.promote_types(z.dtype, jnp.float32))
 
 
+def probabilities(z: Array) -> Array:
+    """The softmax. Outputs stored short are read once more, rather than their exponentials stored: traffic is what counts."""
+    if z.dtype.itemsize >= 4:
+        return jax.nn.softmax(z)
+    return jnp.exp(widened(z) - jax.nn.logsumexp(widened(z), axis=-1, keepdims=True))
+
+
 def residual(task: str, z: Array, y: Array) -> Array:
     """dF/dz: softmax(z) - onehot(y), or z - y; outputs shorter than float32 are read as float32."""
-    z = widened(z)
-    return jax.nn.softmax(z) - jax.nn.one_hot(y, z.shape[-1], dtype=z.dtype) if task == CLASSES else z - y
+    if task == VALUES:
+        return widened(z) - y
+    p = probabilities(z)
+    return p - jax.nn.one_hot(y, z.shape[-1], dtype=p.dtype)
 
 
 def slope(task: str, z: Array, u: Array) -> Array:
     """D residual(z + t u)/dt at t = 0: the exact Hessian's part."""
-    z, u = widened(z), widened(u)
+    u = widened(u)
     if task == VALUES:
         return u
-    p = jax.nn.softmax(z)
+    p = probabilities(z)
     return p * (u - (p * u).sum(-1, keepdims=True))
 
 
@@ -41,13 +50,13 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
     With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the two softmaxes are
     p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 + A) and p (b - B)/(1 + B), of opposite signs.
     """
-    z, u = widened(z), widened(u)
+    u = widened(u)
     if task == VALUES:
         return u
-    p = jax.nn.softmax(z)
+    p = probabilities(z)
     u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
     largest = jnp.abs(u).max(-1, keepdims=True)
-    most = 0.9 * math.log(float(np.finfo(z.dtype).max))  # beyond, exp overflows, and the softmaxes have settled
+    most = 0.9 * math.log(float(np.finfo(p.dtype).max))  # beyond, exp overflows, and the softmaxes have settled
     step = jnp.minimum(delta, most / jnp.maximum(largest, 1e-30))
     grown = jnp.expm1(step * jnp.abs(u))
     shrunk = -grown / (1 + grown)  # expm1(-step |u|)

@@ -118,9 +118,17 @@ def table(
     features = federation.features[rows].astype(dtype)
     if protocol.bias:
         features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
+    missing = in_full(features.shape[-1], dtype.name) - features.shape[-1]
+    if missing:
+        features = np.concatenate([features, np.zeros((*features.shape[:-1], missing), dtype)], axis=-1)
     labels = federation.labels[rows].astype(np.int32 if federation.classes else dtype)
     first = jnp.asarray(np.cumsum(counts) - counts, jnp.int32)
     return Table(padded(features), padded(labels), None if mask is None else padded(mask[rows]), first)
+
+
+def in_full(size: int, precision: str) -> int:
+    """Features or outputs of a head stored so: matrix units take short numbers by eights, and copy what is not."""
+    return -(-size // 8) * 8 if precision == SHORT else size
 
 
 def counted(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:

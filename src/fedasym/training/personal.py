@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows
+from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows, without_filling
 from fedasym.training.losses import score
 from fedasym.training.packing import Packed
 from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
@@ -66,7 +66,8 @@ def examiner(program: Program, data: Packed, member: Array, space: Space, shared
         def examine(point: Array) -> Array:
             def part(start: Array) -> Array:
                 rows = flat_rows(block(data.tested.features, first + start))
-                return tally(program, data, member, start, jnp.matmul(rows, point))
+                outputs = without_filling(jnp.matmul(rows, point), program.classes)
+                return tally(program, data, member, start, outputs)
 
             return part(blocks[0]) if len(blocks) == 1 else lax.map(part, blocks).sum(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -24,13 +25,13 @@ Plan = tuple[Rows, Rows, NDArray[np.floating]]  # members, rows and shares by ro
 
 def start_heads(work: Work, seeds: Sequence[int], copies: int) -> Array:
     """(seeds, copies, d, outputs) first shared heads: zero, or uniform in +-1/sqrt(d) as PyTorch's linear layers begin."""
-    shape = (work.features, work.federation.outputs)
-    heads = np.zeros((len(seeds), *shape), work.precision)
+    shape = (work.federation.dimension + work.protocol.bias, work.federation.outputs)
+    heads = np.zeros((len(seeds), work.features, work.outputs), work.precision)
     if work.protocol.random_start:
         for place, seed in enumerate(seeds):
-            uniform = mix(seed, START, np.arange(heads[0].size)) / 2.0**64
-            heads[place] = ((2 * uniform - 1) / np.sqrt(work.federation.dimension)).reshape(shape)
-    return jnp.asarray(np.broadcast_to(heads[:, None], (len(seeds), copies, *shape)))
+            uniform = mix(seed, START, np.arange(math.prod(shape))) / 2.0**64
+            heads[place, : shape[0], : shape[1]] = ((2 * uniform - 1) / np.sqrt(work.federation.dimension)).reshape(shape)
+    return jnp.asarray(np.broadcast_to(heads[:, None], (len(seeds), copies, *heads.shape[1:])))
 
 
 class Schedule:

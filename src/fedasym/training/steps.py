@@ -39,6 +39,7 @@ class Program:
     together: bool  # clients side by side (accelerators) or one after another (a processor's cache)
     tested: int = 0  # validation and test rows of the largest client that it serves
     block: int = 0  # rows tested at a time
+    classes: int = 0  # real outputs, where heads have more to fill up their shape
 
 
 def batches_a_step(kind: str | Own) -> int:
@@ -109,7 +110,7 @@ def shrink(program: Program, space: Space, theta: Point, batch: Batch, rates: Ra
 def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Space:
     """The form in which a client's model moves."""
     if program.form == "head":
-        return Head(data.training, shared)
+        return Head(data.training, shared, program.classes)
     x = client_rows(program, data, member)
     gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, : program.width, : program.width]
     return Span(gram, jnp.matmul(x, shared))

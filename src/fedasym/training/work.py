@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedasym.federations.federation import Federation
 from fedasym.training.layout import Machine, cheaper_form
+from fedasym.training.packing import in_full
 from fedasym.training.settings import Protocol
 from fedasym.training.sharing import Client, Jobs, Numbers
 
@@ -35,12 +36,22 @@ class Work:
     @property
     def features(self) -> int:
         """Rows of a head: the features, and the bias."""
-        return self.federation.dimension + self.protocol.bias
+        return in_full(self.federation.dimension + self.protocol.bias, self.stored)
+
+    @property
+    def outputs(self) -> int:
+        """Columns of a head."""
+        return in_full(self.federation.outputs, self.stored)
+
+    @property
+    def filled(self) -> int:
+        """The real columns, where there are more."""
+        return self.federation.outputs if self.outputs > self.federation.outputs else 0
 
     @property
     def bytes_per_output(self) -> float:
         """Bytes of one number for every output."""
-        return float(self.federation.outputs * np.dtype(self.precision).itemsize)
+        return float(self.outputs * np.dtype(self.precision).itemsize)
 
     @property
     def many_groups(self) -> bool:
