@@ -25,6 +25,8 @@ def report(
 ) -> None:
     """Write a run's results as one HTML page that works offline, on a phone and on paper.
 
+    Where the experiment has the name of one of the paper's data sets, the published curves are drawn beside.
+
     Parameters
     ----------
     run
@@ -40,6 +42,7 @@ def report(
     """
     from fedasym.experiments.foresight import foresee_for
     from fedasym.experiments.listing import found
+    from fedasym.experiments.published import curves_of
     from fedasym.reporting.sources import read
     from fedasym.reporting.writing import report
 
@@ -49,10 +52,11 @@ def report(
         raise InvalidInput(f"data is {data!r}: it serves --theory alone")
     if theory:
         results = replace(results, foreseen=foresee_for(place, results, data))
-    page = report(results, place / "report.html" if into is None else into)
+    curves = curves_of(results.experiment.name)
+    page = report(results, place / "report.html" if into is None else into, curves)
     print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
     if figures is not None:
         from fedasym.figures.experiments import draw
 
-        files = draw(results, figures)
+        files = draw(results, figures, curves)
         print(f"Drawn to {figures}: {', '.join(Path(file).name for file in files)}.")
