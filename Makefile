@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types pytest browser bench figures docs clean
+.PHONY: demo test lint types pytest browser bench figures docs dist clean
 
 # What users need, for the demo; what developers need comes on top of it.
 $(VENV)/.installed: pyproject.toml
@@ -69,5 +69,9 @@ figures: $(VENV)/.ready
 docs: $(VENV)/.ready
 	$(BIN)/python docs/build.py
 
+# What a release is made of, in dist: built apart from this environment, installed into empty ones and used there.
+dist: $(VENV)/.ready
+	$(BIN)/python benchmarks/packages.py --keep dist
+
 clean:
-	rm -rf $(VENV) out
+	rm -rf $(VENV) out dist

@@ -1,6 +1,6 @@
 """The wheel and the sdist, built, installed into empty environments, and used far from the checkout.
 
-    python benchmarks/packages.py --python python3.11 --python python3.12 --python python3.13
+    python benchmarks/packages.py --python python3.11 --python python3.12 --python python3.13 [--keep dist]
 
 Each Python installs the wheel with what experiments need, predicts, trains, and runs a small experiment; the sdist alone,
 without extras, predicts.
@@ -9,12 +9,14 @@ without extras, predicts.
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+EXPERIMENT = ROOT / "examples" / "demo.toml"
 PREDICT = ["-m", "fedasym", "predict", "--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
 TRAIN = """
 import fedasym as fa
@@ -45,6 +47,7 @@ def installed(python: str, home: Path, package: str) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", action="append", help="may be given several times")
+    parser.add_argument("--keep", type=Path, help="a folder for what passed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
@@ -57,22 +60,15 @@ def main() -> None:
             python = installed(each, home, f"{wheel}[experiments]")
             assert "rtfa" in done(python, *PREDICT, folder=home)
             done(python, "-c", TRAIN, folder=home)
-            done(
-                python,
-                "-m",
-                "fedasym",
-                "run",
-                ROOT / "examples" / "demo.toml",
-                "--quick",
-                "--into",
-                home / version,
-                folder=home,
-            )
+            done(python, "-m", "fedasym", "run", EXPERIMENT, "--quick", "--into", home / version, folder=home)
             alone = installed(each, home, str(sdist))
             assert "rtfa" in done(alone, *PREDICT, folder=home)
-            print(
-                f"{version}: the wheel predicts, trains and runs an experiment; the sdist, without extras, predicts", flush=True
-            )
+            print(f"{version}: the wheel predicts, trains and runs an experiment; the sdist alone predicts", flush=True)
+        if options.keep:
+            options.keep.mkdir(exist_ok=True)
+            for file in (wheel, sdist):
+                shutil.copy(file, options.keep)
+            print(f"Kept in {options.keep}.")
 
 
 if __name__ == "__main__":

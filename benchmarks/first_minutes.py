@@ -1,0 +1,95 @@
+"""A stranger's first ten minutes: every step from an empty environment, timed, with what it says at its end.
+
+    python benchmarks/first_minutes.py
+
+The wheel is built and installed into an empty environment; then each command runs for the first time, far from the checkout:
+imports are not cached, programs not compiled. A CSV of clients is drawn first, as a stranger would bring one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from packages import ROOT, done, installed
+
+CLIENTS = """
+import csv, fedasym as fa
+clients = fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=40, dimension=20)
+with open("clients.csv", "w", newline="") as file:
+    rows = csv.writer(file)
+    rows.writerow(["user", *(f"x{i}" for i in range(20)), "y"])
+    for owner, x, y in zip(clients.owner, clients.features, clients.labels, strict=True):
+        rows.writerow([f"user {owner}", *x, y])
+"""
+EXPERIMENT = """
+name = "mine"
+algorithms = ["local", "fedavg", "ftfa", "rtfa"]
+[data.synthetic]
+task = "classification"
+clients = 20
+dimension = 20
+classes = 5
+aspect = 0.5
+[settings]
+rounds = 20
+evaluate_every = 10
+[trials]
+seeds = 3
+"""
+STEPS = {
+    "predict": "predict --radius 1 --noise 0.5 --aspect 2 --norm 2",
+    "compare, with a figure": "compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot phase.png",
+    "simulate": "simulate --radius 1 --noise 0.5 --aspect 2 --dimension 100 --clients 10 --trials 3",
+    "train": "train synthetic --algorithms local,fedavg,ftfa,rtfa --rounds 40 --evaluate-every 20 --plot curves.png",
+    "advise on a CSV": "advise clients.csv --label y --client user --report advice.html",
+    "run an experiment": "run mine.toml --into mine",
+    "report": "report mine",
+}
+
+
+def explored(command: Path, folder: Path) -> float:
+    """Seconds until the page of `explore` answers."""
+    start = time.perf_counter()
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen([command, "explore", "--no-open", "--port", "0"], cwd=folder, **quiet) as server:
+        for line in server.stdout:
+            if found := re.search(r"http://\S+", line):
+                with urllib.request.urlopen(found[0].rstrip(".,:")) as page:
+                    assert "<html" in page.read().decode().lower()
+                break
+        seconds = time.perf_counter() - start
+        server.terminate()
+    return seconds
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        os.environ["XDG_CACHE_HOME"] = str(home / "cache")  # nothing compiled, nothing kept
+        builder = installed(sys.executable, home, "build")
+        done(builder, "-m", "build", "--wheel", "--outdir", home, ROOT, folder=home)
+        (wheel,) = home.glob("*.whl")
+        start = time.perf_counter()
+        python = installed(sys.executable, home, f"{wheel}[experiments]")
+        print(f"{os.cpu_count()} cores, on which {os.getloadavg()[0]:.1f} other processes ran when it began\n")
+        print("| step | seconds | what it says last |\n| --- | --- | --- |")
+        print(f"| install | {time.perf_counter() - start:.0f} | |", flush=True)
+        done(python, "-c", CLIENTS, folder=home)
+        (home / "mine.toml").write_text(EXPERIMENT)
+        command = python.parent / "fedasym"
+        for step, words in STEPS.items():
+            start = time.perf_counter()
+            said = done(command, *words.split(), folder=home).strip().splitlines()
+            print(f"| {step} | {time.perf_counter() - start:.1f} | {said[-1].strip()} |", flush=True)
+        print(f"| explore, until the page is there | {explored(command, home):.1f} | |")
+
+
+if __name__ == "__main__":
+    main()
