@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import polars as pl
@@ -10,13 +11,14 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import Descend, Meta
 from fedasym.experiments import plan
-from fedasym.experiments.data import fingerprint, first_clients, load, recorded, reshuffled
+from fedasym.experiments.data import fingerprint, first_clients, load, recorded
 from fedasym.experiments.grids import combinations
 from fedasym.experiments.pieces import Damaged, key_of, read_piece, write_piece
 from fedasym.experiments.reading import lines_of
+from fedasym.experiments.seals import MARK
 from fedasym.pretraining import store
 
-from .small import PIECES, TOML, small
+from .small import PIECES, TOML, flipped, small
 
 PARTS = ("train", "train", "validation", "test")
 
@@ -57,19 +59,17 @@ def test_tuning_tries_every_configuration_once(pieces):
         assert sorted(map(str, tried[name])) == sorted(map(str, combinations(axes)))
 
 
-def test_coarse_pieces_are_families_with_all_seeds(tmp_path):
+def test_coarse_pieces_are_families_with_all_seeds_or_splits(tmp_path):
     experiment = small(tmp_path).model_copy(update={"pieces": "coarse"})
-    stages = [(piece.stage, list(piece.grid), piece.seeds, piece.split) for piece in all_pieces(experiment)]
+    stages = [(piece.stage, list(piece.grid), piece.seeds, piece.splits) for piece in all_pieces(experiment)]
     assert stages == [
-        ("tuning", ["local"], (1,), None),
-        ("tuning", ["fedavg", "ftfa"], (1,), None),
-        ("seeds", ["local"], (1, 2), None),
-        ("seeds", ["fedavg", "ftfa"], (1, 2), None),
-        ("splits", ["local"], (1,), 1),
-        ("splits", ["fedavg", "ftfa"], (1,), 1),
-        ("splits", ["local"], (1,), 2),
-        ("splits", ["fedavg", "ftfa"], (1,), 2),
-        ("gains", ["ftfa"], (1,), None),
+        ("tuning", ["local"], (1,), ()),
+        ("tuning", ["fedavg", "ftfa"], (1,), ()),
+        ("seeds", ["local"], (1, 2), ()),
+        ("seeds", ["fedavg", "ftfa"], (1, 2), ()),
+        ("splits", ["local"], (1,), (1, 2)),
+        ("splits", ["fedavg", "ftfa"], (1,), (1, 2)),
+        ("gains", ["ftfa"], (1,), ()),
     ]
 
 
@@ -153,12 +153,11 @@ def test_the_fingerprint_sees_every_sample_and_split():
 
 def test_reshuffles_keep_test_samples_and_counts():
     federation = fa.datasets.synthetic(task="classification", clients=4, dimension=9, classes=2, aspect=0.3)
-    other = reshuffled(federation, 3)
+    other = federation.resplit(3, fractions=None)
     assert ((other.split == 2) == (federation.split == 2)).all()
     assert (other.split != federation.split).any()
     for split in ("train", "validation", "test"):
         assert (other.counts(split) == federation.counts(split)).all()
-    assert reshuffled(federation, None) is federation
 
 
 def test_the_first_clients_are_as_they_were(tmp_path):
@@ -211,7 +210,7 @@ def test_a_truncated_piece_is_noticed(piece):
     content = piece.read_bytes()
     for size in (0, 1, 4, len(content) // 2, len(content) - 1):
         piece.write_bytes(content[:size])
-        with pytest.raises(Damaged, match=r"Parquet|description|checksum"):
+        with pytest.raises(Damaged, match=r"Parquet|description|checksum|bytes"):
             read_piece(piece)
 
 
@@ -219,7 +218,7 @@ def test_a_piece_with_any_byte_changed_is_noticed_or_unchanged(piece):
     content, good = piece.read_bytes(), read_piece(piece)
     noticed = 0
     for at in range(0, len(content), 7):
-        piece.write_bytes(content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :])
+        piece.write_bytes(flipped(content, at, 0x55))
         try:
             held = read_piece(piece)
         except Damaged:
@@ -228,6 +227,32 @@ def test_a_piece_with_any_byte_changed_is_noticed_or_unchanged(piece):
             assert held.frame.equals(good.frame)
             assert held.made == good.made
     assert noticed > 20
+
+
+def test_a_flipped_bit_is_noticed_before_a_parser_meets_it(piece, monkeypatch):
+    content = piece.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    monkeypatch.setattr(pl, "read_parquet_metadata", pytest.fail)
+    for at in (footer // 2, footer - 1, footer + 1, len(content) - 7, len(content) - 1):  # rows, seal, footer, length, end
+        piece.write_bytes(flipped(content, at))
+        with pytest.raises(Damaged, match="bytes have changed"):
+            read_piece(piece)
+
+
+def test_a_seal_changes_nothing_for_other_readers(piece):
+    theirs = pytest.importorskip("pyarrow.parquet").read_table(piece).to_pydict()
+    assert theirs["client_gain"] == [None, [0.5, 0.75]]
+
+
+def test_a_piece_from_before_there_were_seals_is_read_and_still_checked(piece):
+    metadata, frame = pl.read_parquet_metadata(piece), pl.read_parquet(piece)
+    frame.write_parquet(piece, metadata=metadata, compression="uncompressed", statistics=False)
+    content = piece.read_bytes()
+    assert MARK not in content
+    assert read_piece(piece).frame.equals(frame)
+    piece.write_bytes(flipped(content, content.index(struct.pack("<d", 0.75))))
+    with pytest.raises(Damaged, match="checksum"):
+        read_piece(piece)
 
 
 def test_an_edited_piece_is_noticed(piece):

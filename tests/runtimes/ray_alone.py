@@ -22,7 +22,7 @@ from fedasym.runtimes.ray_pool import Pool, Task, worked
 
 def lying(data: list[Any], heard: Any) -> dict[str, Any]:
     """In a worker: where in which file of shared memory the features are."""
-    features = held(data, None).features
+    features = held(data).features
     address = features.__array_interface__["data"][0]
     time.sleep(1)  # so that the other worker gets one too
     for line in Path("/proc/self/maps").read_text().splitlines():

@@ -194,10 +194,39 @@ def singles(clients, runs):
     return [fa.train(run.algorithm, clients, **each) for run, each in zip(runs, told, strict=True)]
 
 
+SHAPES = {
+    "gram": ({}, {"form": "gram"}),
+    "head": ({}, {"form": "head"}),
+    "gram, clients side by side": ({}, {"form": "gram"}),
+    "sequences": ({"positions": 4}, {"form": None}),
+    "sequences, short": ({"positions": 4}, {"form": None, "precision": "bfloat16"}),
+    "values": ({"classes": None}, {"form": "gram"}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_splits_side_by_side_are_the_reshuffled_federations_one_by_one(monkeypatch, shape):
+    kind, form = SHAPES[shape]
+    if "side by side" in shape:
+        monkeypatch.setattr(layout, "this_machine", lambda: layout.Machine(True, 1e9, 1e9))
+    clients, told = federation(**kind), {**DOUBLE, **form}
+    for name in ("local", "rtfa", "maml_hf", "pfedme"):
+        runs = fa.train(name, clients, **told, seeds=SEEDS, splits=[3, 1])
+        assert [(run.split, run.seed) for run in runs] == [(3, 0), (3, 7), (1, 0), (1, 7)]
+        assert "2 seeds · 2 splits" in runs.title
+        assert [run.seed for run in runs.select(split=1)] == SEEDS
+        assert {row["split"] for row in runs.table()} == {1, 3}
+        assert not np.array_equal(runs[0].correct, runs[2].correct) or not np.array_equal(runs[0].losses, runs[2].losses)
+        for run in runs:
+            alone = fa.train(name, clients.resplit(run.split, fractions=None), **told, seed=run.seed)
+            same(run, alone, 0.02 if shape.endswith("short") else 1e-9)
+            np.testing.assert_array_equal(run.federation.split, alone.federation.split)
+
+
 LAYOUTS = {  # clients side by side or not, bytes of memory, bytes for runs side by side, bytes for planned batches
     "all at once": (False, 1e9, 1e9, 1e8),
     "one by one": (False, 1e9, 1, 1e8),
-    "two by two": (False, 1e9, 7500, 600),
+    "two by two": (False, 1e9, 10000, 600),
     "clients side by side": (True, 1.2e5, 1e9, 1e8),
 }
 

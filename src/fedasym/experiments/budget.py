@@ -68,7 +68,7 @@ def work(piece: Piece, data: Record) -> float:
             shared, personal = steps(name, full, data)
             trajectories[tuple(full[axis] for axis in of_server)] = shared * gradients(name, full["inner_steps"])
             total += personal * (1 if alone else evaluations)
-    return float((total + sum(trajectories.values())) * len(piece.seeds)) or 1.0
+    return float((total + sum(trajectories.values())) * len(piece.seeds) * max(len(piece.splits), 1)) or 1.0
 
 
 def server_settings(name: str) -> tuple[str, ...]:

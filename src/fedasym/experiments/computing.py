@@ -54,7 +54,8 @@ def computed(piece: Piece, federation: Federation, progress: Callable[[float, st
         done = share >= 1  # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
         progress(share, text)
 
-    runs = train(piece.algorithms(), federation, grid=piece.grids(), seeds=piece.seeds, progress=heard, **piece.settings)
+    wanted: dict[str, Any] = {"grid": piece.grids(), "seeds": piece.seeds, "splits": piece.splits or None}
+    runs = train(piece.algorithms(), federation, progress=heard, **wanted, **piece.settings)
     if not done:
         raise KeyboardInterrupt
     assert isinstance(runs, fedasym.Histories)
@@ -72,7 +73,7 @@ def rows_of(piece: Piece, run: History) -> list[dict[str, Any]]:
         "epochs": None if piece.stage != GAINS else BATCH if single else str(run.settings.personal_epochs),
         **{axis: used.get(axis) for axis in TUNED},
         "seed": run.seed,
-        "split": piece.split,
+        "split": run.split,
         "diverged": run.diverged is not None,
     }
     kept = statistics(piece.stage, run.task)

@@ -1,4 +1,4 @@
-"""The client data of an experiment: found and read, cut to size, reshuffled, and known by a fingerprint."""
+"""The client data of an experiment: found and read, cut to size, and known by a fingerprint."""
 
 from __future__ import annotations
 
@@ -115,11 +115,6 @@ def first_clients(federation: Federation, count: int | None) -> Federation:
     )
 
 
-def reshuffled(federation: Federation, number: int | None) -> Federation:
-    """Training and validation samples dealt out anew, as many of each as before; test samples stay. None: as it is."""
-    return federation if number is None else federation.resplit(number, keep_test=True, fractions=None)
-
-
 def recorded(federation: Federation, splits: tuple[int, ...]) -> Record:
     """Fingerprints and sizes of a federation and of its reshuffles.
 
@@ -132,7 +127,7 @@ def recorded(federation: Federation, splits: tuple[int, ...]) -> Record:
         format=FORMAT,
         samples=fingerprint(federation),
         split=digest(federation.split),
-        splits={str(number): digest(reshuffled(federation, number).split) for number in splits},
+        splits={str(number): digest(federation.resplit(number, fractions=None).split) for number in splits},
         task=federation.task,
         clients=[str(name) for name in federation.clients],
         training=federation.counts("train").tolist(),

@@ -14,7 +14,7 @@ from fedasym.algorithms import TRAINED
 from fedasym.errors import InvalidInput
 from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment
-from fedasym.experiments.data import Record, load, recorded, reshuffled
+from fedasym.experiments.data import Record, load, recorded
 from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, RunFolder
 from fedasym.experiments.pacing import Pace, Progress
 from fedasym.experiments.pieces import Damaged, Finished
@@ -116,7 +116,6 @@ class Worker:
     def __init__(self, federation: Federation, data: Record, folder: RunFolder, progress: Progress | None) -> None:
         self.federation, self.data, self.folder = federation, data, folder
         self.environment: dict[str, str] | None = None  # of the last piece that was computed
-        self.splits: tuple[int | None, Federation] = (None, federation)  # the one in use: all together may be large
         self.pace = Pace({}, progress)
 
     def expect(self, pieces: Sequence[Piece]) -> None:
@@ -159,11 +158,9 @@ class Worker:
     def compute(self, key: str, piece: Piece) -> Finished:
         """Train, and keep what came of it."""
         made = self.environment or environment()
-        if piece.split != self.splits[0]:
-            self.splits = piece.split, reshuffled(self.federation, piece.split)
         self.pace.say(piece.title)
         start = time.monotonic()
-        frame = computed(piece, self.splits[1], lambda share, text: self.pace.say(f"{piece.title}, {text}", {key: share}))
+        frame = computed(piece, self.federation, lambda share, text: self.pace.say(f"{piece.title}, {text}", {key: share}))
         return self.keep(key, piece, frame, made, time.monotonic() - start)
 
     def keep(self, key: str, piece: Piece, frame: pl.DataFrame, by: dict[str, str], seconds: float) -> Finished:

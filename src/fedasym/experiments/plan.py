@@ -37,7 +37,7 @@ class Piece:
     grid: Grid  # by algorithm
     settings: dict[str, Any]  # of train, for all
     seeds: tuple[int, ...]
-    split: int | None = None  # the number of a reshuffle; None: the data as they are
+    splits: tuple[int, ...] = ()  # numbers of reshuffles, side by side; none: the data as they are
     one_batch: tuple[str, ...] = ()  # algorithms that are also personalised by a single batch
 
     def description(self, data: Record) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Piece:
         return {
             "numbers": NUMBERS,
             "stage": self.stage,
-            "data": {"samples": data.samples, "split": data.split if self.split is None else data.splits[str(self.split)]},
+            "data": {"samples": data.samples, "split": self.dealt(data)},
             "algorithms": list(self.grid),
             "one_batch": list(self.one_batch),
             "grid": {name: {axis: list(values) for axis, values in axes.items()} for name, axes in self.grid.items()},
@@ -55,6 +55,11 @@ class Piece:
             "protocol": vars(protocol),
             "seeds": list(self.seeds),
         }
+
+    def dealt(self, data: Record) -> str | list[str]:
+        """The fingerprints of what trains, validates and tests."""
+        found = [data.splits[str(number)] for number in self.splits] or [data.split]
+        return found[0] if len(found) == 1 else found
 
     def key(self, data: Record) -> str:
         """Its name: the SHA-256 of its description."""
@@ -77,8 +82,8 @@ class Piece:
         """In a few words."""
         steps = {step for axes in self.grid.values() for step in axes.get("server_step", ())}
         at = f", server_step {next(iter(steps)):g}" if self.stage == TUNING and len(steps) == 1 else ""
-        kind = "seed" if self.split is None else "split"
-        numbers = self.seeds if self.split is None else (self.split,)
+        kind = "split" if self.splits else "seed"
+        numbers = self.splits or self.seeds
         which = "" if self.stage == TUNING else f", {kind}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
         return f"{self.stage}: {', '.join(self.grid)}{at}{which}"
 
@@ -143,8 +148,8 @@ def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
     together = families(name for name in experiment.algorithms if name in chosen)
     grids = [{name: single(chosen[name]) for name in family} for family in together]
     pieces += [Piece(SEEDS, grid, told, seeds) for grid in grids for seeds in portions(experiment, experiment.trials.seeds)]
-    # All families on one split, then on the next: a split of large data is worth keeping for a while.
-    pieces += [Piece(SPLITS, grid, told, (FIRST,), split) for split in experiment.trials.splits for grid in grids]
+    for splits in portions(experiment, experiment.trials.splits):
+        pieces += [Piece(SPLITS, grid, told, (FIRST,), splits) for grid in grids]
     for family in families(name for name in (gains.algorithms if gains else ()) if name in chosen):
         assert gains is not None
         epochs = tuple(each for each in gains.epochs if isinstance(each, int))
@@ -160,6 +165,6 @@ def single(values: Values) -> Axes:
     return {name: (value,) for name, value in values.items()}
 
 
-def portions(experiment: Experiment, seeds: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The seeds of each piece: one at a time, or all."""
-    return [(seed,) for seed in seeds] if experiment.pieces == "fine" else [seeds] * bool(seeds)
+def portions(experiment: Experiment, numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The seeds or splits of each piece: one at a time, or all."""
+    return [(number,) for number in numbers] if experiment.pieces == "fine" else [numbers] * bool(numbers)

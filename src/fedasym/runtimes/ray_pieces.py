@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.experiments.computing import command, computed, environment
-from fedasym.experiments.data import Record, reshuffled
+from fedasym.experiments.data import Record
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import LOST, RunFolder
 from fedasym.experiments.pacing import Progress
@@ -27,7 +27,7 @@ from fedasym.runtimes.ray_pool import Heard, Pool, Task
 from fedasym.runtimes.ray_settings import Ray
 
 COPIES = 3  # of the data in a piece at work, packed and on the way there: benchmarks/ray_scale.py
-_HELD: dict[tuple[str, int | None], Federation] = {}  # in a worker: the data, and the split that it used last
+_HELD: dict[str, Federation] = {}  # in a worker: the data that it used last
 
 
 @contextmanager
@@ -43,23 +43,18 @@ def portable(federation: Federation) -> Federation:
     return replace(federation, features=np.ascontiguousarray(federation.features), truth=None)
 
 
-def held(data: list[Any], split: int | None) -> Federation:
+def held(data: list[Any]) -> Federation:
     """In a worker: the data, read from the node's memory once, so that what training keeps beside them is kept too."""
     (reference,) = data
-    whole, mine = (reference.hex(), None), (reference.hex(), split)
-    if whole not in _HELD:
+    if reference.hex() not in _HELD:
         _HELD.clear()
-        _HELD[whole] = ray_package().get(reference)
-    if mine not in _HELD:
-        for key in [key for key in _HELD if key != whole]:
-            del _HELD[key]
-        _HELD[mine] = reshuffled(_HELD[whole], split)
-    return _HELD[mine]
+        _HELD[reference.hex()] = ray_package().get(reference)
+    return _HELD[reference.hex()]
 
 
 def piece_rows(data: list[Any], piece: Piece, by: str, heard: Heard) -> tuple[Any, dict[str, str], float]:
     """In a worker: the rows of a piece, what computed them, and in how many seconds."""
-    federation = held(data, piece.split)
+    federation = held(data)
     start = time.monotonic()
     frame = computed(piece, federation, heard)
     return frame, environment() | {"command": by}, time.monotonic() - start

@@ -85,10 +85,10 @@ def configured(runs: list[History]) -> Configuration:
 
 
 def value_of(run: History, name: str) -> Any:
-    """A run's algorithm or protocol by name, its seed, or a setting; None for a setting that its algorithm does not use."""
+    """A run's algorithm or protocol by name, its seed, split, or a setting; None for one that its algorithm does not use."""
     if name in ("algorithm", "protocol"):
         return getattr(run, name).name
-    return run.seed if name == "seed" else named_settings(run.settings, run.algorithm).get(name)
+    return getattr(run, name) if name in ("seed", "split") else named_settings(run.settings, run.algorithm).get(name)
 
 
 def why_none(groups: list[Configuration]) -> str:
@@ -118,9 +118,10 @@ def title_of(groups: list[Configuration]) -> str:
     alike, _ = split_settings(groups)
     names = list(dict.fromkeys(group.name for group in groups))
     parts = [", ".join(names), many(len(groups), "configuration")]
-    seeds = {tuple(group.seeds) for group in groups}
-    counts = sorted({len(each) for each in seeds})
+    counts = sorted({len(set(group.seeds)) for group in groups})
     parts.append(many(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds")
+    splits = {run.split for group in groups for run in group.runs} - {None}
+    parts += [many(len(splits), "split")] if splits else []
     protocols = list(dict.fromkeys(group.protocol.name for group in groups))
     parts += [f"protocol {protocols[0]}"] if len(protocols) == 1 else []
     return " · ".join([*parts, *(f"{name} {shown(value)}" for name, value in alike.items() if value is not None)])

@@ -17,15 +17,15 @@ from fedasym.training.schedule import Schedule, start_heads
 from fedasym.training.server import advance
 from fedasym.training.sharing import Client, Jobs, Numbers, Server, Tree, way_of
 from fedasym.training.steps import Program, batches_a_step
-from fedasym.training.work import Outcome, Slab, Work, parts, rates_of
+from fedasym.training.work import Draw, Outcome, Slab, Work, parts, rates_of
 
 
-def run(work: Work, tree: Tree, jobs: int, seeds: Sequence[int]) -> tuple[list[list[Outcome]], bool]:
-    """Train and test everything; outcomes by job and seed, and whether Ctrl-C cut it short."""
-    outcomes = [[Outcome() for _ in seeds] for _ in range(jobs)]
+def run(work: Work, tree: Tree, jobs: int, draws: Sequence[Draw]) -> tuple[list[list[Outcome]], bool]:
+    """Train and test everything; outcomes by job and draw, and whether Ctrl-C cut it short."""
+    outcomes = [[Outcome() for _ in draws] for _ in range(jobs)]
     try:
         for server, trajectories in tree.items():
-            run_server(work, server, trajectories, seeds, outcomes)
+            run_server(work, server, trajectories, draws, outcomes)
     except KeyboardInterrupt:
         return outcomes, True
     return outcomes, False
@@ -35,7 +35,7 @@ def run_server(
     work: Work,
     server: Server,
     trajectories: dict[Numbers, dict[Client, Jobs]],
-    seeds: Sequence[int],
+    draws: Sequence[Draw],
     outcomes: list[list[Outcome]],
 ) -> None:
     """All trajectories of one server stage, as many at a time as memory holds."""
@@ -44,17 +44,17 @@ def run_server(
     gradients = server.local_steps * batches_a_step(server.kind) * (server.inner_steps if server.kind == "moreau" else 1)
     form = work.best_form(largest, gradients, server.batch)
     item = np.dtype(work.precision).itemsize
-    cached = form == "gram" and len(federation.clients) * largest**2 * item < work.machine.memory / 4
-    data, sizes = pack(federation, work.protocol, work.stored, largest if cached else 0)
+    cached = form == "gram" and max(len(work.splits), 1) * len(federation.clients) * largest**2 * item < work.machine.memory / 4
+    data, sizes = pack(federation, work.splits, work.protocol, work.stored, largest if cached else 0)
     rules = work.protocol.compiled
     program = Program(server.kind, federation.task, rules, server.inner_steps, form, largest, together, classes=work.filled)
     schedule = Schedule(work, server, sizes)
     tester = Tester(work, schedule, data)
     rows = COPIES * (work.features if form == "head" else largest) + STEP * server.batch * data.training.positions
     each = work.bytes_per_output * (rows * (server.cohort if together else 1) + 3 * work.features)
-    fit = fitting(work.machine.close, each, len(trajectories) * len(seeds))
-    side_by_side = min(fit, len(trajectories)), max(1, min(len(seeds), fit // len(trajectories)))
-    for some_seeds, real_seeds in parts(list(enumerate(seeds)), side_by_side[1]):
+    fit = fitting(work.machine.close, each, len(trajectories) * len(draws))
+    side_by_side = min(fit, len(trajectories)), max(1, min(len(draws), fit // len(trajectories)))
+    for some_seeds, real_seeds in parts(list(enumerate(draws)), side_by_side[1]):
         for some, real in parts(list(trajectories.items()), side_by_side[0]):
             follow(work, program, data, schedule, tester, Slab(some_seeds, some, real_seeds, real), outcomes)
 
@@ -64,17 +64,17 @@ def follow(
 ) -> None:
     """Some trajectories from the first round to the last, tested on the way; a test is collected while the next piece runs."""
     server = schedule.server
-    shared = start_heads(work, slab.numbers, len(slab.trajectories))
+    shared = start_heads(work, slab.draws, len(slab.trajectories))
     diverged = jnp.full(shared.shape[:2], -1, jnp.int32)
     if server.kind == "nothing":
         tester.dispatch(slab, shared, diverged, server.evaluated)(outcomes)
         return
     rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
     collect: Collect = tester.dispatch(slab, shared, diverged, (0,)) if 0 in server.evaluated else lambda _: None
-    for start, stop, plan in schedule.pieces(slab.numbers):
+    for start, stop, plan in schedule.pieces(slab.draws):
         shared, diverged = advance(program, data, shared, diverged, *plan, rates, start, stop - start)
         steps = (stop - start) * schedule.cohort * server.local_steps
-        work.report(steps * len(slab.numbers) * len(slab.trajectories), f"round {stop} of {server.rounds}")
+        work.report(steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}")
         if stop in server.evaluated:
             collect(outcomes)
             collect = tester.dispatch(slab, shared, diverged, (stop,))

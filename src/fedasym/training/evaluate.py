@@ -17,7 +17,7 @@ from fedasym.training.plans import Rows, batches, epochs
 from fedasym.training.schedule import Schedule
 from fedasym.training.sharing import Client, Numbers, way_of
 from fedasym.training.steps import Program
-from fedasym.training.work import Outcome, Slab, Trajectory, Work, parts, rates_of
+from fedasym.training.work import Draw, Outcome, Slab, Trajectory, Work, parts, rates_of
 
 KEEP, STILL = Client("keep"), (("local_step", 0.0),)
 ROWS = 1e8  # bytes of planned batches in one piece
@@ -59,7 +59,7 @@ class Tester:
 
     def dispatch(self, slab: Slab, shared: Array, diverged: Array, rounds: Sequence[int]) -> Collect:
         """Start testing after these rounds; the answer waits for the scores and puts them where they belong."""
-        kept = self.scores(KEEP, slab.numbers, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
+        kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
         measured = []
         for stages, places in together(slab, alone=self.server.kind == "nothing"):
             if stages == [KEEP]:
@@ -71,7 +71,7 @@ class Tester:
             wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
             # alone, passes go on from round to round; a few steps begin anew in each
             moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
-            scores = [self.scores(longest, slab.numbers, wanted, rates, moment, passes) for moment in moments]
+            scores = [self.scores(longest, slab.draws, wanted, rates, moment, passes) for moment in moments]
             measured.append((stages, places, scores))
 
         def collect(outcomes: list[list[Outcome]]) -> None:
@@ -108,7 +108,7 @@ class Tester:
     def scores(
         self,
         client: Client,
-        seeds: Sequence[int],
+        draws: Sequence[Draw],
         shared: Array,
         rates: Sequence[Sequence[Numbers]],
         rounds: Sequence[int],
@@ -121,18 +121,21 @@ class Tester:
         still = client.kind == "keep"
         for group in groups(self.sizes.tested) if still else groups(self.sizes.training, self.work.many_groups):
             walk = self.walk(client, group, rounds, passes)
-            columns = fitting(self.work.machine.close, self.held(walk) * len(seeds) * len(rates), len(rates[0]))
-            runs = len(seeds) * len(rates) * columns
+            columns = fitting(self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0]))
+            runs = len(draws) * len(rates) * columns
             data = self.data if walk.program.form == "gram" else self.data._replace(grams=None)  # one program with or without
-            for members, real in parts(list(group), self.piece(walk, runs, len(seeds), len(group))):
+            for members, real in parts(list(group), self.piece(walk, runs, len(draws), len(group))):
                 places = np.array(members, np.int32)
-                rows = np.stack([self.rows(client, walk, seed, places, group, rounds[-1]) for seed in seeds])
+                rows = np.stack([self.rows(client, walk, draw.seed, places, group, rounds[-1]) for draw in draws])
+                theirs = (
+                    np.stack([self.schedule.of_split(places, draw.split) for draw in draws]) if self.work.splits else places
+                )
                 for some, real_columns in parts(range(len(rates[0])), columns):
                     chosen = {name: values[:, np.array(some)] for name, values in named.items()}
                     stops = np.array(walk.stops, np.int32)
-                    scores = personalise(walk.program, data, shared, places, rows, chosen, stops)
+                    scores = personalise(walk.program, data, shared, theirs, rows, chosen, stops)
                     waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
-                    done = walk.stops[-1] * real * len(seeds) * len(rates) * real_columns
+                    done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
                     self.work.report(done, f"testing after round {rounds[-1]}")
 
         def answer() -> Scores:

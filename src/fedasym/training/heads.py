@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from fedasym.training.packing import Table
 
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 def batch_of(training: Table, member: Array, rows: Array) -> Batch:
     """The batch that a plan's rows of a client name; -1 is no row."""
     local = jnp.maximum(rows, 0)
-    at = training.first[member] + local
+    at = training.places(training.first[member] + local)
     real = jnp.broadcast_to((rows >= 0)[:, None], (len(rows), training.positions))
     if training.real is not None:
         real &= training.real[at]
@@ -78,18 +78,18 @@ class Head(NamedTuple):
     def products(self, point: Any, batch: Batch) -> Array:
         """The products X_b W of any matrix W."""
         x = self.rows(batch)
-        return jnp.matmul(x, point.astype(x.dtype))
+        return product(x, point.astype(x.dtype), x.dtype)
 
     def move(self, point: Any, batch: Batch, amounts: Array) -> Array:
         """The matrix W + X_b' amounts."""
         x = self.rows(batch)
-        moved: Array = point + jnp.matmul(x.T, amounts.astype(x.dtype), preferred_element_type=point.dtype)
+        moved: Array = point + product(x.T, amounts.astype(x.dtype), point.dtype)
         return moved
 
     def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
         """The products X_at X_b' amounts, from the cheaper side."""
         if len(amounts) * (self.shared.shape[0] + self.shared.shape[1]) < 2 * self.shared.size:
-            return jnp.matmul(jnp.matmul(self.rows(at), self.rows(batch).T), amounts)
+            return jnp.matmul(product(self.rows(at), self.rows(batch).T, amounts.dtype), amounts)
         return self.products(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
 
     def around(self, point: Any, batch: Batch, uses: int) -> Span | None:
@@ -99,7 +99,7 @@ class Head(NamedTuple):
         if rows * (d + uses * outputs) >= 2 * uses * d * outputs:
             return None
         x = self.rows(batch)
-        return Span(jnp.matmul(x, x.T), self.products(point, batch), self.classes)
+        return Span(product(x, x.T, batch.weights.dtype), self.products(point, batch), self.classes)
 
     def rows(self, batch: Batch) -> Array:
         """The batch's samples or positions."""
@@ -142,6 +142,24 @@ class Span(NamedTuple):
     def around(self, point: Any, batch: Batch, uses: int) -> Span:
         """The batch's own span."""
         return Span(self.gram[batch.rows][:, batch.rows], self.outputs(point, batch))
+
+
+def product(a: Array, b: Array, dtype: Any) -> Array:
+    """The matrix product with sums in float32 and a result of that type; on a processor, short numbers are widened first.
+
+    The numbers are the same: products of short ones are exact in float32. XLA's processors cannot take all of them as they are.
+    """
+    if a.dtype.itemsize >= 4:
+        return jnp.matmul(a, b)
+
+    def widened(a: Array, b: Array) -> Array:
+        return jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)
+
+    def as_they_are(a: Array, b: Array) -> Array:
+        return jnp.matmul(a, b, preferred_element_type=dtype)
+
+    result: Array = lax.platform_dependent(a, b, cpu=widened, default=as_they_are)
+    return result
 
 
 def without_filling(outputs: Array, classes: int) -> Array:

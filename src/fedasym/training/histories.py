@@ -140,13 +140,13 @@ class Histories(Sequence[History]):
         return Histories(tuple(run for group in chosen.values() if group for run in group.runs), (*self.remarks, *remarks))
 
     def select(self, **wanted: Any) -> Histories:
-        """The runs with these values: algorithm and protocol by name, seed, and any setting; one value or a list of them.
+        """The runs with these values: algorithm and protocol by name, seed, split, any setting; one value or a list of them.
 
         A run whose algorithm does not use a named setting has no value of it and is left out.
         """
         kept = self.runs
         for name, values in wanted.items():
-            if name not in (known := ("algorithm", "protocol", "seed", *NAMES)):
+            if name not in (known := ("algorithm", "protocol", "seed", "split", *NAMES)):
                 raise unknown("name to select by", name, known)
             asked = list(values) if isinstance(values, list | tuple | set | range | np.ndarray) else [values]
             held = kept
@@ -160,9 +160,10 @@ class Histories(Sequence[History]):
     def table(self) -> list[dict[str, Any]]:
         """One record per run and evaluated round, with every setting that an algorithm uses (None for those that do not)."""
         used = [name for name in NAMES if any(value_of(run, name) is not None for run in self.runs)]
+        splits = ["split"] if any(run.split is not None for run in self.runs) else []
         records = []
         for run in self.runs:
-            what = {name: value_of(run, name) for name in ("algorithm", "protocol", *used, "seed")}
+            what = {name: value_of(run, name) for name in ("algorithm", "protocol", *used, "seed", *splits)}
             records += [what | record for record in run.table()]
         return records
 
@@ -172,6 +173,7 @@ class Histories(Sequence[History]):
         for run in self.runs:
             columns = {name: plain(getattr(run, name)) for name in COLUMNS[self.task]}
             what = {"algorithm": run.algorithm.name, "settings": named_settings(run.settings, run.algorithm), "seed": run.seed}
+            what |= {} if run.split is None else {"split": run.split}
             ends = {"diverged": run.diverged, "interrupted": run.interrupted}
             runs.append(what | {"protocol": asdict(run.protocol), "rounds": run.rounds.tolist(), "statistics": columns} | ends)
         chosen = {name: group and {"settings": group.settings, "seeds": group.seeds} for name, group in self.chosen().items()}

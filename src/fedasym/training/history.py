@@ -40,6 +40,7 @@ class History:
     totals: (clients, 2) predictions counted: samples, or positions of sequences.
     shared: the last shared head, (features, outputs), with a last row for the bias where the protocol has one.
     diverged: the first round with a model that is not finite.
+    split: the number of the reshuffle that it trained on, where `train` was given `splits`.
 
     >>> from fedasym.algorithms import PAPER
     >>> from fedasym.training.settings import TEXT
@@ -67,6 +68,7 @@ class History:
     shared: NDArray[np.floating[Any]] | None
     diverged: int | None = None
     interrupted: bool = False
+    split: int | None = None
 
     @property
     def accuracy(self) -> Array:

@@ -36,14 +36,14 @@ def named(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[
     return chosen, several
 
 
-def checked_seeds(seed: int, seeds: Iterable[int] | None) -> list[int]:
-    """The seeds asked for, each once."""
-    numbers = [seed] if seeds is None else listed("seeds", seeds)
+def whole_numbers(name: str, values: Iterable[int]) -> list[int]:
+    """Seeds, or numbers of splits, each once."""
+    numbers = listed(name, values)
     if not numbers:
-        raise InvalidInput("seeds is empty: give at least one whole number")
+        raise InvalidInput(f"{name} is empty: give at least one whole number")
     for value in numbers:
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**64:
-            raise InvalidInput(f"seed is {value!r}: it must be a whole number from 0 to 2^64 - 1")
+            raise InvalidInput(f"{name.removesuffix('s')} is {value!r}: it must be a whole number from 0 to 2^64 - 1")
     return list(dict.fromkeys(map(int, numbers)))
 
 

@@ -1,12 +1,13 @@
 """A federation as the arrays that compiled programs read: rows of one client side by side, training and tested apart.
 
 Programs read a client as a slice of fixed width from its first row. Where it is smaller, the slice runs into its neighbour;
-no batch ever names those rows, so they never count.
+no batch ever names those rows, so they never count. Several splits of the same samples share one copy of them: each has its
+own clients, m after m, and an order that says where their rows lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,11 +30,22 @@ class Table(NamedTuple):
     labels: Array  # (rows + slack, [positions]) codes, or (..., outputs) values
     real: Array | None  # (rows + slack, positions): False on padding
     first: Array  # (m,) a client's first row
+    order: Array | None = None  # where rows lie among the samples; None: one after the other
 
     @property
     def positions(self) -> int:
         """Positions of a sequence; 1 for plain samples."""
         return self.features.shape[1] if self.features.ndim == 3 else 1
+
+    def places(self, rows: Array) -> Array:
+        """Where these rows lie."""
+        return rows if self.order is None else self.order[rows]
+
+    def read(self, array: Array, first: Array, count: int) -> Array:
+        """So many rows of the features, labels or padding, from a first one on."""
+        if self.order is None:
+            return jax.lax.dynamic_slice_in_dim(array, first, count)
+        return array[jax.lax.dynamic_slice_in_dim(self.order, first, count)]
 
 
 class Packed(NamedTuple):
@@ -51,7 +63,6 @@ class Sizes(NamedTuple):
 
     training: NDArray[np.int64]  # (m,) samples
     tested: NDArray[np.int64]  # (m,) validation and test samples
-    totals: NDArray[np.int64]  # (m, 2) predictions that count in validation and test
 
 
 SHORT = "bfloat16"  # features and outputs of sequences, whose traffic bounds the speed
@@ -72,11 +83,21 @@ def numbers_as(precision: str) -> Iterator[str]:
         yield "float32" if shortened else precision
 
 
-def pack(federation: Federation, protocol: Protocol, precision: str, gram_width: int) -> tuple[Packed, Sizes]:
-    """The packed federation, kept on the device as long as the federation lives; `gram_width` 0: no Gram matrices."""
+def pack(
+    federation: Federation, splits: Sequence[int], protocol: Protocol, precision: str, gram_width: int
+) -> tuple[Packed, Sizes]:
+    """The packed federation, kept on the device as long as the federation lives; `gram_width` 0: no Gram matrices.
+
+    splits: numbers of reshuffles to be packed instead of the federation's own split.
+    """
     kept = _KEPT.setdefault(federation, {})
     (device,) = jnp.zeros(()).devices()
     key = (protocol.bias, protocol.count_padding, precision, device)
+    if splits:
+        if (*key, "samples") not in kept:
+            kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
+        data, sizes = several(kept[*key, "samples"], federation, splits)
+        return data._replace(grams=all_grams(data.training, gram_width) if gram_width else None), sizes
     if key not in kept:
         kept[key] = packed(federation, protocol, np.dtype(precision))
     data, sizes = kept[key]
@@ -89,7 +110,7 @@ def pack(federation: Federation, protocol: Protocol, precision: str, gram_width:
 
 def packed(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> tuple[Packed, Sizes]:
     """Sort the rows, append the constant feature of a bias, copy to the device."""
-    train, validation, test = (np.asarray(federation.counts(name), np.int64) for name in ("train", "validation", "test"))
+    train, validation, test = sizes_of(federation)
     order = np.lexsort((federation.split, federation.owner))  # by client, then validation before test
     sides = federation.split[order]
     mask = None if protocol.count_padding else federation.mask
@@ -98,7 +119,46 @@ def packed(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> 
         for chosen, counts in ((sides == 0, train), (sides > 0, validation + test))
     )
     data = Packed(training, tested, jnp.asarray(validation, jnp.int32), jnp.asarray(test, jnp.int32))
-    return data, Sizes(train, validation + test, counted(federation, mask))
+    return data, Sizes(train, validation + test)
+
+
+def sizes_of(federation: Federation) -> list[NDArray[np.int64]]:
+    """(m,) samples that train, validate and test."""
+    return [np.asarray(federation.counts(name), np.int64) for name in ("train", "validation", "test")]
+
+
+def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Table:
+    """Every sample on the device, whatever it serves for."""
+    mask = None if protocol.count_padding else federation.mask
+    rows = np.arange(len(federation.owner))
+    return table(federation, protocol, mask, dtype, rows, np.bincount(federation.owner, minlength=len(federation.clients)))
+
+
+def several(samples: Table, federation: Federation, splits: Sequence[int]) -> tuple[Packed, Sizes]:
+    """Reshuffles of training and validation samples, each with as many of each kind: one after the other, as more clients."""
+    train, validation, test = sizes_of(federation)
+    orders = []
+    for number in splits:
+        split = federation.resplit(number, fractions=None).split
+        order = np.lexsort((split, federation.owner))
+        orders.append([order[split[order] == 0], order[split[order] > 0]])
+    training, tested = (
+        samples._replace(first=starts(np.tile(counts, len(splits))), order=padded(np.concatenate(rows), counts))
+        for rows, counts in zip(zip(*orders, strict=True), (train, validation + test), strict=True)
+    )
+    numbers = (jnp.asarray(np.tile(counts, len(splits)), jnp.int32) for counts in (validation, test))
+    return Packed(training, tested, *numbers), Sizes(train, validation + test)
+
+
+def starts(counts: NDArray[np.int64]) -> Array:
+    """Where each client begins."""
+    return jnp.asarray(np.cumsum(counts) - counts, jnp.int32)
+
+
+def padded(array: NDArray[Any], counts: NDArray[np.int64]) -> Array:
+    """Rows on the device with slack behind them, for the last slice or block to run into."""
+    slack = 2 * int(counts.max()) + 8
+    return jnp.asarray(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
 
 
 def table(
@@ -109,12 +169,7 @@ def table(
     rows: NDArray[np.intp],
     counts: NDArray[np.int64],
 ) -> Table:
-    """Some rows on the device, with slack behind them for the last slice or block to run into."""
-    slack = 2 * int(counts.max()) + 8
-
-    def padded(array: NDArray[Any]) -> Array:
-        return jnp.asarray(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
-
+    """Some rows on the device."""
     features = federation.features[rows].astype(dtype)
     if protocol.bias:
         features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
@@ -122,8 +177,8 @@ def table(
     if missing:
         features = np.concatenate([features, np.zeros((*features.shape[:-1], missing), dtype)], axis=-1)
     labels = federation.labels[rows].astype(np.int32 if federation.classes else dtype)
-    first = jnp.asarray(np.cumsum(counts) - counts, jnp.int32)
-    return Table(padded(features), padded(labels), None if mask is None else padded(mask[rows]), first)
+    real = None if mask is None else padded(mask[rows], counts)
+    return Table(padded(features, counts), padded(labels, counts), real, starts(counts))
 
 
 def in_full(size: int, precision: str) -> int:
@@ -145,7 +200,7 @@ def all_grams(training: Table, width: int) -> Array:
     """X X' of every client's training rows; kept for runs of any precision, so exact."""
 
     def gram(start: Array) -> Array:
-        x = jax.lax.dynamic_slice_in_dim(training.features, start, width)
+        x = training.read(training.features, start, width)
         return jnp.matmul(x, x.T, precision=jax.lax.Precision.HIGHEST)
 
     products: Array = jax.lax.map(gram, training.first, batch_size=64)

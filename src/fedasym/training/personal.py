@@ -21,18 +21,19 @@ def personalise(
 ) -> Array:
     """Hits and losses of the members' models after `stops` steps.
 
-    Axes: shared (seeds, servers, d, outputs); rows (seeds, members, steps, batches a step, batch); rates (servers,
-    configurations); the result (seeds, members, servers, configurations, stops, [validation, test], [hits, loss]).
+    Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits differ; rows (seeds,
+    members, steps, batches a step, batch); rates (servers, configurations); the result (seeds, members, servers,
+    configurations, stops, [validation, test], [hits, loss]).
     """
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
-    def of_seed(shared: Array, rows: Array) -> Array:
+    def of_seed(shared: Array, members: Array, rows: Array) -> Array:
         def of_member(member_rows: tuple[Array, Array]) -> Array:
             return one_client(program, data, shared, *member_rows, rates, bounds)
 
         return jax.vmap(of_member)((members, rows)) if program.together else lax.map(of_member, (members, rows))
 
-    return jax.vmap(of_seed)(shared, rows)
+    return jax.vmap(of_seed, (0, None if members.ndim == 1 else 0, 0))(shared, members, rows)
 
 
 def one_client(program: Program, data: Packed, shared: Array, member: Array, rows: Array, rates: Rates, bounds: Array) -> Array:
@@ -58,21 +59,21 @@ def one_client(program: Program, data: Packed, shared: Array, member: Array, row
 
 def examiner(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:
     """The function that tests a point on a client's validation and test rows: ([validation, test], [hits, loss])."""
-    block = partial(lax.dynamic_slice_in_dim, slice_size=program.block)
+    block = partial(data.tested.read, data.tested.features, count=program.block)
     first = data.tested.first[member]
     if isinstance(space, Head):
         blocks = jnp.arange(-(-program.tested // program.block), dtype=jnp.int32) * program.block
 
         def examine(point: Array) -> Array:
             def part(start: Array) -> Array:
-                rows = flat_rows(block(data.tested.features, first + start))
+                rows = flat_rows(block(first + start))
                 outputs = without_filling(jnp.matmul(rows, point), program.classes)
                 return tally(program, data, member, start, outputs)
 
             return part(blocks[0]) if len(blocks) == 1 else lax.map(part, blocks).sum(0)
 
         return examine
-    x = block(data.tested.features, first)
+    x = block(first)
     products = jnp.matmul(x, client_rows(program, data, member).T)
     first_outputs = jnp.matmul(x, shared)
 
@@ -85,7 +86,7 @@ def examiner(program: Program, data: Packed, member: Array, space: Space, shared
 
 def tally(program: Program, data: Packed, member: Array, start: Array, outputs: Array) -> Array:
     """Hits and losses of one block of a client's tested rows, summed over its validation and its test rows."""
-    block = partial(lax.dynamic_slice_in_dim, start_index=data.tested.first[member] + start, slice_size=program.block)
+    block = partial(data.tested.read, first=data.tested.first[member] + start, count=program.block)
     hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
     at, validation = start + jnp.arange(program.block), data.validation[member]
     sides = jnp.stack([at < validation, (at >= validation) & (at < validation + data.test[member])], axis=1)

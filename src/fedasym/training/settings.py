@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import TRAINED, Algorithm, Descend, Flow, Interpolate, Meta, Moreau, Nothing, Own, Ridge
-from fedasym.errors import InvalidInput, NoFormula, unknown
+from fedasym.errors import InvalidInput, NoFormula, known, unknown
+from fedasym.numeric import one_float
 
 RATES = ("server_step", "local_step", "ridge", "difference", "mixing", "inner_step")  # numbers that one program takes many of
 SIZES = ("rounds", "evaluate_every", "cohort", "local_steps", "batch", "personal_epochs", "inner_steps")
@@ -70,7 +71,7 @@ def is_size(value: Any, least: int) -> bool:
 
 def is_rate(value: Any) -> bool:
     """Whether it is a finite number of at least 0."""
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= one_float(value) < math.inf
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,7 @@ CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
 
 def find_protocol(name: str | Protocol) -> Protocol:
     """The protocol of that name; one that a user composed (with `dataclasses.replace`) is taken as it is."""
-    known = {protocol.name: protocol for protocol in (TEXT, CODE)}
-    if isinstance(name, Protocol):
-        return name
-    if name not in known:
-        raise unknown("protocol", name, known)
-    return known[name]
+    return name if isinstance(name, Protocol) else known("protocol", name, {each.name: each for each in (TEXT, CODE)})
 
 
 def with_bias(protocol: Protocol, bias: bool | None) -> Protocol:
@@ -136,8 +132,8 @@ def check_trainable(algorithm: Algorithm) -> None:
             check_own(name, stage, most=1 if stage is client else None)
         if isinstance(stage, Meta | Descend) and not is_rate(stage.step):
             raise InvalidInput(f"{name} has the step {stage.step!r}: it must be a finite number of at least 0")
-    if isinstance(server, Meta) and server.hessian not in (known := ("exact", "free", "dropped")):
-        raise unknown("hessian", server.hessian, known)
+    if isinstance(server, Meta) and server.hessian not in (kinds := ("exact", "free", "dropped")):
+        raise unknown("hessian", server.hessian, kinds)
     if isinstance(client, Descend) and not is_size(client.steps, 0):
         raise InvalidInput(f"{name} takes {client.steps!r} steps: it must be a whole number of at least 0")
 
@@ -150,9 +146,8 @@ def check_own(name: str, stage: Own, most: int | None) -> None:
         raise InvalidInput(f"{name} has the step {stage.step!r}: it must be a function of (w, start, gradient, ...)") from None
     for asked in stage.settings:
         if asked not in RATES:
-            known = ", ".join(RATES)
             raise InvalidInput(
-                f"the step of {name} asks for {asked}, which is no setting: settings are {known}; "
+                f"the step of {name} asks for {asked}, which is no setting: settings are {', '.join(RATES)}; "
                 f"give {asked} a default, or bind it with functools.partial"
             )
     if not is_size(stage.batches, 1) or (most is not None and stage.batches > most):

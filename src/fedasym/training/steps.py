@@ -118,7 +118,7 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
 
 def client_rows(program: Program, data: Packed, member: Array) -> Array:
     """A client's training rows, and its neighbour's up to the width."""
-    return lax.dynamic_slice_in_dim(data.training.features, data.training.first[member], program.width)
+    return data.training.read(data.training.features, data.training.first[member], program.width)
 
 
 def batches_of(data: Packed, member: Array, rows: Array) -> Batch:

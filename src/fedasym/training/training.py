@@ -12,7 +12,7 @@ from fedasym.errors import InvalidInput, MissingPackage
 from fedasym.federations.federation import Federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
-from fedasym.training.jobs import SETTINGS, Grid, checked_seeds, configurations, named
+from fedasym.training.jobs import SETTINGS, Grid, configurations, named, whole_numbers
 from fedasym.training.settings import Protocol, Settings, find_protocol, with_bias
 from fedasym.training.sharing import shared_work
 
@@ -42,6 +42,7 @@ def train(
     seed: int = 0,
     grid: Grid | None = None,
     seeds: Iterable[int] | None = None,
+    splits: Iterable[int] | None = None,
     protocol: str | Protocol = "text",
     bias: bool | None = None,
     precision: str = "float32",
@@ -61,6 +62,8 @@ def train(
     ridge: lambda of rtfa (0.1) and pfedme (15). difference: delta of maml_hf. mixing, inner_step, inner_steps: pfedme's.
     grid: settings and their values, {"server_step": [0.01, 0.1]}, each algorithm taking those it uses; or a grid for each,
         {"ftfa": {...}, "rtfa": {...}}, such as the paper's, `fa.algorithms.GRIDS`.
+    splits: numbers of reshuffles of each client's training and validation samples, as many of each and the same test samples
+        (`federation.resplit(number, fractions=None)`): every seed is trained on each, side by side, instead of the split given.
     evaluate_every: all clients are personalised and tested after rounds 0, this many, twice as many, ..., and the last; 0: the
         last alone.
     protocol: "text" follows the paper, "code" the choices of its released code; see docs/how-to/train.md.
@@ -78,7 +81,8 @@ def train(
     if not isinstance(federation, Federation):
         raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
     chosen, several = named(algorithm)
-    numbers = checked_seeds(seed, seeds)
+    numbers = whole_numbers("seeds", [seed] if seeds is None else seeds)
+    deals = () if splits is None else tuple(whole_numbers("splits", splits))
     told = {name: value for name, value in locals().items() if name in SETTINGS}
     jobs = configurations(chosen, told, grid, federation)
     rules = with_bias(find_protocol(protocol), bias)
@@ -88,22 +92,24 @@ def train(
             raise InvalidInput(f"{name} is {value!r}: it must be {' or '.join(map(str, known))}")
     if precision == "bfloat16" and not (federation.sequences and federation.classes):
         raise InvalidInput("precision is 'bfloat16': it serves sequences of classes, and these are not; use 'mixed'")
-    outcomes, stopped = compute(jobs, federation, rules, numbers, precision, form, progress)
+    outcomes, stopped = compute(jobs, federation, rules, numbers, deals, precision, form, progress)
+    dealt = [federation.resplit(split, fractions=None) for split in deals] or [federation]
+    runs = [(number, place) for place in range(len(dealt)) for number in numbers]
     histories = [
-        recorded(job, federation, rules, number, outcome, stopped)
+        recorded(job, dealt[place], rules, number, deals[place] if deals else None, outcome, stopped)
         for job, row in zip(jobs, outcomes, strict=True)
-        for number, outcome in zip(numbers, row, strict=True)
+        for (number, place), outcome in zip(runs, row, strict=True)
         if outcome.rounds
     ]
     if not histories:
         raise KeyboardInterrupt
-    single = not several and not grid and seeds is None
+    single = not several and not grid and seeds is None and splits is None
     return histories[0] if single else Histories(tuple(histories))
 
 
 def compute(
     jobs: Sequence[tuple[Algorithm, Settings]], federation: Federation, protocol: Protocol, seeds: Sequence[int],
-    precision: str, form: str | None, progress: Progress | None,
+    splits: tuple[int, ...], precision: str, form: str | None, progress: Progress | None,
 ) -> tuple[list[list[Outcome]], bool]:  # fmt: skip
     """Run everything on JAX's default device."""
     try:
@@ -113,7 +119,7 @@ def compute(
     from fedasym.training.engine import planned_steps, run
     from fedasym.training.layout import this_machine
     from fedasym.training.packing import SHORT, numbers_as
-    from fedasym.training.work import Work
+    from fedasym.training.work import Draw, Work
 
     tree = shared_work(jobs, int(federation.counts("train").max()))
     done = 0
@@ -126,18 +132,20 @@ def compute(
 
     with numbers_as(precision) as models:
         features = precision if precision == SHORT else models
-        work = Work(federation, protocol, models, features, this_machine(), form, report)
-        total = planned_steps(tree, work, len(seeds))
-        result = run(work, tree, len(jobs), seeds)
+        work = Work(federation, protocol, models, features, this_machine(), form, splits, report)
+        draws = [Draw(seed, place) for place in range(max(len(splits), 1)) for seed in seeds]
+        total = planned_steps(tree, work, len(draws))
+        result = run(work, tree, len(jobs), draws)
     if progress and not result[1]:
         progress(1.0, "done")
     return result
 
 
 def recorded(
-    job: tuple[Algorithm, Settings], federation: Federation, protocol: Protocol, seed: int, outcome: Outcome, stopped: bool
-) -> History:
-    """The outcome of one configuration and seed as a history."""
+    job: tuple[Algorithm, Settings], federation: Federation, protocol: Protocol, seed: int, split: int | None,
+    outcome: Outcome, stopped: bool,
+) -> History:  # fmt: skip
+    """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
     from fedasym.training.packing import counted
 
@@ -148,6 +156,7 @@ def recorded(
         settings=settings,
         protocol=protocol,
         seed=seed,
+        split=split,
         federation=federation,
         rounds=np.array(outcome.rounds),
         correct=personal[..., 0],

@@ -31,6 +31,7 @@ class Work:
     stored: str  # precision of features
     machine: Machine
     form: str | None  # forced, for comparisons; by cost otherwise
+    splits: tuple[int, ...]  # numbers of reshuffles to train on; none: the federation's own split
     report: Callable[[int, str], None]  # gradient steps done, and where that is
 
     @property
@@ -92,18 +93,25 @@ class Outcome:
 Trajectory = tuple[Numbers, dict[Client, Jobs]]  # a server's rates, and the client stages that start from it
 
 
+class Draw(NamedTuple):
+    """What is random in a run: the seed of its training, and which of the work's splits it trains on."""
+
+    seed: int
+    split: int = 0
+
+
 class Slab(NamedTuple):
     """Seeds and trajectories that run side by side; those behind the real ones only fill up the shape."""
 
-    seeds: list[tuple[int, int]]  # place and number
+    seeds: list[tuple[int, Draw]]  # with their places
     trajectories: list[Trajectory]
     real_seeds: int
     real_trajectories: int
 
     @property
-    def numbers(self) -> list[int]:
-        """The seeds' numbers."""
-        return [number for _, number in self.seeds]
+    def draws(self) -> list[Draw]:
+        """The seeds without their places."""
+        return [draw for _, draw in self.seeds]
 
 
 def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]]:
