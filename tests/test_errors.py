@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.runtimes.ray_settings import Ray
+from fedasym.training.settings import Settings, find_protocol, is_rate
 
 WORLD = fa.Population(1, 0.5, 2, norm=2)
 AR1 = fa.Population(1, 0.5, 2, spectrum=fa.spectra.ar1(0.5))
@@ -151,3 +153,55 @@ def test_unknown_attribute_lists_what_there_is():
 def test_unknown_algorithm_in_a_table_names_the_nearest():
     with pytest.raises(KeyError, match="did you mean rtfa"):
         fa.predict(WORLD)["rtfo"]
+
+
+HUGE = 10**400  # a whole number that no float holds
+
+
+@pytest.mark.parametrize(
+    ("field", "call"),
+    {
+        "radius": lambda: fa.Population(HUGE, 1, 2),
+        "flips": lambda: fa.ClassPopulation(1, 1, 2, flips=HUGE),
+        "shift_weights": lambda: fa.Population(1, 1, 2, shift_weights=[HUGE]),
+        "ridge": lambda: fa.predict(fa.Population(1, 1, 2), ridge=HUGE),
+        "clients": lambda: fa.predict(fa.Population(1, 1, 2), clients=HUGE),
+        "maml_step": lambda: fa.predict(fa.Population(1, 1, 2), maml_step=HUGE),
+        "weights": lambda: fa.predict([fa.Population(1, 1, 2)], weights=[HUGE]),
+        "vary": lambda: fa.compare("ftfa", "fedavg", fa.Population(1, 1, 2), vary={"noise": [0, HUGE]}),
+        "steps": lambda: fa.fine_tuning(fa.Population(1, 1, 2), step=0.1, steps=[HUGE]),
+        "step": lambda: fa.one_step(fa.Population(1, 1, 2), HUGE),
+        "times": lambda: fa.fine_tuning(fa.ClassPopulation(1, 1, 2), flow=True, times=[HUGE]),
+        "alpha": lambda: fa.interpolation(fa.ClassPopulation(1, 1, 2), alpha=HUGE),
+        "values": lambda: fa.spectra.eigenvalues([1, HUGE]),
+        "correlation": lambda: fa.spectra.ar1(HUGE),
+        "noise": lambda: fa.datasets.synthetic(clients=2, dimension=2, aspect=1, noise=HUGE),
+        "split": lambda: fa.datasets.synthetic(clients=2, dimension=2, aspect=1, split=(HUGE, 0, 0)),
+        "gpus": lambda: Ray(gpus=HUGE),
+    }.items(),
+)
+def test_a_number_too_large_for_a_float_is_named(field, call):
+    with pytest.raises(fa.InvalidInput, match=rf"^{field}\b"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    {
+        "algorithm": lambda: fa.predict(fa.Population(1, 1, 2), [["ftfa"]]),
+        "method": lambda: fa.predict(fa.ClassPopulation(1, 1, 2), [["ftfa"]]),
+        "data set": lambda: fa.datasets.load(["digits"]),
+        "target": lambda: fa.reproduce(["figures"]),
+        "protocol": lambda: find_protocol(["text"]),
+        "client": lambda: fa.datasets.synthetic(clients=2, dimension=2, aspect=1).rows(["0"]),
+    }.items(),
+)
+def test_a_list_in_the_place_of_a_name_is_unknown(kind, call):
+    with pytest.raises(fa.InvalidInput, match=rf"^unknown {kind} \["):
+        call()
+
+
+def test_a_rate_too_large_for_a_float_is_no_rate():
+    assert not is_rate(HUGE)
+    with pytest.raises(fa.InvalidInput, match=r"^server_step is 1000"):
+        Settings(server_step=HUGE)

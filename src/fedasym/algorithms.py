@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.errors import InvalidInput, NoFormula, unknown
+from fedasym.errors import InvalidInput, NoFormula, known, unknown
+from fedasym.numeric import floats, one_float
 
 __all__ = [
     "GRIDS",
@@ -145,7 +146,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         for kind, stage, allowed in (("server", self.server, Server), ("client", self.personalise, Client)):
             if not isinstance(stage, allowed):
-                raise unknown(f"{kind} stage", type(stage).__name__, (known.__name__ for known in get_args(allowed)))
+                raise unknown(f"{kind} stage", type(stage).__name__, (each.__name__ for each in get_args(allowed)))
 
     @property
     def shares_nothing(self) -> bool:
@@ -206,9 +207,7 @@ def resolve(
     penalty = None if ridge is None else checked_ridge(ridge)
     chosen = []
     for entry in algorithms:
-        if not isinstance(entry, Algorithm) and entry not in PAPER:
-            raise unknown("algorithm", entry, PAPER)
-        algorithm = entry if isinstance(entry, Algorithm) else PAPER[entry]
+        algorithm = entry if isinstance(entry, Algorithm) else known("algorithm", entry, PAPER)
         if not isinstance(entry, Algorithm) and isinstance(algorithm.server, Meta):
             algorithm = replace(algorithm, server=Meta(step))
         if isinstance(algorithm.personalise, Ridge) and penalty is not None:
@@ -222,12 +221,9 @@ def resolve(
 
 def checked_ridge(ridge: ArrayLike) -> ArrayLike:
     """A ridge: any real number or infinity (a negative one is checked against the population later), or an array of them."""
-    try:
-        array = np.array(ridge, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            f"ridge is {ridge!r}: it must be a number or an array of numbers; leave it out for the best"
-        ) from None
+    array = floats(ridge)
+    if array is None:
+        raise InvalidInput(f"ridge is {ridge!r}: it must be a number or an array of numbers; leave it out for the best")
     if np.any(np.isnan(array)) or np.any(array == -np.inf):
         raise InvalidInput("ridge is not a number: give a number of at least 0, or leave it out for the best ridge")
     return float(array) if array.ndim == 0 else array
@@ -235,6 +231,7 @@ def checked_ridge(ridge: ArrayLike) -> ArrayLike:
 
 def checked_step(step: float) -> float:
     """MAML's inner step: finite and at least 0."""
-    if not np.isfinite(step) or step < 0:
-        raise InvalidInput(f"maml_step is {step:g}: it must be finite and at least 0")
-    return float(step)
+    size = one_float(step)
+    if not 0 <= size < np.inf:
+        raise InvalidInput(f"maml_step is {step!r}: it must be finite and at least 0")
+    return size

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput, ThresholdWarning, unknown
+from fedasym.numeric import floats
 from fedasym.population import RANGES, Population
 from fedasym.prediction import predict
 from fedasym.risk import TIE, number, plain, preformatted
@@ -225,7 +226,7 @@ def checked_axes(
             raise unknown("parameter in vary", name, variable)
         if name in options:
             raise InvalidInput(f"{name} is both varied and fixed: drop one of the two")
-        array = np.unique(spaced(name, values) if isinstance(values, tuple) else np.asarray(values, dtype=float))
+        array = np.unique(spread_of(name, values))
         if array.ndim != 1 or array.size < 2 or not np.all(np.isfinite(array)):
             raise InvalidInput(f"vary[{name!r}] must hold at least two different finite numbers; it has {array.size}")
         axes[name] = np.unique(np.round(array)) if name == "clients" else array
@@ -237,8 +238,11 @@ def name_of(algorithm: str | Algorithm) -> str:
     return algorithm.name if isinstance(algorithm, Algorithm) else str(algorithm)
 
 
-def spaced(name: str, span: tuple[Any, ...]) -> Array:
-    """Evenly spaced values from (start, stop, count)."""
-    if len(span) != 3 or int(span[2]) != span[2] or span[2] < 2:
-        raise InvalidInput(f"vary[{name!r}] is {span}: give (start, stop, count) with a count of at least 2, or a list")
-    return np.linspace(float(span[0]), float(span[1]), int(span[2]))
+def spread_of(name: str, values: ArrayLike | tuple[Any, ...]) -> Array:
+    """The values of a varied parameter: a list as it is, (start, stop, count) evenly spaced."""
+    array = floats(values)
+    if not isinstance(values, tuple) and array is not None:
+        return array
+    if array is None or array.shape != (3,) or not np.all(np.isfinite(array)) or array[2] != np.round(array[2]) or array[2] < 2:
+        raise InvalidInput(f"vary[{name!r}] is {values!r}: give (start, stop, count) with a count of at least 2, or a list")
+    return np.linspace(array[0], array[1], int(array[2]))

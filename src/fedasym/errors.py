@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+Entry = TypeVar("Entry")
 
 
 class InvalidInput(ValueError):
@@ -52,3 +55,16 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> InvalidInput:
     near = difflib.get_close_matches(str(name), allowed, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return InvalidInput(f"unknown {kind} {name!r}: {hint}known are {', '.join(allowed)}")
+
+
+def known(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:
+    """The entry of that name; a name that is not in the table, or no name at all, is refused.
+
+    >>> known("size", ["small"], {"small": 1, "large": 2})
+    Traceback (most recent call last):
+    ...
+    fedasym.errors.InvalidInput: unknown size ['small']: did you mean small? known are small, large
+    """
+    if not isinstance(name, str) or name not in table:  # a list, say, cannot even be looked up
+        raise unknown(kind, name, table)
+    return table[name]

@@ -5,6 +5,7 @@ Numbers may be arrays; they broadcast, so one `Population` can hold a whole grid
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.errors import InvalidInput
+from fedasym.numeric import floats
 from fedasym.theory.spectra import Array, Spectrum, check_weights, identity
 
 RANGES = {
@@ -58,35 +60,14 @@ class Population:
         for name in RANGES:
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, checked(name, value))
+                object.__setattr__(self, name, checked(name, value, RANGES))
         if not isinstance(self.spectrum, Spectrum):
             raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
         for owner in ("shift", "optimum"):
-            weights = getattr(self, f"{owner}_weights")
-            if weights is not None:
-                object.__setattr__(self, f"{owner}_weights", self._checked_weights(owner, weights))
-        shapes_of_energy = self.displacement.shape[:-1], self.optimum.shape[:-1]
-        try:
-            shape = np.broadcast_shapes(
-                *(np.shape(getattr(self, name)) for name in RANGES if getattr(self, name) is not None), *shapes_of_energy
-            )
-        except ValueError:
-            shapes = ", ".join(f"{name} {np.shape(getattr(self, name))}" for name in RANGES if np.ndim(getattr(self, name)))
-            raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
-        object.__setattr__(self, "_shape", shape)
-
-    def _checked_weights(self, owner: str, weights: ArrayLike) -> Array:
-        name = f"{owner}_weights"
-        array = np.array(weights, dtype=float)
-        if np.any(np.asarray(getattr(self, f"{owner}_power")) != 0):
-            raise InvalidInput(f"{name} and {owner}_power are both given: give one of them")
-        if array.ndim == 0 or array.shape[-1] != self.spectrum.values.size:
-            raise InvalidInput(
-                f"{name} has shape {array.shape}: its last axis must have {self.spectrum.values.size} entries, one per atom"
-            )
-        check_weights(name, array)
-        array.setflags(write=False)
-        return array
+            power, weights = getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights")
+            object.__setattr__(self, f"{owner}_weights", checked_weights(owner, power, weights, self.spectrum))
+        numbers = {name: getattr(self, name) for name in RANGES}
+        object.__setattr__(self, "_shape", common_shape(numbers, self.displacement, self.optimum))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,18 +86,7 @@ class Population:
         return self._energy("optimum")
 
     def _energy(self, owner: str) -> Array:
-        given = getattr(self, f"{owner}_weights")
-        if given is not None:
-            return np.asarray(given)
-        s, h = self.spectrum.values, self.spectrum.weights
-        power = np.asarray(getattr(self, f"{owner}_power"), dtype=float)[..., None]
-        if np.all(power == 0):
-            return np.broadcast_to(h, (*power.shape[:-1], h.size))
-        if np.any(power < 0) and np.any(s == 0):
-            raise InvalidInput(f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead")
-        # Scaled by the largest eigenvalue first: large powers would overflow.
-        weights = h * (s / s.max()) ** power
-        return np.asarray(weights / weights.sum(-1, keepdims=True))
+        return shares(owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum)
 
     @property
     def isotropic(self) -> bool:
@@ -150,23 +120,64 @@ class Population:
         return " · ".join(parts)
 
 
-def checked(name: str, value: ArrayLike) -> float | Array:
-    """A number or array of numbers in its allowed range, as float or read-only float array."""
-    try:
-        array = np.array(value, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers") from None
+def checked(name: str, value: ArrayLike, ranges: Mapping[str, str], most: float = np.inf) -> float | Array:
+    """A number or array of numbers in its allowed range, which `ranges` has in words, as float or read-only float array."""
+    array = floats(value)
+    if array is None:
+        raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers")
     if array.size == 0:
         raise InvalidInput(f"{name} is empty: give a number or an array of at least one")
     good = np.isfinite(array)
     if not name.endswith("power"):
-        good &= array > 0 if name == "aspect" else array >= 0
+        good &= (array > 0 if name == "aspect" else array >= 0) & (array <= most)
     if not np.all(good):
-        raise InvalidInput(f"{name} is {array[~good].flat[0]:g}: it is {RANGES[name]}")
+        raise InvalidInput(f"{name} is {array[~good].flat[0]:g}: it is {ranges[name]}")
     if array.ndim == 0:
         return float(array)
     array.setflags(write=False)
     return array
+
+
+def checked_weights(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum) -> Array | None:
+    """The shares of energy that were given, one per atom, where any were."""
+    if weights is None:
+        return None
+    name, array = f"{owner}_weights", floats(weights)
+    if array is None:
+        raise InvalidInput(f"{name} is {weights!r}: give one number per atom of the spectrum")
+    if np.any(np.asarray(power) != 0):
+        raise InvalidInput(f"{name} and {owner}_power are both given: give one of them")
+    if array.ndim == 0 or array.shape[-1] != spectrum.values.size:
+        raise InvalidInput(
+            f"{name} has shape {array.shape}: its last axis must have {spectrum.values.size} entries, one per atom"
+        )
+    check_weights(name, array)
+    array.setflags(write=False)
+    return array
+
+
+def shares(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum) -> Array:
+    """The share of the energy along each atom, as given or proportional to h s^power; last axis = atoms."""
+    if weights is not None:
+        return np.asarray(weights)
+    s, h = spectrum.values, spectrum.weights
+    exponent = np.asarray(power, dtype=float)[..., None]
+    if np.all(exponent == 0):
+        return np.broadcast_to(h, (*exponent.shape[:-1], h.size))
+    if np.any(exponent < 0) and np.any(s == 0):
+        raise InvalidInput(f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead")
+    found = h * (s / s.max()) ** exponent  # scaled by the largest eigenvalue first: large powers would overflow
+    return np.asarray(found / found.sum(-1, keepdims=True))
+
+
+def common_shape(numbers: Mapping[str, ArrayLike | None], *energies: Array) -> tuple[int, ...]:
+    """The shape of the grid of worlds that numbers and energies (last axis = atoms) span together."""
+    given = {name: np.shape(value) for name, value in numbers.items() if value is not None}
+    try:
+        return np.broadcast_shapes(*given.values(), *(each.shape[:-1] for each in energies))
+    except ValueError:
+        shapes = ", ".join(f"{name} {shape}" for name, shape in given.items() if shape)
+        raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
 
 
 def shown(value: ArrayLike | None) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Ridge, resolve
+from fedasym.algorithms import Algorithm, Ridge, checked_ridge, resolve
 from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
+from fedasym.numeric import floats
 from fedasym.population import Population
 from fedasym.risk import Comparison, Risk
 from fedasym.sentences import how_many, thresholds, verdicts
@@ -231,22 +232,21 @@ def ridge_of(algorithm: Algorithm, shape: tuple[int, ...]) -> Array | None:
     stage = algorithm.personalise
     if not isinstance(stage, Ridge) or stage.ridge is None:
         return None
+    ridge = np.asarray(checked_ridge(stage.ridge))
     try:
-        return np.broadcast_to(np.asarray(stage.ridge, dtype=float), shape).ravel()
+        return np.broadcast_to(ridge, shape).ravel()
     except ValueError:
-        raise InvalidInput(f"ridge has shape {np.shape(stage.ridge)}: give one number, or one for each of {shape}") from None
+        raise InvalidInput(f"ridge has shape {ridge.shape}: give one number, or one for each of {shape}") from None
 
 
 def checked_clients(clients: ArrayLike) -> Array | None:
     """A number of clients, at least 1, or an array of them; None where they are infinitely many."""
-    try:
-        m = np.array(clients, dtype=float)
-    except (TypeError, ValueError):
-        m = np.array(np.nan)
+    given = floats(clients)
+    m = np.array(np.nan) if given is None else given
     if np.all(m == np.inf):
         return None
     good = np.isfinite(m) & (m >= 1) & (np.floor(m) == m)
     if not np.all(good):
-        shown = m[~good].flat[0] if np.ndim(clients) else clients
+        shown = m[~good].flat[0] if m.ndim else clients
         raise InvalidInput(f"clients is {shown}: it must be a whole number of at least 1; leave it out for infinitely many")
     return m

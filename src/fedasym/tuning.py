@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput
+from fedasym.numeric import floats, one_float
 from fedasym.population import Population
 from fedasym.prediction import checked_clients
 from fedasym.risk import Risk, number, plain, preformatted
@@ -217,9 +218,13 @@ def one_step(world: Population | ClassPopulation, step: ArrayLike | None = None)
     if step is None:
         size = np.where(flat.r2 == 0, 0.0, flat.r2 * b1 / np.where(flat.r2 == 0, 1, flat.r2 * b2 + flat.s2 * v))
     else:
-        size = np.broadcast_to(np.asarray(step, dtype=float), world.shape).ravel()
-        if not np.all(np.isfinite(size)) or np.any(size < 0):
+        given = floats(step)
+        if given is None or given.size == 0 or not np.all(np.isfinite(given)) or np.any(given < 0):
             raise InvalidInput(f"step is {step!r}: it must be finite and at least 0; leave it out for the best")
+        try:
+            size = np.broadcast_to(given, world.shape).ravel()
+        except ValueError:
+            raise InvalidInput(f"step has shape {given.shape}: give one number, or one for each of {world.shape}") from None
     bias, variance = flat.r2 * (b0 - 2 * size * b1 + size**2 * b2), flat.s2 * v * size**2
     boxed = [unboxed(part.reshape(world.shape)) for part in (size, bias, variance)]
     return boxed[0], Risk(boxed[1], boxed[2])
@@ -232,9 +237,10 @@ def unboxed(values: Array) -> float | Array:
 
 def checked_size(step: float) -> float:
     """A gradient step: finite and above 0."""
-    if not np.isfinite(step) or step <= 0:
-        raise InvalidInput(f"step is {step:g}: it must be finite and above 0; leave it out for half of the largest stable one")
-    return float(step)
+    size = one_float(step)
+    if not 0 < size < np.inf:
+        raise InvalidInput(f"step is {step!r}: it must be finite and above 0; leave it out for half of the largest stable one")
+    return size
 
 
 def checked_times(wanted: ArrayLike | None, flow: bool, high: float, step: float | None, world: Worlds) -> Array:
@@ -245,7 +251,8 @@ def checked_times(wanted: ArrayLike | None, flow: bool, high: float, step: float
         unit = 1 / high if flow else 1.0
         grid = np.geomspace(0.1 * unit if flow else 1, min(max(ends), 1e4 * unit), 28)
         return np.append(0, grid) if flow else np.unique(np.round(np.append(0, grid)))
-    at = np.atleast_1d(np.array(wanted, dtype=float))
+    given = floats(wanted)
+    at = np.atleast_1d(np.nan if given is None else given)
     whole = flow | np.isinf(at) | (at == np.round(np.where(np.isfinite(at), at, 0)))
     if at.ndim != 1 or at.size == 0 or np.any(np.isnan(at)) or not np.all((at >= 0) & whole):
         kind = "times of at least 0" if flow else "whole numbers of at least 0"

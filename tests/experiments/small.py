@@ -65,6 +65,11 @@ def same_bits(first: Path, second: Path) -> None:
         assert ours[key].equals(theirs[key]), key
 
 
+def flipped(content: bytes, at: int, bits: int = 1) -> bytes:
+    """A file with one of its bytes changed."""
+    return content[:at] + bytes([content[at] ^ bits]) + content[at + 1 :]
+
+
 def times_computed(folder: Path) -> Counter[str]:
     """How often each piece was computed, by the log."""
     return Counter(entry.key for entry in RunFolder(folder).log() if entry.event == COMPUTED)

@@ -63,7 +63,6 @@ def test_killed_at_random_moments_it_repeats_nothing_and_ends_the_same(undisturb
 
 DYING = """
 import os, signal, sys
-from fedasym.experiments import pieces
 real, count = os.replace, 0
 def replace(source, target):
     global count
@@ -76,7 +75,7 @@ def replace(source, target):
             os.kill(os.getpid(), signal.SIGKILL)
     else:
         real(source, target)
-pieces.os.replace = replace
+os.replace = replace
 import fedasym as fa
 fa.run(sys.argv[1], into=sys.argv[2])
 """

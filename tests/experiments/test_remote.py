@@ -15,8 +15,8 @@ import fedasym as fa
 from fedasym import cli
 from fedasym.experiments.folder import RunFolder
 from fedasym.experiments.listing import found
-from fedasym.experiments.pieces import PART
 from fedasym.experiments.remote import RemoteFolder, is_url
+from fedasym.replacing import PART
 
 from .small import PIECES, same_bits, times_computed, unoptimised
 

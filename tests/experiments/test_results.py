@@ -16,6 +16,8 @@ from fedasym.experiments.comparisons import compared, paired, sign_flips
 from fedasym.experiments.data import recorded
 from fedasym.experiments.pacing import Pace
 
+from .small import flipped
+
 
 @pytest.fixture(scope="module")
 def results(finished):
@@ -61,6 +63,13 @@ def test_saved_tables_come_back_without_the_run(results, tmp_path):
     (tmp_path / "tables" / "trials.csv").unlink()
     with pytest.raises(fa.InvalidInput, match="does not hold saved results"):
         fa.Results.load(tmp_path / "tables")
+
+
+def test_a_flipped_bit_in_saved_clients_is_said(results, tmp_path):
+    file = results.save(tmp_path / "tables") / "clients.parquet"
+    file.write_bytes(flipped(file.read_bytes(), file.stat().st_size // 3))
+    with pytest.raises(fa.InvalidInput, match=r"does not hold saved results: the bytes of clients\.parquet have changed"):
+        fa.Results.load(file.parent)
 
 
 def test_saved_tables_hold_no_path_of_this_machine(results, tmp_path):

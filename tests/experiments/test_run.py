@@ -15,7 +15,7 @@ from fedasym.experiments import execution, listing
 from fedasym.experiments.folder import DAMAGED, ENVIRONMENT, RunFolder
 from fedasym.experiments.selection import Score, choose
 
-from .small import PIECES, TOML, frames, same_bits, times_computed, unoptimised, written
+from .small import PIECES, TOML, flipped, frames, same_bits, times_computed, unoptimised, written
 
 quick = pytest.fixture(scope="module", autouse=True)(unoptimised)
 
@@ -104,13 +104,15 @@ def test_what_is_missing_is_computed_and_nothing_else(finished, copy, counted):
     same_bits(copy, whole)
 
 
-@pytest.mark.parametrize("harm", ["truncated", "edited", "swapped", "emptied"])
+@pytest.mark.parametrize("harm", ["truncated", "flipped", "edited", "swapped", "emptied"])
 def test_a_damaged_piece_is_noticed_computed_again_and_said(finished, copy, counted, harm):
     experiment, _, whole = finished
     first, second, *_ = sorted((copy / "pieces").iterdir())
     match harm:
         case "truncated":
             first.write_bytes(first.read_bytes()[:-100])
+        case "flipped":
+            first.write_bytes(flipped(first.read_bytes(), first.stat().st_size // 3))
         case "edited":
             column = "validation_accuracy"
             edited = pl.read_parquet(first).with_columns(pl.col(column) * 1.01)

@@ -9,17 +9,9 @@ import pytest
 
 from fedasym.explore import Explorer, write
 
-from ..reporting.browser import browser, found
+from ..reporting.browser import opened
 
-
-@pytest.fixture(scope="session")
-def tab():
-    """A tab of a real browser."""
-    path = found()
-    if path is None:
-        pytest.skip("there is no Chromium or Chrome on PATH: install one to test the page as readers see it")
-    with browser(path) as page:
-        yield page
+tab = pytest.fixture(scope="session")(opened)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 import fedasym as fa
-from fedasym.experiments import pieces
+from fedasym.experiments import pieces, seals
 from fedasym.experiments.listing import cleaned, listed
 from fedasym.experiments.reading import lines_of
 
@@ -167,9 +167,11 @@ def ran(folder: Path, data: bytes) -> object:
 def piece_samples() -> list[bytes]:
     key = pieces.key_of({"seed": 1})
     frame = pl.DataFrame({"round": [0, 1], "loss": [0.5, float("nan")]})
-    with_key = mkdtemp(prefix="fedasym-piece-")
-    pieces.write_piece(Path(with_key, f"{key}.parquet"), frame, {"seed": 1}, {"seconds": 1.0})
-    return [Path(with_key, f"{key}.parquet").read_bytes()]
+    path = Path(mkdtemp(prefix="fedasym-piece-"), f"{key}.parquet")
+    pieces.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
+    held = path.read_bytes()
+    start = held.index(seals.MARK)
+    return [held, held[:start] + held[start + seals.SIZE :]]  # with its seal, and as older versions wrote it
 
 
 def piece(folder: Path, data: bytes) -> object:

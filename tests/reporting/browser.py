@@ -19,6 +19,8 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--headless=new",
@@ -169,3 +171,12 @@ def browser(path: str) -> Iterator[Page]:
                 process.kill()
                 process.wait()
             time.sleep(0.05)  # its children let go of the profile
+
+
+def opened() -> Iterator[Page]:
+    """A tab of a real browser, without network; to be made a fixture where one is wanted."""
+    path = found()
+    if path is None:
+        pytest.skip("there is no Chromium or Chrome on PATH: install one to test the page as readers see it")
+    with browser(path) as page:
+        yield page

@@ -9,7 +9,7 @@ import pytest
 import fedasym as fa
 
 from ..experiments.small import small, unoptimised
-from .browser import browser, found
+from .browser import opened
 from .invented import invented
 
 
@@ -27,11 +27,4 @@ def run_folder(tmp_path_factory):
     return folder / "run"
 
 
-@pytest.fixture(scope="session")
-def chromium():
-    """A tab of a real browser, without network."""
-    path = found()
-    if path is None:
-        pytest.skip("there is no Chromium or Chrome on PATH: install one to test the page as readers see it")
-    with browser(path) as page:
-        yield page
+chromium = pytest.fixture(scope="session")(opened)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
-from fedasym.errors import InvalidInput, NoFormula, unknown
+from fedasym.errors import InvalidInput, NoFormula, known
+from fedasym.numeric import floats
 from fedasym.theory.spectra import Array
 
 Kind = Literal[
@@ -87,9 +88,7 @@ def named(name: str) -> Method:
     """A method by its name."""
     if name == "pfedme":
         raise unshared("pfedme", "pFedMe's")
-    if name not in KNOWN:
-        raise unknown("method", name, KNOWN)
-    return KNOWN[name]
+    return known("method", name, KNOWN)
 
 
 def unshared(name: str, whose: str) -> NoFormula:
@@ -129,10 +128,9 @@ def from_stages(algorithm: Algorithm) -> Method:
 
 def checked_ridge(ridge: ArrayLike) -> float | Array:
     """A ridge of the logistic loss: a number of at least 0 or infinity, or an array of them."""
-    try:
-        array = np.array(ridge, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"ridge is {ridge!r}: give a number or an array of numbers; leave it out for the best") from None
+    array = floats(ridge)
+    if array is None or array.size == 0:
+        raise InvalidInput(f"ridge is {ridge!r}: give a number or an array of numbers; leave it out for the best")
     if not np.all(array >= 0):
         bad = array[~(array >= 0)].flat[0]
         raise InvalidInput(f"ridge is {bad:g}: with classes it must be at least 0; leave it out for the best")

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.errors import InvalidInput, NoFormula
-from fedasym.population import shown
+from fedasym.population import checked, checked_weights, common_shape, shares, shown
 from fedasym.theory.classes.energies import Energies
-from fedasym.theory.spectra import Array, Spectrum, check_weights, identity
+from fedasym.theory.spectra import Array, Spectrum, identity
 
 RANGES = {
     "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",
@@ -25,6 +25,7 @@ RANGES = {
     "shift_power": "the exponent of the displacement's alignment; it must be finite",
     "centre_power": "the exponent of the shared optimum's alignment; it must be finite",
 }
+MOST_FLIPS = 0.5
 MOST_CLASSES = 200  # what the sampled expectations of `theory/classes` are made for
 
 
@@ -64,7 +65,8 @@ class ClassPopulation:
 
     def __post_init__(self) -> None:
         for name in RANGES:
-            object.__setattr__(self, name, checked(name, getattr(self, name)))
+            most = MOST_FLIPS if name == "flips" else np.inf
+            object.__setattr__(self, name, checked(name, getattr(self, name), RANGES, most))
         object.__setattr__(self, "classes", checked_classes(self.classes))
         if self.classes > 2 and np.any(np.asarray(self.flips) > 0):
             raise NoFormula(
@@ -76,43 +78,14 @@ class ClassPopulation:
         if not isinstance(self.spectrum, Spectrum):
             raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
         for owner in ("shift", "centre"):
-            object.__setattr__(self, f"{owner}_weights", self._checked_weights(owner))
-        shapes_of_energy = [self.share(owner).shape[:-1] for owner in ("shift", "centre")]
-        try:
-            shape = np.broadcast_shapes(*(np.shape(getattr(self, name)) for name in RANGES), *shapes_of_energy)
-        except ValueError:
-            shapes = ", ".join(f"{name} {np.shape(getattr(self, name))}" for name in RANGES if np.ndim(getattr(self, name)))
-            raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
-        object.__setattr__(self, "_shape", shape)
-
-    def _checked_weights(self, owner: str) -> Array | None:
-        name, given = f"{owner}_weights", getattr(self, f"{owner}_weights")
-        if given is None:
-            return None
-        array = np.array(given, dtype=float)
-        if np.any(np.asarray(getattr(self, f"{owner}_power")) != 0):
-            raise InvalidInput(f"{name} and {owner}_power are both given: give one of them")
-        if array.ndim == 0 or array.shape[-1] != self.spectrum.values.size:
-            raise InvalidInput(
-                f"{name} has shape {array.shape}: its last axis must have {self.spectrum.values.size} entries, one per atom"
-            )
-        check_weights(name, array)
-        array.setflags(write=False)
-        return array
+            power, weights = getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights")
+            object.__setattr__(self, f"{owner}_weights", checked_weights(owner, power, weights, self.spectrum))
+        numbers = {name: getattr(self, name) for name in RANGES}
+        object.__setattr__(self, "_shape", common_shape(numbers, self.share("shift"), self.share("centre")))
 
     def share(self, owner: str) -> Array:
         """The share of the energy along each atom; last axis = atoms."""
-        given = getattr(self, f"{owner}_weights")
-        if given is not None:
-            return np.asarray(given)
-        s, h = self.spectrum.values, self.spectrum.weights
-        power = np.asarray(getattr(self, f"{owner}_power"), dtype=float)[..., None]
-        if np.all(power == 0):
-            return np.broadcast_to(h, (*power.shape[:-1], h.size))
-        if np.any(power < 0) and np.any(s == 0):
-            raise InvalidInput(f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead")
-        weights = h * (s / s.max()) ** power  # scaled by the largest eigenvalue first: large powers would overflow
-        return np.asarray(weights / weights.sum(-1, keepdims=True))
+        return shares(owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -166,27 +139,6 @@ class ClassPopulation:
         if not self.isotropic:
             parts.append("aligned optima")
         return " · ".join(parts)
-
-
-def checked(name: str, value: ArrayLike) -> float | Array:
-    """A number or array of numbers in its allowed range, as float or read-only float array."""
-    try:
-        array = np.array(value, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers") from None
-    if array.size == 0:
-        raise InvalidInput(f"{name} is empty: give a number or an array of at least one")
-    good = np.isfinite(array)
-    if not name.endswith("power"):
-        good &= array > 0 if name == "aspect" else array >= 0
-    if name == "flips":
-        good &= array <= 0.5
-    if not np.all(good):
-        raise InvalidInput(f"{name} is {array[~good].flat[0]:g}: it is {RANGES[name]}")
-    if array.ndim == 0:
-        return float(array)
-    array.setflags(write=False)
-    return array
 
 
 def checked_classes(classes: Any) -> int:

@@ -16,6 +16,7 @@ from fedasym.classification.population import ClassPopulation
 from fedasym.classification.prediction import flattened, shaped
 from fedasym.classification.scores import scored
 from fedasym.errors import InvalidInput, NoFormula
+from fedasym.numeric import one_float
 from fedasym.population import shown
 from fedasym.risk import number, plain, preformatted
 from fedasym.theory.classes import interpolation as mixing
@@ -145,8 +146,8 @@ def interpolation(world: ClassPopulation, *, ridge: ArrayLike | None = None, alp
     (0.594, 0.6935)
     """
     checked_world(world)
-    if alpha is not None and not np.isfinite(alpha):
-        raise InvalidInput(f"alpha is {alpha:g}: it must be finite, 0 for the shared and 1 for the personal model")
+    if alpha is not None and not np.isfinite(one_float(alpha)):
+        raise InvalidInput(f"alpha is {alpha!r}: it must be finite, 0 for the shared and 1 for the personal model")
     lam = None if ridge is None else checked_ridge(ridge)
     if lam is not None and np.ndim(lam):
         raise InvalidInput("ridge must be one number here; call interpolation once for each")

@@ -18,10 +18,12 @@ from fedasym.classification.population import ClassPopulation
 from fedasym.classification.prediction import computed, flattened
 from fedasym.classification.scores import scored
 from fedasym.errors import InvalidInput, NoFormula
+from fedasym.numeric import floats, one_float
 from fedasym.risk import number, plain, preformatted
 from fedasym.theory.classes import multinomial_stopping
 from fedasym.theory.classes.stopping import curvature, stopped
 from fedasym.theory.spectra import Array
+from fedasym.tuning import checked_size, unboxed
 
 ALONG = ("accuracy", "log_loss", "brier", "slope", "ridge")
 CLOCK = "Times are matched to ridges by an arc-length clock: accuracies along the path are good to about 0.3 percentage points."
@@ -159,29 +161,23 @@ def whole(time: float, step: float | None) -> float:
 
 def one_step_classes(world: ClassPopulation, step: ArrayLike | None) -> tuple[float | Array, Accuracy]:
     """One gradient step from the shared model; see `fedasym.one_step`."""
-    if step is not None and (np.ndim(step) or not np.isfinite(float(np.asarray(step))) or float(np.asarray(step)) < 0):
+    size = None if step is None else one_float(step)
+    if size is not None and not 0 <= size < np.inf:
         raise InvalidInput(f"step is {step!r}: it must be one finite number of at least 0; leave it out for the best")
-    size = None if step is None else float(np.asarray(step))
     worlds = flattened(world, world.shape, None, True)
     found = computed(Method("one_step", "one_step", step=size), world, worlds, world.shape)
     assert found.step is not None
     return found.step, found
 
 
-def unboxed(values: Array) -> float | Array:
-    """A plain number where the array holds just one."""
-    return float(values) if values.ndim == 0 else values
-
-
 def checked_step(step: float | None, steps: ArrayLike | None, steepest: float) -> float | None:
     """The size of a step, below 2/curvature; half of that where only their number is given; None for times."""
     if step is None:
         return None if steps is None else 1 / steepest
-    if not np.isfinite(step) or step <= 0:
-        raise InvalidInput(f"step is {step:g}: it must be finite and above 0; leave it out for half of the largest stable one")
-    if step >= 2 / steepest:
-        raise InvalidInput(f"step is {step:g}: descent diverges with steps of {2 / steepest:.4g} or more; give a smaller one")
-    return float(step)
+    size = checked_size(step)
+    if size >= 2 / steepest:
+        raise InvalidInput(f"step is {size:g}: descent diverges with steps of {2 / steepest:.4g} or more; give a smaller one")
+    return size
 
 
 def checked_times(times: ArrayLike | None, steps: ArrayLike | None, step: float | None, steepest: float, classes: int) -> Array:
@@ -190,10 +186,8 @@ def checked_times(times: ArrayLike | None, steps: ArrayLike | None, step: float 
     if given is None:
         grid = np.geomspace(0.1, 1e4, 28) if classes == 2 else np.geomspace(0.1, 300, 10)
         return np.append(0, grid / steepest) if step is None else np.unique(np.round(np.append(0, np.maximum(grid, 1))))
-    try:
-        at = np.atleast_1d(np.array(given, dtype=float))
-    except (TypeError, ValueError):
-        at = np.array([np.nan])
+    asked = floats(given)
+    at = np.atleast_1d(np.nan if asked is None else asked)
     good = np.isfinite(at) & (at >= 0) & ((step is None) | (at == np.round(np.where(np.isfinite(at), at, 0.5))))
     if at.ndim != 1 or at.size == 0 or not np.all(good):
         endless = "; to convergence, see ftfa in predict" if np.any(np.isinf(at)) else ""

@@ -1,8 +1,7 @@
-"""The command `fedasym` itself, and what its commands share: where answers go, and how far long work has come."""
+"""The command `fedasym` itself, and what its commands share: where answers go."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -53,9 +52,3 @@ def show(result: Printable, output: Output) -> None:
     print(result.to_json() if output.json else result)
     if where and not output.json:
         print(f"\nDrawn to {where}")
-
-
-def show_progress(share: float, text: str) -> None:
-    """One line on the terminal that is written over; gone when all is done."""
-    line = "" if share >= 1 else f"{share:4.0%}  {text}"
-    print(f"\r{line:<60}", end="\r" if share >= 1 else "", file=sys.stderr, flush=True)

@@ -9,7 +9,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import TRAINING, app, show_progress
+from fedasym.cli.app import TRAINING, app
+from fedasym.cli.watching import GOES_ON, show_progress, stoppable
 
 data = App(name="data", help="The paper's data sets and their stand-ins: list, fetch, show.", group=TRAINING)
 app.command(data)
@@ -60,11 +61,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
         elif sys.stderr.isatty():
             show_progress(share, text)
 
-    try:
+    with stoppable(GOES_ON):
         where = fetched(name, source=source, progress=progress)
-    except KeyboardInterrupt:
-        print("\nfedasym: stopped; the same command goes on where it was", file=sys.stderr)
-        raise SystemExit(130) from None
     print(f"{name} is in {where}")
 
 

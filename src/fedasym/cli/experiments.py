@@ -12,7 +12,7 @@ import fedasym as fa
 from fedasym.cli.app import app
 from fedasym.cli.arguments import names, parse_grid, read_federation
 from fedasym.cli.training import COLUMNS, Columns, remember_compilations
-from fedasym.cli.watching import Teller, resumable
+from fedasym.cli.watching import KEPT, Teller, stoppable
 from fedasym.cli.where import HERE, Where, answers_apart
 
 EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)
@@ -59,7 +59,7 @@ def run(
     experiment = experiment.quick() if quick else experiment
     on = where.runtime()
     remember_compilations()
-    with resumable(), answers_apart():
+    with stoppable(KEPT), answers_apart():
         results = fa.run(experiment, into=into, progress=Teller(), on=on)
     print(results.to_json() if json else results)
 
@@ -128,7 +128,7 @@ def sweep(
     on = where.runtime()
     remember_compilations()
     federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
-    with resumable(), answers_apart():
+    with stoppable(KEPT), answers_apart():
         results = fa.sweep(
             names(algorithms) or [],
             federation,

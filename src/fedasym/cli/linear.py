@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 import fedasym as fa
-from fedasym.cli.app import LINEAR, OUTPUT, Names, Output, app, show, show_progress
+from fedasym.cli.app import LINEAR, OUTPUT, Names, Output, app, show
 from fedasym.cli.arguments import names, parse_vary
+from fedasym.cli.watching import show_progress, stoppable
 from fedasym.cli.where import HERE, Where, answers_apart
 from fedasym.cli.world import WORLD, Member, World
 
@@ -56,27 +57,23 @@ def simulate(
         Keep finished trials in this file; the same command goes on where it was interrupted.
     """
     varied, on = parse_vary(vary) if vary else None, where.runtime()
-    try:
-        with answers_apart():
-            result = fa.simulate(
-                world.population(varied),
-                dimension=dimension,
-                clients=clients,
-                trials=trials,
-                seed=seed,
-                algorithms=names(algorithms),
-                member=member,
-                ridge=ridge,
-                maml_step=maml_step,
-                features=features,
-                mode=mode,
-                vary=varied,
-                save=save,
-                progress=show_progress if sys.stderr.isatty() else None,
-                on=on,
-            )
-    except KeyboardInterrupt:
-        kept = f"finished trials are in {save}; the same command goes on from there" if save else "give --save to keep trials"
-        print(f"\nfedasym: stopped; {kept}", file=sys.stderr)
-        raise SystemExit(130) from None
+    kept = f"finished trials are in {save}; the same command goes on from there" if save else "give --save to keep trials"
+    with stoppable(kept), answers_apart():
+        result = fa.simulate(
+            world.population(varied),
+            dimension=dimension,
+            clients=clients,
+            trials=trials,
+            seed=seed,
+            algorithms=names(algorithms),
+            member=member,
+            ridge=ridge,
+            maml_step=maml_step,
+            features=features,
+            mode=mode,
+            vary=varied,
+            save=save,
+            progress=show_progress if sys.stderr.isatty() else None,
+            on=on,
+        )
     show(result, output)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli.app import TRAINING, app, show_progress
+from fedasym.cli.app import TRAINING, app
 from fedasym.cli.arguments import names, read_federation, whole_numbers
 from fedasym.cli.training import COLUMNS, Columns
+from fedasym.cli.watching import GOES_ON, Teller, stoppable
 
 
 @Parameter(name="*")
@@ -98,9 +95,9 @@ def pretrain(
         decay_at=None if decay_at is None else tuple(whole_numbers("decay_at", decay_at)),
         augmentation=None if augmentation is None else tuple(names(augmentation) or ()),
     )
-    with resumable():
+    with stoppable(GOES_ON):
         result = fa.pretraining.pretrain(
-            name, federation, recipe=recipe, tune=tune, seed=seed, **vars(place), progress=teller()
+            name, federation, recipe=recipe, tune=tune, seed=seed, **vars(place), progress=Teller(QUIET)
         )
     print(result)
 
@@ -130,9 +127,9 @@ def features(
         float16 or float32.
     """
     name, federation = found(data, columns)
-    with resumable():
+    with stoppable(GOES_ON):
         path = fa.pretraining.features(
-            name, federation, network=network, array=array, dtype=dtype, **vars(place), progress=teller()
+            name, federation, network=network, array=array, dtype=dtype, **vars(place), progress=Teller(QUIET)
         )
     print(f"{fa.Federation.from_safetensors(path)}\n\nTrain on it: fedasym train {path}")
 
@@ -146,28 +143,3 @@ def found(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
     if not Path(data).exists():
         find(data)  # says which names there are
     return Path(data).stem, read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
-
-
-def teller() -> Callable[[float, str], None]:
-    """How far it is: on a terminal one line that is written over, in a log a line now and then."""
-    if sys.stderr.isatty():
-        return show_progress
-    told = time.monotonic()
-
-    def tell(share: float, text: str) -> None:
-        nonlocal told
-        if time.monotonic() - told > QUIET:
-            print(f"{share:4.0%}  {text}", file=sys.stderr, flush=True)
-            told = time.monotonic()
-
-    return tell
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Ctrl-C ends with a word on how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("\nfedasym: stopped; the same command goes on where it was", file=sys.stderr)
-        raise SystemExit(130) from None

@@ -12,7 +12,7 @@ import fedasym as fa
 from fedasym.cli.app import app
 from fedasym.cli.experiments import EXPERIMENTS, AsJson
 from fedasym.cli.training import remember_compilations
-from fedasym.cli.watching import Teller, resumable
+from fedasym.cli.watching import KEPT, Teller, stoppable
 
 Flag = Parameter(negative="")
 
@@ -67,7 +67,7 @@ def reproduce(
     if device is not None:
         os.environ["JAX_PLATFORMS"] = {"gpu": "cuda,cpu"}.get(device, device)
     remember_compilations()
-    with resumable():
+    with stoppable(KEPT):
         for name in names:
             if name == "theory":
                 simulated(into, quick)

@@ -10,8 +10,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli.app import OUTPUT, TRAINING, Output, app, show, show_progress
+from fedasym.__main__ import STOPPED
+from fedasym.cli.app import OUTPUT, TRAINING, Output, app, show
 from fedasym.cli.arguments import names, parse_grid, read_federation, whole_numbers
+from fedasym.cli.watching import show_progress, stoppable
 
 
 @Parameter(name="*")
@@ -107,7 +109,7 @@ def train(
     """
     remember_compilations()
     federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
-    try:
+    with stoppable("nothing was evaluated yet, so there is nothing to show"):
         result = fa.train(
             names(algorithms) or [],
             federation,
@@ -131,13 +133,10 @@ def train(
             precision=precision,
             progress=show_progress if sys.stderr.isatty() else None,
         )
-    except KeyboardInterrupt:
-        print("\nfedasym: stopped before the first evaluation: nothing to show", file=sys.stderr)
-        raise SystemExit(130) from None
     assert isinstance(result, fa.Histories)
     show(result, output)
     if any(history.interrupted for history in result):
-        raise SystemExit(130)
+        raise SystemExit(STOPPED)
 
 
 def remember_compilations() -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from fedasym.__main__ import STOPPED
+
+KEPT = "finished pieces are kept, and the same command goes on from there"
+GOES_ON = "the same command goes on where it was"
+
 
 @contextmanager
-def resumable() -> Iterator[None]:
-    """After Ctrl-C, say that nothing is lost, and leave at once.
-
-    Compiled code turns an interruption into errors of its own now and then, and JAX's threads are still computing: the
-    usual way out would tear the interpreter down under them.
-    """
+def stoppable(left: str) -> Iterator[None]:
+    """After Ctrl-C, say what is left, and end: also where compiled code has made an error of its own of the interruption."""
     pressed = False
 
     def press(number: int, frame: FrameType | None) -> None:
@@ -31,31 +32,38 @@ def resumable() -> Iterator[None]:
     signal.signal(signal.SIGINT, press)
     try:
         yield
-    except BaseException:
-        if not pressed:
+    except BaseException as reason:
+        if not pressed and not isinstance(reason, KeyboardInterrupt):
             raise
-        print(
-            "\nfedasym: stopped; finished pieces are kept, and the same command goes on from there", file=sys.stderr, flush=True
-        )
-        os._exit(130)
+        print(f"\nfedasym: stopped; {left}", file=sys.stderr, flush=True)
+        raise SystemExit(STOPPED) from None
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-class Teller:
-    """Progress on stderr: a line that is written over on a terminal, elsewhere a line for each finished piece."""
+def show_progress(share: float, text: str) -> None:
+    """One line on the terminal that is written over; gone when all is done."""
+    width = shutil.get_terminal_size().columns - 1
+    line = "" if share >= 1 else f"{share:4.0%}  {text}"[:width]
+    print(f"\r{line:<{width}}", end="\r" if share >= 1 else "", file=sys.stderr, flush=True)
 
-    def __init__(self) -> None:
-        self.said, self.terminal = "", sys.stderr.isatty()
+
+class Teller:
+    """Progress on stderr: a line that is written over on a terminal, elsewhere a line for each finished piece.
+
+    quiet: seconds between two lines where nobody watches, for work that comes in no pieces.
+    """
+
+    def __init__(self, quiet: float = 0.0) -> None:
+        self.quiet, self.said, self.told = quiet, "", time.monotonic()
+        self.terminal = sys.stderr.isatty()
 
     def __call__(self, share: float, text: str) -> None:
         """Tell how far it is; what is damaged or lost stays to be read."""
         if "damaged" in text or "was lost" in text:
             print(f"\nfedasym: {text}" if self.terminal else f"fedasym: {text}", file=sys.stderr, flush=True)
         elif self.terminal:
-            width = shutil.get_terminal_size().columns - 1
-            line = "" if share >= 1 else f"{share:4.0%}  {text}"[:width]
-            print(f"\r{line:<{width}}", end="\r" if share >= 1 else "", file=sys.stderr, flush=True)
-        elif (count := text.partition(" · ")[0]) != self.said:
-            self.said = count
+            show_progress(share, text)
+        elif (count := text.partition(" · ")[0]) != self.said and time.monotonic() - self.told >= self.quiet:
+            self.said, self.told = count, time.monotonic()
             print(f"{share:4.0%}  {text}", file=sys.stderr, flush=True)

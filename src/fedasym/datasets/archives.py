@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
 from fedasym.errors import InvalidInput
+from fedasym.replacing import replace_text
 
 ADDRESS = "https://storage.googleapis.com/tff-datasets-public/"
 FORMAT = "fedasym archive 1"
@@ -212,13 +213,7 @@ def marker(archive: Archive, home: Path) -> Path:
 
 def record(archive: Archive, home: Path, sizes: Mapping[str, int]) -> None:
     """Write the marker, after everything that it vouches for."""
-    path = marker(archive, home)
-    fresh = path.with_name(f"{path.name}.part")  # the lock is held: one writer
-    with fresh.open("w") as file:
-        json.dump({"format": FORMAT, "sha256": archive.sha256, "files": sizes}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
+    replace_text(marker(archive, home), json.dumps({"format": FORMAT, "sha256": archive.sha256, "files": sizes}))
 
 
 def complete(archive: Archive, home: Path) -> bool:

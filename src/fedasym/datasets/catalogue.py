@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.datasets.archives import ARCHIVES, complete
 from fedasym.datasets.fetching import data_folder
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, known
 
 if TYPE_CHECKING:
     from fedasym.federations.federation import Federation
@@ -65,9 +65,7 @@ CATALOGUE = {
 
 def find(name: str) -> Dataset:
     """The data set of that name."""
-    if name not in CATALOGUE:
-        raise unknown("data set", name, CATALOGUE)
-    return CATALOGUE[name]
+    return known("data set", name, CATALOGUE)
 
 
 def load(name: str, *, folder: str | Path | None = None, seed: int = 0, **options: Any) -> Federation:

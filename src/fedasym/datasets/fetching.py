@@ -30,7 +30,7 @@ from fedasym.datasets.archives import (
     unpack,
 )
 from fedasym.datasets.downloading import Tell, download
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, known
 
 LOCK = ".lock"
 POLL = 0.1  # seconds between two looks at a lock that another process holds
@@ -89,9 +89,7 @@ def fetch(
     ...     fetch("shakespeare", source=mine) == Path(mine)
     True
     """
-    if name not in ARCHIVES:
-        raise unknown("data set", name, ARCHIVES)
-    archives = ARCHIVES[name]
+    archives = known("data set", name, ARCHIVES)
     address, mine = ADDRESS, dict[str, Path]()
     if source is not None and "://" in str(source):
         address = mirror(str(source), archives)

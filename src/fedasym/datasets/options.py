@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedasym.errors import InvalidInput, unknown
 from fedasym.federations.splits import Fractions, sizes
+from fedasym.numeric import one_float
 from fedasym.population import Population
 from fedasym.theory.spectra import identity
 
@@ -82,14 +83,11 @@ def population_of(given: Mapping[str, Any], options: Mapping[str, Any]) -> Popul
 
 def number(name: str, value: Any, meaning: str, most: float = np.inf) -> float:
     """A finite number from 0 to `most`."""
-    try:
-        good = np.ndim(value) == 0 and np.isfinite(float(value)) and 0 <= float(value) <= most
-    except (TypeError, ValueError):
-        good = False
-    if not good:
+    found = one_float(value)
+    if not (0 <= found <= most and found < np.inf):
         span = "finite and at least 0" if most == np.inf else f"from 0 to {most:g}"
         raise InvalidInput(f"{name} is {value!r}: it is {meaning} and must be {span}")
-    return float(value)
+    return found
 
 
 def whole(name: str, value: Any, least: int) -> int:

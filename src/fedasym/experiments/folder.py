@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedasym.datasets.fetching import taken
 from fedasym.errors import InvalidInput
 from fedasym.experiments.data import Record, record_in
-from fedasym.experiments.pieces import PART, Damaged, Finished, read_piece, write_piece, write_text
+from fedasym.experiments.pieces import Damaged, Finished, read_piece, write_piece, write_text
+from fedasym.replacing import PART
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import os
-import secrets
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.experiments.seals import is_broken, sealed
+from fedasym.replacing import replace_text, replacing
 
 try:
     import polars as pl
@@ -19,7 +21,6 @@ except ImportError:
 
 FORMAT = "fedasym piece 1"
 META = "fedasym"  # the key of the file's metadata
-PART = ".part"
 
 
 class Damaged(Exception):
@@ -61,21 +62,17 @@ def write_piece(path: Path, frame: pl.DataFrame, description: dict[str, Any], ma
     """Write a piece."""
     texts = canonical(description), canonical(made)
     held = {"format": FORMAT, "description": texts[0], "made": texts[1], "sum": total(frame, *texts)}
-
-    def write(fresh: Path) -> None:
-        try:
-            frame.write_parquet(fresh, metadata={META: json.dumps(held)})
-        except pl.exceptions.PolarsError as reason:
-            raise OSError(str(reason)) from None
-
-    replaced(path, write)
+    write_frame(path, frame, metadata={META: json.dumps(held)})
 
 
 def read_piece(path: Path) -> Finished:
     """Read a piece, every bit of it checked."""
     try:
-        held = json.loads(pl.read_parquet_metadata(path)[META])
-        frame = pl.read_parquet(path)
+        content = path.read_bytes()
+        if is_broken(content):
+            raise Damaged("its bytes have changed")
+        held = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[META])
+        frame = pl.read_parquet(io.BytesIO(content))
         texts, known = (held["description"], held["made"]), (held["format"], held["sum"])
         if known != (FORMAT, total(frame, *texts)):
             raise Damaged("its checksum is another one")
@@ -88,31 +85,24 @@ def read_piece(path: Path) -> Finished:
         raise Damaged("its description is gone") from None
 
 
+def write_frame(path: Path, frame: pl.DataFrame, **options: Any) -> None:
+    """Write a table as Parquet with its seal; options: those of polars."""
+    content = io.BytesIO()
+    frame.write_parquet(content, **options)
+    with kept(path), replacing(path) as fresh:
+        fresh.write_bytes(sealed(content.getvalue()))
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write a small file, whole or not at all."""
-    replaced(path, lambda fresh: fresh.write_text(text, encoding="utf-8"))
+    """Write a small file."""
+    with kept(path):
+        replace_text(path, text)
 
 
-def replaced(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside, flush to the disk, put in place: at every moment there is the old file or the new one."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{PART}")
+@contextmanager
+def kept(path: Path) -> Iterator[None]:
+    """Say in a sentence that a file of a run cannot be written."""
     try:
-        write(fresh)
-        with fresh.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        flushed(path.parent)
+        yield
     except OSError as reason:
         raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; what is finished is kept") from None
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def flushed(folder: Path) -> None:
-    """Flush a folder, so that a new name survives a power cut; not every system lets one open folders."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedasym.errors import InvalidInput, MissingPackage
 from fedasym.experiments.folder import EXPERIMENT, LOG, PIECES, RunFolder
-from fedasym.experiments.pieces import PART
+from fedasym.replacing import PART
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, known
 from fedasym.risk import preformatted
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ class Reproduction:
 
 def find(name: str) -> str:
     """What the target of that name is."""
-    if name not in TARGETS:
-        raise unknown("target", name, TARGETS)
-    return TARGETS[name]
+    return known("target", name, TARGETS)
 
 
 def reproduce(

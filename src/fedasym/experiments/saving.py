@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from fedasym.errors import InvalidInput
 from fedasym.experiments.data import record_in
 from fedasym.experiments.folder import DATA, EXPERIMENT
 from fedasym.experiments.foresight import foreseen_in, keep
-from fedasym.experiments.pieces import replaced, write_text
+from fedasym.experiments.pieces import write_frame, write_text
+from fedasym.experiments.seals import is_broken
 from fedasym.experiments.tables import client_columns, gain_columns, trial_columns, tuning_columns
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def saved(results: Results, folder: Path) -> Path:
     write_text(folder / DATA, json.dumps(results.data._asdict()) + "\n")
     for name in columns_of(experiment, results.task):
         write_text(folder / f"{name}.csv", getattr(results, name).write_csv())
-    replaced(folder / CLIENTS, lambda fresh: results.clients.write_parquet(fresh, compression="zstd", compression_level=19))
+    write_frame(folder / CLIENTS, results.clients, compression="zstd", compression_level=19)
     told = {"remarks": results.remarks, "budget": results.budget, "environment": dict(results.environment)}
     held = {"format": FORMAT, "tuned": results.tuned, **told}
     write_text(folder / SUMMARY, json.dumps(held, indent=2) + "\n")
@@ -73,7 +75,9 @@ def loaded(folder: Path) -> dict[str, Any]:
             name: pl.read_csv(folder / f"{name}.csv", schema=columns)
             for name, columns in columns_of(experiment, data.task).items()
         }
-        clients = pl.read_parquet(folder / CLIENTS).select(client_columns(data.task).keys())
+        if is_broken(content := (folder / CLIENTS).read_bytes()):
+            raise ValueError(f"the bytes of {CLIENTS} have changed")
+        clients = pl.read_parquet(io.BytesIO(content)).select(client_columns(data.task).keys())
         for name, table in tables.items():
             if any(table.select(pl.col(pl.String, pl.Boolean, pl.Int64).has_nulls()).row(0)):
                 raise ValueError(f"{name}.csv lacks a value")

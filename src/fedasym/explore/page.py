@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 
 from fedasym.algorithms import PAPER
-from fedasym.errors import InvalidInput
 from fedasym.figures.marks import ALGORITHMS
 from fedasym.reporting.markup import Html, element, embedded
 from fedasym.reporting.shapes import marker
-from fedasym.reporting.shell import asset, digest, tints
+from fedasym.reporting.shell import asset, digest, tints, write_html
 
 THEORY = ("theory", "clients", "paths", "predict")
 SCRIPTS = (*THEORY, "state", "drawing", "figures", "curves", "words", "controls", "data", "main")
@@ -72,16 +69,4 @@ def policy(style: str, script: str, served: bool) -> str:
 
 def write(path: str | Path) -> Path:
     """Write the page that needs no server, whole or not at all, and return where it is."""
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInput(f"static is {str(path)!r}: the page is HTML, so let its name end in .html")
-    if not target.parent.is_dir():
-        raise InvalidInput(f"static is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it first")
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, suffix=".part", delete=False, encoding="utf-8") as file:
-            file.write(page())
-        os.chmod(file.name, 0o644)  # as other files are; a temporary one is its owner's alone
-        os.replace(file.name, target)
-    except OSError as reason:
-        raise InvalidInput(f"static is {str(path)!r}: it cannot be written: {reason.strerror}; name another file") from None
-    return target
+    return write_html(path, page, "static")

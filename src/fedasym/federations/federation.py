@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -204,7 +204,7 @@ class Federation:
 
     def rows(self, client: Any, split: str | None = None) -> NDArray[np.intp]:
         """The rows of one client, all or those of a split."""
-        mine = self._position.get(client)
+        mine = self._position.get(client) if isinstance(client, Hashable) else None
         if mine is None:
             known = [str(name) for name in self.clients]
             raise unknown("client", client, known if len(known) <= 20 else [*known[:20], f"{len(known) - 20} more"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ from fedasym.federations.frames import column, needed
 from fedasym.federations.samples import owners_of
 from fedasym.federations.splits import SPLITS
 from fedasym.machine import check_fits
+from fedasym.replacing import replacing
 
 FORMAT = "fedasym federation 1"
 KEY = "fedasym"  # of the metadata, in both kinds of file
@@ -25,7 +24,7 @@ ARRAYS = ("features", "labels", "owner", "split", "mask")
 
 
 def write(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None = None) -> Path:
-    """Save by the ending of the name: write beside, then put it in place, so that there is never half a file.
+    """Save by the ending of the name, whole or not at all.
 
     notes: further metadata, such as how the features were made; reading leaves them alone.
     """
@@ -37,16 +36,11 @@ def write(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None
         raise InvalidInput(f"path is {str(path)!r}: its name must end in {' or '.join(writers)}")
     if not path.parent.is_dir():
         raise InvalidInput(f"path is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first")
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
-        writers[path.suffix](fields, fresh, notes or {})
-        with fresh.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
+        with replacing(path) as fresh:
+            writers[path.suffix](fields, fresh, notes or {})
     except OSError as reason:
         raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}") from None
-    finally:
-        fresh.unlink(missing_ok=True)
     return path
 
 

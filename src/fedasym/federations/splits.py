@@ -27,7 +27,7 @@ def check_fractions(fractions: Any, field: str = "split") -> tuple[float, float,
     wanted = "give three fractions, for training, validation and test, such as (0.8, 0.1, 0.1)"
     try:
         train, validation, test = (float(each) for each in fractions)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"{field} is {fractions!r}: {wanted}") from None
     if not all(np.isfinite(each) and each >= 0 for each in (train, validation, test)):
         raise InvalidInput(f"{field} is {fractions!r}: they must be finite and at least 0; {wanted}")

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.errors import InvalidInput
 from fedasym.machine import physical_memory
+from fedasym.numeric import floats
 from fedasym.theory.spectra import SUM_TOLERANCE, Array
 
 Label = Hashable
@@ -142,7 +143,7 @@ def checked_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
     who = "all rows together" if name is None else f"client {name!r}"
     try:
         rows, values = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"{who}: X and y must be arrays of numbers") from None
     if rows.ndim != 2 or values.ndim != 1:
         raise InvalidInput(f"{who}: X has shape {rows.shape} and y {values.shape}: give (samples, features) and (samples,)")
@@ -179,10 +180,9 @@ def per_client(field: str, given: PerClient, clients: Sequence[Client]) -> Array
             what = f"no entry for client {missing[0]!r}" if missing else "entries for clients without samples"
             raise InvalidInput(f"{field} has {what}: give one per client")
         given = [given[client.name] for client in clients]
-    try:
-        numbers = np.array(given, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{field} is {given!r}: give one number per client") from None
+    numbers = floats(given)
+    if numbers is None:
+        raise InvalidInput(f"{field} is {given!r}: give one number per client")
     if numbers.shape != (len(clients),):
         raise InvalidInput(f"{field} has shape {numbers.shape}: give one number for each of the {len(clients)} clients")
     return numbers

@@ -171,7 +171,7 @@ def penalties(
             raise InvalidInput(f"ridge is {wanted!r}: give 'optimal', 'cv', a number or one number per client")
         return np.full(len(clients), cross_validated(algorithm.server, clients, weights)), None
     if not isinstance(wanted, Mapping) and np.ndim(wanted) == 0:
-        wanted = np.full(len(clients), wanted, dtype=float)
+        wanted = np.full(len(clients), wanted, dtype=object)  # its numbers are checked below
     ridges = per_client("ridge", wanted, clients)
     for client, each in zip(clients, ridges, strict=True):
         if not each >= 0:

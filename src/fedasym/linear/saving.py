@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from fedasym.errors import InvalidInput
 from fedasym.linear.plans import Losses
+from fedasym.replacing import replace_text
 
 FORMAT = "fedasym simulation 1"
 
@@ -64,17 +64,12 @@ class Ledger:
         self.write()
 
     def write(self, result: dict[str, Any] | None = None) -> None:
-        """Write everything to a new file and put it in the old one's place: there is no moment without a whole file."""
+        """Write everything; there is no moment without a whole file."""
         if self.path is None:
             return
         held = {"format": FORMAT, "arguments": self.arguments, "trials": self.trials, "result": result}
-        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
         try:
-            with fresh.open("w") as file:
-                json.dump(held, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, self.path)
+            replace_text(self.path, json.dumps(held))
         except OSError as reason:
             raise InvalidInput(f"save is {str(self.path)!r}: it cannot be written: {reason.strerror}") from None
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Ridge, resolve
 from fedasym.classification.population import ClassPopulation
-from fedasym.comparing import spaced
+from fedasym.comparing import spread_of
 from fedasym.errors import InvalidInput, unknown
 from fedasym.linear.draw import FEATURES, apportioned
 from fedasym.linear.plans import Losses, Plan, Setting, planned
@@ -232,7 +232,7 @@ def checked_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple
     ((name, values),) = vary.items()
     if name not in (*RANGES, *OPTIONS):
         raise unknown("parameter in vary", name, (*RANGES, *OPTIONS))
-    array = np.unique(spaced(name, values) if isinstance(values, tuple) else np.asarray(values, dtype=float))
+    array = np.unique(spread_of(name, values))
     if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
         raise InvalidInput(f"vary[{name!r}] must hold finite numbers: give a list of them, or (start, stop, count)")
     if name in ("clients", "dimension"):

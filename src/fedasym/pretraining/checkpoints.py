@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +13,19 @@ from torch import Tensor, nn
 
 from fedasym.errors import InvalidInput
 from fedasym.pretraining.store import KEY
+from fedasym.replacing import replacing
 
 Tensors = dict[str, Tensor]
 
 
 def write(path: Path, tensors: Tensors, description: dict[str, Any]) -> None:
     """Tensors and a description, whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        safetensors.torch.save_file(held, fresh, metadata={KEY: json.dumps(description)})
-        with fresh.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
+        with replacing(path) as fresh:
+            safetensors.torch.save_file(held, fresh, metadata={KEY: json.dumps(description)})
     except (OSError, safetensors.SafetensorError) as reason:
         raise InvalidInput(f"{path} cannot be written ({reason}): make room, or give another folder with --into") from None
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def read(path: Path) -> tuple[Tensors, dict[str, Any]]:

@@ -17,6 +17,7 @@ from fedasym.federations import files
 from fedasym.federations.federation import Federation
 from fedasym.pretraining import store
 from fedasym.pretraining.learning import loaded
+from fedasym.replacing import replace_text
 
 if TYPE_CHECKING:
     from torch import nn
@@ -168,7 +169,7 @@ def extracted(
                 held[rows] = as_dtype(seen.pop().float().cpu().numpy(), dtype)
                 if time.monotonic() - noted > EVERY:
                     held.flush()
-                    store.replaced(note, json.dumps({"done": int(rows[-1]) + 1, "shape": shape, "dtype": dtype}))
+                    replace_text(note, json.dumps({"done": int(rows[-1]) + 1, "shape": shape, "dtype": dtype}))
                     noted = time.monotonic()
                 if progress:
                     progress(0.99 * (int(rows[-1]) + 1) / count, f"features of {rows[-1] + 1:,} of {count:,} samples")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
 from fedasym.federations.splits import TEST, TRAIN, VALIDATION
 from fedasym.pretraining import store
@@ -84,7 +84,7 @@ def pretrain(
     fedasym.errors.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, shakespeare, stackoverflow, stackexchange; give fa.pretraining.Recipe("module:name") with your own network
     """  # noqa: E501
     store.check_torch()
-    base = recipe or RECIPES.get(name)
+    base = recipe or RECIPES.get(str(name))
     if base is None:
         raise InvalidInput(
             f'recipe is missing: {name} is none of {", ".join(RECIPES)}; give fa.pretraining.Recipe("module:name") with '
@@ -108,13 +108,9 @@ def pretrain(
 
 def loaded(name: str, federation: Federation | None, folder: str | Path | None) -> Federation:
     """The federation given, or the data set of that name."""
-    from fedasym.datasets.catalogue import CATALOGUE, load
+    from fedasym.datasets.catalogue import load
 
-    if federation is not None:
-        return federation
-    if name not in CATALOGUE:
-        raise unknown("data set", name, CATALOGUE)
-    return load(name, folder=folder)
+    return load(name, folder=folder) if federation is None else federation
 
 
 def part_of(progress: Progress, number: int, total: int) -> Progress:

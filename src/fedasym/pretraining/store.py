@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from fedasym.datasets.fetching import cache_folder
 from fedasym.errors import InvalidInput, MissingPackage
 from fedasym.federations.federation import Federation
 from fedasym.federations.files import checksum
+from fedasym.replacing import replace_text
 
 KEY = "fedasym"  # of the metadata of a network's file
 
@@ -59,19 +58,9 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def replaced(path: Path, text: str) -> None:
-    """Write a small text file, whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    try:
-        fresh.write_text(text)
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
 def choose(name: str, network: Path) -> None:
     """Remember which network the features of a data set are made with: the last that was pretrained."""
-    replaced(network.parent / f"{name}.json", json.dumps({"network": network.name}))
+    replace_text(network.parent / f"{name}.json", json.dumps({"network": network.name}))
 
 
 def chosen(name: str, into: str | Path | None) -> Path:

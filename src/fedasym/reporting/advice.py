@@ -6,10 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.errors import InvalidInput
 from fedasym.reporting.intervals import Bar, figure
 from fedasym.reporting.markup import Html, element, joined, paragraphs, verbatim
-from fedasym.reporting.shell import shell
+from fedasym.reporting.shell import shell, write_html
 from fedasym.reporting.tables import Cell, Column, count, minus, table
 
 if TYPE_CHECKING:
@@ -23,16 +22,7 @@ MOST = 500  # clients in the table: the rest is in `advice.clients`
 
 def write(advice: Advice | ClassAdvice, path: str | Path) -> Path:
     """Write the page, whole or not at all, and return where it is."""
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInput(f"path is {str(path)!r}: the page is HTML, so let its name end in .html")
-    if not target.parent.is_dir():
-        raise InvalidInput(f"path is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it first")
-    try:
-        target.write_text(page(advice), encoding="utf-8")
-    except OSError as reason:
-        raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror}; name another file") from None
-    return target
+    return write_html(path, lambda: page(advice))
 
 
 def page(advice: Advice | ClassAdvice) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
+from pathlib import Path
 
 import fedasym
+from fedasym.errors import InvalidInput
 from fedasym.figures.marks import EVERY, readable
+from fedasym.replacing import replace_text
 from fedasym.reporting.markup import Html, element
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
@@ -35,6 +38,24 @@ def shell(title: str, header: Sequence[object], sections: Sequence[tuple[str, st
         element("script", Html(script)),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def write_html(path: str | Path, text: Callable[[], str], field: str = "path") -> Path:
+    """Write a page, whole or not at all, and return where it is; what cannot work is refused before the page is made.
+
+    field: what a command or a function calls the path.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput(f"{field} is {str(path)!r}: the page is HTML, so let its name end in .html")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"{field} is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it first")
+    made = text()
+    try:
+        replace_text(target, made)
+    except OSError as reason:
+        raise InvalidInput(f"{field} is {str(path)!r}: it cannot be written: {reason.strerror}; name another file") from None
+    return target
 
 
 def asset(name: str) -> str:

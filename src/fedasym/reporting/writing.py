@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.errors import InvalidInput
-
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
     from fedasym.reporting.curves import Published
@@ -32,19 +30,8 @@ def report(results: Results | str | Path, path: str | Path, published: Published
     ...     report(folder + "/run", folder + "/tiny.html").read_text()[:15]
     '<!DOCTYPE html>'
     """
-    from fedasym.experiments.pieces import write_text
     from fedasym.reporting.page import page
+    from fedasym.reporting.shell import write_html
     from fedasym.reporting.sources import read
 
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInput(f"path is {str(path)!r}: the page is HTML, so let its name end in .html")
-    held = read(results)
-    if not target.parent.is_dir():
-        raise InvalidInput(f"path is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it first")
-    text = page(held, published)
-    try:
-        write_text(target, text)
-    except OSError as reason:
-        raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror}; name another file") from None
-    return target
+    return write_html(path, lambda: page(read(results), published))

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 
 from fedasym.errors import InvalidInput, unknown
+from fedasym.numeric import one_float
 
 LIBRARY = 500 * 2**20  # bytes of a worker that has loaded JAX and compiled a program: benchmarks/ray_scale.py
 ACCELERATOR = 0.9  # of a GPU's share, what JAX may take beforehand
@@ -42,9 +43,10 @@ class Ray:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least 1")
-        if not (math.isfinite(self.gpus) and self.gpus >= 0 and (self.gpus <= 1 or float(self.gpus).is_integer())):
+        gpus = one_float(self.gpus)
+        if not (0 <= gpus < math.inf and (gpus <= 1 or gpus.is_integer())):
             raise InvalidInput(f"gpus is {self.gpus!r}: give a whole number of GPUs, or a share of one between 0 and 1")
-        if self.memory is not None and not (math.isfinite(self.memory) and self.memory > 0):
+        if self.memory is not None and not 0 < one_float(self.memory) < math.inf:
             raise InvalidInput(f"memory is {self.memory!r}: it must be a number of bytes above 0")
 
     def memory_for(self, needed: int) -> int:

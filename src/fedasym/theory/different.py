@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Moreau, Ridge
 from fedasym.errors import InvalidInput, NoFormula
+from fedasym.numeric import floats
 from fedasym.population import Population
 from fedasym.theory.blup import blup_groups
 from fedasym.theory.infinite import Answer
@@ -43,8 +44,8 @@ def merge(populations: Sequence[Population], clients: ArrayLike | None, weights:
             raise InvalidInput(f"client {i} is {population!r}: give a list of Population")
         if population.shape != ():
             raise InvalidInput(f"client {i} holds arrays: give one Population with plain numbers per client")
-    count = np.ones(len(populations)) if clients is None else np.asarray(clients, dtype=float)
-    if count.shape != (len(populations),) or not np.all(count >= 1) or not np.all(np.isfinite(count)):
+    count = np.ones(len(populations)) if clients is None else floats(clients)
+    if count is None or count.shape != (len(populations),) or not np.all(count >= 1) or not np.all(np.isfinite(count)):
         raise InvalidInput(
             f"clients is {clients!r}: give one count of at least 1 for each of the {len(populations)} populations"
         )
@@ -83,7 +84,10 @@ def client_weights(populations: Sequence[Population], count: Array, weights: Arr
             case _:
                 raise InvalidInput(f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per client')
         return np.asarray(share / (count @ share))
-    share = np.asarray(weights, dtype=float)
+    given = floats(weights)
+    if given is None:
+        raise InvalidInput(f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per client')
+    share = given
     if share.shape != samples.shape:
         raise InvalidInput(f"weights has {share.size} entries for {samples.size} clients: give one for each")
     if not np.all(np.isfinite(share)) or np.any(share <= 0):

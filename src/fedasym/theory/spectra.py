@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.errors import InvalidInput
+from fedasym.numeric import floats, one_float
 
 Array = NDArray[np.float64]
 
@@ -111,7 +112,8 @@ def identity(scale: float = 1.0) -> Spectrum:
     >>> identity().values
     array([1.])
     """
-    return Spectrum(np.array([scale]), np.array([1.0]), "identity" if scale == 1 else f"{scale:g} x identity")
+    size = one_float(scale)
+    return Spectrum(np.array([size]), np.array([1.0]), "identity" if size == 1 else f"{size:g} x identity")
 
 
 def atoms(values: ArrayLike, weights: ArrayLike) -> Spectrum:
@@ -120,9 +122,9 @@ def atoms(values: ArrayLike, weights: ArrayLike) -> Spectrum:
     >>> atoms([0.5, 3], [0.6, 0.4])
     Spectrum(2 atoms at 0.5, 3, 2 atoms)
     """
-    shown = np.atleast_1d(np.asarray(values, dtype=float))
+    shown = checked_list("values", values)
     few = ", ".join(f"{s:g}" for s in shown[:4]) + (", ..." if shown.size > 4 else "")
-    return Spectrum(shown, np.atleast_1d(np.asarray(weights, dtype=float)), f"{shown.size} atoms at {few}")
+    return Spectrum(shown, checked_list("weights", weights), f"{shown.size} atoms at {few}")
 
 
 def eigenvalues(values: ArrayLike) -> Spectrum:
@@ -131,8 +133,16 @@ def eigenvalues(values: ArrayLike) -> Spectrum:
     >>> eigenvalues([3, 1, 0.5]).mean
     1.5
     """
-    listed = np.atleast_1d(np.asarray(values, dtype=float))
-    return Spectrum(listed, np.full(listed.shape, 1.0 / max(listed.size, 1)), f"{listed.size} eigenvalues")
+    given = checked_list("values", values)
+    return Spectrum(given, np.full(given.shape, 1.0 / max(given.size, 1)), f"{given.size} eigenvalues")
+
+
+def checked_list(field: str, values: ArrayLike) -> Array:
+    """Numbers in a list, or a single one."""
+    array = floats(values)
+    if array is None:
+        raise InvalidInput(f"{field} is {values!r}: give numbers, one for each eigenvalue")
+    return np.atleast_1d(array)
 
 
 def ar1(correlation: float, points: int | None = None) -> Spectrum:
@@ -144,8 +154,8 @@ def ar1(correlation: float, points: int | None = None) -> Spectrum:
     >>> round(ar1(0.5).mean, 12)
     1.0
     """
-    if not (np.isfinite(correlation) and -1 < correlation < 1):
-        raise InvalidInput(f"correlation is {correlation:g}: it must lie strictly between -1 and 1")
+    if not -1 < one_float(correlation) < 1:
+        raise InvalidInput(f"correlation is {correlation!r}: it must lie strictly between -1 and 1")
     if points is None:
         points = 1 if correlation == 0 else int(np.clip(np.ceil(-37 / np.log(abs(correlation))), 16, 4096))
     w = (np.arange(check_points(points)) + 0.5) * np.pi / points
@@ -162,10 +172,10 @@ def power_law(exponent: float, points: int | None = None, offset: float = 0.05) 
     >>> power_law(1, points=64)
     Spectrum(power law with exponent 1, 64 atoms)
     """
-    if not np.isfinite(exponent):
-        raise InvalidInput(f"exponent is {exponent:g}: it must be finite")
-    if not (np.isfinite(offset) and offset > 0):
-        raise InvalidInput(f"offset is {offset:g}: it must be above 0, or the largest eigenvalue is unbounded")
+    if not np.isfinite(one_float(exponent)):
+        raise InvalidInput(f"exponent is {exponent!r}: it must be finite")
+    if not 0 < one_float(offset) < np.inf:
+        raise InvalidInput(f"offset is {offset!r}: it must be above 0, or the largest eigenvalue is unbounded")
     if points is None:
         nodes, weights = np.polynomial.legendre.leggauss(128)
         u, weights = (nodes + 1) / 2, weights / 2
@@ -190,7 +200,7 @@ def from_data(features: ArrayLike) -> Spectrum:
     pooled = parts if parts and all(np.ndim(part) == 2 for part in parts) else [features]
     try:
         x = np.concatenate([np.atleast_1d(np.asarray(part, dtype=float)) for part in pooled])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInput("features do not fit together: give tables of numbers with the same columns") from None
     if x.ndim != 2 or 0 in x.shape:
         raise InvalidInput(f"features have shape {x.shape}: give a table with one row per sample and one column per feature")

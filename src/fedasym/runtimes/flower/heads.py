@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.errors import InvalidInput
-from fedasym.experiments.pieces import replaced
 from fedasym.federations.frames import needed
+from fedasym.replacing import replacing
 
 FORMAT = "fedasym head 1"
 KEY = "fedasym"  # of the file's metadata
@@ -50,12 +50,13 @@ class Model:
         """Write to a .safetensors file, whole or not at all; its folder is made where there is none."""
         path = Path(path)
         library = needed("safetensors.numpy", "a .safetensors file")
+        held = {KEY: json.dumps({"format": FORMAT, **self.about})}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as fresh:
+                fresh.write_bytes(library.save({"head": np.ascontiguousarray(self.head)}, metadata=held))
         except OSError as reason:
-            raise InvalidInput(f"{path.parent} cannot be made: {reason.strerror}; name another folder") from None
-        held = {KEY: json.dumps({"format": FORMAT, **self.about})}
-        replaced(path, lambda fresh: library.save_file({"head": np.ascontiguousarray(self.head)}, fresh, metadata=held))
+            raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; name another folder") from None
         return path
 
     @classmethod
