@@ -114,7 +114,8 @@ def test_a_key_depends_on_all_that_makes_the_numbers_and_on_nothing_else(tmp_pat
     changes = [
         replace(piece, seeds=(7,)),
         replace(piece, stage="splits"),
-        replace(piece, split=1),
+        replace(piece, splits=(1,)),
+        replace(piece, splits=(1, 2)),
         replace(piece, grid={"local": {"local_step": (0.3,)}}),
         replace(piece, grid={**piece.grid, "local_ridge": {}}),
         *(replace(piece, settings=piece.settings | change) for change in (
