@@ -1,6 +1,6 @@
 """How good advice about classes is, on drawn federations whose truth is known: one row per kind of population.
 
-    python benchmarks/advise_classes.py [--quick] [--draws 24] [--only "ar1;5 classes"] [--jobs 2]
+    python benchmarks/advise_classes.py [--quick] [--draws 24] [--only "ar1;5 classes"] [--first 1000] [--jobs 2]
 
 bias: mean relative error of the estimates. covers: share of draws whose 95% interval holds the truth. regret: share of draws
 in which the recommended algorithm, with the advised ridge, is at most half a point less accurate than the best algorithm with
@@ -192,6 +192,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="6 draws of each kind")
     parser.add_argument("--draws", type=int, default=24)
     parser.add_argument("--only", default="")
+    parser.add_argument("--first", type=int, default=0, help="the first seed: other draws than those of the last table")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     draws = 6 if options.quick else options.draws
@@ -205,7 +206,7 @@ def main() -> None:
     wanted = [kind for kind in KINDS if not options.only or kind.name in options.only.split(";")]
     with ProcessPoolExecutor(options.jobs) as pool:
         for kind in wanted:
-            found = list(pool.map(one, [(kind, seed) for seed in range(draws)]))
+            found = list(pool.map(one, [(kind, seed) for seed in range(options.first, options.first + draws)]))
             print(row(kind, found), flush=True)
             everything += found
     regret = np.array([each["regret"] for each in everything])

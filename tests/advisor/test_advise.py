@@ -9,7 +9,7 @@ import fedasym as fa
 from fedasym.advisor.advise import advise
 from fedasym.advisor.federated import as_sent
 from fedasym.advisor.intake import taken_in
-from fedasym.advisor.predictions import Kinds
+from fedasym.advisor.kinds import Kinds
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,17 @@ def test_the_recommended_algorithm_is_near_the_best_and_losses_are_as_predicted(
     assert np.median(np.abs(offs)) < 0.08
 
 
-def test_predictions_are_those_of_predict_on_the_estimates(advice):
-    table = fa.predict(advice.population.world, clients=40)
+@pytest.mark.parametrize("sent", [True, False])
+def test_predictions_are_those_of_predict_on_the_estimates(world, advice, sent):
+    """From summaries alone exactly; with all samples at one place but for what finite sizes change."""
+    found = advise(as_sent(taken_in(*world.draw()[:2]))) if sent else advice
+    table = fa.predict(found.population.world, clients=40)
     for name in ("local", "fedavg", "ftfa", "rtfa", "pfedme"):
-        assert advice.predictions[name].loss.value == pytest.approx(table[name].loss, rel=1e-9)
-        assert advice.predictions[name].loss.low <= advice.predictions[name].loss.value <= advice.predictions[name].loss.high
-    new = fa.predict(advice.population.world, ["rtfa"], clients=40, member=False)
-    assert advice.predictions["rtfa"].new.value == pytest.approx(new["rtfa"].loss)
+        near = {"rel": 1e-9} if sent or name == "fedavg" else {"rel": 0.1}
+        assert found.predictions[name].loss.value == pytest.approx(table[name].loss, **near)
+        assert found.predictions[name].loss.low <= found.predictions[name].loss.value <= found.predictions[name].loss.high
+    new = fa.predict(found.population.world, ["rtfa"], clients=40, member=False)
+    assert found.predictions["rtfa"].new.value == pytest.approx(new["rtfa"].loss, **({"rel": 1e-9} if sent else {"rel": 0.1}))
 
 
 def test_clients_of_different_sizes_have_ridges_of_their_own(world):

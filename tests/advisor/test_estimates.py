@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import fedasym as fa
 from fedasym.advisor.components import components
@@ -10,6 +11,7 @@ from fedasym.advisor.crowded import scarce
 from fedasym.advisor.federated import as_sent, combine, first_look, summarise
 from fedasym.advisor.gathering import gathered
 from fedasym.advisor.intake import taken_in
+from fedasym.advisor.joint import surface
 from fedasym.advisor.restricted import even_points
 from fedasym.linear.clients import gathered as clients_of
 from fedasym.linear.likelihood import estimated
@@ -50,19 +52,16 @@ def test_no_radius_is_said_to_be_possible(world):
     assert found.quantity(1, found.radius2).low == 0
 
 
-def test_scarce_samples_give_moments_without_bias_and_estimates_within_bounds(world):
+@pytest.mark.parametrize("sent", [True, False])
+def test_scarce_samples_give_estimates_within_bounds_whose_intervals_cover(world, sent):
     made = world.but(clients=20, samples=5, dimension=150, correlation=0.5, noise=0.5)
-    found = [gathered(taken_in(*made.draw(seed)[:2])) for seed in range(40)]
-    assert all(each.estimates.scarce for each in found)
-    raw = [scarce(each.summaries) for each in found]
-    norm2 = np.array([each.norm2 for each in raw])
-    assert np.mean(norm2) == pytest.approx(made.radius**2 + made.centre**2, abs=4 * norm2.std() / np.sqrt(40) + 0.15)
-    radius2 = np.array([each.norm2 - each.centre2 for each in raw])
-    assert np.mean(radius2) == pytest.approx(made.radius**2, abs=4 * radius2.std() / np.sqrt(40) + 0.2)
+    data = [taken_in(*made.draw(seed)[:2]) for seed in range(40)]
+    found = [combine(as_sent(each)) if sent else gathered(each).estimates for each in data]
     truth = made.noise**2, made.radius**2, made.radius**2 + made.centre**2
     inside = np.zeros(3)
-    for each in (one.estimates for one in found):
+    for each in found:
         noise2, radius, norm2 = each.draws.T
+        assert each.scarce
         assert noise2.min() >= 0
         assert radius.min() >= 0
         assert np.all(radius <= norm2)
@@ -70,6 +69,40 @@ def test_scarce_samples_give_moments_without_bias_and_estimates_within_bounds(wo
         low, high = np.quantile(each.draws, [0.025, 0.975], axis=0)
         inside += (low <= truth) & (truth <= high)
     assert np.all(inside >= 0.85 * 40), inside
+
+
+def test_moments_of_scarce_samples_have_no_bias(world):
+    made = world.but(clients=20, samples=5, dimension=150, correlation=0.5, noise=0.5)
+    raw = [scarce(as_sent(taken_in(*made.draw(seed)[:2]))) for seed in range(40)]
+    norm2 = np.array([each.norm2 for each in raw])
+    assert np.mean(norm2) == pytest.approx(made.radius**2 + made.centre**2, abs=4 * norm2.std() / np.sqrt(40) + 0.15)
+    radius2 = np.array([each.norm2 - each.centre2 for each in raw])
+    assert np.mean(radius2) == pytest.approx(made.radius**2, abs=4 * radius2.std() / np.sqrt(40) + 0.2)
+
+
+def test_the_likelihood_of_all_labels_is_the_gaussian_one(world):
+    X, y, _ = world.but(clients=5, samples=4, dimension=30).draw()
+    seen = surface(zip(X, y, strict=True))
+    K = np.vstack(X) @ np.vstack(X).T
+    K *= len(K) / np.trace(K)
+    B, labels = K * np.kron(np.eye(5), np.ones((4, 4))), np.concatenate(y)
+
+    def direct(v, u):
+        V = (1 - u) * ((1 - v) * np.eye(20) + v * B) + u * K
+        t = labels @ np.linalg.solve(V, labels) / 20
+        return 2 * scipy.stats.multivariate_normal(np.zeros(20), t * V).logpdf(labels)
+
+    for i, j, k, m in ((0, 5, 9, 150), (4, 100, 11, 40)):
+        ours = seen.twice[i, j] - seen.twice[k, m]
+        assert ours == pytest.approx(direct(seen.v[i], seen.u[j]) - direct(seen.v[k], seen.u[m]), abs=1e-6)
+
+
+def test_clients_that_share_all_or_nothing_are_told_apart_by_few_samples(world):
+    few = world.but(clients=20, samples=6, dimension=150, noise=0.2)
+    shared = gathered(taken_in(*few.but(radius=0.05).draw()[:2])).estimates
+    apart = gathered(taken_in(*few.but(centre=0.05, radius=1.5).draw()[:2])).estimates
+    assert shared.radius2 < 0.4 * shared.norm2
+    assert apart.radius2 > 0.7 * apart.norm2
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
@@ -85,11 +118,16 @@ def test_summaries_agree_with_all_samples_at_one_place(world, correlation):
     assert np.max(np.abs(apart)) < 0.5
 
 
-def test_summaries_of_scarce_samples_give_the_same_numbers(world):
+def test_summaries_of_scarce_samples_agree_and_are_the_same_where_samples_are_many(world, monkeypatch):
     data = taken_in(*world.but(clients=12, samples=5, dimension=100).draw()[:2])
     here, sent = gathered(data).estimates, combine(as_sent(data))
-    assert (sent.noise2, sent.radius2, sent.norm2) == pytest.approx((here.noise2, here.radius2, here.norm2), rel=1e-9)
-    assert np.allclose(here.draws, sent.draws)
+    for column, name in enumerate(("noise2", "radius2", "norm2")):
+        wide = np.diff(np.quantile(here.draws[:, column], [0.025, 0.975]))[0]
+        assert abs(getattr(sent, name) - getattr(here, name)) < 0.5 * wide
+    monkeypatch.setattr("fedasym.advisor.gathering.MOST", 10)
+    many = gathered(data).estimates
+    assert (sent.noise2, sent.radius2, sent.norm2) == pytest.approx((many.noise2, many.radius2, many.norm2), rel=1e-9)
+    assert np.allclose(many.draws, sent.draws)
 
 
 def test_a_client_sends_a_few_numbers_per_sample_and_never_a_sample(world):

@@ -10,9 +10,14 @@ from fedasym.advisor.classes.intake import classes_in
 from fedasym.advisor.classes.looking import look
 from fedasym.advisor.components import components, length2
 from fedasym.advisor.estimates import Estimates, degrees, unseen, weighed
-from fedasym.advisor.predictions import Kinds, small
+from fedasym.advisor.federated import as_sent
+from fedasym.advisor.given import strength_of, unit_losses
+from fedasym.advisor.intake import taken_in
+from fedasym.advisor.kinds import Kinds
+from fedasym.advisor.predictions import small
 from fedasym.advisor.realised import beyond
-from fedasym.advisor.summaries import Summary
+from fedasym.advisor.summaries import Summary, axes_of
+from fedasym.linear.server import Pool, triangle
 from fedasym.theory.spectra import Spectrum, eigenvalues
 
 
@@ -88,15 +93,50 @@ def test_fedavgs_loss_of_these_clients_is_surer_than_their_population():
     assert lacking["ftfa"] > 0
 
 
-def test_no_upper_end_where_a_client_has_as_many_samples_as_features():
+def test_no_upper_end_where_a_client_has_as_many_samples_as_features_and_they_were_not_seen():
     rng = np.random.default_rng(5)
     X = [rng.standard_normal((n, 20)) for n in [12, 14, 16, 19, 24, 28] * 4]
     y = [x @ (0.4 * rng.standard_normal(20)) + 0.3 * rng.standard_normal(len(x)) for x in X]
-    rows = advise(X, y).predictions
+    rows = advise(as_sent(taken_in(X, y))).predictions
     assert np.isinf(rows["ftfa"].loss.high)
     assert np.isinf(rows["local"].loss.high)
     assert np.isfinite(rows["rtfa"].loss.high)
     assert rows["ftfa"].loss.low <= rows["ftfa"].loss.value
+    here = advise(X, y).predictions
+    assert np.isfinite(here["ftfa"].loss.high)
+    assert here["ftfa"].loss.high > 1.3 * here["ftfa"].loss.value
+
+
+def test_losses_without_a_ridge_are_predicted_where_samples_match_the_features():
+    """A loss without a finite variance: given the features, its mean over many draws of labels is what is predicted."""
+    rng = np.random.default_rng(8)
+    X = [rng.standard_normal((n, 20)) for n in [12, 18, 19, 22, 24, 40] * 5]
+    found, true = [], []
+    for _ in range(12):
+        theta = 0.4 * rng.standard_normal((30, 20))
+        y = [x @ t + 0.3 * rng.standard_normal(len(x)) for x, t in zip(X, theta, strict=True)]
+        found.append(advise(X, y).predictions["local"].trusted)
+        true.append(np.mean([np.sum((np.linalg.pinv(x) @ v - t) ** 2) for x, v, t in zip(X, y, theta, strict=True)]))
+    assert np.mean(found) == pytest.approx(np.mean(true), rel=0.3)
+
+
+@pytest.mark.parametrize("samples", [12, 40])
+@pytest.mark.parametrize("ratio", [0.0, 8.0])
+def test_losses_given_the_features_are_means_over_displacements_and_noise(samples, ratio):
+    rng = np.random.default_rng(6)
+    d, s = 25, np.linspace(0.2, 3, 25)
+    data = [rng.standard_normal((samples, d)) * np.sqrt(s) for _ in range(400)]
+    pool = Pool.of(triangle((x, np.zeros(samples)) for x in data))
+    summaries = []
+    for x in data:
+        axes = axes_of(x, np.zeros(samples))
+        q = strength_of(axes.rows, axes.power, pool, 399 * samples)
+        summaries.append(Summary("", samples, d, axes.power, axes.power, axes.power, strength=q))
+    bias, variance = unit_losses(summaries, np.full(400, ratio))
+    H = np.linalg.pinv(data[0].T @ data[0] + ratio * np.eye(d)) @ data[0].T
+    kept = np.eye(d) - H @ data[0]
+    assert bias[0] == pytest.approx(np.sum(s[:, None] * kept**2) / d, rel=0.05, abs=1e-3)
+    assert variance[0] == pytest.approx(np.sum(s[:, None] * H**2), rel=0.05)
 
 
 def test_labels_of_classes_tell_the_radius_without_squares_of_single_samples():

@@ -12,6 +12,7 @@ from fedasym.advisor.advice import Advice, Estimated, Steps
 from fedasym.advisor.checks import doubts_of
 from fedasym.advisor.classes.advice import ClassAdvice
 from fedasym.advisor.classes.intake import are_classes
+from fedasym.advisor.comparing import compared
 from fedasym.advisor.components import components
 from fedasym.advisor.confirming import Confirmation
 from fedasym.advisor.curves import Curves, curves
@@ -19,9 +20,11 @@ from fedasym.advisor.estimates import Estimates, Quantity
 from fedasym.advisor.evidence import Doubt, Evidence
 from fedasym.advisor.federated import combine
 from fedasym.advisor.gathering import Gathered, gathered
+from fedasym.advisor.given import seen as observed
 from fedasym.advisor.intake import LEAST_CLIENTS, taken_in
+from fedasym.advisor.kinds import Kinds
 from fedasym.advisor.persons import persons
-from fedasym.advisor.predictions import Kinds, Prediction, compared, population_of, predictions
+from fedasym.advisor.predictions import UNRIDGED, Prediction, endless, population_of, predictions
 from fedasym.advisor.structure import Structure, structure, with_power
 from fedasym.advisor.summaries import Summary
 from fedasym.advisor.variation import kurtosis_of
@@ -115,9 +118,10 @@ def advised(
     d = summaries[0].dimension
     sizes = np.array([each.samples for each in summaries], dtype=float)
     kinds = Kinds.of(sizes)
-    middle = float(kinds.samples[int(np.argmin(np.abs(np.cumsum(kinds.count) / kinds.count.sum() - 0.5)))])
+    middle = float(kinds.samples[kinds.middle])
     shared, alone = curves(summaries, "residual"), curves(summaries, "raw")
-    table = compared(predictions(found, d, kinds), shared, alone, found, middle)
+    blind = UNRIDGED if endless(d, sizes) and observed(summaries) else ()
+    table = compared(predictions(found, d, kinds, summaries), shared, alone, found, middle, blind)
     about = components(summaries)
     evidence = Evidence(summaries, found, dropped, about, table, shared, lying, held)
     doubts = doubts_of(evidence)

@@ -41,8 +41,8 @@ def scarce(seen: Seen) -> str | None:
         return None
     return (
         f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features: radius and norm are told apart "
-        "only by products across clients, which takes a shared optimum without preferred directions; losses are rough; use a "
-        "ridge for the shared model too."
+        "only by products across clients, which takes a shared optimum without preferred directions, noise and radius hardly "
+        "at all: losses are known no better than their intervals say; use a ridge for the shared model too."
     )
 
 

@@ -10,6 +10,7 @@ import scipy.stats
 from fedasym.advisor.components import Components, components, length2
 from fedasym.advisor.covariance import spectrum_of
 from fedasym.advisor.crowded import Scarce, scarce
+from fedasym.advisor.joint import Joint
 from fedasym.advisor.restricted import DRAWS, Turned, curve_of, draws_of, even_points
 from fedasym.advisor.summaries import Summary
 from fedasym.theory.spectra import Array, Spectrum
@@ -115,10 +116,21 @@ def from_scarce(summaries: list[Summary]) -> Estimates:
     flat = bool(np.mean(draws[:, 1] <= draws[:, 2]) > 0.025)
     noise, norms, centres = possible(draws).T
     whole = np.column_stack([noise, norms - centres, norms])
-    middle = whole.mean(0)  # with so few samples the best fit may be out of bounds, the mean of what is possible never is
+    return among(whole, spectrum, "moments within and across clients", flat)
+
+
+def from_joint(summaries: list[Summary], found: Joint) -> Estimates:
+    """The likelihood of all labels at once, where samples are at one place and do not determine a shared model."""
+    noise, radii, centres = found.draws.T
+    whole = np.column_stack([noise, radii, radii + centres])
+    return among(whole, spectrum_of(summaries), "likelihood of all labels at once", found.flat)
+
+
+def among(draws: Array, spectrum: Spectrum, method: str, flat: bool) -> Estimates:
+    """The mean of what is possible: with so few samples the best fit may be out of bounds, or far from what else fits."""
+    middle = draws.mean(0)
     noise2, radius2 = floored(float(middle[0]), float(middle[1]), float(middle[2]), spectrum)
-    method = "moments within and across clients"
-    return Estimates(noise2, radius2, max(float(middle[2]), radius2), whole, spectrum, method, flat, scarce=True)
+    return Estimates(noise2, radius2, max(float(middle[2]), radius2), draws, spectrum, method, flat, scarce=True)
 
 
 def possible(draws: Array) -> Array:

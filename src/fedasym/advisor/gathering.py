@@ -8,10 +8,12 @@ import numpy as np
 
 from fedasym.advisor.components import components
 from fedasym.advisor.crowded import pulled
-from fedasym.advisor.estimates import Estimates, from_likelihood, from_scarce
+from fedasym.advisor.estimates import Estimates, from_joint, from_likelihood, from_scarce
+from fedasym.advisor.given import strength_of
 from fedasym.advisor.intake import Data
+from fedasym.advisor.joint import MOST, joint
 from fedasym.advisor.restricted import Turned
-from fedasym.advisor.summaries import Axes, Summary, axes_of, tails_of
+from fedasym.advisor.summaries import Axes, Summary, axes_of, nothing, tails_of
 from fedasym.linear.server import Pool, triangle
 
 ROOM = 1.5  # samples per unknown from which the restricted likelihood has something left to look at
@@ -33,7 +35,8 @@ def gathered(data: Data) -> Gathered:
     if not pool.full and data.sizes.sum() >= ROOM * pool.rank:  # features follow from others: keep what they span
         data = replace(data, basis=pool.factor / np.linalg.norm(pool.factor, axis=0))
         pool = Pool.of(triangle(iter(data)))
-    roomy = pool.full and data.sizes.sum() >= ROOM * data.dimension
+    samples = int(data.sizes.sum())
+    roomy = pool.full and samples >= ROOM * data.dimension
     summaries = []
     turned = Room(data, pool) if roomy else None
     for place, (X, y) in enumerate(data):
@@ -51,12 +54,15 @@ def gathered(data: Data) -> Gathered:
                 rest=axes.rest,
                 tails=tails_of(left),
                 pooled=float(np.mean(left**2)),
+                strength=strength_of(axes.rows, axes.power, pool, samples - axes.samples) if roomy else nothing(),
             )
         )
         if turned is not None:
             turned.add(axes)
     if turned is not None:
         return Gathered(data, pool, summaries, from_likelihood(summaries, turned.full()))
+    if samples <= MOST:
+        return Gathered(data, pool, summaries, from_joint(summaries, joint(data)))
     first = components(summaries, "raw")
     summaries = [
         pulled(summary, axes_of(X, y), first.noise2, first.spread2) for summary, (X, y) in zip(summaries, data, strict=True)

@@ -1,20 +1,25 @@
 """Every algorithm's loss on the estimated population, for the clients at hand and for new ones, with intervals.
 
 Clients of about one size are one kind; otherwise up to eight kinds by size, each with its own aspect. Bias scales with
-radius^2 (for local methods norm^2) and variance with noise^2, so that one prediction serves all draws of the estimates.
+radius^2 (for local methods norm^2) and variance with noise^2, so that one prediction serves all draws of the estimates; where
+samples are scarce it does not, and draws are predicted one by one.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.stats
 
-from fedasym.advisor.curves import Curves
-from fedasym.advisor.estimates import Estimates, Quantity
+from fedasym.advisor.estimates import LEAST, Estimates, Quantity
+from fedasym.advisor.given import freedom, over_limits, seen
+from fedasym.advisor.kinds import Kinds
 from fedasym.advisor.realised import beyond
+from fedasym.advisor.restricted import even_points
+from fedasym.advisor.summaries import Summary
 from fedasym.algorithms import PAPER
 from fedasym.errors import ThresholdWarning
 from fedasym.population import Population
@@ -22,12 +27,9 @@ from fedasym.prediction import predict
 from fedasym.risk import Comparison
 from fedasym.theory.spectra import Array
 
-KINDS = 8
-ALIKE = 1.1  # sizes within this factor are one
 ASKED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
-CONTRADICTED = 3.0  # standard errors
-NOTABLE = 0.05  # share of the error
 UNRIDGED = ("local", "ftfa")
+LOOKED_AT = 512  # draws at which losses are predicted where samples are scarce
 ENDLESS = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
 
 
@@ -57,26 +59,6 @@ class Prediction:
     contradicted: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Kinds:
-    """Clients by size: how many of each kind and their samples."""
-
-    count: Array
-    samples: Array
-    place: NDArray[np.intp]  # which kind each client is
-    sizes: Array  # the samples of each client
-
-    @classmethod
-    def of(cls, sizes: Array) -> Kinds:
-        """One kind where sizes are alike, otherwise parts of about equally many clients."""
-        if sizes.max() <= ALIKE * sizes.min():
-            return cls(np.array([sizes.size], dtype=float), np.array([sizes.mean()]), np.zeros(sizes.size, dtype=int), sizes)
-        edges = np.unique(np.quantile(sizes, np.linspace(0, 1, KINDS + 1)[1:-1]))
-        _, place = np.unique(np.searchsorted(edges, sizes, side="left"), return_inverse=True)
-        count = np.bincount(place)
-        return cls(count.astype(float), np.bincount(place, sizes) / count, place, sizes)
-
-
 def population_of(found: Estimates, dimension: int, samples: float, power: float | None = None) -> Population:
     """The estimated population for clients with so many samples."""
     world = Population(
@@ -94,29 +76,44 @@ def population_of(found: Estimates, dimension: int, samples: float, power: float
     return replace(world, optimum_weights=share * world.displacement + (1 - share) * found.spectrum.weights)
 
 
-def predictions(found: Estimates, dimension: int, kinds: Kinds) -> dict[str, Prediction]:
-    """All of the paper's algorithms, members and new clients."""
+def predictions(found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary] = ()) -> dict[str, Prediction]:
+    """All of the paper's algorithms, members and new clients; `clients`: those at hand, for losses given their features."""
     tables = {member: asked(found, dimension, kinds, member) for member in (True, False)}
-    share = kinds.count / kinds.count.sum()
-    middle = int(np.argmin(np.abs(np.cumsum(share) - 0.5)))
+    share, middle = kinds.count / kinds.count.sum(), kinds.middle
     out: dict[str, Prediction] = {}
     for name in ASKED:
         parts = {}
+        own_bias, own_variance = finite(name, tables[True][name].ridge, found, dimension, kinds, clients)
         for member, table in tables.items():
             risk = table[name]
-            parts[member] = mean_of(risk.bias, share), mean_of(risk.variance * small(name, dimension, kinds), share)
+            parts[member] = mean_of(risk.bias * own_bias, share), mean_of(risk.variance * own_variance, share)
         alone = PAPER[name].shares_nothing
         loss, new = (interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
         ridge = tables[True][name].ridge
         typical = None if ridge is None else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
         bias, variance = parts[True]
         out[name] = Prediction(name, loss, new, bias, variance, typical, trusted=loss.value)
-    if not found.scarce:
-        out = of_these(out, found, dimension, kinds, middle)
+    out = of_draws(out, found, dimension, kinds) if found.scarce else of_these(out, found, dimension, kinds, clients)
     if found.power:
         out["pfedme"] = aligned_moreau(out, found, dimension, kinds)
     out["maml"] = replace(out["ftfa"], algorithm="maml", note="as ftfa, its limit: no formula for these clients")
     return out
+
+
+def finite(
+    name: str, ridge: float | Array | None, found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary]
+) -> tuple[Array, Array]:
+    """What bias and variance of each kind of client at hand are, over their limits for large sizes.
+
+    Where clients' features were seen against the others' (`strength`) they tell; an aligned displacement has no such form.
+    """
+    ones = np.ones(kinds.samples.size)
+    if name == "fedavg":
+        return ones, ones
+    if found.power or not seen(clients):
+        return ones, small(name, dimension, kinds)
+    each = np.broadcast_to(np.asarray(0.0 if ridge is None else ridge, dtype=float), ones.shape)
+    return over_limits(clients, kinds.place, kinds.samples, each, found.spectrum)
 
 
 def small(name: str, dimension: int, kinds: Kinds) -> Array:
@@ -136,11 +133,16 @@ def small(name: str, dimension: int, kinds: Kinds) -> Array:
     return np.asarray(mean / level(kinds.samples, 0.0))
 
 
-def of_these(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds, middle: int) -> dict[str, Prediction]:
+def of_these(
+    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary]
+) -> dict[str, Prediction]:
     """Intervals for the mean over these very clients, as wide as `realised` finds; pfedme's as rtfa's.
 
-    They are never made narrower than the population's: errors of the estimated covariance are not in them.
+    They are never made narrower than the population's: errors of the estimated covariance are not in them. Without a ridge,
+    clients with about as many samples as features have no variance to find: given their features the noise alone makes the
+    loss vary, and where these were not seen the interval has no upper end.
     """
+    middle = kinds.middle
     ratio = {name: np.inf if name == "fedavg" else float(row.ridge or 0.0) * kinds.samples[middle] for name, row in out.items()}
     losses = {
         name: (row.bias, row.variance, ratio[name])
@@ -154,9 +156,50 @@ def of_these(out: dict[str, Prediction], found: Estimates, dimension: int, kinds
         draws = bias * (norm if PAPER[name].shares_nothing else radius) + variance * noise
         wide[name] = float(np.sqrt(1 + max(lacking[name], 0.0) / max(float(draws.var()), 1e-300)))
     wide["pfedme"] = wide["rtfa"]
-    if np.min(np.abs(dimension - kinds.sizes)) <= ENDLESS:
+    near = endless(dimension, kinds.sizes)
+    if near and not seen(clients):
         wide |= dict.fromkeys(UNRIDGED, np.inf)
-    return {name: replace(row, loss=stretched(row.loss, wide.get(name, 1.0))) for name, row in out.items()}
+    rows = {name: replace(row, loss=stretched(row.loss, wide.get(name, 1.0))) for name, row in out.items()}
+    if near and seen(clients):
+        noisy = scipy.stats.chi2(freedom(clients)).ppf(even_points(len(noise), 5)[:, 4]) / freedom(clients)
+        for name in (each for each in UNRIDGED if np.isfinite(out[each].loss.value)):
+            moved = out[name].bias * (norm if PAPER[name].shares_nothing else radius) + out[name].variance * noise * noisy
+            rows[name] = replace(rows[name], loss=quantity(out[name].loss.value, moved))
+    return rows
+
+
+def endless(dimension: int, sizes: Array) -> bool:
+    """Whether some client has so nearly as many samples as features that a loss without a ridge has no variance."""
+    return bool(np.min(np.abs(dimension - sizes)) <= ENDLESS)
+
+
+def quantity(value: float, draws: Array) -> Quantity:
+    """A value and the interval of its draws, with the value in it."""
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Quantity(value, float(min(low, value)), float(max(high, value)))
+
+
+def of_draws(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds) -> dict[str, Prediction]:
+    """Intervals where samples are scarce: the loss at many draws of the estimates over that at the estimates.
+
+    The shared model then interpolates: its loss rests on noise, radius and norm at once, and is no multiple of one of them.
+    The ratios are those of clients of the mean size.
+    """
+    point = np.array([found.noise2, found.radius2, found.norm2])
+    drawn = np.maximum(np.vstack([point, found.draws[:LOOKED_AT]]), LEAST * point)
+    noise, radius, norm = np.sqrt(drawn.T)
+    world = Population(radius, noise, dimension / float(kinds.sizes.mean()), np.maximum(norm, radius), found.spectrum)
+    rows = dict(out)
+    for member in (True, False):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ThresholdWarning)
+            table = predict(world, ASKED, clients=float(kinds.sizes.size), member=member)
+        for name, row in out.items():
+            losses = np.asarray(table[name].loss)
+            value = row.loss.value if member else row.new.value
+            near = quantity(value, value * losses[1:] / losses[0])
+            rows[name] = replace(rows[name], loss=near) if member else replace(rows[name], new=near)
+    return rows
 
 
 def stretched(loss: Quantity, wide: float) -> Quantity:
@@ -203,43 +246,8 @@ def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int,
 def interval(found: Estimates, bias: float, variance: float, alone: bool) -> Quantity:
     """A loss with its interval over the draws of the estimates."""
     noise, radius, norm = found.scale.T
-    draws = bias * (norm if alone or found.scarce else radius) + variance * noise
+    draws = bias * (norm if alone else radius) + variance * noise
     value = bias + variance
     if not np.isfinite(value):
         return Quantity(value, float("nan"), float("nan"))
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return Quantity(value, float(min(low, value)), float(max(high, value)))
-
-
-def compared(
-    table: dict[str, Prediction], shared: Curves, alone: Curves, found: Estimates, samples: float
-) -> dict[str, Prediction]:
-    """Beside each prediction what GCV estimates, and the loss moved to its level where the two disagree.
-
-    Where samples are scarce it does not decide: the others' model is then nothing like the one with the client's samples in.
-    """
-    out, noise2 = dict(table), found.noise2
-    for name, curve in (("fedavg", shared), ("ftfa", shared), ("rtfa", shared), ("local", alone), ("local_ridge", alone)):
-        row = table[name]
-        ridge = {"fedavg": np.inf, "ftfa": 0.0, "local": 0.0}.get(name, row.ridge)
-        error, spread = curve.at(max(float(ridge or 0.0) * samples, curve.ratios[0]))
-        gcv = error - noise2
-        row = replace(row, gcv=gcv, gcv_error=spread)
-        wide = np.hypot(spread, (row.new.high - row.new.low) / 4)
-        apart = abs(gcv - row.new.value)
-        if (
-            not found.scarce
-            and np.isfinite(apart)
-            and apart > CONTRADICTED * wide
-            and apart > NOTABLE * error
-            and row.new.value > 0
-        ):
-            factor = max(gcv, 0.0) / row.new.value
-            row = replace(row, trusted=row.loss.value * factor, contradicted=True)
-        out[name] = row
-    if out["rtfa"].contradicted:
-        factor = out["rtfa"].trusted / out["rtfa"].loss.value
-        out["pfedme"] = replace(out["pfedme"], trusted=out["pfedme"].loss.value * factor, contradicted=True)
-    if out["ftfa"].contradicted:
-        out["maml"] = replace(out["maml"], trusted=out["ftfa"].trusted, contradicted=True)
-    return out
+    return quantity(value, draws)

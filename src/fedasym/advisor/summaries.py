@@ -33,6 +33,7 @@ class Summary:
     tails: fourth moment over squared second moment of the residuals about the pooled model; 3 for Gaussian ones.
     pooled: mean square of the residuals about the pooled model.
     pull: X'W y, a vector of d numbers, and probes: X'W X times shared random vectors; only where samples are scarce.
+    strength: v'Sigma v along each axis v, Sigma from the other clients' samples; only where samples are at one place.
 
     >>> import numpy as np
     >>> from fedasym.advisor.summaries import Summary
@@ -51,6 +52,7 @@ class Summary:
     pooled: float = float("nan")
     pull: Array = field(default_factory=nothing)
     probes: Array = field(default_factory=nothing)
+    strength: Array = field(default_factory=nothing)
 
     @property
     def bytes(self) -> int:

@@ -24,7 +24,7 @@ from fedasym.advisor.classes.settings import CLOSE, settings, stopping
 from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.estimates import Estimates, Quantity, unseen
 from fedasym.advisor.evidence import Doubt
-from fedasym.advisor.predictions import Kinds
+from fedasym.advisor.kinds import Kinds
 from fedasym.machine import few_threads
 from fedasym.theory.spectra import Array
 

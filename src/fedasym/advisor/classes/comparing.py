@@ -18,7 +18,11 @@ LIKE = {"ftfa": "rtfa", "one_step": "rtfa", "local": "local_ridge"}  # methods w
 
 
 def compared(table: Table, probes: Probes, world: World, sizes: Sizes, found: Moments) -> Table:
-    """Beside each prediction what the samples say; where the two disagree, ranked by what the samples say."""
+    """Beside each prediction what the samples say; where the two disagree, ranked by what the samples say.
+
+    One contradiction is enough: the link is then wrong for all methods, and ranking some by the samples and others, whose
+    intervals happen to be wide, by the model would compare two scales.
+    """
     out, error = dict(table), squares.error_of(world, found.excess)
     for name, place in chosen_ratios(probes).items():
         alone, row = name == "local_ridge", table[name]
@@ -29,8 +33,9 @@ def compared(table: Table, probes: Probes, world: World, sizes: Sizes, found: Mo
         wide = np.hypot(spread, np.nan_to_num(row.new.high - row.new.low) / 4)
         off = bool(abs(right - expected) > CONTRADICTED * wide and abs(right - expected) > NOTABLE)
         out[name] = replace(row, probe=right, probe_error=spread, expected=expected, contradicted=off)
-        if off:
-            out[name] = replace(out[name], trusted=right)
+    probed = chosen_ratios(probes)
+    if any(out[name].contradicted for name in probed):
+        out |= {name: replace(out[name], contradicted=True, trusted=float(out[name].probe or 0.0)) for name in probed}
     for name, like in LIKE.items():
         if name in out and out[like].contradicted:
             gap = min(table[name].accuracy.value - table[like].accuracy.value, 0.0)

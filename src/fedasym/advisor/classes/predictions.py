@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from fedasym.advisor.classes import squares
 from fedasym.advisor.classes.moments import Moments
-from fedasym.advisor.classes.scores import DIRECT, Ridges, Score, best_ridges, more_classes, two_classes
+from fedasym.advisor.classes.scores import DIRECT, Ridges, Score, best_ridges, more_classes, softmax_excess, two_classes
 from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.restricted import even_points
@@ -72,7 +72,9 @@ def scores_of(world: World, sizes: Sizes, kind: int, ridges: Ridges, found: Mome
     gamma, n = float(sizes.aspects[kind]), float(sizes.kinds.samples[kind])
     if world.link.classes == 2:
         return two_classes(world, gamma, n, float(sizes.equivalent[kind]), ridges)
-    return more_classes(world, gamma, n, ridges, squares.error_of(world, found.excess))
+    if found.scarce or world.link.classes > DIRECT or world.strange:
+        return more_classes(world, gamma, n, ridges, found.excess)
+    return more_classes(world, gamma, n, ridges, softmax_excess(world, sizes.pooled_aspect, sizes.alike), sizes.alike)
 
 
 def predictions(found: Moments, world: World, sizes: Sizes, *, intervals: bool = True) -> tuple[Table, Ridges]:

@@ -12,7 +12,7 @@ from fedasym.advisor.classes.looking import look, refreshed
 from fedasym.advisor.classes.predictions import predictions
 from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.covariance import spread
-from fedasym.advisor.predictions import Kinds
+from fedasym.advisor.kinds import Kinds
 from fedasym.federations.federation import Federation
 from fedasym.machine import few_threads
 from fedasym.theory.spectra import Array

@@ -141,22 +141,38 @@ def two_classes(world: World, aspect: float, samples_: float, clients: float, ri
     }
 
 
-def more_classes(world: World, aspect: float, samples_: float, ridges: Ridges, error: Array) -> dict[str, Score]:
+def softmax_excess(world: World, pooled_aspect: float, alike: float) -> tuple[float, float]:
+    """How much the shared softmax model of these clients errs, in units of least squares: from noise and from displacements.
+
+    To first order in d/N the pooled fit is c W0 plus a step Hh^{-1} of the gradient, c = phi(rho)/Hh: its noise per contrast is
+    that of the residuals e_y - softmax, G = Brier/(C - 1), and it has of each displacement its client's weight, whose squares
+    sum to `alike`. Least squares has larger residuals; 1/(1 - d/N) is what its own noise is multiplied with.
+    """
+    C = world.link.classes
+    G = softmax_fedavg(world.energies, C).brier / (C - 1)
+    return pooled_aspect / (1 - pooled_aspect) * G, world.r2 * world.spectrum.mean * alike
+
+
+def more_classes(
+    world: World, aspect: float, samples_: float, ridges: Ridges, excess: tuple[float, float], alike: float = 0.0
+) -> dict[str, Score]:
     """The softmax system of infinitely many clients, moved to those at hand by what least squares says (`squares`).
 
-    A member is taken as a new client: not derived, and a member does slightly better. With more than DIRECT classes the
+    excess: of the shared model. alike: the part of a member's own displacement that is in the shared model; around it a member
+    is taken as a new client: not derived, and a member does slightly better. With more than DIRECT classes the
     accuracies are those of tuned least squares, within half a point of the softmax's, and only the shared model has a log-loss.
     """
     e, C, n = world.energies, world.link.classes, samples_
-    shared = softmax_fedavg(e, C)
+    shared, error = softmax_fedavg(e, C), squares.error_of(world, excess)
     best, finite = squares.best_ridge(world, aspect), squares.best_ridge(world, aspect, error)
-    kept = squares.probe(world, aspect, np.inf, error)
+    T, Q = squares.state_of(world, aspect, np.inf, error)
+    kept, member_kept = (squares.accuracy_of(world, T + world.zeta * part * float(e.bd), Q) for part in (0.0, alike))
     mine = squares.probe(world, aspect, finite, error)
     theirs = squares.probe(world, aspect, squares.best_ridge(world, aspect, alone=True), alone=True)
     if C > DIRECT or world.strange:
         unknown = float("nan")
         return {
-            "fedavg": Score(kept, shared.log_loss, kept),
+            "fedavg": Score(member_kept, shared.log_loss, kept),
             "rtfa": Score(mine, unknown, mine),
             "local_ridge": Score(theirs, unknown, theirs),
         }
@@ -165,7 +181,7 @@ def more_classes(world: World, aspect: float, samples_: float, ridges: Ridges, e
     (alone,) = path(e, aspect, [ridges.alone / n], C, shared=False, points=few)
     moved = mine - squares.probe(world, aspect, best)
     return {
-        "fedavg": Score(kept, shared.log_loss, kept),
+        "fedavg": Score(member_kept, shared.log_loss, kept),
         "rtfa": Score(own.accuracy + moved, own.log_loss, own.accuracy + moved),
         "local_ridge": Score(alone.accuracy, alone.log_loss, alone.accuracy),
     }

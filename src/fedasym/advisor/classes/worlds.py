@@ -10,7 +10,7 @@ import scipy.optimize
 
 from fedasym.advisor.classes.links import Link
 from fedasym.advisor.classes.moments import Moments
-from fedasym.advisor.predictions import Kinds
+from fedasym.advisor.kinds import Kinds
 from fedasym.classification.population import ClassPopulation
 from fedasym.theory.classes.energies import Energies
 from fedasym.theory.spectra import Array, Spectrum
@@ -142,7 +142,7 @@ class Sizes:
     @property
     def middle(self) -> int:
         """The kind of the median client."""
-        return int(np.argmin(np.abs(np.cumsum(self.share) - 0.5)))
+        return self.kinds.middle
 
     @property
     def samples(self) -> float:
@@ -158,3 +158,13 @@ class Sizes:
     def equivalent(self) -> Array:
         """Clients of each kind that have as many samples as all clients together: what the pooled fit sees."""
         return np.asarray(float(self.kinds.count @ self.kinds.samples) / self.kinds.samples)
+
+    @property
+    def pooled_aspect(self) -> float:
+        """Unknowns per sample of all clients together."""
+        return self.dimension / float(self.kinds.sizes.sum())
+
+    @property
+    def alike(self) -> float:
+        """The sum of squares of the clients' weights in the shared model: 1/m where all have as many samples."""
+        return float(self.kinds.sizes @ self.kinds.sizes) / float(self.kinds.sizes.sum()) ** 2
