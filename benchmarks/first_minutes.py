@@ -26,7 +26,7 @@ with open("clients.csv", "w", newline="") as file:
     rows = csv.writer(file)
     rows.writerow(["user", *(f"x{i}" for i in range(20)), "y"])
     for owner, x, y in zip(clients.owner, clients.features, clients.labels, strict=True):
-        rows.writerow([f"user {owner}", *x, y])
+        rows.writerow([f"user {owner}", *x, *y])
 """
 EXPERIMENT = """
 name = "mine"

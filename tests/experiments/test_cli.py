@@ -33,7 +33,7 @@ def run(home, cache):
 def test_run_prints_the_results_and_tells_of_every_piece(run):
     done, folder = run
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{fa.Results.read(folder)}\n"
+    assert done.stdout == f"{fa.Results.read(folder)}\n\nKept in runs/small. A page of it: fedasym report runs/small\n"
     said = done.stderr.splitlines()
     assert len(said) == PIECES + 1
     assert f"1 of {PIECES} pieces · about" in said[1]

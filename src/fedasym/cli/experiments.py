@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -62,6 +63,11 @@ def run(
     with stoppable(KEPT), answers_apart():
         results = fa.run(experiment, into=into, progress=Teller(), on=on)
     print(results.to_json() if json else results)
+    if not json:
+        from fedasym.experiments.execution import RUNS
+
+        place = into or Path(RUNS, experiment.name)
+        print(f"\nKept in {place}. A page of it: fedasym report {shlex.quote(str(place))}")
 
 
 @app.command(group=EXPERIMENTS)
