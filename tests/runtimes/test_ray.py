@@ -119,9 +119,10 @@ def losses(folder: Path) -> list[str]:
 
 
 def test_the_numbers_are_those_of_one_process_and_progress_comes_back(cluster, started, whole, tmp_path):
-    out, said = finished(started(tmp_path / "run"))
-    same_bits(tmp_path / "run", whole)
-    assert out == str(fa.Results.read(whole)) + "\n"
+    place = tmp_path / "run"
+    out, said = finished(started(place))
+    same_bits(place, whole)
+    assert out == f"{fa.Results.read(whole)}\n\nKept in {place}. A page of it: fedasym report {place}\n"
     assert times_computed(tmp_path / "run") == dict.fromkeys(frames(whole), 1)
     assert losses(tmp_path / "run") == []
     assert f"1 of {PIECES} pieces" in said
