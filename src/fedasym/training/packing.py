@@ -111,15 +111,20 @@ def pack(
 def packed(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> tuple[Packed, Sizes]:
     """Sort the rows, append the constant feature of a bias, copy to the device."""
     train, validation, test = sizes_of(federation)
-    order = np.lexsort((federation.split, federation.owner))  # by client, then validation before test
-    sides = federation.split[order]
     mask = None if protocol.count_padding else federation.mask
     training, tested = (
-        table(federation, protocol, mask, dtype, order[chosen], counts)
-        for chosen, counts in ((sides == 0, train), (sides > 0, validation + test))
+        table(federation, protocol, mask, dtype, rows, counts)
+        for rows, counts in zip(rows_of(federation), (train, validation + test), strict=True)
     )
     data = Packed(training, tested, jnp.asarray(validation, jnp.int32), jnp.asarray(test, jnp.int32))
     return data, Sizes(train, validation + test)
+
+
+def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows that train, and those that are tested: by client, then validation before test."""
+    order = np.lexsort((federation.split, federation.owner))
+    trains = federation.split[order] == 0
+    return order[trains], order[~trains]
 
 
 def sizes_of(federation: Federation) -> list[NDArray[np.int64]]:
@@ -137,14 +142,10 @@ def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]
 def several(samples: Table, federation: Federation, splits: Sequence[int]) -> tuple[Packed, Sizes]:
     """Reshuffles of training and validation samples, each with as many of each kind: one after the other, as more clients."""
     train, validation, test = sizes_of(federation)
-    orders = []
-    for number in splits:
-        split = federation.resplit(number, fractions=None).split
-        order = np.lexsort((split, federation.owner))
-        orders.append([order[split[order] == 0], order[split[order] > 0]])
+    dealt = [rows_of(federation.resplit(number, fractions=None)) for number in splits]
     training, tested = (
         samples._replace(first=starts(np.tile(counts, len(splits))), order=padded(np.concatenate(rows), counts))
-        for rows, counts in zip(zip(*orders, strict=True), (train, validation + test), strict=True)
+        for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
     )
     numbers = (jnp.asarray(np.tile(counts, len(splits)), jnp.int32) for counts in (validation, test))
     return Packed(training, tested, *numbers), Sizes(train, validation + test)
