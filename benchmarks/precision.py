@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 import fedasym as fa
+from fedasym.experiments.data import first_clients
 from fedasym.experiments.results import Results
 from fedasym.experiments.saving import is_saved
 
@@ -41,8 +42,9 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="*")
     told = parser.parse_args()
     results = Results.load(told.tables) if is_saved(told.tables) else Results.read(told.tables)
-    federation = fa.Federation.from_safetensors(told.features)
-    common = results.experiment.settings.model_dump() | {"seeds": range(1, told.seeds + 1), "evaluate_every": 0}
+    experiment = results.experiment
+    federation = first_clients(fa.Federation.from_safetensors(told.features), experiment.data and experiment.data.clients)
+    common = experiment.settings.model_dump() | {"seeds": range(1, told.seeds + 1), "evaluate_every": 0}
     if told.rounds:
         common["rounds"] = told.rounds
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}\n{federation}\n")
