@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.advisor.summaries import Summary, owners, stacked
 from fedasym.theory.spectra import Array
@@ -47,7 +48,7 @@ class Squares:
 
     p: Array
     z: Array  # x_k/d
-    owner: Array
+    owner: NDArray[np.intp]
     rest: Array  # (m,)
     extra: Array  # (m,) how many samples are beyond the axes
 

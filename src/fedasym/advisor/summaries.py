@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.linear.clients import Client
 from fedasym.theory.spectra import Array
@@ -97,6 +98,6 @@ def stacked(summaries: list[Summary], name: str) -> Array:
     return np.concatenate([getattr(each, name) for each in summaries])
 
 
-def owners(summaries: list[Summary]) -> Array:
+def owners(summaries: list[Summary]) -> NDArray[np.intp]:
     """Whose each entry of `stacked` is."""
     return np.repeat(np.arange(len(summaries)), [each.power.size for each in summaries])

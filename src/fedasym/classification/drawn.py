@@ -7,6 +7,7 @@ is left between a drawn client and the limit is of order 1/dimension, and the lu
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def laid_out(world: ClassPopulation, dimension: int) -> Layout:
             "give a larger dimension, or a spectrum of fewer eigenvalues (spectra.atoms)"
         )
     shares = {owner: world.share(owner)[kept] for owner in ("shift", "centre")}
-    weights = {f"{owner}_weights": share / share.sum() for owner, share in shares.items()}
+    weights: dict[str, Any] = {f"{owner}_weights": share / share.sum() for owner, share in shares.items()}
     if np.array_equal(shares["shift"], world.spectrum.weights[kept]):
         weights["shift_weights"] = room[kept] / dimension
     if np.array_equal(shares["centre"], world.spectrum.weights[kept]):

@@ -175,7 +175,7 @@ def checked_features(
             return rows
     row, *where = (int(each) for each in np.argwhere(~good)[0])
     position = f", position {where[0]}" if len(where) > 1 else ""
-    bad = plural(good.size - np.count_nonzero(good), "NaN or infinite number")
+    bad = plural(good.size - int(np.count_nonzero(good)), "NaN or infinite number")
     raise InvalidInput(
         f"features hold {bad}, the first at {spot(row)}{position}, column {where[-1]}: drop or fill those samples first"
     )

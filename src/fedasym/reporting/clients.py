@@ -93,7 +93,7 @@ def histogram(gains: Gains, edges: Array, loss: bool) -> Html:
     """One histogram: bars left of the line at 0 are clients that lose."""
     inside = np.clip(gains.values, edges[0], np.nextafter(edges[-1], -np.inf))
     counts = np.histogram(inside, edges)[0]
-    wide, tall = WIDTH / len(counts), (FLOOR - 6) / max(counts.max(), 1)
+    wide, tall = WIDTH / len(counts), (FLOOR - 6) / max(int(counts.max()), 1)
     unit = "" if loss else " points"
     bars = [
         element(
