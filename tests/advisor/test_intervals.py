@@ -11,7 +11,7 @@ from fedasym.advisor.classes.looking import look
 from fedasym.advisor.components import components, length2
 from fedasym.advisor.estimates import Estimates, degrees, unseen, weighed
 from fedasym.advisor.federated import as_sent
-from fedasym.advisor.given import strength_of, unit_losses
+from fedasym.advisor.given import difference, seen, strength_of, unit_losses
 from fedasym.advisor.intake import taken_in
 from fedasym.advisor.kinds import Kinds
 from fedasym.advisor.predictions import small
@@ -120,18 +120,43 @@ def test_losses_without_a_ridge_are_predicted_where_samples_match_the_features()
     assert np.mean(found) == pytest.approx(np.mean(true), rel=0.3)
 
 
+def seen_by_others(data):
+    pool = Pool.of(triangle((x, np.zeros(len(x))) for x in data))
+    total, found = sum(len(x) for x in data), []
+    for x in data:
+        axes = axes_of(x, np.zeros(len(x)))
+        q = strength_of(axes.rows, axes.power, pool, total - len(x))
+        found.append(Summary("", len(x), x.shape[1], axes.power, axes.power, axes.power, strength=q))
+    return found
+
+
+@pytest.mark.parametrize(("dimension", "spread"), [(3, 1.0), (3, 30.0), (60, 1.0), (60, 30.0)])
+def test_features_of_one_covariance_differ_between_clients_as_much_as_chance(dimension, spread):
+    rng = np.random.default_rng(4)
+    s = np.geomspace(1, spread, dimension)
+    data = [rng.standard_normal((n, dimension)) * np.sqrt(s) for n in rng.integers(8, 60, 80)]
+    assert difference(seen_by_others(data)) == pytest.approx(1, abs=0.25)
+    assert seen(seen_by_others(data))
+
+
+def test_unlike_and_planned_features_are_not_taken_for_draws_from_one_covariance():
+    rng = np.random.default_rng(4)
+    schools = [rng.standard_normal((30, 4)) + 1.5 * rng.standard_normal(4) for _ in range(40)]
+    assert difference(seen_by_others(schools)) > 4
+    assert not seen(seen_by_others(schools))
+    days = np.column_stack([np.ones(9), np.linspace(-1.5, 1.5, 9)])
+    planned = [days[np.sort(rng.choice(9, 7, replace=False))] for _ in range(20)]
+    assert difference(seen_by_others(planned)) < 0.3
+    assert not seen(seen_by_others(planned))
+
+
 @pytest.mark.parametrize("samples", [12, 40])
 @pytest.mark.parametrize("ratio", [0.0, 8.0])
 def test_losses_given_the_features_are_means_over_displacements_and_noise(samples, ratio):
     rng = np.random.default_rng(6)
     d, s = 25, np.linspace(0.2, 3, 25)
     data = [rng.standard_normal((samples, d)) * np.sqrt(s) for _ in range(400)]
-    pool = Pool.of(triangle((x, np.zeros(samples)) for x in data))
-    summaries = []
-    for x in data:
-        axes = axes_of(x, np.zeros(samples))
-        q = strength_of(axes.rows, axes.power, pool, 399 * samples)
-        summaries.append(Summary("", samples, d, axes.power, axes.power, axes.power, strength=q))
+    summaries = seen_by_others(data)
     bias, variance = unit_losses(summaries, np.full(400, ratio))
     H = np.linalg.pinv(data[0].T @ data[0] + ratio * np.eye(d)) @ data[0].T
     kept = np.eye(d) - H @ data[0]

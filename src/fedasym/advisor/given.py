@@ -22,8 +22,7 @@ from fedasym.population import Population
 from fedasym.prediction import predict
 from fedasym.theory.spectra import Array, Spectrum
 
-VARIED = 2.0  # times what one covariance gives
-FEWEST = 20  # features: the grouped tables of `examples/schools.py`, with a handful, are predicted worse with it than without
+ALIKE = (0.5, 2.0)  # what clients' covariances may differ by, over what draws from one covariance do
 
 
 def strength_of(rows: Array, power: Array, pool: Pool, others: int) -> Array:
@@ -57,18 +56,28 @@ def freedom(summaries: Sequence[Summary]) -> float:
 
 
 def seen(summaries: Sequence[Summary]) -> bool:
-    """Whether the clients' features were seen against the others', and have one covariance as far as their lengths tell.
+    """Whether the clients' features were seen against the others', and look like draws from one covariance.
 
-    Mean squared lengths of clients with one covariance vary by 2 tr Sigma^2/n; where they vary clearly more (features that are
-    constant within a client, say), the others' samples say little about a client's own. Few features are left to GCV.
+    Otherwise the others' samples say little about where a client will be tested: schools whose pupils differ, say, or days that
+    are the same for all.
     """
-    if not summaries or summaries[0].dimension < FEWEST or not all(each.strength.size for each in summaries):
+    if not summaries or not all(each.strength.size for each in summaries):
         return False
+    return ALIKE[0] <= difference(summaries) <= ALIKE[1]
+
+
+def difference(summaries: Sequence[Summary]) -> float:
+    """How much the clients' covariances differ, over what normal draws from one covariance would.
+
+    For those, |S_i|^2 - tr S_i S_others has the mean ((tr Sigma)^2 + tr Sigma^2)/n: clients of unlike features are far above 1,
+    clients with the same planned features far below.
+    """
     n = np.array([each.samples for each in summaries], dtype=float)
-    lengths = np.array([float(each.power.sum()) for each in summaries]) / n
-    common = np.mean([float(each.power @ each.strength) / each.samples for each in summaries])
-    varies = float(np.mean(n * (lengths - np.average(lengths, weights=n)) ** 2))
-    return bool(varies <= VARIED * 2 * max(float(common), 0.0))
+    length = np.array([float(each.power.sum()) for each in summaries]) / n
+    own = np.array([float(each.power @ each.power) for each in summaries]) / n**2
+    cross = np.array([float(each.power @ each.strength) for each in summaries]) / n
+    chance = (length.mean() ** 2 + cross.mean()) * n.size / n.sum()
+    return float(np.average(own - cross, weights=n) / chance)
 
 
 def over_limits(
