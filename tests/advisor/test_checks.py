@@ -49,6 +49,12 @@ def changed(world, what):
             return world.but(clients=60, samples=55).draw()[:2]
         case "client growth":
             return X[:12], y[:12]
+        case "unlike features":
+            return [x * (1 + 2 * (i % 3 == 0)) for i, x in enumerate(X)], y
+        case "planned features":
+            plan = rng.standard_normal((30, 40)) * 3
+            planned = [plan[rng.permutation(30)[:25]] + 0.3 * rng.standard_normal((25, 40)) for _ in range(60)]
+            return planned, [x @ rng.standard_normal(40) / 6 + 0.7 * rng.standard_normal(25) for x in planned]
         case "duplicate clients":
             return [*X, X[3], X[4]], [*y, y[3], y[4]]
         case "noise varies":

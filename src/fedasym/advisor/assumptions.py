@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedasym.advisor.evidence import Seen
+from fedasym.advisor.given import ALIKE, difference
 
 FEW_CLIENTS, FEW_SAMPLES = 10, 5
 WIDE = 1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0
@@ -100,6 +101,28 @@ def assumption_3(seen: Seen) -> str | None:
     return (
         f"the client-growth sum of assumption 3 is {growth:.2g} and should be near 0: too few clients for the paper's limits; "
         f"the numbers here are for {len(p)} clients."
+    )
+
+
+def unlike_features(seen: Seen) -> str | None:
+    """Clients whose features have covariances of their own."""
+    found = difference(seen.summaries)
+    if found is None or found <= ALIKE[1]:
+        return None
+    return (
+        f"clients' features differ {found:.2g} times as much as draws from one covariance would, which the formulas take for "
+        "all: a client's loss depends on its own features too; ask again for groups of like clients, or centre features by client."
+    )
+
+
+def planned_features(seen: Seen) -> str | None:
+    """Clients that were all given the same features."""
+    found = difference(seen.summaries)
+    if found is None or found >= ALIKE[0]:
+        return None
+    return (
+        f"clients have nearly the same features (they differ {found:.2g} times as much as chance would have it): a client's "
+        "samples are no independent draws, and errors on other features than these may be larger than predicted."
     )
 
 

@@ -14,8 +14,10 @@ from fedasym.advisor.assumptions import (
     few_clients,
     few_samples,
     no_radius,
+    planned_features,
     scarce,
     threshold,
+    unlike_features,
 )
 from fedasym.advisor.evidence import Doubt, Evidence
 from fedasym.advisor.variation import kurtosis_of, variation_of
@@ -132,6 +134,8 @@ CHECKS: dict[str, Callable[[Evidence], str | None]] = {
     "small eigenvalues": assumption_2,
     "clients are not overparameterised": assumption_1,
     "client growth": assumption_3,
+    "unlike features": unlike_features,
+    "planned features": planned_features,
     "duplicate clients": duplicates,
     "noise varies": varying,
     "radius varies": spreading,

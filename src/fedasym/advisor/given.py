@@ -61,17 +61,18 @@ def seen(summaries: Sequence[Summary]) -> bool:
     Otherwise the others' samples say little about where a client will be tested: schools whose pupils differ, say, or days that
     are the same for all.
     """
-    if not summaries or not all(each.strength.size for each in summaries):
-        return False
-    return ALIKE[0] <= difference(summaries) <= ALIKE[1]
+    found = difference(summaries)
+    return found is not None and ALIKE[0] <= found <= ALIKE[1]
 
 
-def difference(summaries: Sequence[Summary]) -> float:
-    """How much the clients' covariances differ, over what normal draws from one covariance would.
+def difference(summaries: Sequence[Summary]) -> float | None:
+    """How much the clients' covariances differ, over what normal draws from one covariance would; None where it was not seen.
 
     For those, |S_i|^2 - tr S_i S_others has the mean ((tr Sigma)^2 + tr Sigma^2)/n: clients of unlike features are far above 1,
     clients with the same planned features far below.
     """
+    if not summaries or not all(each.strength.size for each in summaries):
+        return None
     n = np.array([each.samples for each in summaries], dtype=float)
     length = np.array([float(each.power.sum()) for each in summaries]) / n
     own = np.array([float(each.power @ each.power) for each in summaries]) / n**2
