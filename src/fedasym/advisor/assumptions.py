@@ -111,7 +111,7 @@ def unlike_features(seen: Seen) -> str | None:
         return None
     return (
         f"clients' features differ {found:.2g} times as much as draws from one covariance would, which the formulas take for "
-        "all: a client's loss depends on its own features too; ask again for groups of like clients, or centre features by client."
+        "all: a client's loss depends on its own features too; ask again for groups of like clients, or centre features."
     )
 
 
