@@ -11,7 +11,7 @@ from fedasym.advisor.classes.links import Link
 from fedasym.advisor.classes.looking import look
 from fedasym.advisor.classes.moments import constrained
 from fedasym.advisor.classes.pooling import FIRM, looked_at, pooled
-from fedasym.advisor.classes.probes import Probing
+from fedasym.advisor.classes.probes import Probing, ratios_of
 from fedasym.advisor.classes.quick import predicted_accuracies
 from fedasym.advisor.classes.worlds import World
 from fedasym.theory.classes.energies import Energies
@@ -45,7 +45,7 @@ def test_residuals_about_the_others_are_those_of_a_refit(small):
         client = looked_at(shared, X[i], Y[i])
         theta = others(X, Y, i, shared)
         assert client.about == pytest.approx(Y[i] - X[i] @ theta, abs=1e-8)
-        assert Probing(taken, shared).without(client) == pytest.approx(theta, abs=1e-8)
+        assert shared.without(client) == pytest.approx(theta, abs=1e-8)
 
 
 def test_what_the_others_leave_in_a_residual_is_the_covariance_of_their_model(small):
@@ -64,8 +64,9 @@ def test_probes_leave_out_each_sample_as_a_refit_does(small):
     X, y, taken, shared = small
     i = 2
     Y = taken.targets(np.asarray(y[i], float))
-    client, probing = looked_at(shared, X[i], Y), Probing(taken, shared)
-    theta = probing.without(client)
+    ratios = ratios_of(float(np.trace(shared.S)), taken.data.sizes, 12)
+    client, probing = looked_at(shared, X[i], Y), Probing(taken, ratios)
+    theta = shared.without(client)
     for about, start in ((client.about, theta), (Y, 0 * theta)):
         found = probing.left_out(client, about, np.asarray(y[i]))
         for place in (2, 7, 12):

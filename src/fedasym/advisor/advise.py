@@ -11,6 +11,7 @@ import numpy as np
 from fedasym.advisor.advice import Advice, Estimated, Steps
 from fedasym.advisor.checks import doubts_of
 from fedasym.advisor.classes.advice import ClassAdvice
+from fedasym.advisor.classes.federated import ClassSummary
 from fedasym.advisor.classes.intake import are_classes
 from fedasym.advisor.comparing import compared
 from fedasym.advisor.components import components
@@ -43,6 +44,8 @@ BARE = 0.05  # an aspect this close to 1 is moved away from it before paths are 
 @overload
 def advise(data: Sequence[Summary]) -> Advice: ...
 @overload
+def advise(data: Sequence[ClassSummary]) -> ClassAdvice: ...
+@overload
 def advise(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: Literal["regression"]) -> Advice: ...
 @overload
 def advise(
@@ -59,7 +62,8 @@ def advise(
 
     data: a `Federation` (training samples are learnt from, validation and test samples show how far levels can be
         trusted), or features with `y` and the client of each row in `clients`, as `fa.linear.fit` takes them; or the
-        summaries that clients sent (`fedasym.advisor.federated.summarise`), where samples do not leave their clients.
+        summaries that clients sent (`fedasym.advisor.federated.summarise`, for classes that of
+        `fedasym.advisor.classes.federated`), where samples do not leave their clients.
     task: "regression" or "classification". Without it labels are what `fa.Federation` takes them for: whole numbers, booleans
         and strings are classes, floating-point numbers are numbers.
 
@@ -76,10 +80,10 @@ def advise(
     >>> advice.recommended, round(advice.population.noise.value, 1), round(advice.population.radius.value, 1)
     ('pfedme', 0.3, 0.5)
     """
-    if isinstance(data, Sequence) and len(data) and all(isinstance(each, Summary) for each in data):
+    if isinstance(data, Sequence) and len(data) and all(isinstance(each, Summary | ClassSummary) for each in data):
         if y is not None or clients is not None:
             raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
-        return from_summaries(list(data))
+        return from_sent(data)
     if are_classes(data, y, task):
         from fedasym.advisor.classes.advise import advise_classes
 
@@ -92,8 +96,20 @@ def advise(
         return advised(seen.summaries, found, lying, held_out(seen), seen.data.left_out, None)
 
 
+def from_sent(sent: Sequence[Summary | ClassSummary]) -> Advice | ClassAdvice:
+    """Advice from summaries, all of labels that are numbers, or all of classes."""
+    numbers = [each for each in sent if isinstance(each, Summary)]
+    if len(numbers) == len(sent):
+        return from_summaries(numbers)
+    if numbers:
+        raise InvalidInput("some summaries are of classes and some of numbers: every client must answer the same question")
+    from fedasym.advisor.classes import advise as about_classes
+
+    return about_classes.from_summaries([each for each in sent if isinstance(each, ClassSummary)])
+
+
 def from_summaries(summaries: list[Summary]) -> Advice:
-    """Advice from what clients sent."""
+    """Advice from what clients sent of labels that are numbers."""
     if len(summaries) < LEAST_CLIENTS:
         raise InvalidInput(f"there are {len(summaries)} summaries: how clients differ takes at least {LEAST_CLIENTS} clients")
     with few_threads(summaries[0].dimension):

@@ -62,10 +62,8 @@ def summarise(name: Hashable, X: Any, y: Any, *, group: int = 0, models: Models 
     if models is None:
         residual = axes.labels**2
     else:
-        others = [each for each in range(GROUPS) if each != group]
-        first = others[0]
-        halves = [(pair_of(first, mate), pair_of(*(each for each in others[1:] if each != mate))) for mate in others[1:]]
-        about = {pair: axes.labels - axes.rows @ models[pair] for halves_ in halves for pair in halves_}
+        halves = halves_for(group)
+        about = {pair: axes.labels - axes.rows @ models[pair] for both in halves for pair in both}
         residual = np.mean([about[one] * about[two] for one, two in halves], axis=0)
     return Summary(
         name,
@@ -78,6 +76,16 @@ def summarise(name: Hashable, X: Any, y: Any, *, group: int = 0, models: Models 
         tails=tails_of(left),
         pooled=float(np.mean(left**2)),
     )
+
+
+def halves_for(group: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """The three ways to deal the four other groups into two pairs, whose models have no client in common.
+
+    >>> halves_for(4)
+    [((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))]
+    """
+    first, *others = (each for each in range(GROUPS) if each != group)
+    return [(pair_of(first, mate), pair_of(*(each for each in others if each != mate))) for mate in others]
 
 
 def pair_of(a: int, b: int) -> tuple[int, int]:

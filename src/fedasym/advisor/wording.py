@@ -21,14 +21,20 @@ def page(advice: Advice) -> str:
         parts += ["", "Doubts"]
         parts += [filled(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts]
     parts += ["", filled(f"To prove this wrong: {advice.confirm}", "")]
-    if advice.sent is not None:
-        parts += ["", f"From summaries alone: no client sent more than {advice.sent:,} bytes beside its part in the models."]
+    parts += frugality(advice.sent)
     return "\n".join(parts)
 
 
 def headline(advice: Advice) -> str:
     """The recommendation, filled."""
     return filled(sentence(advice), "") + "\n"
+
+
+def frugality(sent: int | None) -> list[str]:
+    """What clients sent, where it was summaries."""
+    if sent is None:
+        return []
+    return ["", f"From summaries alone: no client sent more than {sent:,} bytes beside its part in the models."]
 
 
 def sentence(advice: Advice) -> str:

@@ -66,7 +66,8 @@ class ClassAdvice:
     do; ridge is that of the logistic loss for a client of middling size (times `samples` it is the same for all clients).
     training: settings of `fa.train` for each method; with two classes its softmax has twice the ridge of one weight vector.
     doubts: what may be wrong; ranking_aid: whether levels are not to be trusted. confirm: the quick measurement that could
-    prove it wrong, to be called with the data. clients: who gains.
+    prove it wrong, to be called with the data. clients: who gains. sent: bytes that a client sent (the most), where the
+    advice came from summaries.
 
     >>> import fedasym as fa
     >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
@@ -86,6 +87,7 @@ class ClassAdvice:
     ranking_aid: bool
     confirm: Measurement
     clients: tuple[ClientAdvice, ...]
+    sent: int | None = None
 
     def table(self) -> list[dict[str, Any]]:
         """One record per method: feed it to any data frame."""
@@ -130,6 +132,7 @@ class ClassAdvice:
             "predictions": [{key: numbered(value) for key, value in record.items()} for record in self.table()],
             "doubts": [asdict(doubt) for doubt in self.doubts],
             "ranking_aid": self.ranking_aid,
+            "sent": self.sent,
             "confirm": {"settings": self.confirm.settings, "what": str(self.confirm)},
             "clients": [
                 {**{key: numbered(value) for key, value in asdict(each).items()}, "verdict": each.verdict}

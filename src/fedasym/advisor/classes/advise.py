@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedasym.advisor.classes.advice import ClassAdvice, EstimatedClasses
 from fedasym.advisor.classes.checks import RANKING, ClassEvidence, doubts_of, model_ratio
 from fedasym.advisor.classes.comparing import chosen_ratios, compared
 from fedasym.advisor.classes.confirming import Measurement
+from fedasym.advisor.classes.federated import ClassSummary, look_at
 from fedasym.advisor.classes.intake import classes_in
 from fedasym.advisor.classes.links import Link
 from fedasym.advisor.classes.looking import Look, look, refreshed
@@ -40,17 +41,21 @@ def advise_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None 
         return advised(seen, seen.found if fresh is None else fresh)
 
 
+def from_summaries(sent: Sequence[ClassSummary]) -> ClassAdvice:
+    """Advice from what clients sent."""
+    seen = look_at(sent)
+    with few_threads(seen.dimension):
+        return replace(advised(seen, seen.found), sent=max(each.bytes for each in sent))
+
+
 def advised(seen: Look, found: Moments) -> ClassAdvice:
     """Everything that follows from estimates and probes."""
-    data, d = seen.classes.data, seen.classes.data.dimension
-    sizes = data.sizes.astype(float)
-    shape = Sizes(Kinds.of(sizes), d)
+    shape = Sizes(Kinds.of(seen.sizes), seen.dimension)
     world = World.of(found, seen.classes.count)
     table, ridges = predictions(found, world, shape)
     table = compared(table, seen.probes, world, shape, found)
     evidence = ClassEvidence(
-        seen.found.summaries, plain_estimates(found), data.left_out, seen.classes.names, seen.counts,
-        float(seen.shared.mean @ seen.shared.mean) / float(np.trace(seen.shared.covariance)),
+        seen.found.summaries, plain_estimates(found), seen.dropped, seen.classes.names, seen.counts, seen.mean_share,
         seen.probes.shared.at(-1), seen.probes, table, world, shape,
     )  # fmt: skip
     doubts = doubts_of(evidence)
@@ -61,7 +66,7 @@ def advised(seen: Look, found: Moments) -> ClassAdvice:
     rivals = [name for name in sorted(CANDIDATES, key=lambda name: -table[name].trusted) if name != recommended]
     held_only = any(doubt.check == "trained features" for doubt in doubts)
     return ClassAdvice(
-        population=estimated(found, world, seen, sizes),
+        population=estimated(found, world, seen),
         predictions=table,
         recommended=recommended,
         ridge=table[recommended].ridge,
@@ -116,7 +121,7 @@ def moved(ridges: Ridges, table: Table, seen: ClassEvidence, doubts: tuple[Doubt
     return replace(ridges, shared=out["rtfa"], alone=out["local_ridge"]), table | changed
 
 
-def estimated(found: Moments, world: World, seen: Look, sizes: Array) -> EstimatedClasses:
+def estimated(found: Moments, world: World, seen: Look) -> EstimatedClasses:
     """The estimates in the population's own words."""
     link, tau = Link(seen.classes.count), world.spectrum.mean
     s = world.spectrum.values
@@ -124,7 +129,7 @@ def estimated(found: Moments, world: World, seen: Look, sizes: Array) -> Estimat
     whole = np.maximum(B + BD, 1e-9 * link.total)
     rho = link.signal(np.minimum(whole, 0.999 * link.most))
     radius = rho * np.sqrt(BD / whole / float(s @ world.shift_share))
-    d = seen.classes.data.dimension
+    d, sizes = seen.dimension, seen.sizes
     # B tells theta_0'Sigma theta_0; the length |theta_0| varies about it, unless its shares along eigenvalues were measured.
     even = np.allclose(world.centre_share, world.spectrum.weights)
     blind = unseen(1.0, world.spectrum, s, d) / seen.classes.free if even else 0.0
@@ -155,7 +160,7 @@ def with_ends(value: float, draws: Array, *, zero: bool = False) -> Quantity:
 
 def clients_of(seen: Look, world: World, shape: Sizes, table: Table, ridges: Ridges, held_only: bool) -> tuple[Any, ...]:
     """Who gains, from the model for clients of each size and from their own samples."""
-    data, error = seen.classes.data, squares.error_of(world, seen.found.excess)
+    error = squares.error_of(world, seen.found.excess)
     kept = squares.probe(world, 1.0, np.inf, error)
     by_kind = np.array(
         [squares.probe(world, float(g), squares.best_ridge(world, float(g), error), error) - kept for g in shape.aspects]
@@ -165,7 +170,4 @@ def clients_of(seen: Look, world: World, shape: Sizes, table: Table, ridges: Rid
     if any(row.contradicted for row in rows):  # then the samples say how much is gained on average
         gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
     wide = seen.probes.measured(False).gain(chosen_ratios(seen.probes)["rtfa"], -1)[1]
-    names = [part.name for part in data.parts]
-    return persons(
-        names, data.sizes.astype(float), data.dimension, ridges.shared, gains, wide, seen.probes, seen.places, held_only
-    )
+    return persons(seen.clients, seen.sizes, seen.dimension, ridges.shared, gains, wide, seen.probes, seen.places, held_only)

@@ -25,10 +25,9 @@ Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
-class Classes:
-    """All clients with training samples; the labels of `data` are codes of `names`."""
+class Coding:
+    """Classes by their names, and what least squares makes of them."""
 
-    data: Data
     names: tuple[Any, ...]
 
     @property
@@ -49,8 +48,7 @@ class Classes:
     def targets(self, codes: Array) -> Array:
         """What least squares is told, (samples, outputs).
 
-        >>> from fedasym.advisor.intake import Data
-        >>> Classes(Data((), np.ones(1, bool)), ("no", "yes")).targets(np.array([0.0, 1.0])).tolist()
+        >>> Coding(("no", "yes")).targets(np.array([0.0, 1.0])).tolist()
         [[-1.0], [1.0]]
         """
         which = codes.astype(int)
@@ -61,6 +59,13 @@ class Classes:
     def guessed(self, outputs: Array) -> Codes:
         """The class that outputs stand for."""
         return np.asarray(outputs[:, 0] > 0, dtype=np.intp) if self.count == 2 else np.asarray(outputs.argmax(-1))
+
+
+@dataclass(frozen=True, eq=False)
+class Classes(Coding):
+    """All clients with training samples; the labels of `data` are codes of `names`."""
+
+    data: Data
 
 
 def are_classes(data: Any, y: Any, task: str | None) -> bool:
@@ -104,7 +109,7 @@ def classes_in(data: Any, y: Any = None, clients: Iterable[Hashable] | None = No
             f"the labels have {len(names)} different values, and advice is for up to {MOST_CLASSES} classes: merge rare ones, "
             "or say task='regression' if they are numbers"
         )
-    return Classes(seen(parts, names), names)
+    return Classes(names, seen(parts, names))
 
 
 def encoded(y: Any) -> tuple[tuple[Any, ...], list[Array]]:

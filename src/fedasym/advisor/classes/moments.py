@@ -142,25 +142,16 @@ class Gathering:
         """What all of them say."""
         if self.shared.scarce:
             return scarce(self.classes, self.kept)
-        d, n = self.classes.data.dimension, np.array([each.samples for each in self.summaries], dtype=float)
-        first = components([each.at(0.0) for each in self.adjusted])
-        for _ in range(ROUNDS):
-            first = components([each.at(first.spread2) for each in self.adjusted])
-        tau = float(sum(each.power.sum() for each in self.summaries)) / (n.sum() * d)
+        point, draws = agreed(self.adjusted, self.summaries, np.array(self.signal), self.classes.total)
+        n = np.array([each.samples for each in self.summaries], dtype=float)
         B = float(np.sum(self.signal) / n.sum())
-        # A client counts twice: it is tested, and it trains the model that others are tested with.
-        by_client = 2 * (np.array(self.signal) - B * n) / n.sum()
-        raw = np.array([first.noise2, first.spread2, B])
-        influence = np.column_stack([first.influence, by_client])
-        point, influence = constrained(raw, influence, np.array([1.0, tau, 1.0]), self.classes.total)
-        draws = np.maximum(drawn(point, influence, 0.0), 0.0)
         noise, shift = self.errors / n.sum()
         return Moments(
             point=np.maximum(point, 0.0),
             draws=draws,
             spectrum=spectrum_of(self.summaries),
             summaries=self.summaries,
-            lift=self.lifted(B, by_client),
+            lift=self.lifted(B, trained_and_tested(np.array(self.signal), n)),
             excess=(float(point[0] * noise), float(point[1] * shift)),
             flat=bool(np.mean(draws[:, 1] <= 0) > 0.025),
             scarce=False,
@@ -179,6 +170,24 @@ class Gathering:
         parts = 2 * (above - lift * B * below) / below.sum() - lift * by_client
         even *= n.sum() / (n.sum() ** 2 - float(n @ n)) / float(np.trace(S))
         return lift / even, float(np.sqrt(parts @ parts)) / B / even
+
+
+def trained_and_tested(signal: Array, n: Array) -> Array:
+    """What each client adds to the error of B: it counts twice, since it also trains the model that others are tested with."""
+    return np.asarray(2 * (signal - signal.sum() / n.sum() * n) / n.sum())
+
+
+def agreed(adjusted: Sequence[Adjusted], summaries: Sequence[Summary], signal: Array, total: float) -> tuple[Array, Array]:
+    """Point and draws of (s2, r2, B) that add up to the labels' mean square."""
+    n = np.array([each.samples for each in summaries], dtype=float)
+    first = components([each.at(0.0) for each in adjusted])
+    for _ in range(ROUNDS):
+        first = components([each.at(first.spread2) for each in adjusted])
+    tau = float(sum(each.power.sum() for each in summaries)) / (n.sum() * summaries[0].dimension)
+    raw = np.array([first.noise2, first.spread2, float(signal.sum() / n.sum())])
+    influence = np.column_stack([first.influence, trained_and_tested(signal, n)])
+    point, influence = constrained(raw, influence, np.array([1.0, tau, 1.0]), total)
+    return point, np.maximum(drawn(point, influence, 0.0), 0.0)
 
 
 def constrained(point: Array, influence: Array, weights: Array, total: float) -> tuple[Array, Array]:

@@ -39,6 +39,10 @@ class Shared:
         """Second moments of the features."""
         return np.asarray(self.S / self.samples)
 
+    def without(self, client: Client) -> Array:
+        """The others' model: theta - S^{-1} X' (what a client's residuals gained by being left out)."""
+        return np.asarray(self.theta - self.inverse @ (client.X.T @ client.about))
+
 
 @dataclass(frozen=True, eq=False)
 class Client:

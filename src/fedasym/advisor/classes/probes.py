@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.advisor.classes.intake import Classes
-from fedasym.advisor.classes.pooling import Client, Shared
+from fedasym.advisor.classes.intake import Coding
+from fedasym.advisor.classes.pooling import Client
 from fedasym.advisor.covariance import spread
 from fedasym.theory.spectra import Array
 
@@ -75,31 +75,29 @@ class Probes:
         return int(np.argmin(np.abs(np.log(self.ratios[:-1] / ratio)))) if np.isfinite(ratio) else len(self.ratios) - 1
 
 
+def ratios_of(energy: float, sizes: Array, dimension: int) -> Array:
+    """The ratios that are tried, about the power of a client's axes; energy: the squared lengths of all samples, summed."""
+    scale = energy / sizes.size / min(dimension, float(sizes.mean()))
+    return np.append(scale * np.geomspace(1 / SPAN, SPAN, POINTS), np.inf)
+
+
 class Probing:
     """Clients one after the other; what they say is kept, they are not."""
 
-    def __init__(self, classes: Classes, shared: Shared) -> None:
-        scale = (
-            float(np.trace(shared.S)) / len(classes.data.parts) / min(classes.data.dimension, float(classes.data.sizes.mean()))
-        )
-        self.ratios = np.append(scale * np.geomspace(1 / SPAN, SPAN, POINTS), np.inf)
-        self.classes, self.shared = classes, shared
+    def __init__(self, classes: Coding, ratios: Array) -> None:
+        self.classes, self.ratios = classes, ratios
         self.kept: list[list[Array]] = [[], [], [], []]
         self.counts: list[tuple[int, int]] = []
 
-    def add(self, client: Client, codes: Array, held: tuple[Array, Array]) -> None:
-        """One client more."""
+    def add(self, client: Client, codes: Array, held: tuple[Array, Array], others: Array) -> None:
+        """One client more, and the model of the others."""
         self.kept[0].append(self.left_out(client, client.about, codes))
         self.kept[1].append(self.left_out(client, client.labels, codes))
         rows = spread(len(held[1]), ROWS)
         X, answers = (part[rows] for part in held)
-        self.kept[2].append(self.held(client, client.about, X, X @ self.without(client), answers))
+        self.kept[2].append(self.held(client, client.about, X, X @ others, answers))
         self.kept[3].append(self.held(client, client.labels, X, np.zeros((len(X), client.labels.shape[1])), answers))
         self.counts.append((min(len(codes), ROWS), len(answers)))
-
-    def without(self, client: Client) -> Array:
-        """The others' model: theta - S^{-1} X' (what its residuals gained by being left out)."""
-        return np.asarray(self.shared.theta - self.shared.inverse @ (client.X.T @ client.about))
 
     def left_out(self, client: Client, about: Array, codes: Array) -> Array:
         """Right answers on the client's own samples, each predicted without itself."""

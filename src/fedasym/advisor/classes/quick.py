@@ -53,9 +53,9 @@ def predicted_accuracies(federation: Federation, *, clients: int = CLIENTS, feat
     with few_threads(some.data.dimension):
         seen = look(some, WORK)
         found = refreshed(seen, WORK) or seen.found
-        share = float(seen.classes.data.sizes.sum() / sizes.sum())  # the shared model errs less with all clients
+        share = float(seen.sizes.sum() / sizes.sum())  # the shared model errs less with all clients
         found = replace(found, excess=(found.excess[0] * share, found.excess[1] * share))
-        shape, world = Sizes(Kinds.of(sizes), seen.classes.data.dimension), World.of(found, taken.count)
+        shape, world = Sizes(Kinds.of(sizes), seen.dimension), World.of(found, taken.count)
         table, _ = predictions(found, world, shape, intervals=False)
         table = compared(table, seen.probes, world, shape, found)
     return {name: Expected(row.accuracy.value, row.probe, row.trusted) for name, row in table.items()}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fedasym.advisor.classes.advice import Epochs
 from fedasym.advisor.classes.clocks import time_at
 from fedasym.advisor.classes.confirming import EPOCHS, settings_of
@@ -22,7 +20,7 @@ SEVERAL = 5  # epochs that early stopping is spread over, where a large step wou
 def largest_curvature(seen: Look) -> float:
     """Of a client's loss, at most: half of the largest eigenvalue of its second moments, or of a batch's."""
     own = max(float(each.power.max()) / each.samples for each in seen.found.summaries)
-    return 0.5 * max(own, 2 * float(np.trace(seen.shared.covariance)) / BATCH)
+    return 0.5 * max(own, 2 * seen.energy / BATCH)
 
 
 def stopping(world: World, shape: Sizes, ridges: Ridges, table: Table, seen: Look) -> Epochs | None:

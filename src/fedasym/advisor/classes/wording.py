@@ -7,7 +7,7 @@ import math
 from fedasym.advisor.classes.advice import ClassAdvice, Epochs
 from fedasym.advisor.classes.predictions import AccuracyPrediction
 from fedasym.advisor.estimates import Quantity
-from fedasym.advisor.wording import SHOWN, filled
+from fedasym.advisor.wording import SHOWN, filled, frugality
 from fedasym.risk import number
 
 RANKING = "Take this as a ranking aid: see the doubts on the levels."
@@ -15,7 +15,7 @@ RANKING = "Take this as a ranking aid: see the doubts on the levels."
 
 def page(advice: ClassAdvice) -> str:
     """The whole page: what to do, why, how sure, what may be wrong, how to check."""
-    parts = [headline(advice), *population(advice), "", *predictions(advice), "", *who(advice)]
+    parts = [headline(advice), *population(advice), "", *predictions(advice), "", *who(advice), *frugality(advice.sent)]
     if advice.doubts:
         parts += ["", "Doubts"]
         parts += [filled(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts]
