@@ -52,10 +52,10 @@ def run_server(
     tester = Tester(work, schedule, data)
     rows = COPIES * (work.features if form == "head" else largest) + STEP * server.batch * data.training.positions
     each = work.bytes_per_output * (rows * (server.cohort if together else 1) + 3 * work.features)
-    fit = fitting(work.machine.close, each, len(trajectories) * len(draws))
-    side_by_side = min(fit, len(trajectories)), max(1, min(len(draws), fit // len(trajectories)))
-    for some_seeds, real_seeds in parts(list(enumerate(draws)), side_by_side[1]):
-        for some, real in parts(list(trajectories.items()), side_by_side[0]):
+    at_a_time = fitting(work.machine.close, each, len(trajectories))
+    seeds = fitting(work.machine.close, each * at_a_time, len(draws))
+    for some_seeds, real_seeds in parts(list(enumerate(draws)), seeds):
+        for some, real in parts(list(trajectories.items()), at_a_time):
             follow(work, program, data, schedule, tester, Slab(some_seeds, some, real_seeds, real), outcomes)
 
 

@@ -71,5 +71,12 @@ def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.in
 
 
 def fitting(memory: float, each: float, most: int) -> int:
-    """How many of something fit, from 1 to `most`."""
-    return int(min(max(memory // max(each, 1), 1), most))
+    """How many of `most` things to take at a time: as many as fit, in parts that are as even as can be.
+
+    Parts are filled up to one size: of 17 things 14 may fit, and two parts of 9 do less in vain than two of 14.
+
+    >>> fitting(14, 1, 17), fitting(100, 1, 17), fitting(0.5, 1, 17)
+    (9, 17, 1)
+    """
+    fits = int(min(max(memory // max(each, 1), 1), most))
+    return -(-most // -(-most // fits))
