@@ -93,6 +93,11 @@ def test_a_store_that_breaks_is_told_and_shows_no_half_piece(memory, finished, t
     same_bits(fetched(memory, "/store/run", tmp_path / "run"), whole)
 
 
+def test_a_run_whose_first_file_never_arrived_is_gone_on_with(memory, finished):
+    memory.pipe_file("/store/run/experiment.toml.part", b"name = ")
+    assert fa.run(finished[0], into="memory://store/run").tuned == finished[1].tuned
+
+
 def test_other_things_are_refused_and_left_alone(memory, finished):
     memory.pipe_file("/store/thesis.txt", b"do not touch")
     with pytest.raises(fa.InvalidInput, match="into is 'memory://store': this folder holds other things"):

@@ -194,6 +194,14 @@ def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path, finished):
         fa.Results.read(tmp_path)
 
 
+def test_a_run_that_was_only_just_begun_is_gone_on_with(tmp_path, finished):
+    """By another process at this moment, or by one that was killed before it wrote the experiment."""
+    (tmp_path / "pieces").mkdir()
+    (tmp_path / "locks").mkdir()
+    (tmp_path / ".experiment.toml.17.0a1b2c3d.part").write_text("name = ")
+    assert fa.run(finished[0], into=tmp_path).tuned == finished[1].tuned
+
+
 def test_ctrl_c_within_a_piece_keeps_the_others_and_nothing_of_it(finished, tmp_path, counted):
     experiment, _, whole = finished
 

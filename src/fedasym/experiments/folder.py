@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
 
 EXPERIMENT, DATA, ENVIRONMENT, LOG = "experiment.toml", "data.json", "environment.json", "log.txt"
-PIECES = "pieces"
+PIECES, LOCKS = "pieces", "locks"
 STALE = 60.0  # seconds after which a half-written small file was left by a killed process
 COMPUTED, DAMAGED, LOST = "computed", "damaged", "lost"  # what a log tells
 
@@ -48,7 +48,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.pieces, self.locks = self.path / PIECES, self.path / "locks"
+        self.pieces, self.locks = self.path / PIECES, self.path / LOCKS
         self._read: dict[str, Finished] = {}  # checked once in a process: nobody writes a finished piece again
 
     @classmethod
@@ -75,8 +75,9 @@ class RunFolder:
         return folder
 
     def foreign(self) -> bool:
-        """Whether there are other things than a run."""
-        return self.path.is_dir() and any(self.path.iterdir()) and not is_run(self.path)
+        """Whether there are other things than a run, or one that another process has only just begun."""
+        begun = (each.name in (PIECES, LOCKS) or each.name.endswith(PART) for each in self.path.glob("*"))
+        return not all(begun) and not is_run(self.path)
 
     def write(self, name: str, text: str) -> None:
         """Keep a small file."""

@@ -65,7 +65,7 @@ class RemoteFolder(RunFolder):
 
     def foreign(self) -> bool:
         """Whether there are other things than a run."""
-        return bool(self.names) and EXPERIMENT not in self.names
+        return EXPERIMENT not in self.names and not all(name.endswith(PART) for name in self.names)
 
     def write(self, name: str, text: str) -> None:
         """Keep a small file."""
