@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.algorithms import Average, Descend, Flow, Keep, Meta, Ridge
 from fedasym.runtimes.ray_settings import Ray
 from fedasym.training.settings import Settings, find_protocol, is_rate
 
@@ -156,6 +157,41 @@ def test_unknown_algorithm_in_a_table_names_the_nearest():
 
 
 HUGE = 10**400  # a whole number that no float holds
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Meta(0.1, "exat"), "unknown hessian 'exat': did you mean exact"),
+        (lambda: Meta(0.1, ["exact"]), r"unknown hessian \['exact'\]"),
+        (lambda: Meta(np.nan), "step is nan: it must be finite and at least 0"),
+        (lambda: Meta([0.1]), r"step is \[0.1\]: it must be finite"),
+        (lambda: Meta("0.1"), "step is '0.1': it must be finite"),
+        (lambda: Descend(-1.0), "step is -1.0: it must be finite and at least 0"),
+        (lambda: Descend(HUGE), "step is 1000"),
+        (lambda: Descend({}), "step is {}"),
+        (lambda: Descend(0.1, 0.5), "steps is 0.5: it must be a whole number of at least 0"),
+        (lambda: Descend(0.1, -1), "steps is -1"),
+        (lambda: Descend(0.1, HUGE), r"steps is 1000.*at most 9007199254740992"),
+        (lambda: Flow(-1), "time is -1: it must be a number of at least 0"),
+        (lambda: Flow(HUGE), "time is 1000"),
+        (lambda: Flow(None), "time is None"),
+        (lambda: Ridge("much"), "ridge is 'much': it must be a number or an array of numbers"),
+        (lambda: Ridge([]), r"ridge is \[\]: it must be a number"),
+        (lambda: Ridge([[1], [1, 2]]), r"ridge is \[\[1\], \[1, 2\]\]"),
+        (lambda: Ridge(np.nan), "ridge is not a number"),
+        (lambda: fa.Algorithm(["a"], Average(), Keep()), r"name is \['a'\]: it must be text"),
+    ],
+)
+def test_a_stage_refuses_numbers_that_make_no_sense(make, says):
+    with pytest.raises(fa.InvalidInput, match=says):
+        make()
+
+
+def test_a_stage_holds_plain_numbers():
+    assert Descend(np.float32(0.5), 3.0) == Descend(0.5, 3)
+    assert Meta(1).step == 1.0
+    assert Ridge([1, 2]).ridge.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedasym.errors import InvalidInput, NoFormula, known, unknown
-from fedasym.numeric import floats, one_float
+from fedasym.errors import InvalidInput, NoFormula, known, listed, one_of, unknown
+from fedasym.numeric import amount, floats, one_float, whole
 
 __all__ = [
     "GRIDS",
@@ -29,6 +29,8 @@ __all__ = [
     "Own",
     "Ridge",
 ]
+
+HESSIANS = ("exact", "free", "dropped")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,10 @@ class Meta:
     step: float = 0.1
     hessian: Literal["exact", "free", "dropped"] = "exact"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", amount("step", self.step))
+        one_of("hessian", self.hessian, HESSIANS)
+
 
 @dataclass(frozen=True)
 class Moreau:
@@ -74,6 +80,9 @@ class Ridge:
 
     ridge: ArrayLike | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ridge", None if self.ridge is None else checked_ridge(self.ridge))
+
 
 @dataclass(frozen=True)
 class Descend:
@@ -82,12 +91,22 @@ class Descend:
     step: float
     steps: int = 1
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", amount("step", self.step))
+        object.__setattr__(self, "steps", whole("steps", self.steps, 0))
+
 
 @dataclass(frozen=True)
 class Flow:
     """Client stage: gradient flow from the shared model for time `time`."""
 
     time: float
+
+    def __post_init__(self) -> None:
+        time = one_float(self.time)
+        if not time >= 0:
+            raise InvalidInput(f"time is {self.time!r}: it must be a number of at least 0, or infinite for convergence")
+        object.__setattr__(self, "time", time)
 
 
 @dataclass(frozen=True)
@@ -144,6 +163,8 @@ class Algorithm:
     personalise: Client
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise InvalidInput(f"name is {self.name!r}: it must be text, which tables show")
         for kind, stage, allowed in (("server", self.server, Server), ("client", self.personalise, Client)):
             if not isinstance(stage, allowed):
                 raise unknown(f"{kind} stage", type(stage).__name__, (each.__name__ for each in get_args(allowed)))
@@ -199,14 +220,10 @@ def resolve(
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None, ridge: ArrayLike | None, maml_step: float
 ) -> list[Algorithm]:
     """The algorithms asked for (all of the paper's by default) with the given ridge and MAML step put in."""
-    if algorithms is None:
-        algorithms = list(PAPER)
-    elif isinstance(algorithms, str | Algorithm):
-        algorithms = [algorithms]
-    step = checked_step(maml_step)
+    step = amount("maml_step", maml_step)
     penalty = None if ridge is None else checked_ridge(ridge)
     chosen = []
-    for entry in algorithms:
+    for entry in asked(algorithms, PAPER):
         algorithm = entry if isinstance(entry, Algorithm) else known("algorithm", entry, PAPER)
         if not isinstance(entry, Algorithm) and isinstance(algorithm.server, Meta):
             algorithm = replace(algorithm, server=Meta(step))
@@ -219,19 +236,20 @@ def resolve(
     return chosen
 
 
-def checked_ridge(ridge: ArrayLike) -> ArrayLike:
+def asked(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
+    """The names and objects that are asked for: one alone, several, or the default."""
+    if algorithms is None:
+        return list(default)
+    if isinstance(algorithms, str | Algorithm):
+        return [algorithms]
+    return listed("algorithms", algorithms, "give names or Algorithm objects; leave it out for all")
+
+
+def checked_ridge(ridge: ArrayLike) -> float | NDArray[np.float64]:
     """A ridge: any real number or infinity (a negative one is checked against the population later), or an array of them."""
     array = floats(ridge)
-    if array is None:
+    if array is None or array.size == 0:
         raise InvalidInput(f"ridge is {ridge!r}: it must be a number or an array of numbers; leave it out for the best")
     if np.any(np.isnan(array)) or np.any(array == -np.inf):
         raise InvalidInput("ridge is not a number: give a number of at least 0, or leave it out for the best ridge")
     return float(array) if array.ndim == 0 else array
-
-
-def checked_step(step: float) -> float:
-    """MAML's inner step: finite and at least 0."""
-    size = one_float(step)
-    if not 0 <= size < np.inf:
-        raise InvalidInput(f"maml_step is {step!r}: it must be finite and at least 0")
-    return size

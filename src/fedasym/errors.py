@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
 Entry = TypeVar("Entry")
@@ -65,6 +67,35 @@ def known(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:
     ...
     fedasym.errors.InvalidInput: unknown size ['small']: did you mean small? known are small, large
     """
-    if not isinstance(name, str) or name not in table:  # a list, say, cannot even be looked up
-        raise unknown(kind, name, table)
-    return table[name]
+    return table[one_of(kind, name, table)]
+
+
+def one_of(kind: str, name: Any, allowed: Collection[str]) -> str:
+    """The name, where it is one of the allowed ones."""
+    if not isinstance(name, str) or name not in allowed:  # a list, say, cannot even be looked up
+        raise unknown(kind, name, allowed)
+    return name
+
+
+def listed(field: str, values: Any, wanted: str = "it must be a list of values") -> list[Any]:
+    """Several values as a list, read once: an iterator has nothing left afterwards. Text, or a single value, is refused.
+
+    >>> listed("seeds", 3)
+    Traceback (most recent call last):
+    ...
+    fedasym.errors.InvalidInput: seeds is 3: it must be a list of values
+    """
+    try:
+        entries = None if isinstance(values, str | bytes) else iter(values)
+    except TypeError:
+        entries = None
+    if entries is None:
+        raise InvalidInput(f"{field} is {values!r}: {wanted}")
+    return list(entries)
+
+
+def path_of(field: str, value: Any) -> Path:
+    """A path of a file or folder; what is none, a number say, is refused."""
+    if not isinstance(value, str | PathLike):
+        raise InvalidInput(f"{field} is {value!r}: give the path of a file or folder")
+    return Path(value)

@@ -5,7 +5,7 @@ Numbers may be arrays; they broadcast, so one `Population` can hold a whole grid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.errors import InvalidInput
-from fedasym.numeric import floats
+from fedasym.numeric import MOST, floats
 from fedasym.theory.spectra import Array, Spectrum, check_weights, identity
 
 RANGES = {
@@ -25,6 +25,7 @@ RANGES = {
     "shift_power": "the exponent of the displacement's alignment; it must be finite",
     "optimum_power": "the exponent of the optimum's alignment; it must be finite",
 }
+LONGEST = 1e150  # a length, or a standard deviation, whose square floating-point numbers still hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ class Population:
     def __post_init__(self) -> None:
         for name in RANGES:
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or name != "norm":
                 object.__setattr__(self, name, checked(name, value, RANGES))
         if not isinstance(self.spectrum, Spectrum):
             raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
@@ -132,10 +133,31 @@ def checked(name: str, value: ArrayLike, ranges: Mapping[str, str], most: float 
         good &= (array > 0 if name == "aspect" else array >= 0) & (array <= most)
     if not np.all(good):
         raise InvalidInput(f"{name} is {array[~good].flat[0]:g}: it is {ranges[name]}")
+    if not name.endswith(("power", "aspect")) and array.max() > LONGEST:
+        raise InvalidInput(f"{name} is {array.max():g}: numbers hold the square of at most {LONGEST:g}; give a smaller one")
     if array.ndim == 0:
         return float(array)
     array.setflags(write=False)
     return array
+
+
+def checked_clients(clients: ArrayLike) -> Array | None:
+    """A number of clients, at least 1, or an array of them; None where they are infinitely many."""
+    given = floats(clients)
+    m = np.array(np.nan) if given is None or given.size == 0 else given
+    if np.all(m == np.inf):
+        return None
+    good = (m >= 1) & (m <= MOST) & (np.floor(m) == m)
+    if not np.all(good):
+        shown = m[~good].flat[0] if m.ndim else clients
+        raise InvalidInput(f"clients is {shown}: it must be a whole number from 1 to 2^53; leave it out for infinitely many")
+    return m
+
+
+def check_world(world: object, wanted: str = "give a Population or a ClassPopulation") -> None:
+    """Refuse what is no population."""
+    if not isinstance(world, Population):
+        raise InvalidInput(f"world is {world!r}: {wanted}")
 
 
 def checked_weights(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum) -> Array | None:
@@ -178,6 +200,11 @@ def common_shape(numbers: Mapping[str, ArrayLike | None], *energies: Array) -> t
     except ValueError:
         shapes = ", ".join(f"{name} {shape}" for name, shape in given.items() if shape)
         raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
+
+
+def facts(world: object, without: Collection[str | None]) -> list[str]:
+    """What a population says of itself, but for the numbers that vary."""
+    return [part for part in str(world).split(" · ") if part.split(" ")[0] not in without]
 
 
 def shown(value: ArrayLike | None) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Ridge, checked_ridge, resolve
+from fedasym.algorithms import Algorithm, Ridge, resolve
 from fedasym.classification.population import ClassPopulation
-from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
-from fedasym.numeric import floats
-from fedasym.population import Population
+from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning, listed
+from fedasym.numeric import flag
+from fedasym.population import Population, checked_clients
 from fedasym.risk import Comparison, Risk
 from fedasym.sentences import how_many, thresholds, verdicts
 from fedasym.theory.infinite import Answer, limit
@@ -79,20 +79,23 @@ def predict(
     >>> fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)).best
     'rtfa'
     """
+    member = flag("member", member)
     if isinstance(world, ClassPopulation | Population) and weights is not None:
         raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
     if isinstance(world, ClassPopulation):
         from fedasym.classification.prediction import predict_classes
 
         return predict_classes(world, algorithms, ridge, clients, member)
-    if not isinstance(world, Population) and any(isinstance(each, ClassPopulation) for each in world):
+    wanted = "give a Population, a ClassPopulation or a list of Population"
+    worlds = [world] if isinstance(world, Population) else listed("world", world, wanted)
+    if any(isinstance(each, ClassPopulation) for each in worlds):
         raise NoFormula("accuracy is derived for clients of one ClassPopulation, not for a list: predict each of them alone")
     chosen = resolve(algorithms, ridge, maml_step)
     if isinstance(world, Population):
         return predict_equal(world, chosen, algorithms is None, clients, member)
-    if len(world) == 0:
+    if not worlds:
         raise InvalidInput("the list of populations is empty: give at least one client")
-    return predict_different(list(world), chosen, algorithms is None, clients, member, weights)
+    return predict_different(worlds, chosen, algorithms is None, clients, member, weights)
 
 
 def predict_equal(
@@ -216,10 +219,15 @@ def collect(
         bias, variance = np.maximum(bias, 0), np.maximum(variance, 0)
         ridge = None if used is None else shaped(used, shape)
         risks[algorithm.name] = Risk(shaped(bias, shape), shaped(variance, shape), ridge)
-    notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
+    notes = left_out(missing)
     if not risks:
         raise NoFormula(" ".join(notes))
     return risks, notes
+
+
+def left_out(missing: dict[str, list[str]]) -> list[str]:
+    """A sentence for each reason why some were left out."""
+    return [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
 
 
 def shaped(values: Array, shape: tuple[int, ...]) -> float | Array:
@@ -232,21 +240,8 @@ def ridge_of(algorithm: Algorithm, shape: tuple[int, ...]) -> Array | None:
     stage = algorithm.personalise
     if not isinstance(stage, Ridge) or stage.ridge is None:
         return None
-    ridge = np.asarray(checked_ridge(stage.ridge))
+    ridge = np.asarray(stage.ridge, dtype=float)
     try:
         return np.broadcast_to(ridge, shape).ravel()
     except ValueError:
         raise InvalidInput(f"ridge has shape {ridge.shape}: give one number, or one for each of {shape}") from None
-
-
-def checked_clients(clients: ArrayLike) -> Array | None:
-    """A number of clients, at least 1, or an array of them; None where they are infinitely many."""
-    given = floats(clients)
-    m = np.array(np.nan) if given is None else given
-    if np.all(m == np.inf):
-        return None
-    good = np.isfinite(m) & (m >= 1) & (np.floor(m) == m)
-    if not np.all(good):
-        shown = m[~good].flat[0] if m.ndim else clients
-        raise InvalidInput(f"clients is {shown}: it must be a whole number of at least 1; leave it out for infinitely many")
-    return m

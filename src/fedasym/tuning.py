@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 
 from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput
-from fedasym.numeric import floats, one_float
-from fedasym.population import Population
-from fedasym.prediction import checked_clients
+from fedasym.numeric import flag, floats, one_float
+from fedasym.population import Population, check_world, checked_clients
 from fedasym.risk import Risk, number, plain, preformatted
 from fedasym.sentences import how_many
 from fedasym.theory.contours import support
@@ -139,12 +138,14 @@ def fine_tuning(
     >>> path.best.at
     4.0
     """
+    flow, member = flag("flow", flow), flag("member", member)
     if flow and (step is not None or steps is not None):
         raise InvalidInput("flow=True takes times=[...], not step or steps: leave those out")
     if isinstance(world, ClassPopulation):
         from fedasym.classification.tuning import fine_tuning_classes
 
         return fine_tuning_classes(world, step, steps, times, clients)
+    check_world(world)
     if not flow and times is not None:
         raise InvalidInput("times=[...] is for gradient flow: pass flow=True, or steps=[...] for gradient steps")
     flat = flatten(world, world.shape)
@@ -213,6 +214,7 @@ def one_step(world: Population | ClassPopulation, step: ArrayLike | None = None)
         from fedasym.classification.tuning import one_step_classes
 
         return one_step_classes(world, step)
+    check_world(world)
     flat = flatten(world, world.shape)
     b0, b1, b2, v = single_step(flat)
     if step is None:

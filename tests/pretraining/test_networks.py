@@ -74,8 +74,8 @@ def test_warm_up_grows_from_nothing_and_the_grid_is_the_papers():
     ("options", "says"),
     [
         ({"epochs": 0}, "epochs is 0: it must be a whole number of at least 1"),
-        ({"decay": 0}, "decay is 0: it must be above 0"),
-        ({"momentum": -1}, "momentum is -1: it must be at least 0"),
+        ({"decay": 0}, "decay is 0: it must be finite and above 0"),
+        ({"momentum": -1}, "momentum is -1: it must be finite and at least 0"),
         ({"optimiser": "adm"}, "unknown optimiser 'adm': did you mean adam?"),
         ({"augmentation": ("flop",)}, "unknown augmentation 'flop': did you mean flip"),
         ({"epoch": 3}, "unknown option of a recipe 'epoch': did you mean epochs"),

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Nothing, Ridge, asked
 from fedasym.errors import InvalidInput, NoFormula, known
 from fedasym.numeric import floats
 from fedasym.theory.spectra import Array
@@ -68,13 +68,9 @@ MEANINGS = {
 
 def resolve_methods(algorithms: Iterable[str | Algorithm] | str | Algorithm | None, ridge: ArrayLike | None) -> list[Method]:
     """The methods asked for, all of METHODS by default, with the given ridge put in."""
-    if algorithms is None:
-        algorithms = list(METHODS)
-    elif isinstance(algorithms, str | Algorithm):
-        algorithms = [algorithms]
     penalty = None if ridge is None else checked_ridge(ridge)
     chosen = []
-    for entry in algorithms:
+    for entry in asked(algorithms, METHODS):
         method = from_stages(entry) if isinstance(entry, Algorithm) else named(entry)
         chosen.append(replace(method, ridge=penalty) if method.ridged and penalty is not None else method)
     if not chosen:
@@ -86,7 +82,7 @@ def resolve_methods(algorithms: Iterable[str | Algorithm] | str | Algorithm | No
 
 def named(name: str) -> Method:
     """A method by its name."""
-    if name == "pfedme":
+    if isinstance(name, str) and name == "pfedme":
         raise unshared("pfedme", "pFedMe's")
     return known("method", name, KNOWN)
 
@@ -120,7 +116,7 @@ def from_stages(algorithm: Algorithm) -> Method:
         case (Average(), Descend(step, steps)):
             return Method(name, "stopped", time=step * steps, step=step)
         case (Average(), Flow(time)):
-            return Method(name, "stopped", time=time)
+            return Method(name, "converged") if np.isinf(time) else Method(name, "stopped", time=time)
     pair = f"{type(algorithm.server).__name__} then {type(algorithm.personalise).__name__}"
     works = "Nothing with Interpolate or Ridge, Average with Keep, Interpolate, Ridge, Descend or Flow"
     raise NoFormula(f"{name}: no accuracy is derived for the pair {pair}; covered are {works}; fa.train takes any pair")

@@ -18,7 +18,8 @@ from fedasym.classification.multinomial import scores
 from fedasym.classification.population import ClassPopulation
 from fedasym.classification.scores import scored
 from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
-from fedasym.prediction import checked_clients
+from fedasym.population import checked_clients
+from fedasym.prediction import left_out
 from fedasym.sentences import how_many
 from fedasym.theory.classes import metrics
 from fedasym.theory.spectra import Array
@@ -52,7 +53,7 @@ def predict_classes(
             missing.setdefault(str(reason), []).append(method.name)
             continue
         rows[method.name] = same[key]
-    notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
+    notes = left_out(missing)
     if not rows:
         raise NoFormula(" ".join(notes))
     if lost := [name for name, row in rows.items() if np.any(np.isnan(row.accuracy))]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
-from fedasym.algorithms import Algorithm
+from fedasym.algorithms import Algorithm, asked
 from fedasym.classification import fitting
 from fedasym.classification.accuracy import CEILINGS, Accuracy, AccuracyTable
 from fedasym.classification.drawn import CLIENT, NEWCOMER, Client, Layout, client, laid_out, shared_optimum
@@ -19,9 +19,12 @@ from fedasym.classification.population import ClassPopulation
 from fedasym.classification.prediction import predict_classes
 from fedasym.classification.simulated import AccuracySimulation, SimulatedAccuracy
 from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
+from fedasym.federations.splits import check_seed
 from fedasym.linear.draw import seeded
-from fedasym.linear.simulation import check_room, whole
+from fedasym.linear.simulation import check_room
 from fedasym.machine import few_threads
+from fedasym.numeric import whole
+from fedasym.prediction import left_out
 from fedasym.sentences import how_many
 from fedasym.theory.classes import metrics
 from fedasym.theory.classes.leastsquares import probe
@@ -55,15 +58,13 @@ def simulate_classes(
 ) -> AccuracySimulation:
     """Accuracy of each method on drawn clients; see `fedasym.simulate`. `others`: its arguments for a `Population` alone."""
     for name, value in others.items():
-        if value is not None and value != OTHERS.get(name):
+        if value is not None and not (isinstance(value, str) and value == OTHERS.get(name)):
             raise InvalidInput(f"{name} is {value!r}, which is for a Population: leave it out with a ClassPopulation")
-    dimension, trials, seed = whole("dimension", dimension, 2), whole("trials", trials, 1), whole("seed", seed, 0)
+    dimension, trials, seed = whole("dimension", dimension, 2), whole("trials", trials, 1), check_seed(seed)
     clients = None if clients is None else whole("clients", clients, 1)
     check_room(dimension)
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, one world at a time")
-    if ridge is not None and np.ndim(ridge):
-        raise InvalidInput("ridge must be one number here; simulate once for each")
     layout = laid_out(world, dimension)
     table, methods, notes = foreseen(layout.world, algorithms, ridge, clients, member)
     found: list[dict[str, Scores]] = []
@@ -89,12 +90,15 @@ def foreseen(
     member: bool,
 ) -> tuple[AccuracyTable, list[Method], list[str]]:
     """What the theory says, the methods that it covers, and why others are left out."""
-    wanted = resolve_methods(DEFAULT if algorithms is None else algorithms, ridge)
+    entries = asked(algorithms, DEFAULT)
+    wanted = resolve_methods(entries, ridge)
+    if any(np.ndim(method.ridge) for method in wanted if method.ridge is not None):
+        raise InvalidInput("ridge must be one number here; simulate once for each")
     rows: dict[str, Accuracy] = {}
     missing: dict[str, list[str]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)  # a simulation may sit at a threshold to see what happens there
-        for method, entry in zip(wanted, DEFAULT if algorithms is None else listed(algorithms), strict=True):
+        for method, entry in zip(wanted, entries, strict=True):
             if method.kind in CEILINGS:
                 raise InvalidInput(f"{method.name} is a ceiling, no method: leave it out, or see it in predict")
             try:
@@ -103,15 +107,10 @@ def foreseen(
                 if algorithms is not None:
                     raise
                 missing.setdefault(str(reason).partition(": ")[2], []).append(method.name)
-    notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
+    notes = left_out(missing)
     if any(method.kind == "stopped" for method in wanted if method.name in rows):
         notes.append("stopped is predicted by a clock that is good to about 0.3 percentage points, not by a limit.")
     return AccuracyTable(rows, world), [method for method in wanted if method.name in rows], notes
-
-
-def listed(algorithms: Iterable[str | Algorithm] | str | Algorithm) -> list[str | Algorithm]:
-    """One or several algorithms as a list."""
-    return [algorithms] if isinstance(algorithms, str | Algorithm) else list(algorithms)
 
 
 def one_trial(

@@ -64,7 +64,7 @@ def run(
         results = fa.run(experiment, into=into, progress=Teller(), on=on)
     print(results.to_json() if json else results)
     if not json:
-        from fedasym.experiments.execution import RUNS
+        from fedasym.experiments.reproduction import RUNS
 
         place = into or Path(RUNS, experiment.name)
         print(f"\nKept in {place}. A page of it: fedasym report {shlex.quote(str(place))}")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, one_of
 from fedasym.federations.splits import Fractions, sizes
-from fedasym.numeric import one_float
-from fedasym.population import Population
+from fedasym.numeric import one_float, whole
+from fedasym.population import LONGEST, Population
 from fedasym.theory.spectra import identity
 
 TASKS = ("regression", "classification")
@@ -31,8 +31,7 @@ Counts = NDArray[np.intp]
 
 def chosen(task: str | None, given: dict[str, Any], sized: bool) -> tuple[str, dict[str, Any]]:
     """The world that is asked for, and its parameters, checked; refuses what it does not take."""
-    if task is not None and task not in TASKS:
-        raise unknown("task", task, TASKS)
+    task = None if task is None else one_of("task", task, TASKS)
     name = LITERATURE if "alpha" in given or "beta" in given else task or "regression"
     if name == LITERATURE and task == "regression":
         raise InvalidInput('task is "regression", and alpha and beta make a classification: leave out either')
@@ -81,30 +80,23 @@ def population_of(given: Mapping[str, Any], options: Mapping[str, Any]) -> Popul
     return population
 
 
-def number(name: str, value: Any, meaning: str, most: float = np.inf) -> float:
-    """A finite number from 0 to `most`."""
+def number(name: str, value: Any, meaning: str, most: float = LONGEST) -> float:
+    """A number from 0 to `most`."""
     found = one_float(value)
-    if not (0 <= found <= most and found < np.inf):
-        span = "finite and at least 0" if most == np.inf else f"from 0 to {most:g}"
+    if not 0 <= found <= most:
+        span = f"from 0 to {most:g}" if most < LONGEST or most < found < np.inf else "finite and at least 0"
         raise InvalidInput(f"{name} is {value!r}: it is {meaning} and must be {span}")
     return found
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}")
-    return int(value)
-
-
 def counted(samples: Any, clients: int) -> Counts:
     """Each client's number of samples."""
-    if np.ndim(samples) == 0:
+    given = np.asarray(samples, dtype=object)  # each number as it is: they are checked one by one
+    if given.ndim == 0:
         return np.full(clients, whole("samples", samples, 1))
-    listed = np.asarray(samples).tolist()
-    if len(listed) != clients:
-        raise InvalidInput(f"samples has {len(listed)} numbers for {clients} clients: give one number, or one per client")
-    return np.array([whole("samples", each, 1) for each in listed], dtype=np.intp)
+    if len(given) != clients:
+        raise InvalidInput(f"samples has {len(given)} numbers for {clients} clients: give one number, or one per client")
+    return np.array([whole("samples", each, 1) for each in given.tolist()], dtype=np.intp)
 
 
 def by_fractions(totals: Counts, fractions: Fractions) -> tuple[Counts, Counts, Counts]:

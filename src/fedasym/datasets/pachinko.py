@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.datasets.options import whole
 from fedasym.errors import InvalidInput
 from fedasym.federations.splits import check_seed
 from fedasym.linear.draw import seeded
+from fedasym.numeric import whole
 
 ORDER, MIXTURE, DRAWS = range(3)  # roles in a path of seeds
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedasym.datasets import arrays, clientfiles, leaf, tables
 from fedasym.datasets.gathering import Fields, Source, federated, listed
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, path_of
 from fedasym.federations.federation import Federation
 from fedasym.federations.splits import SPELLED
 
@@ -60,7 +60,7 @@ def read(
     ...     read(file, label="score", client="school").clients
     ('a', 'b')
     """
-    path, fields = Path(path), Fields(label, client, features)
+    path, fields = path_of("path", path), Fields(label, client, features)
     meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
     sources, kind = found(path)
     if kind == "safetensors":

@@ -17,10 +17,10 @@ import numpy as np
 
 from fedasym.datasets import dumps
 from fedasym.datasets.assembly import assembled, by_fractions, located
-from fedasym.datasets.options import whole
 from fedasym.datasets.words import most_frequent, next_tokens, numbered, pieces, sentences
 from fedasym.errors import InvalidInput
 from fedasym.federations.splits import TRAIN
+from fedasym.numeric import whole
 
 if TYPE_CHECKING:
     from fedasym.federations.federation import Federation

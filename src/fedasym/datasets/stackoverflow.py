@@ -14,12 +14,12 @@ import numpy as np
 from fedasym.datasets.archives import ADDRESS
 from fedasym.datasets.assembly import assembled, by_files, located
 from fedasym.datasets.hdf5 import ClientFile, opened
-from fedasym.datasets.options import whole
 from fedasym.datasets.words import SPECIAL, Tokens, next_tokens, numbered
 from fedasym.errors import InvalidInput, unknown
 from fedasym.federations.samples import identities_of
 from fedasym.federations.shuffles import mix
 from fedasym.federations.splits import check_seed
+from fedasym.numeric import whole
 
 if TYPE_CHECKING:
     from fedasym.federations.federation import Federation

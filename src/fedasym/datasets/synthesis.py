@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.datasets.literature import alpha_beta, lognormal_sizes
-from fedasym.datasets.options import LITERATURE, Counts, by_fractions, by_training, chosen, counted, whole
+from fedasym.datasets.options import LITERATURE, Counts, by_fractions, by_training, chosen, counted
 from fedasym.datasets.teachers import LENGTHS, World, classification, regression
 from fedasym.errors import InvalidInput
 from fedasym.federations.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, check_fractions, check_seed
 from fedasym.linear.draw import samples as training_samples
 from fedasym.linear.draw import seeded
 from fedasym.machine import physical_memory
+from fedasym.numeric import whole
 from fedasym.population import Population
 from fedasym.theory.spectra import Spectrum
 
@@ -89,13 +90,15 @@ def synthetic(
     d = whole("dimension", options["dimension"] if dimension is None else dimension, 1)
     length = None if positions is None else whole("positions", positions, 1)
     fractions, seed = check_fractions(split), check_seed(seed)
+    check_room(m * options.get("classes", 1), f"the heads of {m} clients", d)  # before anything is listed client by client
     if samples is not None:
         counts = by_fractions(counted(samples, m), fractions)
     elif name == LITERATURE:
         counts = by_fractions(lognormal_sizes(m, seed), fractions)
     else:
         counts = by_training(training_samples(options["population"], d), m, fractions)
-    check_room(int(sum(each.sum() for each in counts)), length, d)
+    rows = sum(each.sum(dtype=float) for each in counts)
+    check_room(2 * rows * (length or 1), f"{rows:.0f} samples", d)  # client by client, then together
     match name:
         case "regression":
             world = regression(options["population"], d, m, seed)
@@ -106,13 +109,13 @@ def synthetic(
     return gathered(world, counts, length, seed)
 
 
-def check_room(rows: int, positions: int | None, dimension: int) -> None:
-    """Refuse features that would not fit this machine's memory twice: client by client, then together."""
-    needed, there = 2 * 8.0 * rows * (positions or 1) * dimension, physical_memory()
+def check_room(rows: float, what: str, dimension: int) -> None:
+    """Refuse tables that would not fit this machine's memory."""
+    needed, there = 8.0 * rows * dimension, physical_memory()
     if needed > 0.8 * there:
         raise InvalidInput(
-            f"{rows} samples of {dimension} features need {needed / 1e9:.0f} GB and this machine has {there / 1e9:.0f}: "
-            "give fewer clients, samples, positions or features"
+            f"{what} of {dimension} features need {needed / 1e9:.0f} GB and this machine has {there / 1e9:.0f}: "
+            "give fewer clients, classes, samples, positions or features"
         )
 
 

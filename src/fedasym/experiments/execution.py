@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedasym.algorithms import TRAINED
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, path_of
 from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment
 from fedasym.experiments.data import Record, load, recorded
@@ -20,11 +20,13 @@ from fedasym.experiments.pacing import Pace, Progress
 from fedasym.experiments.pieces import Damaged, Finished
 from fedasym.experiments.plan import Piece
 from fedasym.experiments.remote import kind_of
+from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.results import Results
 from fedasym.experiments.selection import chosen
 from fedasym.experiments.tables import joined
 from fedasym.federations.federation import Federation
 from fedasym.runtimes.ray_settings import Ray, runtime_of
+from fedasym.training.jobs import check_federation
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
 
 POLL = 0.2  # seconds between two looks at pieces that other processes hold
-RUNS = "runs"  # the folder of run folders
 
 
 def run(
@@ -66,14 +67,14 @@ def run(
     from fedasym.experiments.spec import Experiment
 
     if not isinstance(experiment, Experiment):
-        experiment = Experiment.from_toml(experiment)
-    if federation is not None and not isinstance(federation, Federation):
-        raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
+        experiment = Experiment.from_toml(path_of("experiment", experiment))
+    if federation is not None:
+        check_federation(federation)
     ray = None if on is None else runtime_of(on)
     clients = load(experiment.data) if federation is None else federation
     data = recorded(clients, experiment.trials.splits)
     check_cohort(experiment, data)
-    place = Path(RUNS, experiment.name) if into is None else into
+    place = Path(RUNS, experiment.name) if into is None else into if isinstance(into, str) else path_of("into", into)
     with ExitStack() as stack:
         make: Callable[..., Worker] = Worker
         if ray is not None:  # joined before the folder is touched: a wrong address leaves nothing behind

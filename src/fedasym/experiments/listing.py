@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from fedasym.errors import InvalidInput
 from fedasym.experiments import plan
-from fedasym.experiments.execution import RUNS
 from fedasym.experiments.folder import EXPERIMENT, RunFolder, is_run
 from fedasym.experiments.pieces import Damaged
 from fedasym.experiments.remote import is_url, mirrored
+from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.selection import chosen
 from fedasym.experiments.tables import joined
 from fedasym.training.wording import columns

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from fedasym.experiments.results import Results
 
 Progress = Callable[[float, str], None]
-RUNS = "runs"
-
+RUNS = "runs"  # the folder of run folders
 
 TARGETS = {
     "cifar100": "images by Pachinko allocation, 100 classes",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, listed
 from fedasym.machine import physical_memory
 from fedasym.numeric import floats
 from fedasym.theory.spectra import SUM_TOLERANCE, Array
@@ -82,7 +82,7 @@ def is_listed(X: Any) -> bool:
 def separate(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
     """One client after the other: never all of their rows at once."""
     labels = None if names is None else labels_of(names)
-    if not isinstance(y, Iterable):
+    if not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
         raise InvalidInput(f"y is {y!r}: give one array of labels per client")
     tables, targets, seen, d = iter(X), iter(y), set(), None
     for position, table in enumerate(tables):
@@ -127,15 +127,13 @@ def places_of(labels: Sequence[Label]) -> dict[Label, list[int]]:
 
 def labels_of(names: Iterable[Label]) -> list[Label]:
     """Labels as plain Python values, so that 3 finds what an array calls int64(3)."""
-    if isinstance(names, str):
-        raise InvalidInput(f"clients is {names!r}: give a list of names")
-    listed = names.tolist() if hasattr(names, "tolist") else list(names)
-    for place, label in enumerate(listed):
+    labels = listed("clients", names.tolist() if hasattr(names, "tolist") else names, "give a list of names")
+    for place, label in enumerate(labels):
         if not isinstance(label, Hashable):
             raise InvalidInput(f"the label of a client is {label!r}: give a number, a string or another hashable value")
         if label is None or (isinstance(label, float) and np.isnan(label)):
             raise InvalidInput(f"entry {place} of clients is {label!r}: give every row a client")
-    return listed
+    return labels
 
 
 def checked_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import PAPER, Algorithm, Descend, Flow, Moreau, Ridge, resolve
+from fedasym.algorithms import PAPER, Algorithm, Flow, Moreau, Ridge, resolve
 from fedasym.errors import InvalidInput, unknown
 from fedasym.linear.clients import Client, PerClient, checked_weights, gathered, per_client, places_of
 from fedasym.linear.crossvalidation import cross_validated
@@ -131,7 +131,8 @@ def fit(
     if not isinstance(algorithm, str | Algorithm):
         raise unknown("algorithm", algorithm, PAPER)
     (chosen,) = resolve(algorithm, None, maml_step)
-    check_path(chosen)
+    if chosen.personalise == Flow(np.inf):
+        raise InvalidInput(f"{chosen.name} flows for time inf: it must be finite; Interpolate() is where it ends")
     data = gathered(X, y, clients)
     p = checked_weights(weights, data)
     ridges, variances = penalties(chosen, ridge, data, p)
@@ -170,7 +171,7 @@ def penalties(
         if wanted != "cv":
             raise InvalidInput(f"ridge is {wanted!r}: give 'optimal', 'cv', a number or one number per client")
         return np.full(len(clients), cross_validated(algorithm.server, clients, weights)), None
-    if not isinstance(wanted, Mapping) and np.ndim(wanted) == 0:
+    if not isinstance(wanted, Mapping) and np.asarray(wanted, dtype=object).ndim == 0:
         wanted = np.full(len(clients), wanted, dtype=object)  # its numbers are checked below
     ridges = per_client("ridge", wanted, clients)
     for client, each in zip(clients, ridges, strict=True):
@@ -181,12 +182,3 @@ def penalties(
                 f"the ridge of client {client.name!r} is 0: {algorithm.name} needs one above 0 to tie it to the rest"
             )
     return ridges, None
-
-
-def check_path(algorithm: Algorithm) -> None:
-    """Refuse stages whose numbers make no gradient path."""
-    match algorithm.personalise:
-        case Descend(step, steps) if not (0 <= step < np.inf and 0 <= steps < np.inf and steps == round(steps)):
-            raise InvalidInput(f"{algorithm.name} takes {steps:g} steps of {step:g}: give a whole number of finite steps")
-        case Flow(time) if not 0 <= time < np.inf:
-            raise InvalidInput(f"{algorithm.name} flows for time {time:g}: it must be finite and at least 0")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, path_of
 from fedasym.linear.plans import Losses
 from fedasym.replacing import replace_text
 
@@ -21,7 +21,7 @@ class Ledger:
     def __init__(self, path: str | Path | None, arguments: dict[str, Any]) -> None:
         # Through JSON and back, so that what is compared is what a file can hold.
         self.arguments = json.loads(json.dumps(arguments))
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else path_of("save", path)
         self.trials: dict[str, Losses] = {} if self.path is None else self._opened(self.path)
 
     def _opened(self, path: Path) -> dict[str, Losses]:

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Ridge, resolve
+from fedasym.algorithms import Algorithm, Ridge, checked_ridge, resolve
 from fedasym.classification.population import ClassPopulation
 from fedasym.comparing import spread_of
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, listed, one_of
+from fedasym.federations.splits import check_seed
 from fedasym.linear.draw import FEATURES, apportioned
 from fedasym.linear.plans import Losses, Plan, Setting, planned
 from fedasym.linear.saving import Ledger
 from fedasym.linear.simulated import Simulated, Simulation
 from fedasym.linear.trials import MATRICES, Progress, fill
 from fedasym.machine import physical_memory
+from fedasym.numeric import flag, whole
 from fedasym.population import RANGES, Population
 from fedasym.risk import Risk
 from fedasym.theory.different import client_weights
@@ -97,6 +99,7 @@ def simulate(
     >>> table.best, abs(table["pfedme"].loss / table["pfedme"].predicted.loss - 1) < 0.03
     ('pfedme', True)
     """
+    member = flag("member", member)
     if isinstance(world, ClassPopulation):
         from fedasym.classification.simulation import simulate_classes
 
@@ -182,20 +185,20 @@ def checked(
 ) -> Setting:
     """The arguments of `simulate`, checked once."""
     alike = isinstance(world, Population)
-    worlds = (world,) if isinstance(world, Population) else tuple(world)
+    wanted = "give a Population, or a list of them"
+    worlds = (world,) if isinstance(world, Population) else tuple(listed("world", world, wanted))
     for each in worlds:
         if not isinstance(each, Population):
-            raise InvalidInput(f"world is {each!r}: give a Population, or a list of them")
+            raise InvalidInput(f"world is {each!r}: {wanted}")
         if each.shape != ():
             raise InvalidInput("the population holds arrays: give plain numbers, and the values of one parameter in vary")
     if not worlds:
         raise InvalidInput("the list of populations is empty: give at least one")
     if alike and weights is not None:
         raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
-    for name, value, known in (("features", features, FEATURES), ("mode", mode, MODES)):
-        if value not in known:
-            raise unknown(name, value, known)
-    if ridge is not None and np.shape(ridge) not in ((), (len(worlds),)):
+    one_of("features", features, FEATURES)
+    one_of("mode", mode, MODES)
+    if ridge is not None and np.shape(checked_ridge(ridge)) not in ((), (len(worlds),)):
         raise InvalidInput(f"ridge has shape {np.shape(ridge)}: give one number, or one per population; use vary for several")
     size, axis = whole("dimension", dimension, 1), None if vary is None else checked_axis(vary, alike)
     check_room(size)
@@ -206,21 +209,22 @@ def checked(
     if axis is not None and axis[0] == "ridge" and not any(isinstance(each.personalise, Ridge) for each in chosen):
         raise InvalidInput("vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or local_ridge")
     return Setting(
-        worlds, alike, size, count, whole("seed", seed, 0), chosen, algorithms is None, bool(member), features, mode,
+        worlds, alike, size, count, check_seed(seed), chosen, algorithms is None, member, features, mode,
         weights, axis,
     )  # fmt: skip
 
 
 def counted(clients: int | Sequence[int], kinds: int, alike: bool) -> tuple[int, ...]:
     """How many clients there are of each kind."""
-    if np.ndim(clients) == 0:
+    given = np.asarray(clients, dtype=object)  # each number as it is: they are checked one by one
+    if given.ndim == 0:
         total = whole("clients", clients, kinds)
         return (total,) if alike else tuple(apportioned(np.full(kinds, 1 / kinds), total).tolist())
-    if alike or len(np.atleast_1d(clients)) != kinds or np.ndim(clients) != 1:
+    if alike or given.shape != (kinds,):
         raise InvalidInput(
             f"clients is {clients!r}: give one number; a list is for a list of populations, one for each, or for vary"
         )
-    return tuple(whole("clients", each, 1) for each in np.asarray(clients).tolist())
+    return tuple(whole("clients", each, 1) for each in given)
 
 
 def checked_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[float, ...]]:
@@ -230,23 +234,10 @@ def checked_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple
     if not alike:
         raise InvalidInput("vary is for one population: simulate a list of them without it")
     ((name, values),) = vary.items()
-    if name not in (*RANGES, *OPTIONS):
-        raise unknown("parameter in vary", name, (*RANGES, *OPTIONS))
+    one_of("parameter in vary", name, (*RANGES, *OPTIONS))
     array = np.unique(spread_of(name, values))
     if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
         raise InvalidInput(f"vary[{name!r}] must hold finite numbers: give a list of them, or (start, stop, count)")
     if name in ("clients", "dimension"):
         return name, tuple(whole(name, value, 1) for value in np.unique(np.round(array)))
     return name, tuple(float(value) for value in array)
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`."""
-    try:
-        number = int(value)
-        good = number == value and number >= least
-    except (TypeError, ValueError, OverflowError):
-        good = False
-    if not good or isinstance(value, bool):
-        raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}")
-    return number

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, one_of, path_of
 from fedasym.federations import files
 from fedasym.federations.federation import Federation
 from fedasym.pretraining import store
@@ -60,11 +60,10 @@ def features(
     ...     fa.Federation.from_safetensors(path).dimension
     4
     """
-    if dtype not in ("float16", "float32"):
-        raise unknown("dtype", dtype, ("float16", "float32"))
+    one_of("dtype", dtype, ("float16", "float32"))
     data = loaded(name, federation, folder)
     if array is not None:
-        source = Path(array)
+        source = path_of("array", array)
         origin: dict[str, Any] = {"array": store.digest(checked_file(source))}
         made: Callable[[Path], NDArray[Any]] = lambda _: as_dtype(read_array(source, len(data.features)), dtype)  # noqa: E731
     else:
@@ -103,7 +102,7 @@ def prepared(
     if isinstance(network, str) and ":" in network and not Path(network).exists():
         model = build(network, data.outputs)
         return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
-    path = store.chosen(name, into) if network is None else checked_file(Path(network))
+    path = store.chosen(name, into) if network is None else checked_file(path_of("network", network))
     tensors, held = checkpoints.read(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))

@@ -15,9 +15,11 @@ import numpy as np
 
 from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
-from fedasym.federations.splits import TEST, TRAIN, VALIDATION
+from fedasym.federations.splits import TEST, TRAIN, VALIDATION, check_seed
+from fedasym.numeric import flag
 from fedasym.pretraining import store
 from fedasym.pretraining.recipes import RECIPES, Recipe
+from fedasym.training.jobs import check_federation
 
 if TYPE_CHECKING:
     from fedasym.pretraining.inputs import Source
@@ -84,6 +86,9 @@ def pretrain(
     fedasym.errors.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, shakespeare, stackoverflow, stackexchange; give fa.pretraining.Recipe("module:name") with your own network
     """  # noqa: E501
     store.check_torch()
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise InvalidInput(f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's")
+    tune, seed = flag("tune", tune), check_seed(seed)
     base = recipe or RECIPES.get(str(name))
     if base is None:
         raise InvalidInput(
@@ -110,6 +115,10 @@ def loaded(name: str, federation: Federation | None, folder: str | Path | None) 
     """The federation given, or the data set of that name."""
     from fedasym.datasets.catalogue import load
 
+    if not isinstance(name, str):
+        raise InvalidInput(f"name is {name!r}: give the name of a data set, or any name for your own")
+    if federation is not None:
+        check_federation(federation)
     return load(name, folder=folder) if federation is None else federation
 
 

@@ -6,11 +6,13 @@ released code, for text the period is the one of 1, 2, 3, 5 and 8 epochs with th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, listed, one_of, unknown
+from fedasym.numeric import amount, one_float, whole
 
 AUGMENTATIONS = ("crop", "flip", "rotation")
 OPTIMISERS = ("adam", "sgd")
@@ -31,7 +33,7 @@ class Recipe:
     >>> Recipe("cnn", step=-1)
     Traceback (most recent call last):
     ...
-    fedasym.errors.InvalidInput: step is -1: it must be above 0
+    fedasym.errors.InvalidInput: step is -1: it must be finite and above 0
     """
 
     network: str
@@ -48,21 +50,19 @@ class Recipe:
     augmentation: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.network, str):
+            raise InvalidInput(f'network is {self.network!r}: give a name, such as cnn, or "module:name" of your own')
         for name, least in (("epochs", 1), ("batch", 1), ("decay_every", 1), ("warm_up", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}")
+            object.__setattr__(self, name, whole(name, getattr(self, name), least))
         for name in ("step", "decay"):
-            if not getattr(self, name) > 0:
-                raise InvalidInput(f"{name} is {getattr(self, name)!r}: it must be above 0")
+            if not 0 < one_float(getattr(self, name)) < math.inf:
+                raise InvalidInput(f"{name} is {getattr(self, name)!r}: it must be finite and above 0")
         for name in ("momentum", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise InvalidInput(f"{name} is {getattr(self, name)!r}: it must be at least 0")
-        if self.optimiser not in OPTIMISERS:
-            raise unknown("optimiser", self.optimiser, OPTIMISERS)
-        for each in self.augmentation:
-            if each not in AUGMENTATIONS:
-                raise unknown("augmentation", each, AUGMENTATIONS)
+            amount(name, getattr(self, name))
+        one_of("optimiser", self.optimiser, OPTIMISERS)
+        object.__setattr__(self, "decay_at", tuple(whole("decay_at", each, 0) for each in listed("decay_at", self.decay_at)))
+        names = tuple(one_of("augmentation", each, AUGMENTATIONS) for each in listed("augmentation", self.augmentation))
+        object.__setattr__(self, "augmentation", names)
 
     def rate(self, epoch: int, share: float) -> float:
         """The step size when that share of an epoch is done."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, one_of
 from fedasym.pretraining.inputs import Source
 from fedasym.pretraining.recipes import Recipe
 
@@ -23,8 +23,8 @@ TESTED = 1024  # samples tested at once
 def find_device(name: str | None) -> torch.device:
     """The device of that name, such as cpu or cuda; by default a GPU where there is one."""
     try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name is None else name)
+    except (RuntimeError, TypeError, ValueError):
         raise InvalidInput(f"device is {name!r}: give cpu, or cuda for a GPU") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInput(f"device is {name!r}, and PyTorch finds no GPU here: give cpu, or install a torch build for yours")
@@ -33,9 +33,7 @@ def find_device(name: str | None) -> torch.device:
 
 def find_precision(name: str | None, device: torch.device) -> bool:
     """Whether products are taken in bfloat16: by default on a GPU."""
-    if name not in (None, "mixed", "float32"):
-        raise unknown("precision", name, ("mixed", "float32"))
-    return device.type == "cuda" if name is None else name == "mixed"
+    return device.type == "cuda" if name is None else one_of("precision", name, ("mixed", "float32")) == "mixed"
 
 
 def casting(device: torch.device, mixed: bool) -> AbstractContextManager[object]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedasym.datasets.fetching import cache_folder
-from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.errors import InvalidInput, MissingPackage, path_of
 from fedasym.federations.federation import Federation
 from fedasym.federations.files import checksum
 from fedasym.replacing import replace_text
@@ -29,7 +29,7 @@ def check_torch() -> None:
 
 def folder_of(into: str | Path | None, kind: str) -> Path:
     """The folder of networks or of features: in `into`, or in the cache of this system."""
-    place = (cache_folder() if into is None else Path(into)) / kind
+    place = (cache_folder() if into is None else path_of("into", into)) / kind
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as reason:

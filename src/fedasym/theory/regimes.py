@@ -6,7 +6,7 @@ import numpy as np
 
 from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput
-from fedasym.population import Population
+from fedasym.population import Population, check_world
 from fedasym.theory.limits import interpolated, kept, shrunk
 from fedasym.theory.ridges import best_ridge
 from fedasym.theory.spectra import Array
@@ -34,6 +34,7 @@ def optimal_ridge(world: Population | ClassPopulation) -> float | Array:
         from fedasym.classification.regimes import optimal_ridge_classes
 
         return optimal_ridge_classes(world)
+    check_world(world)
     return shaped(best_ridge(flatten(world, world.shape)), world)
 
 
@@ -71,9 +72,10 @@ def noise_threshold(world: Population) -> float | Array:
 
 
 def squared(world: object, instead: str) -> None:
-    """Refuse a population of classes, which has no squared loss."""
+    """Refuse a population of classes, which has no squared loss, and what is no population."""
     if isinstance(world, ClassPopulation):
         raise InvalidInput(f"world is a ClassPopulation, and this is about the squared loss of a Population: {instead}")
+    check_world(world, "give a Population")
 
 
 def shaped(values: Array, world: Population) -> float | Array:

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.errors import InvalidInput
-from fedasym.numeric import floats, one_float
+from fedasym.numeric import floats, one_float, whole
 
 Array = NDArray[np.float64]
 
 SUM_TOLERANCE = 1e-9
+MOST_POINTS = 10**7  # atoms of a spectrum: a formula goes over all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +37,7 @@ class Spectrum:
     name: str
 
     def __post_init__(self) -> None:
-        values = np.array(self.values, dtype=float)
-        weights = np.array(self.weights, dtype=float)
+        values, weights = checked_list("values", self.values), checked_list("weights", self.weights)
         if values.ndim != 1 or values.size == 0:
             raise InvalidInput(f"eigenvalues must be a list of at least one number; got shape {values.shape}")
         if weights.shape != values.shape:
@@ -158,7 +158,8 @@ def ar1(correlation: float, points: int | None = None) -> Spectrum:
         raise InvalidInput(f"correlation is {correlation!r}: it must lie strictly between -1 and 1")
     if points is None:
         points = 1 if correlation == 0 else int(np.clip(np.ceil(-37 / np.log(abs(correlation))), 16, 4096))
-    w = (np.arange(check_points(points)) + 0.5) * np.pi / points
+    points = whole("points", points, 1, MOST_POINTS)
+    w = (np.arange(points) + 0.5) * np.pi / points
     values = (1 - correlation**2) / (1 - 2 * correlation * np.cos(w) + correlation**2)
     return Spectrum(values, np.full(points, 1 / points), f"AR(1) with correlation {correlation:g}")
 
@@ -180,7 +181,8 @@ def power_law(exponent: float, points: int | None = None, offset: float = 0.05) 
         nodes, weights = np.polynomial.legendre.leggauss(128)
         u, weights = (nodes + 1) / 2, weights / 2
     else:
-        u = (np.arange(check_points(points)) + 0.5) / points
+        points = whole("points", points, 1, MOST_POINTS)
+        u = (np.arange(points) + 0.5) / points
         weights = np.full(points, 1 / points)
     values = (u + offset) ** -float(exponent)
     return Spectrum(values / (values @ weights), weights, f"power law with exponent {exponent:g}")
@@ -212,10 +214,3 @@ def from_data(features: ArrayLike) -> Spectrum:
     values[: small.size] = np.maximum(small, 0)
     values[values < values[0] * max(n, d) * np.finfo(float).eps] = 0
     return Spectrum(values, np.full(d, 1 / d), f"data, {n} samples of {d} features")
-
-
-def check_points(points: int) -> int:
-    """Refuse a count of atoms below one."""
-    if int(points) != points or points < 1:
-        raise InvalidInput(f"points is {points}: it must be a whole number of at least 1")
-    return int(points)

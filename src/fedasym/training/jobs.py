@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import TRAINED, Algorithm, Nothing, Ridge
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, known, listed, unknown
 from fedasym.federations.federation import Federation
 from fedasym.training.settings import Settings, check_trainable, resolve_ridge, used_settings
 
@@ -19,14 +19,18 @@ SETTINGS = tuple(field.name for field in fields(Settings))
 COHORT = 20  # clients a round, where there are that many
 
 
+def check_federation(federation: Any) -> None:
+    """Refuse what is no federation."""
+    if not isinstance(federation, Federation):
+        raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
+
+
 def named(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[Algorithm], bool]:
     """The algorithms asked for, and whether several were."""
     several = not isinstance(algorithm, str | Algorithm)
     chosen: list[Algorithm] = []
     for entry in listed("algorithm", algorithm) if several else [algorithm]:
-        if not isinstance(entry, Algorithm) and entry not in list(TRAINED):
-            raise unknown("algorithm", entry, TRAINED)
-        chosen.append(entry if isinstance(entry, Algorithm) else TRAINED[entry])
+        chosen.append(entry if isinstance(entry, Algorithm) else known("algorithm", entry, TRAINED))
         check_trainable(chosen[-1])
     if not chosen:
         raise InvalidInput(f"algorithm is empty: name at least one of {', '.join(TRAINED)}")
@@ -45,13 +49,6 @@ def whole_numbers(name: str, values: Iterable[int]) -> list[int]:
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**64:
             raise InvalidInput(f"{name.removesuffix('s')} is {value!r}: it must be a whole number from 0 to 2^64 - 1")
     return list(dict.fromkeys(map(int, numbers)))
-
-
-def listed(name: str, values: Any) -> list[Any]:
-    """Several values as a list, read once: an iterator has nothing left afterwards."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InvalidInput(f"{name} is {values!r}: it must be a list of values")
-    return list(values)
 
 
 def read_grid(grid: Any) -> dict[str, Any]:
@@ -96,7 +93,7 @@ def configurations(
 ) -> list[tuple[Algorithm, Settings]]:
     """Every algorithm with every combination of its grid's values, validated."""
     able = int((federation.counts("train") > 0).sum())
-    tried = read_grid(grid or {})
+    tried = {} if grid is None else read_grid(grid)
     jobs = []
     for algorithm in algorithms:
         axes = grid_of(algorithm, algorithms, tried)

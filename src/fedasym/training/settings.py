@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import TRAINED, Algorithm, Descend, Flow, Interpolate, Meta, Moreau, Nothing, Own, Ridge
-from fedasym.errors import InvalidInput, NoFormula, known, unknown
-from fedasym.numeric import one_float
+from fedasym.algorithms import TRAINED, Algorithm, Flow, Interpolate, Meta, Moreau, Nothing, Own, Ridge
+from fedasym.errors import InvalidInput, NoFormula, known
+from fedasym.numeric import flag, one_float
 
 RATES = ("server_step", "local_step", "ridge", "difference", "mixing", "inner_step")  # numbers that one program takes many of
+LARGEST = 2**31 - 1  # of the whole numbers that JAX counts with
 SIZES = ("rounds", "evaluate_every", "cohort", "local_steps", "batch", "personal_epochs", "inner_steps")
 
 
@@ -46,7 +47,8 @@ class Settings:
             if value is None and name == "cohort":
                 continue
             if not is_size(value, least):
-                raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}")
+                end = f" and at most {LARGEST}" if is_size(value, least, math.inf) else ""
+                raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}{end}")
             object.__setattr__(self, name, int(value))
         for name in RATES:
             value = getattr(self, name)
@@ -64,9 +66,9 @@ class Settings:
         return [*(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()), self.rounds]
 
 
-def is_size(value: Any, least: int) -> bool:
-    """Whether it is a whole number that is large enough."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+def is_size(value: Any, least: int, most: float = LARGEST) -> bool:
+    """Whether it is a whole number that is large enough, and small enough to be counted up to."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 def is_rate(value: Any) -> bool:
@@ -105,9 +107,7 @@ def find_protocol(name: str | Protocol) -> Protocol:
 
 def with_bias(protocol: Protocol, bias: bool | None) -> Protocol:
     """The protocol with a bias or without one, named so where that is not its own choice."""
-    if bias not in (None, True, False):
-        raise InvalidInput(f"bias is {bias!r}: it must be True or False; leave it out for the protocol's choice")
-    if bias is None or bias == protocol.bias:
+    if bias is None or flag("bias", bias) == protocol.bias:
         return protocol
     return replace(protocol, bias=bias, name=f"{protocol.name} {'with' if bias else 'without'} bias")
 
@@ -123,26 +123,20 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
 
 
 def check_trainable(algorithm: Algorithm) -> None:
-    """Refuse what has no stochastic form, and stages whose own numbers make no sense."""
+    """Refuse what has no stochastic form, and stages of a user's own that cannot be run."""
     name, server, client = algorithm.name, algorithm.server, algorithm.personalise
     if isinstance(client, Flow):
         raise NoFormula(f"{name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
     for stage in (server, client):
         if isinstance(stage, Own):
             check_own(name, stage, most=1 if stage is client else None)
-        if isinstance(stage, Meta | Descend) and not is_rate(stage.step):
-            raise InvalidInput(f"{name} has the step {stage.step!r}: it must be a finite number of at least 0")
-    if isinstance(server, Meta) and server.hessian not in (kinds := ("exact", "free", "dropped")):
-        raise unknown("hessian", server.hessian, kinds)
-    if isinstance(client, Descend) and not is_size(client.steps, 0):
-        raise InvalidInput(f"{name} takes {client.steps!r} steps: it must be a whole number of at least 0")
 
 
 def check_own(name: str, stage: Own, most: int | None) -> None:
     """Refuse a stage of a user's own that cannot be run as it is."""
     try:
         inspect.signature(stage.step).bind("w", "start", "gradient", **dict.fromkeys(stage.settings))
-    except TypeError:
+    except (TypeError, ValueError):
         raise InvalidInput(f"{name} has the step {stage.step!r}: it must be a function of (w, start, gradient, ...)") from None
     for asked in stage.settings:
         if asked not in RATES:

@@ -12,7 +12,7 @@ from fedasym.errors import InvalidInput, MissingPackage
 from fedasym.federations.federation import Federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
-from fedasym.training.jobs import SETTINGS, Grid, configurations, named, whole_numbers
+from fedasym.training.jobs import SETTINGS, Grid, check_federation, configurations, named, whole_numbers
 from fedasym.training.settings import Protocol, Settings, find_protocol, with_bias
 from fedasym.training.sharing import shared_work
 
@@ -78,8 +78,7 @@ def train(
     >>> [round(float(run.accuracy[-1]), 2) > 0.5 for run in runs]
     [True, True]
     """
-    if not isinstance(federation, Federation):
-        raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
+    check_federation(federation)
     chosen, several = named(algorithm)
     numbers = whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(whole_numbers("splits", splits))
@@ -88,7 +87,7 @@ def train(
     rules = with_bias(find_protocol(protocol), bias)
     choices = {"precision": (precision, ("float32", "float64", "mixed", "bfloat16")), "form": (form, ("gram", "head", None))}
     for name, (value, known) in choices.items():
-        if value not in known:
+        if not isinstance(value, str | None) or value not in known:
             raise InvalidInput(f"{name} is {value!r}: it must be {' or '.join(map(str, known))}")
     if precision == "bfloat16" and not (federation.sequences and federation.classes):
         raise InvalidInput("precision is 'bfloat16': it serves sequences of classes, and these are not; use 'mixed'")
