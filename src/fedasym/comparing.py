@@ -16,10 +16,10 @@ from fedasym.algorithms import Algorithm
 from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput, ThresholdWarning, unknown
 from fedasym.numeric import floats
-from fedasym.population import RANGES, Population
+from fedasym.population import RANGES, Population, check_world, facts
 from fedasym.prediction import predict
 from fedasym.risk import TIE, number, plain, preformatted
-from fedasym.theory.roots import bracketed
+from fedasym.theory.roots import bracketed, first_whole
 from fedasym.theory.spectra import Array
 
 if TYPE_CHECKING:
@@ -67,16 +67,7 @@ class Diagram:
 
     def to_json(self) -> str:
         """Full precision: axes, losses and the boundary."""
-        return json.dumps(
-            {
-                "first": self.first,
-                "second": self.second,
-                "axes": {name: plain(values) for name, values in self.axes.items()},
-                "losses": {"first": plain(self.first_loss), "second": plain(self.second_loss)},
-                "boundary": plain(self.boundary) if self.boundary.size else [],
-            },
-            indent=2,
-        )
+        return diagram_json(self, "losses", self.first_loss, self.second_loss)
 
     def plot(self, path: str | Path) -> Path:
         """Draw the diagram to a file (PNG, SVG or PDF by its ending) and return where it is."""
@@ -87,22 +78,39 @@ class Diagram:
     def __str__(self) -> str:
         winner = self.winner
         shares = {name: float(np.mean(winner == name)) for name in (self.first, self.second, "tie")}
-        spans = ", ".join(f"{name} from {v.min():g} to {v.max():g}" for name, v in self.axes.items())
-        lines = [self.title, "", f"{self.first} against {self.second} over {spans}:"]
-        lines += [f"  {name:<12}{'wins' if name != 'tie' else 'is'} {share:.1%}" for name, share in shares.items() if share > 0]
-        if not self.boundary.size:
-            return "\n".join([*lines, "", "There is no boundary within this range."])
-        names = list(self.axes)
-        shown = self.boundary[np.unique(np.linspace(0, len(self.boundary) - 1, 9).astype(int))]
-        lines += [
-            "",
-            f"The boundary ({len(self.boundary)} points, {len(shown)} shown):" if len(names) == 2 else "They cross at:",
-        ]
-        lines += ["  " + "  ".join(f"{name} {number(value)}" for name, value in zip(names, row, strict=True)) for row in shown]
-        return "\n".join(lines)
+        lines = [f"  {name:<12}{'wins' if name != 'tie' else 'is'} {share:.1%}" for name, share in shares.items() if share > 0]
+        return "\n".join([*opening(self), *lines, "", *boundary_lines(self)])
 
     def _repr_html_(self) -> str:
         return preformatted(self)
+
+
+def diagram_json(diagram: Diagram | AccuracyDiagram, what: str, first: Array, second: Array) -> str:
+    """A diagram as JSON, in full precision."""
+    held = {
+        "first": diagram.first,
+        "second": diagram.second,
+        "axes": {name: plain(values) for name, values in diagram.axes.items()},
+        what: {"first": plain(first), "second": plain(second)},
+        "boundary": plain(diagram.boundary) if diagram.boundary.size else [],
+    }
+    return json.dumps(held, indent=2)
+
+
+def opening(diagram: Diagram | AccuracyDiagram) -> list[str]:
+    """The first lines of a printed diagram: who is compared, where."""
+    spans = ", ".join(f"{name} from {v.min():g} to {v.max():g}" for name, v in diagram.axes.items())
+    return [diagram.title, "", f"{diagram.first} against {diagram.second} over {spans}:"]
+
+
+def boundary_lines(diagram: Diagram | AccuracyDiagram) -> list[str]:
+    """The last lines: the boundary, or some of its points."""
+    points, names = diagram.boundary, list(diagram.axes)
+    if not points.size:
+        return ["There is no boundary within this range."]
+    shown = points[np.unique(np.linspace(0, len(points) - 1, 9).astype(int))]
+    head = f"The boundary ({len(points)} points, {len(shown)} shown):" if len(names) == 2 else "They cross at:"
+    return [head, *("  " + "  ".join(f"{name} {number(x)}" for name, x in zip(names, row, strict=True)) for row in shown)]
 
 
 @overload
@@ -143,6 +151,7 @@ def compare(
         from fedasym.classification.comparing import compare_classes
 
         return compare_classes(first, second, world, vary, options)
+    check_world(world)
     axes = checked_axes(vary, world, options, VARIABLE, ("ridge", "clients", "member", "maml_step"))
     names = list(axes)
 
@@ -160,8 +169,7 @@ def compare(
     grid = np.meshgrid(*axes.values(), indexing="ij")
     a, b = losses(*grid)
     edge = crossings(axes, a - b, lambda *values: np.subtract(*losses(*values)))
-    fixed = [part for part in str(world).split(" · ") if part.split(" ")[0] not in names]
-    return Diagram(name_of(first), name_of(second), axes, a, b, edge, " · ".join(fixed))
+    return Diagram(name_of(first), name_of(second), axes, a, b, edge, " · ".join(facts(world, without=names)))
 
 
 def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array], tolerance: float = 1e-12) -> Array:
@@ -188,16 +196,6 @@ def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array]
     return points[np.lexsort(points.T[::-1])] if len(columns) == 1 else ordered(points, columns)
 
 
-def first_whole(f: Callable[[Array], Array], low: Array, high: Array) -> Array:
-    """The first whole number between low and high where each f has the sign that it has at high."""
-    sign = np.sign(f(high))
-    while np.any(high - low > 1):
-        middle = np.floor((low + high) / 2)
-        over = np.sign(f(middle)) == sign
-        low, high = np.where(over, low, middle), np.where(over, middle, high)
-    return high
-
-
 def ordered(points: Array, columns: list[Array]) -> Array:
     """Boundary points sorted along the axis over which they spread the most."""
     spread = [np.ptp(points[:, i]) / max(np.ptp(column), 1e-300) for i, column in enumerate(columns)]
@@ -217,9 +215,11 @@ def checked_axes(
         raise InvalidInput('vary must name one or two parameters, such as {"noise": (0, 2, 200), "aspect": (1.1, 10, 200)}')
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, and the ranges in vary")
-    for name in options:
+    for name, value in options.items():
         if name not in allowed:
             raise unknown("option", name, allowed)
+        if name in OPTIONS and (given := floats(value)) is not None and given.ndim:
+            raise InvalidInput(f"{name} is {value!r}: give one number; for several, put {name} into vary")
     axes = {}
     for name, values in vary.items():
         if name not in variable:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from fedasym.errors import unknown
 from fedasym.theory.spectra import Array
 
 TIE = 1e-10  # losses closer than this, relatively, are the same limit
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,31 @@ class Risk:
         return self.bias + self.variance
 
 
+class Named(Mapping[str, Row]):
+    """What every table of results is: rows by name, which print themselves."""
+
+    _kind: ClassVar[str] = "algorithm"  # of what the names are
+
+    @abstractmethod
+    def _held(self) -> dict[str, Row]: ...
+
+    def __getitem__(self, name: str) -> Row:
+        if name not in self._held():
+            raise KeyError(str(unknown(self._kind, name, self._held())))
+        return self._held()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held())
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+    def _repr_html_(self) -> str:
+        return preformatted(self)
+
+
 @dataclass(frozen=True)
-class Comparison(Mapping[str, Risk]):
+class Comparison(Named[Risk]):
     """The risks of several algorithms on one population (or a grid, or one row per client); prints itself.
 
     >>> import fedasym as fa
@@ -52,16 +77,8 @@ class Comparison(Mapping[str, Risk]):
     notes: tuple[str, ...] = ()
     rows: tuple[str, ...] = field(default=())  # what the entries of one-dimensional results stand for
 
-    def __getitem__(self, name: str) -> Risk:
-        if name not in self.risks:
-            raise KeyError(str(unknown("algorithm", name, self.risks)))
-        return self.risks[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.risks)
-
-    def __len__(self) -> int:
-        return len(self.risks)
+    def _held(self) -> dict[str, Risk]:
+        return self.risks
 
     @property
     def losses(self) -> Array:
@@ -79,40 +96,18 @@ class Comparison(Mapping[str, Risk]):
     @property
     def ties(self) -> list[list[str]]:
         """Groups of algorithms whose losses agree everywhere."""
-        groups: list[list[str]] = []
-        losses = self.losses
-        for i, name in enumerate(self.risks):
-            for group in groups:
-                if np.allclose(losses[i], losses[list(self.risks).index(group[0])], rtol=TIE, atol=0):
-                    group.append(name)
-                    break
-            else:
-                groups.append([name])
-        return [group for group in groups if len(group) > 1]
+        losses = dict(zip(self.risks, self.losses, strict=True))
+        return tied(losses, lambda one, other: np.allclose(losses[one], losses[other], rtol=TIE, atol=0))
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm (and entry, for arrays): feed it to any data frame."""
-        records = []
-        for name, risk in self.risks.items():
-            columns = {"loss": risk.loss, "bias": risk.bias, "variance": risk.variance, "ridge": risk.ridge}
-            for index in np.ndindex(np.shape(risk.loss)):
-                record: dict[str, Any] = {"algorithm": name}
-                if index:
-                    record["entry"] = self.rows[index[0]] if self.rows and len(index) == 1 else index
-                record.update({key: entry_of(value, index) for key, value in columns.items()})
-                records.append(record)
-        return records
+        rows = columns_of(self.risks, ("loss", "bias", "variance", "ridge"))
+        return records(rows, lambda at: {"entry": self.rows[at[0]] if self.rows and len(at) == 1 else at})
 
     def to_json(self) -> str:
         """Full precision, stable keys: algorithms.<name>.{bias,variance,loss,ridge}, best, ties, notes."""
-        import json
-
-        algorithms = {
-            name: {key: plain(getattr(risk, key)) for key in ("bias", "variance", "loss", "ridge")}
-            for name, risk in self.risks.items()
-        }
-        best = self.best if isinstance(self.best, str) else self.best.tolist()
-        return json.dumps({"algorithms": algorithms, "best": best, "ties": self.ties, "notes": list(self.notes)}, indent=2)
+        rows = columns_of(self.risks, ("bias", "variance", "loss", "ridge"))
+        return table_json(rows, self.best, {"ties": self.ties, "notes": self.notes})
 
     def plot(self, path: str | Path) -> Path:
         """Draw bias and variance of a single population to a file (PNG, SVG or PDF by its ending); returns where it is."""
@@ -128,13 +123,11 @@ class Comparison(Mapping[str, Risk]):
         return "\n".join(lines)
 
     def _scalar_lines(self) -> list[str]:
-        same = {name: group[0] for group in self.ties for name in group[1:]}
         lines = [f"  {'algorithm':<14}{'loss':>11}{'bias':>11}{'variance':>11}{'ridge':>11}"]
+        beside = marks(self.risks, self.ties, self.best, "lowest")
         for name, risk in self.risks.items():
-            mark = "*" if name == self.best or same.get(name) == self.best else " "
             cells = "".join(f"{number(value):>11}" for value in (risk.loss, risk.bias, risk.variance, risk.ridge))
-            note = f"   same as {same[name]}" if name in same else ("   <- lowest" if name == self.best else "")
-            lines.append(f"{mark} {name:<14}{cells}{note}")
+            lines.append(f"{beside[name][0]} {name:<14}{cells}{beside[name][1]}")
         return lines
 
     def _array_lines(self) -> list[str]:
@@ -153,8 +146,51 @@ class Comparison(Mapping[str, Risk]):
             lines.append(f"  {name:<14}{number(loss.min()):>12}{number(loss.max()):>12}{wins:>9}")
         return lines
 
-    def _repr_html_(self) -> str:
-        return preformatted(self)
+
+def tied(names: Iterable[str], agree: Callable[[str, str], bool]) -> list[list[str]]:
+    """The names in groups of those that agree with the first of the group; none of a name alone."""
+    groups: list[list[str]] = []
+    for name in names:
+        group = next((group for group in groups if agree(name, group[0])), None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    return [group for group in groups if len(group) > 1]
+
+
+def marks(names: Iterable[str], ties: list[list[str]], best: Any, most: str) -> dict[str, tuple[str, str]]:
+    """What stands before and behind each row of a printed table: a star for the best, and whom it is the same as."""
+    same = {name: group[0] for group in ties for name in group[1:]}
+    return {
+        name: (
+            "*" if best in (name, same.get(name)) else " ",
+            f"   same as {same[name]}" if name in same else f"   <- {most}" if name == best else "",
+        )
+        for name in names
+    }
+
+
+def columns_of(rows: Mapping[str, Any], keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Some of the numbers of each row, in that order."""
+    return {name: {key: getattr(row, key) for key in keys} for name, row in rows.items()}
+
+
+def records(rows: dict[str, dict[str, Any]], place: Callable[[tuple[int, ...]], dict[str, Any]]) -> list[dict[str, Any]]:
+    """One record per row (and entry, for arrays, with its `place`), whose shape is that of the first column."""
+    return [
+        {"algorithm": name} | (place(index) if index else {}) | {key: entry_of(value, index) for key, value in columns.items()}
+        for name, columns in rows.items()
+        for index in np.ndindex(np.shape(next(iter(columns.values()))))
+    ]
+
+
+def table_json(rows: dict[str, dict[str, Any]], best: Any, after: dict[str, Any], before: dict[str, Any] | None = None) -> str:
+    """A table as JSON, in full precision: its rows, the best of them, and what else there is to be said of it."""
+    import json
+
+    algorithms = {name: {key: plain(value) for key, value in columns.items()} for name, columns in rows.items()}
+    return json.dumps((before or {}) | {"algorithms": algorithms, "best": np.asarray(best).tolist()} | after, indent=2)
 
 
 def number(value: Any) -> str:

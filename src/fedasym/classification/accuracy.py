@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.classification.population import ClassPopulation
-from fedasym.errors import unknown
-from fedasym.risk import entry_of, number, plain, preformatted
+from fedasym.risk import Named, columns_of, marks, number, records, table_json, tied
 from fedasym.theory.spectra import Array
 
 TIE = 1e-9  # accuracies closer than this are the same limit
@@ -57,7 +54,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, eq=False)
-class AccuracyTable(Mapping[str, Accuracy]):
+class AccuracyTable(Named[Accuracy]):
     """The scores of several methods on one population of clients (or a grid of them); prints itself.
 
     The rows `bayes` and `truth` are ceilings: they are no methods, and never the `best`.
@@ -68,6 +65,7 @@ class AccuracyTable(Mapping[str, Accuracy]):
     ('rtfa', ['fedavg', 'rtfa', 'bayes'], True)
     """
 
+    _kind: ClassVar[str] = "method"
     rows: dict[str, Accuracy]
     world: ClassPopulation
     title: str = ""
@@ -75,16 +73,8 @@ class AccuracyTable(Mapping[str, Accuracy]):
     clients: Array | None = None
     member: bool = True
 
-    def __getitem__(self, name: str) -> Accuracy:
-        if name not in self.rows:
-            raise KeyError(str(unknown("method", name, self.rows)))
-        return self.rows[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    def _held(self) -> dict[str, Accuracy]:
+        return self.rows
 
     @property
     def methods(self) -> list[str]:
@@ -108,32 +98,16 @@ class AccuracyTable(Mapping[str, Accuracy]):
     @property
     def ties(self) -> list[list[str]]:
         """Groups of methods whose accuracies agree everywhere."""
-        groups: list[list[str]] = []
-        for name in self.methods:
-            for group in groups:
-                if np.allclose(self.rows[name].accuracy, self.rows[group[0]].accuracy, rtol=0, atol=TIE, equal_nan=True):
-                    group.append(name)
-                    break
-            else:
-                groups.append([name])
-        return [group for group in groups if len(group) > 1]
+        values = {name: self.rows[name].accuracy for name in self.methods}
+        return tied(values, lambda one, other: np.allclose(values[one], values[other], rtol=0, atol=TIE, equal_nan=True))
 
     def table(self) -> list[dict[str, Any]]:
         """One record per row (and entry, for arrays): feed it to any data frame."""
-        records = []
-        for name, row in self.rows.items():
-            for index in np.ndindex(np.shape(row.accuracy)):
-                record: dict[str, Any] = {"algorithm": name}
-                if index:
-                    record["entry"] = index
-                records.append(record | {key: entry_of(getattr(row, key), index) for key in SCORES})
-        return records
+        return records(columns_of(self.rows, SCORES), lambda at: {"entry": at})
 
     def to_json(self) -> str:
         """Full precision, stable keys: algorithms.<name>.{accuracy,log_loss,brier,slope,ridge}, best, ties, notes."""
-        rows = {name: {key: plain(getattr(row, key)) for key in SCORES} for name, row in self.rows.items()}
-        best = self.best if isinstance(self.best, str) else self.best.tolist()
-        return json.dumps({"algorithms": rows, "best": best, "ties": self.ties, "notes": list(self.notes)}, indent=2)
+        return table_json(columns_of(self.rows, SCORES), self.best, {"ties": self.ties, "notes": self.notes})
 
     def plot(self, path: str | Path) -> Path:
         """Draw accuracy against ridge and against training time, with the other rows as lines, to a PNG, SVG or PDF file."""
@@ -147,12 +121,11 @@ class AccuracyTable(Mapping[str, Accuracy]):
         return "\n".join([*lines, "", *self.notes] if self.notes else lines)
 
     def _scalar_lines(self) -> list[str]:
-        same = {name: group[0] for group in self.ties for name in group[1:]}
         lines = [f"  {'method':<14}{'accuracy':>10}{'log-loss':>11}{'Brier':>10}{'slope':>10}{'ridge':>11}"]
+        beside = marks(self.rows, self.ties, self.best, "highest")
         for name, row in self.rows.items():
-            mark = "*" if name == self.best or same.get(name) == self.best else " "
+            mark, told = beside[name]
             cells = f"{percent(row.accuracy):>10}{number(row.log_loss):>11}{fixed(row.brier):>10}{fixed(row.slope):>10}"
-            told = f"   same as {same[name]}" if name in same else "   <- highest" if name == self.best else ""
             told = f"   ceiling: {CEILINGS[name]}" if name in CEILINGS else told
             lines.append(f"{mark} {name:<14}{cells}{number(row.ridge):>11}{told}")
         return lines
@@ -163,9 +136,6 @@ class AccuracyTable(Mapping[str, Accuracy]):
             wins = f"{np.mean(np.asarray(self.best) == name):.0%}" if name not in CEILINGS else "ceiling"
             lines.append(f"  {name:<14}{percent(np.nanmin(values)):>10}{percent(np.nanmax(values)):>10}{wins:>9}")
         return lines
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 def percent(value: Any) -> str:

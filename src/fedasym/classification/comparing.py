@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +15,11 @@ from fedasym.classification.accuracy import TIE, percent
 from fedasym.classification.methods import Method, resolve_methods
 from fedasym.classification.population import RANGES, ClassPopulation
 from fedasym.classification.prediction import accuracies
-from fedasym.comparing import OPTIONS, checked_axes, crossings
+from fedasym.comparing import OPTIONS, boundary_lines, checked_axes, crossings, diagram_json, opening
 from fedasym.errors import InvalidInput
-from fedasym.prediction import checked_clients
-from fedasym.risk import number, plain, preformatted
+from fedasym.numeric import flag
+from fedasym.population import checked_clients, facts
+from fedasym.risk import preformatted
 from fedasym.theory.spectra import Array
 
 VARIABLE = (*RANGES, *OPTIONS)
@@ -61,16 +61,7 @@ class AccuracyDiagram:
 
     def to_json(self) -> str:
         """Full precision: axes, accuracies and the boundary."""
-        return json.dumps(
-            {
-                "first": self.first,
-                "second": self.second,
-                "axes": {name: plain(values) for name, values in self.axes.items()},
-                "accuracies": {"first": plain(self.first_accuracy), "second": plain(self.second_accuracy)},
-                "boundary": plain(self.boundary) if self.boundary.size else [],
-            },
-            indent=2,
-        )
+        return diagram_json(self, "accuracies", self.first_accuracy, self.second_accuracy)
 
     def plot(self, path: str | Path) -> Path:
         """Draw the diagram to a file (PNG, SVG or PDF by its ending) and return where it is."""
@@ -79,21 +70,13 @@ class AccuracyDiagram:
         return draw_diagram(self, path)
 
     def __str__(self) -> str:
-        winner = self.winner
-        spans = ", ".join(f"{name} from {v.min():g} to {v.max():g}" for name, v in self.axes.items())
-        lines = [self.title, "", f"{self.first} against {self.second} over {spans}:"]
+        winner, lines = self.winner, opening(self)
         for name, accuracy in ((self.first, self.first_accuracy), (self.second, self.second_accuracy)):
             span = f"accuracy {percent(np.nanmin(accuracy))} to {percent(np.nanmax(accuracy))}"
             lines.append(f"  {name:<12}wins {np.mean(winner == name):.1%}, {span}")
         lines += [f"  tie         is {np.mean(winner == 'tie'):.1%}"] if np.any(winner == "tie") else []
         lines += ["", f"{self.first} is ahead by {np.nanmin(self.gain):+.2f} to {np.nanmax(self.gain):+.2f} percentage points."]
-        if not self.boundary.size:
-            return "\n".join([*lines, "There is no boundary within this range."])
-        shown = self.boundary[np.unique(np.linspace(0, len(self.boundary) - 1, 9).astype(int))]
-        two = len(self.axes) == 2
-        lines.append(f"The boundary ({len(self.boundary)} points, {len(shown)} shown):" if two else "They cross at:")
-        lines += ["  " + "  ".join(f"{name} {number(x)}" for name, x in zip(self.axes, row, strict=True)) for row in shown]
-        return "\n".join(lines)
+        return "\n".join([*lines, *boundary_lines(self)])
 
     def _repr_html_(self) -> str:
         return preformatted(self)
@@ -115,7 +98,7 @@ def compare_classes(
         raise InvalidInput(
             f"vary asks for {grid[0].size} points: with {world.classes} classes give at most {MOST}, each takes about a second"
         )
-    member = bool(options.get("member", True))
+    member = flag("member", options.get("member", True))
 
     def accuracy(method: Method, *values: Array) -> Array:
         given = dict(zip(names, values, strict=True))
@@ -132,5 +115,4 @@ def compare_classes(
     a, b = accuracy(one, *grid), accuracy(two, *grid)
     change = np.where(np.abs(a - b) <= TIE, 0.0, a - b)
     edge = crossings(axes, change, difference, EXACT if world.classes == 2 else ROUGH)
-    fixed = [part for part in str(world).split(" · ") if part.split(" ")[0] not in names]
-    return AccuracyDiagram(one.name, two.name, axes, a, b, edge, " · ".join(fixed))
+    return AccuracyDiagram(one.name, two.name, axes, a, b, edge, " · ".join(facts(world, without=names)))

@@ -26,6 +26,7 @@ from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.separability import threshold
 from fedasym.theory.classes.shared import fedavg, shrinkage
 from fedasym.theory.spectra import Array
+from fedasym.tuning import unboxed
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +192,3 @@ def checked_world(world: object) -> None:
     """Refuse what has no classes."""
     if not isinstance(world, ClassPopulation):
         raise InvalidInput(f"world is {type(world).__name__}: this is for a ClassPopulation, clients whose labels are classes")
-
-
-def unboxed(values: Array) -> float | Array:
-    """A plain number where the array holds just one."""
-    return float(values) if np.ndim(values) == 0 else np.asarray(values)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedasym.classification.accuracy import Accuracy, fixed, percent
-from fedasym.errors import unknown
-from fedasym.risk import number, plain, preformatted
+from fedasym.risk import Named, number, table_json
 
 COLUMNS = ("accuracy", "low", "high", "error", "log_loss", "brier", "slope")
 
@@ -54,7 +51,7 @@ def apart(mean: float, predicted: float, error: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class AccuracySimulation(Mapping[str, SimulatedAccuracy]):
+class AccuracySimulation(Named[SimulatedAccuracy]):
     """Several methods simulated on the same clients; a mapping from names to simulated scores.
 
     >>> import fedasym as fa
@@ -64,22 +61,15 @@ class AccuracySimulation(Mapping[str, SimulatedAccuracy]):
     (['fedavg', 'rtfa'], True)
     """
 
+    _kind: ClassVar[str] = "method"
     rows: dict[str, SimulatedAccuracy]
     title: str
     trials: int
     dimension: int
     notes: tuple[str, ...] = ()
 
-    def __getitem__(self, name: str) -> SimulatedAccuracy:
-        if name not in self.rows:
-            raise KeyError(str(unknown("method", name, self.rows)))
-        return self.rows[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    def _held(self) -> dict[str, SimulatedAccuracy]:
+        return self.rows
 
     @property
     def best(self) -> str:
@@ -92,12 +82,8 @@ class AccuracySimulation(Mapping[str, SimulatedAccuracy]):
 
     def to_json(self) -> str:
         """Full precision, stable keys: algorithms.<name>.{accuracy,low,high,error,log_loss,...,predicted,deviation}."""
-        rows = {
-            name: {key: None if value is None else plain(value) for key, value in columns(row).items()}
-            for name, row in self.rows.items()
-        }
-        held = {"title": self.title, "trials": self.trials, "algorithms": rows, "best": self.best, "notes": list(self.notes)}
-        return json.dumps(held, indent=2)
+        rows = {name: columns(row) for name, row in self.rows.items()}
+        return table_json(rows, self.best, {"notes": self.notes}, {"title": self.title, "trials": self.trials})
 
     def plot(self, path: str | Path) -> Path:
         """Draw simulated accuracies with their trials over the predicted ones to a file; returns where it is."""
@@ -119,9 +105,6 @@ class AccuracySimulation(Mapping[str, SimulatedAccuracy]):
             lines.append(f"{mark} {name:<14}" + "".join(f"{cell:>11}" for cell in cells))
         told = "* highest accuracy. Off by: standard errors from the prediction, a limit that holds to order 1/dimension"
         return "\n".join([*lines, "", f"{told} ({1 / self.dimension:.2g}).", *self.notes])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 def errors(value: float) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning, unknown
+from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.linear.draw import laid_out
 from fedasym.linear.plans import Setting
+from fedasym.population import facts
 from fedasym.prediction import predict
-from fedasym.risk import Risk, entry_of, number, plain, preformatted
+from fedasym.risk import Named, Risk, entry_of, number, records, table_json
 from fedasym.sentences import how_many
 from fedasym.theory.spectra import Array
 
@@ -53,7 +52,7 @@ class Simulated:
 
 
 @dataclass(frozen=True, eq=False)
-class Simulation(Mapping[str, Simulated]):
+class Simulation(Named[Simulated]):
     """Several algorithms simulated on the same clients; a mapping from names to `Simulated`.
 
     >>> import fedasym as fa
@@ -67,16 +66,8 @@ class Simulation(Mapping[str, Simulated]):
     trials: int
     notes: tuple[str, ...] = ()
 
-    def __getitem__(self, name: str) -> Simulated:
-        if name not in self.rows:
-            raise KeyError(str(unknown("algorithm", name, self.rows)))
-        return self.rows[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    def _held(self) -> dict[str, Simulated]:
+        return self.rows
 
     @property
     def best(self) -> Any:
@@ -99,7 +90,7 @@ class Simulation(Mapping[str, Simulated]):
         varied = None if setting.vary is None else setting.vary[0]
         who = "a member" if setting.member else "a new client"
         if setting.alike:
-            parts = [part for part in str(setting.worlds[0]).split(" · ") if part.split(" ")[0] != varied]
+            parts = facts(setting.worlds[0], without=(varied,))
             parts.append(f"seen by {who}" if varied == "clients" else how_many(np.array(setting.clients), setting.member))
         else:
             parts = [f"{sum(setting.clients)} clients of {len(setting.worlds)} kinds, seen by {who}"]
@@ -110,24 +101,14 @@ class Simulation(Mapping[str, Simulated]):
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm (and entry, for arrays): feed it to any data frame."""
-        records = []
-        for name, row in self.rows.items():
-            for index in np.ndindex(np.shape(row.loss)):
-                record: dict[str, Any] = {"algorithm": name}
-                if index and self.setting.vary is not None:
-                    record[self.setting.vary[0]] = self.setting.vary[1][index[0]]
-                elif index:
-                    record["entry"] = self.labels[index[0]]
-                records.append(record | {key: entry_of(value, index) for key, value in columns(row).items()})
-        return records
+        field, values = self.setting.vary or ("entry", self.labels)
+        return records({name: columns(row) for name, row in self.rows.items()}, lambda at: {field: values[at[0]]})
 
     def to_json(self) -> str:
         """Full precision, stable keys: algorithms.<name>.{loss,low,high,error,predicted,limit,...}, vary, best, notes."""
-        rows = {name: {key: plain(value) for key, value in columns(row).items()} for name, row in self.rows.items()}
-        vary = None if self.setting.vary is None else {self.setting.vary[0]: list(self.setting.vary[1])}
-        best = self.best if isinstance(self.best, str) else self.best.tolist()
-        held = {"title": self.title, "vary": vary, "trials": self.trials, "algorithms": rows, "best": best}
-        return json.dumps(held | {"notes": list(self.notes)}, indent=2)
+        rows = {name: columns(row) for name, row in self.rows.items()}
+        vary = None if self.setting.vary is None else {self.setting.vary[0]: self.setting.vary[1]}
+        return table_json(rows, self.best, {"notes": self.notes}, {"title": self.title, "vary": vary, "trials": self.trials})
 
     def plot(self, path: str | Path) -> Path:
         """Draw simulated points over the theory's lines to a file (PNG, SVG or PDF by its ending); returns where it is."""
@@ -173,9 +154,6 @@ class Simulation(Mapping[str, Simulated]):
         order = "" if "dimension" in (self.setting.vary or ()) else f" ({1 / self.setting.dimension:.2g})"
         told = f"* lowest loss. Off by: standard errors from the prediction, a limit that holds to order 1/dimension{order}."
         return "\n".join([*lines, "", told, *self.notes])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 def columns(row: Simulated) -> dict[str, Any]:

@@ -43,6 +43,16 @@ def bracketed(f: Callable[[Array], Array], low: Array, high: Array, tolerance: f
     return np.asarray(np.where(fa == 0, a, np.where(fb == 0, b, best)))
 
 
+def first_whole(f: Callable[[Array], Array], low: Array, high: Array) -> Array:
+    """The first whole number between low and high where each f has the sign that it has at high."""
+    sign = np.sign(f(high))
+    while np.any(high - low > 1):
+        middle = np.floor((low + high) / 2)
+        over = np.sign(f(middle)) == sign
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
+    return high
+
+
 def lowest(f: Callable[[Array], Array], low: Array, high: Array, points: int = 64, rounds: int = 60) -> Array:
     """The minimiser of each f on [low, high]: the best of a grid, then golden-section search between its neighbours."""
     low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
