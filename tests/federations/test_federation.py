@@ -674,7 +674,7 @@ arrays, parts, frame = Federation.from_arrays, Federation.from_clients, Federati
         (lambda: arrays(X, Y, [*WHO[:5], None]), "entry 5 of clients is None: give every row a client"),
         (lambda: arrays(X, Y, [np.nan] * 6), "entry 0 of clients is nan"),
         (lambda: arrays(X, Y, "abcdef"), "clients is 'abcdef': give a list of names"),
-        (lambda: arrays(X, Y, 3), "clients is 3: give one name per sample"),
+        (lambda: arrays(X, Y, 3), "clients is 3: give a list of names"),
         (lambda: arrays(X, Y, [[1]] * 6), r"label of a client is \[1\]"),
         (lambda: arrays(X, Y, ["\ud800"] * 6), "client name .* is no valid text: rename"),
         # splits

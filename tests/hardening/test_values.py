@@ -27,7 +27,8 @@ SMALL = {"dimension": 6, "clients": 3, "trials": 1, "algorithms": NAMES}
 SHORT = {"rounds": 1, "evaluate_every": 1, "local_steps": 1, "personal_epochs": 1}
 TWO = {"first": "rtfa", "second": "fedavg", "vary": {"radius": (0.5, 1, 3)}, "ridge": 1, "clients": 500, "member": True}
 CLIENTS = fa.datasets.synthetic(task="classification", clients=4, dimension=3, classes=2, aspect=0.5)
-OUTSIDE = {"options", "progress", "on", "into", "folder", "device"}  # functions and machines of the user's own
+SAMPLES, OWNERS = np.random.default_rng(0).standard_normal((12, 2)), np.repeat(["a", "b", "c", "d"], 3)
+OUTSIDE = {"options", "settings", "progress", "on", "into", "folder", "device"}  # functions and machines of the user's own
 
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -68,6 +69,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "synthetic literature": (fa.datasets.synthetic, {"alpha": 1, "beta": 1, "clients": 2, "dimension": 2, "samples": 9}),
     "Recipe": (fa.pretraining.Recipe, {"network": "cnn"}),
     "Settings": (Settings, {}),
+    "from_arrays": (fa.Federation.from_arrays, {"features": SAMPLES, "labels": np.arange(12) % 2, "clients": OWNERS}),
+    "from_arrays of sequences": (
+        fa.Federation.from_arrays,
+        {"features": np.ones((4, 2, 3)), "labels": np.ones((4, 2)), "clients": [1, 1, 2, 2], "mask": np.ones((4, 2), bool)},
+    ),
+    "advise": (fa.advise, {"data": SAMPLES, "y": SAMPLES[:, 0], "clients": OWNERS}),
+    "advise classes": (fa.advise, {"data": SAMPLES, "y": np.arange(12) % 2, "clients": OWNERS}),
+    "sweep": (fa.sweep, {"algorithms": "fedavg", "federation": CLIENTS, "grid": {"server_step": [0.1]}, **SHORT}),
+    "report": (fa.report, {"results": "nowhere", "path": "page.html"}),
     "train": (fa.train, {"algorithm": ["rtfa", "maml_hf", "pfedme"], "federation": CLIENTS, **SHORT}),
 }
 

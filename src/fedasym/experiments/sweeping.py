@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedasym.errors import listed
 from fedasym.experiments.execution import run
 from fedasym.experiments.pacing import Progress
 from fedasym.experiments.results import Results
@@ -45,13 +46,13 @@ def sweep(
     """
     from fedasym.experiments.spec import Experiment
 
-    trials = {"seeds": seeds if isinstance(seeds, int) else list(seeds), "splits": 0}
+    tested = seeds if isinstance(seeds, int) else listed("seeds", seeds, "give how many, or a list of them")
     experiment = Experiment(
         name=name,
-        algorithms=[algorithms] if isinstance(algorithms, str) else list(algorithms),
+        algorithms=[algorithms] if isinstance(algorithms, str) else listed("algorithms", algorithms, "give names"),
         settings={key: value for key, value in settings.items() if value is not None},
         grid=grid,
-        trials=trials,
+        trials={"seeds": tested, "splits": 0},
         pieces=pieces,
     )
     return run(experiment, federation, into=into, progress=progress, on=on)

@@ -75,10 +75,7 @@ def owners_of(clients: Any) -> Owners:
         distinct, first, inverse = np.unique(clients, return_index=True, return_inverse=True)
         order = np.argsort(first)  # by first appearance, without a look at every row in Python
         return Owners(tuple(distinct[order].tolist()), np.argsort(order)[inverse])
-    try:
-        listed = labels_of(clients)
-    except TypeError:
-        raise InvalidInput(f"clients is {clients!r}: give one name per sample") from None
+    listed = labels_of(clients)
     if not listed:
         raise InvalidInput("there are no samples: features, labels and clients are empty; give at least one sample")
     if not {type(name) for name in listed} <= {str, int}:
@@ -115,7 +112,7 @@ def read_features(features: Any) -> NDArray[Any]:
         rows = np.asarray(features)
         if rows.dtype.kind == "O":  # numbers that came as Python objects
             rows = rows.astype(np.float64)
-    except (TypeError, ValueError, RuntimeError) as reason:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as reason:
         raise InvalidInput(f"features cannot be read as an array of numbers: {reason}") from None
     if rows.dtype.name == "bfloat16":
         return rows.astype(np.float32)
@@ -147,7 +144,10 @@ def checked_mask(mask: Any, shape: tuple[int, ...], spot: Callable[[int], str]) 
     """True for real positions, at least one per sample; None where nothing is padding."""
     if mask is None:
         return None
-    given = np.asarray(mask)
+    try:
+        given = np.asarray(mask)
+    except ValueError:
+        raise InvalidInput("the rows of mask differ in length: give one value per sample and position") from None
     if len(shape) == 2:
         raise InvalidInput(f"mask has shape {given.shape} while features have {shape}: it is for sequences; leave it out")
     if given.shape != shape[:2]:

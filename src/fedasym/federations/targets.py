@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, one_of
 from fedasym.federations.summary import plural
 
 TASKS = ("classification", "regression")
+MOST = 10**7  # classes that a number alone may stand for
 EXACT = 2.0**53  # whole floating-point numbers below this are exact
 
 Where = Callable[[int], str]  # says in words where an entry is
@@ -43,8 +44,8 @@ def checked_labels(
     labels: Any, shape: tuple[int, ...], real: NDArray[np.bool_] | None, classes: Any, task: str | None, spot: Where
 ) -> tuple[NDArray[Any], tuple[Any, ...] | None]:
     """Codes and class names, or outputs and None, for samples (and positions) of that shape."""
-    if task is not None and task not in TASKS:
-        raise unknown("task", task, TASKS)
+    if task is not None:
+        one_of("task", task, TASKS)
     if task == "regression" and classes is not None:
         raise InvalidInput(f"task is 'regression' and classes is {classes!r}: leave one of them out")
     values = read_labels(labels)
@@ -151,7 +152,7 @@ def encoded(entries: NDArray[Any], classes: Any, at: Where) -> tuple[NDArray[np.
 def class_names(classes: Any) -> tuple[Any, ...]:
     """The names that a user gave: a number of classes stands for 0, 1, ..."""
     wanted = "give the number of classes, or their names, all strings or all whole numbers, each once"
-    if isinstance(classes, Integral) and not isinstance(classes, bool) and int(classes) >= 1:
+    if isinstance(classes, Integral) and not isinstance(classes, bool) and 1 <= int(classes) <= MOST:
         return tuple(range(int(classes)))
     if isinstance(classes, str) or not isinstance(classes, Iterable):
         raise InvalidInput(f"classes is {classes!r}: {wanted}")

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, path_of
 from fedasym.figures.marks import COLOURS
 
 INK, FAINT = "#222222", "#d9d9d9"
@@ -56,7 +56,7 @@ def label_ends(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:
 
 def save(figure: Figure, path: str | Path) -> Path:
     """Write the figure by its file's ending; the same figure gives the same bytes."""
-    target = Path(path)
+    target = path_of("plot", path)
     kind = target.suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise InvalidInput(f"plot is {str(path)!r}: the file must end in {', '.join('.' + each for each in FORMATS)}")

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import fedasym
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, path_of
 from fedasym.figures.marks import EVERY, readable
 from fedasym.replacing import replace_text
 from fedasym.reporting.markup import Html, element
@@ -45,7 +45,7 @@ def write_html(path: str | Path, text: Callable[[], str], field: str = "path") -
 
     field: what a command or a function calls the path.
     """
-    target = Path(path)
+    target = path_of(field, path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InvalidInput(f"{field} is {str(path)!r}: the page is HTML, so let its name end in .html")
     if not target.parent.is_dir():

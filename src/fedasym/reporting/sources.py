@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, path_of
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
@@ -19,7 +19,7 @@ def read(given: Results | str | Path) -> Results:
 
     if isinstance(given, Results):
         return given
-    folder = Path(given)
+    folder = path_of("results", given)
     if is_run(folder):
         return Results.read(folder)
     if is_saved(folder):

@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, one_of
 from fedasym.numeric import one_float
 
 LIBRARY = 500 * 2**20  # bytes of a worker that has loaded JAX and compiled a program: benchmarks/ray_scale.py
@@ -81,6 +81,5 @@ def runtime_of(on: Ray | str) -> Ray:
     """
     if isinstance(on, Ray):
         return on
-    if on != "ray":
-        raise unknown("runtime", on, ["ray"])
+    one_of("runtime", on, ["ray"])
     return Ray()

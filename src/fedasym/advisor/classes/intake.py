@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.intake import Data, Part, checked, from_arrays
 from fedasym.classification.population import MOST_CLASSES
-from fedasym.errors import InvalidInput, NoFormula, unknown
+from fedasym.errors import InvalidInput, NoFormula, listed, one_of
 from fedasym.federations.federation import Federation
 from fedasym.federations.splits import TRAIN
 from fedasym.federations.targets import TASKS, read_labels
@@ -74,8 +74,8 @@ def are_classes(data: Any, y: Any, task: str | None) -> bool:
     >>> are_classes(None, [[0, 1], [1, 1]], None), are_classes(None, [0.0, 1.0], None), are_classes(None, [0, 7], "regression")
     (True, False, False)
     """
-    if task is not None and task not in TASKS:
-        raise unknown("task", task, TASKS)
+    if task is not None:
+        one_of("task", task, TASKS)
     if isinstance(data, Federation):
         if task is not None and task != data.task:
             raise InvalidInput(f"task is {task!r} and the federation's labels are for {data.task}: make it with that task")
@@ -87,8 +87,8 @@ def are_classes(data: Any, y: Any, task: str | None) -> bool:
 
 def listed_labels(y: Any) -> list[Any]:
     """Labels client by client, or all of them as one list."""
-    listed = list(y) if not hasattr(y, "dtype") else [y]
-    return listed if listed and all(np.ndim(each) == 1 for each in listed) else [y]
+    lists = [y] if hasattr(y, "dtype") else listed("y", y, "give one label per row, or a list of labels per client")
+    return lists if lists and all(np.ndim(each) == 1 for each in lists) else [y]
 
 
 def classes_in(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> Classes:
