@@ -140,12 +140,15 @@ def tell(classes: Classes) -> Told:
 def as_sent(classes: Classes) -> list[ClassSummary]:
     """All answers of a federation that one machine plays: for tests, and to see what a federated run would say."""
     told, data = tell(classes), classes.data
-    names = np.array([*classes.names, None], dtype=object)[:-1]
+
+    def named(codes: Array) -> list[Any]:
+        return [classes.names[int(code)] for code in codes]
+
     out = []
     for place, part in enumerate(data.parts):
         (X, codes), (tests, answers) = data.rows(place), data.held(place)
-        held = (tests, names[answers.astype(int)]) if len(tests) else None
-        out.append(summarise(part.name, X, names[codes.astype(int)], told, group=group_of(place), held=held))
+        held = (tests, named(answers)) if len(tests) else None
+        out.append(summarise(part.name, X, named(codes), told, group=group_of(place), held=held))
     return out
 
 
