@@ -5,6 +5,7 @@ It begins before anything large is imported, so that Ctrl-C at any moment ends i
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -73,10 +74,13 @@ def leave(word: str = "") -> NoReturn:
 
 def main() -> None:
     """The entry point of the `fedasym` command."""
-    with interruptible():
-        from fedasym.cli import main as command
+    try:
+        with interruptible():
+            from fedasym.cli import main as command
 
-        command()
+            command()
+    finally:  # registered last and called first: from then on Ctrl-C would only break into what others do at the end
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

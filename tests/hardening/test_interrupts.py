@@ -66,6 +66,20 @@ def test_an_interruption_that_python_drops_comes_again():
     assert (done.returncode, done.stderr) == (130, "\nfedasym: stopped\n")
 
 
+def test_ctrl_c_when_all_is_done_breaks_into_nothing():
+    """What others do at the interpreter's end, JAX for one, was interrupted, with a traceback after a finished command."""
+    code = (
+        "import atexit, os, signal, sys\n"
+        "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGINT), print('cleaned up')))\n"
+        "sys.argv = ['fedasym', '--version']\n"
+        "from fedasym.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("cleaned up\n")
+
+
 def test_other_errors_and_exits_pass():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ZeroDivisionError), interruptible():
