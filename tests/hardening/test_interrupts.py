@@ -48,6 +48,10 @@ def given(home: Path) -> Path:
     return home / "given"
 
 
+def ended(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25)
+
+
 def test_an_interruption_that_python_drops_comes_again():
     """Where it arrives while a callback of the garbage collector runs, Python prints it and goes on."""
     code = (
@@ -62,7 +66,7 @@ def test_an_interruption_that_python_drops_comes_again():
         "    gc.collect()\n"
         "    time.sleep(30)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25)
+    done = ended(code)
     assert (done.returncode, done.stderr) == (130, "\nfedasym: stopped\n")
 
 
@@ -75,7 +79,7 @@ def test_ctrl_c_when_all_is_done_breaks_into_nothing():
         "from fedasym.__main__ import main\n"
         "main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25)
+    done = ended(code)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("cleaned up\n")
 
