@@ -80,16 +80,21 @@ def summarise(
     halves = halves_for(group)
     about = {pair: Y - rows @ told.models[pair] for both in halves for pair in both}
     along = {pair: U.T @ left for pair, left in about.items()}
+
+    def products(left: Models) -> Array:
+        mean: Array = np.array([(left[one] * left[two]).sum(1) for one, two in halves]).mean(0)
+        return mean / K
+
     squares = Summary(
         name,
         len(rows),
         rows.shape[1],
         power=x,
-        residual=sum((along[one] * along[two]).sum(1) for one, two in halves) / (K * len(halves)),
+        residual=products(along),
         raw=((U.T @ Y) ** 2).sum(1) / K,
         rest=max(float((Y**2).sum() - ((U.T @ Y) ** 2).sum()), 0.0) / K if len(rows) > x.size else 0.0,
     )
-    single = sum((about[one] * about[two]).sum(1) for one, two in halves) / (K * len(halves))
+    single = products(about)
     length = (rows**2).sum(1) / rows.shape[1]
     others = np.mean([told.models[pair] for both in halves for pair in both], axis=0)
     guess = rows @ others
