@@ -70,6 +70,25 @@ def test_what_cannot_be_foreseen_says_why(tmp_path):
     assert "clients" in foresight.asked(lonely).reason
 
 
+def test_too_many_classes_are_merged_and_only_their_order_is_compared(monkeypatch, tmp_path):
+    clients = fa.datasets.synthetic(task="classification", classes=4, radius=1.5, centre=1.5, clients=30, dimension=10, seed=1)
+    merged = foresight.asked(clients.merge_rare(3))
+    monkeypatch.setattr(foresight, "MOST_CLASSES", 3)
+    found = foresight.asked(clients)
+    assert found == merged._replace(merged=4)  # the same as merging by hand, and says so
+    foresight.keep(tmp_path, found)
+    assert foresight.foreseen_in(tmp_path) == found
+    tiny = fa.Experiment(name="tiny", algorithms=["local", "fedavg"], settings=FEW, grid={}, trials={"seeds": 2})
+    fa.run(tiny, clients, into=tmp_path / "run")
+    foresight.keep(tmp_path / "run", found)
+    results = fa.Results.read(tmp_path / "run")
+    text = foresight.beside_theory(results)
+    assert "the 2 commonest of 4 classes and one of all others" in text
+    assert "off by at most" not in text
+    assert {line.split()[-1] for line in text.splitlines()[1:3]} == {"-"}  # no difference between two tasks
+    assert "so that only their order can be compared" in page(results)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"format": "fedasym foreseen 1", "theory": {"rtfa": "<b>"}, "advised": {"rtfa": 0.5}}', '{"format": 2}'],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedasym.classification.population import MOST_CLASSES
 from fedasym.errors import InvalidInput
 from fedasym.experiments.pieces import write_text
 from fedasym.training.wording import columns
@@ -33,6 +34,7 @@ class Foreseen(NamedTuple):
     theory: dict[str, float]
     advised: dict[str, float]
     reason: str | None = None
+    merged: int | None = None  # so many classes, where these are more than are predicted, and the rare ones were taken as one
 
 
 class Row(NamedTuple):
@@ -77,10 +79,11 @@ def asked(federation: Federation) -> Foreseen:
     if federation.task != "classification":
         return Foreseen({}, {}, "the labels are numbers: fedasym advise predicts losses for them")
     try:
-        rows = {name: asdict(row) for name, row in predicted_accuracies(federation).items()}
+        rows = {name: asdict(row) for name, row in predicted_accuracies(federation.merge_rare(MOST_CLASSES)).items()}
     except InvalidInput as refusal:
         return Foreseen({}, {}, str(refusal))
-    return Foreseen({name: row["theory"] for name, row in rows.items()}, {name: row["trusted"] for name, row in rows.items()})
+    theory, advised = ({name: row[column] for name, row in rows.items()} for column in ("theory", "trusted"))
+    return Foreseen(theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None)
 
 
 def foreseen_in(folder: str | Path) -> Foreseen | None:
@@ -94,7 +97,7 @@ def foreseen_in(folder: str | Path) -> Foreseen | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     fits = set(found.theory) == set(found.advised) and all(isinstance(each, float) for each in accuracies)
-    return found if fits and isinstance(found.reason, str | None) else None
+    return found if fits and isinstance(found.reason, str | None) and isinstance(found.merged, int | None) else None
 
 
 def rows(results: Results) -> list[Row]:
@@ -108,8 +111,8 @@ def rows(results: Results) -> list[Row]:
     return [Row(name, foreseen.theory[of], foreseen.advised[of], value) for name, of, value in pairs if of in foreseen.advised]
 
 
-def agreement(found: list[Row]) -> str:
-    """Where the rankings agree, in a sentence."""
+def agreement(found: list[Row], merged: int | None = None) -> str:
+    """Where the rankings agree, in a sentence; levels can be compared where no classes were merged."""
     advised, measured = (np.array([getattr(row, name) for row in found]) for name in ("advised", "measured"))
     first, best = found[int(np.argmax(advised))], found[int(np.argmax(measured))]
     right = "which is the best measured" if first == best else (
@@ -117,18 +120,29 @@ def agreement(found: list[Row]) -> str:
     )  # fmt: skip
     pairs = [(i, j) for i in range(len(found)) for j in range(i)]
     same = sum((advised[i] - advised[j]) * (measured[i] - measured[j]) >= 0 for i, j in pairs)
-    worst = 100 * float(np.abs(advised - measured).max())
-    order = f"Of {len(pairs)} pairs {same} are in the measured order; advised accuracies are off by at most {worst:.1f} points."
+    levels = (
+        f"advised accuracies are off by at most {100 * float(np.abs(advised - measured).max()):.1f} points"
+        if merged is None
+        else f"advised are accuracies in a coarser task, the {MOST_CLASSES - 1} commonest of {merged:,} classes and one of all "
+        "others, so that only their order can be compared"
+    )
+    order = f"Of {len(pairs)} pairs {same} are in the measured order; {levels}."
     return f"The advisor puts {first.algorithm} first, {right}. {order}"
 
 
 def beside_theory(results: Results) -> str | None:
     """The table, in percent, and where the rankings agree; None where nothing was foreseen."""
     found = rows(results)
-    if not found:
+    if results.foreseen is None or not found:
         return None
-    table = [HEAD, *([row.algorithm, *map(percent, row[1:]), f"{100 * (row.advised - row.measured):+.2f}"] for row in found)]
-    return "\n".join([*columns(table, left=1), "", agreement(found)])
+    merged = results.foreseen.merged
+    table = [HEAD, *([row.algorithm, *map(percent, row[1:]), off_by(row, merged)] for row in found)]
+    return "\n".join([*columns(table, left=1), "", agreement(found, merged)])
+
+
+def off_by(row: Row, merged: int | None) -> str:
+    """Advised less measured, in points; nothing where these are accuracies in different tasks."""
+    return f"{100 * (row.advised - row.measured):+.2f}" if merged is None else "-"
 
 
 def percent(share: float | Array) -> str:

@@ -16,8 +16,10 @@ from fedasym.federations import files
 from fedasym.federations.frames import read_frame
 from fedasym.federations.parts import collected
 from fedasym.federations.samples import checked_fields, gathered, identities_of
-from fedasym.federations.splits import FRACTIONS, Fractions, code_of, reassigned
+from fedasym.federations.splits import FRACTIONS, TRAIN, Fractions, code_of, reassigned
 from fedasym.federations.summary import records, summarised
+from fedasym.federations.targets import merged
+from fedasym.numeric import whole
 from fedasym.risk import preformatted
 
 
@@ -235,6 +237,25 @@ class Federation:
         True
         """
         return replace(self, split=reassigned(self.split, self.owner, self.identities, seed, fractions, keep_test))
+
+    def merge_rare(self, classes: int) -> Federation:
+        """The same samples in at most so many classes: the commonest of the training samples, and one of all others.
+
+        The predictions for classes and the advisor take up to 200.
+
+        >>> import numpy as np
+        >>> words = Federation.from_arrays(np.eye(5), ["the", "owl", "the", "cat", "the"], clients=[1] * 5, split=["train"] * 5)
+        >>> words.merge_rare(2).classes
+        ('the', 'other')
+        """
+        if self.classes is None:
+            raise InvalidInput("the labels are numbers: only classes can be merged")
+        most = whole("classes", classes, least=2)
+        if len(self.classes) <= most:
+            return self
+        counted = self.split == TRAIN if self.mask is None else self.mask & (self.split == TRAIN)[:, None]
+        codes, names = merged(self.labels, self.classes, self.labels[counted].ravel(), most)
+        return replace(self, labels=codes, classes=names, truth=None)
 
     def table(self) -> list[dict[str, Any]]:
         """One record per client: feed it to any data frame."""

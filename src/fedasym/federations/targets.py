@@ -167,6 +167,25 @@ def class_names(classes: Any) -> tuple[Any, ...]:
     return names
 
 
+def merged(
+    codes: NDArray[np.int64], names: tuple[Any, ...], counted: NDArray[np.int64], most: int
+) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+    """Codes and names of the `most` - 1 classes that are commonest among the counted codes, and one behind them for the rest.
+
+    >>> merged(np.array([0, 1, 2, 2, 3]), ("a", "b", "c", "d"), np.array([3, 2, 2]), 3)[0].tolist()
+    [2, 2, 0, 0, 1]
+    """
+    kept = np.sort(np.argsort(-np.bincount(counted, minlength=len(names)), kind="stable")[: most - 1])
+    new = np.full(len(names), most - 1)
+    new[kept] = np.arange(most - 1)
+    rest: str | int = "other"
+    if not isinstance(names[0], str):
+        rest = max(names) + 1
+    while rest in names:
+        rest = f"{rest}, other"
+    return new[codes], (*(names[code] for code in kept), rest)
+
+
 def spread(
     entries: NDArray[Any], values: NDArray[Any], real: NDArray[np.bool_] | None, names: tuple[Any, ...] = ()
 ) -> NDArray[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedasym.experiments.foresight import agreement, percent, rows
+from fedasym.experiments.foresight import agreement, off_by, percent, rows
 from fedasym.reporting.markup import element, joined
 from fedasym.reporting.sections import Section
 from fedasym.reporting.tables import Cell, Column, minus, table
@@ -29,9 +29,9 @@ def foreseen_section(results: Results) -> Section | None:
     found = rows(results)
     if not found:
         return None
-    cells = []
+    merged, cells = results.foreseen.merged, []
     for row in found:
-        off = Cell(minus(f"{100 * (row.advised - row.measured):+.2f}"))
-        cells.append([Cell(row.algorithm), *(Cell(percent(each)) for each in row[1:]), off])
+        cells.append([Cell(row.algorithm), *(Cell(percent(each)) for each in row[1:]), Cell(minus(off_by(row, merged)))])
     listed = table(COLUMNS, cells, "Accuracies by theory, as advised, and as measured, by algorithm")
-    return Section("foreseen", TITLE, joined(element("p", agreement(found)), listed, element("p", MEANS, class_="quiet")))
+    said = element("p", agreement(found, merged))
+    return Section("foreseen", TITLE, joined(said, listed, element("p", MEANS, class_="quiet")))

@@ -106,8 +106,8 @@ def classes_in(data: Any, y: Any = None, clients: Iterable[Hashable] | None = No
         parts = from_arrays(X, codes if is_listed(X) else np.concatenate(codes), clients)
     if len(names) > MOST_CLASSES:
         raise NoFormula(
-            f"the labels have {len(names)} different values, and advice is for up to {MOST_CLASSES} classes: merge rare ones, "
-            "or say task='regression' if they are numbers"
+            f"the labels have {len(names)} different values, and advice is for up to {MOST_CLASSES} classes: merge rare ones "
+            f"(federation.merge_rare({MOST_CLASSES})), or say task='regression' if they are numbers"
         )
     return Classes(names, seen(parts, names))
 
