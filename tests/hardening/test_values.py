@@ -28,7 +28,7 @@ SHORT = {"rounds": 1, "evaluate_every": 1, "local_steps": 1, "personal_epochs": 
 TWO = {"first": "rtfa", "second": "fedavg", "vary": {"radius": (0.5, 1, 3)}, "ridge": 1, "clients": 500, "member": True}
 CLIENTS = fa.datasets.synthetic(task="classification", clients=4, dimension=3, classes=2, aspect=0.5)
 SAMPLES, OWNERS = np.random.default_rng(0).standard_normal((12, 2)), np.repeat(["a", "b", "c", "d"], 3)
-OUTSIDE = {"options", "settings", "progress", "on", "into", "folder", "device"}  # functions and machines of the user's own
+OUTSIDE = {"options", "settings", "on", "into", "folder", "device"}  # places and machines of the user's own
 
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -74,6 +74,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         fa.Federation.from_arrays,
         {"features": np.ones((4, 2, 3)), "labels": np.ones((4, 2)), "clients": [1, 1, 2, 2], "mask": np.ones((4, 2), bool)},
     ),
+    "merge_rare": (CLIENTS.merge_rare, {"classes": 2}),
     "advise": (fa.advise, {"data": SAMPLES, "y": SAMPLES[:, 0], "clients": OWNERS}),
     "advise classes": (fa.advise, {"data": SAMPLES, "y": np.arange(12) % 2, "clients": OWNERS}),
     "sweep": (fa.sweep, {"algorithms": "fedavg", "federation": CLIENTS, "grid": {"server_step": [0.1]}, **SHORT}),
@@ -126,6 +127,9 @@ def test_a_value_that_makes_no_sense(name, tmp_path, monkeypatch):
         ("simulate", "trials", HUGE, "trials is 1000"),
         ("simulate", "seed", HUGE, r"seed is 1000.*from 0 to 2\^64 - 1"),
         ("simulate", "mode", np.zeros(2), "unknown mode array"),
+        ("simulate", "progress", True, "progress is True: give a function of the share that is done"),
+        ("train", "progress", "x", "progress is 'x': give a function"),
+        ("sweep", "progress", 3, "progress is 3: give a function"),
         ("simulate", "save", 3, "save is 3: give the path of a file or folder"),
         ("simulate many", "clients", [3, HUGE], "clients is 1000"),
         ("simulate classes", "vary", np.zeros(2), "vary is array.*for a Population"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from fedasym.linear.simulation import check_room
 from fedasym.machine import few_threads
 from fedasym.numeric import whole
 from fedasym.prediction import left_out
+from fedasym.progress import Progress
 from fedasym.sentences import how_many
 from fedasym.theory.classes import metrics
 from fedasym.theory.classes.leastsquares import probe
@@ -41,7 +42,6 @@ DEFAULT = [*(name for name in METHODS if name not in CEILINGS), "stopped"]
 OTHERS = {"features": "gaussian", "mode": "expectation"}  # what `simulate` has them by default
 
 Scores = tuple[float, float, float, float]  # accuracy, log-loss, Brier score, slope; NaN where there is none
-Progress = Callable[[float, str], None]
 
 
 def simulate_classes(

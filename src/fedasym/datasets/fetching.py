@@ -31,11 +31,11 @@ from fedasym.datasets.archives import (
 )
 from fedasym.datasets.downloading import Tell, download
 from fedasym.errors import InvalidInput, known
+from fedasym.progress import Progress, check_progress
 
 LOCK = ".lock"
 POLL = 0.1  # seconds between two looks at a lock that another process holds
 DOWNLOADING = 0.8  # the share of the work that is downloading; the rest is unpacking
-Progress = Callable[[float, str], None]
 
 
 def cache_folder() -> Path:
@@ -105,6 +105,7 @@ def fetch(
         f"give source= a folder or archive that you have ({', '.join(archive.file for archive in archives)}), "
         f"or set FEDASYM_DATA to a folder whose subfolder {name} has the unpacked files"
     )
+    check_progress(progress)
     tell = rising(progress)
     try:
         home.mkdir(parents=True, exist_ok=True)

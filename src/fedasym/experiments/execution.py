@@ -16,7 +16,7 @@ from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment
 from fedasym.experiments.data import Record, load, recorded
 from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, RunFolder
-from fedasym.experiments.pacing import Pace, Progress
+from fedasym.experiments.pacing import Pace
 from fedasym.experiments.pieces import Damaged, Finished
 from fedasym.experiments.plan import Piece
 from fedasym.experiments.remote import kind_of
@@ -25,6 +25,7 @@ from fedasym.experiments.results import Results
 from fedasym.experiments.selection import chosen
 from fedasym.experiments.tables import joined
 from fedasym.federations.federation import Federation
+from fedasym.progress import Progress, check_progress
 from fedasym.runtimes.ray_settings import Ray, runtime_of
 from fedasym.training.jobs import check_federation
 
@@ -66,6 +67,7 @@ def run(
     """
     from fedasym.experiments.spec import Experiment
 
+    check_progress(progress)
     if not isinstance(experiment, Experiment):
         experiment = Experiment.from_toml(path_of("experiment", experiment))
     if federation is not None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedasym.linear.simulated import Simulation
 from fedasym.linear.simulation import simulate
 from fedasym.population import Population
+from fedasym.progress import Progress
 
-Progress = Callable[[float, str], None]
 WORLD = Population(radius=1.0, noise=0.5, aspect=2.0, norm=2.0)
 VARIED: dict[str, list[float]] = {
     "clients": [3, 5, 10, 20, 50, 100],

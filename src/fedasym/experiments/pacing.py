@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedasym.experiments.wording import duration
-
-Progress = Callable[[float, str], None]
+from fedasym.progress import Progress
 
 
 @dataclass

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedasym.errors import InvalidInput, known
+from fedasym.progress import Progress
 from fedasym.risk import preformatted
 
 if TYPE_CHECKING:
     from fedasym.experiments.claims import Claims
     from fedasym.experiments.results import Results
 
-Progress = Callable[[float, str], None]
 RUNS = "runs"  # the folder of run folders
 
 TARGETS = {

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedasym.errors import listed
 from fedasym.experiments.execution import run
-from fedasym.experiments.pacing import Progress
 from fedasym.experiments.results import Results
+from fedasym.progress import Progress
 
 if TYPE_CHECKING:
     from fedasym.federations.federation import Federation

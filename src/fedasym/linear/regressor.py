@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from fedasym.algorithms import Algorithm
 from fedasym.linear.clients import PerClient, labels_of
 from fedasym.linear.estimators import LinearFit, fit
+from fedasym.numeric import flag
 from fedasym.theory.spectra import Array
 
 try:
@@ -56,6 +57,7 @@ class PersonalizedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         """Fit all models to samples and their groups."""
         rows, values = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         check_consistent_length(rows, groups)
+        flag("fit_intercept", self.fit_intercept)
         self.linear_fit_: LinearFit = fit(
             self.algorithm,
             self._with_intercept(rows),

@@ -19,10 +19,11 @@ from fedasym.linear.draw import FEATURES, apportioned
 from fedasym.linear.plans import Losses, Plan, Setting, planned
 from fedasym.linear.saving import Ledger
 from fedasym.linear.simulated import Simulated, Simulation
-from fedasym.linear.trials import MATRICES, Progress, fill
+from fedasym.linear.trials import MATRICES, fill
 from fedasym.machine import physical_memory
 from fedasym.numeric import flag, whole
 from fedasym.population import RANGES, Population
+from fedasym.progress import Progress, check_progress
 from fedasym.risk import Risk
 from fedasym.theory.different import client_weights
 
@@ -100,6 +101,7 @@ def simulate(
     ('pfedme', True)
     """
     member = flag("member", member)
+    check_progress(progress)
     if isinstance(world, ClassPopulation):
         from fedasym.classification.simulation import simulate_classes
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fedasym.linear.plans import Losses, Plan, Setting, Tick
 from fedasym.linear.saving import Ledger
 from fedasym.machine import few_threads
+from fedasym.progress import Progress
 from fedasym.runtimes.ray_settings import Ray, runtime_of
 
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
-Progress = Callable[[float, str], None]  # hears what share of all is done, and in words
 
 
 def fill(

@@ -17,6 +17,7 @@ from fedasym.federations import files
 from fedasym.federations.federation import Federation
 from fedasym.pretraining import store
 from fedasym.pretraining.learning import loaded
+from fedasym.progress import Progress, check_progress
 from fedasym.replacing import replace_text
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from fedasym.pretraining.inputs import Reader
 
-Progress = Callable[[float, str], None]
 FORMAT = "features 1"
 EVERY = 10.0  # seconds between two notes of how far it is
 SIZE = 512  # samples at once
@@ -61,6 +61,7 @@ def features(
     4
     """
     one_of("dtype", dtype, ("float16", "float32"))
+    check_progress(progress)
     data = loaded(name, federation, folder)
     if array is not None:
         source = path_of("array", array)

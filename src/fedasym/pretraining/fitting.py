@@ -21,9 +21,9 @@ from fedasym.pretraining.inputs import Source, augmented
 from fedasym.pretraining.networks import build, last_layer
 from fedasym.pretraining.recipes import Recipe
 from fedasym.pretraining.steps import Step, accuracy, optimiser_of
+from fedasym.progress import Progress
 
 EVERY = 30.0  # seconds between checkpoints
-Progress = Callable[[float, str], None]
 
 
 def fit(

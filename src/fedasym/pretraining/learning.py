@@ -6,7 +6,6 @@ The run leaves a checkpoint every half minute; killed or interrupted, the same c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +18,11 @@ from fedasym.federations.splits import TEST, TRAIN, VALIDATION, check_seed
 from fedasym.numeric import flag
 from fedasym.pretraining import store
 from fedasym.pretraining.recipes import RECIPES, Recipe
+from fedasym.progress import Progress, check_progress
 from fedasym.training.jobs import check_federation
 
 if TYPE_CHECKING:
     from fedasym.pretraining.inputs import Source
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,7 @@ def pretrain(
     store.check_torch()
     if recipe is not None and not isinstance(recipe, Recipe):
         raise InvalidInput(f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's")
+    check_progress(progress)
     tune, seed = flag("tune", tune), check_seed(seed)
     base = recipe or RECIPES.get(str(name))
     if base is None:

@@ -18,10 +18,10 @@ from fedasym.experiments.computing import command, computed, environment
 from fedasym.experiments.data import Record
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import LOST, RunFolder
-from fedasym.experiments.pacing import Progress
 from fedasym.experiments.pieces import Finished
 from fedasym.experiments.plan import Piece
 from fedasym.federations.federation import Federation
+from fedasym.progress import Progress
 from fedasym.runtimes.ray_cluster import joined, ray_package
 from fedasym.runtimes.ray_pool import Heard, Pool, Task
 from fedasym.runtimes.ray_settings import Ray

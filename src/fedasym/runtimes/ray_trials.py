@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedasym.linear.plans import Losses, Plan
-from fedasym.linear.trials import Progress, one_trial
+from fedasym.linear.trials import one_trial
+from fedasym.progress import Progress
 from fedasym.runtimes.ray_cluster import joined, ray_package
 from fedasym.runtimes.ray_pool import Heard, Pool, Task
 from fedasym.runtimes.ray_settings import Ray

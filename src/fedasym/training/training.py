@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fedasym.algorithms import Algorithm
 from fedasym.errors import InvalidInput, MissingPackage
 from fedasym.federations.federation import Federation
+from fedasym.progress import Progress, check_progress
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
 from fedasym.training.jobs import SETTINGS, Grid, check_federation, configurations, named, whole_numbers
@@ -18,8 +19,6 @@ from fedasym.training.sharing import shared_work
 
 if TYPE_CHECKING:
     from fedasym.training.work import Outcome
-
-Progress = Callable[[float, str], None]
 
 
 def train(
@@ -79,6 +78,7 @@ def train(
     [True, True]
     """
     check_federation(federation)
+    check_progress(progress)
     chosen, several = named(algorithm)
     numbers = whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(whole_numbers("splits", splits))
