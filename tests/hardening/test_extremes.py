@@ -1,6 +1,6 @@
 """Numbers from 1e-12 to 1e12, and thresholds from both sides: finite or a named refusal, nothing negative, parts that add up.
 
-`tests/test_invariants.py` holds the identities in ranges that people have; this is about the ends of floating point.
+`tests/invariants` holds the identities in ranges that people have; this is about the ends of floating point.
 """
 
 from __future__ import annotations
