@@ -4,6 +4,12 @@ The shared model is Q^+ sum_j p_j [A_j theta_j + b_j(S_j) X_j'noise_j/n_j] with 
 client keeps P(S_i) of its error and adds (I - P(S_i)) S_i^+ X_i'noise_i/n_i of its own noise. The error is linear in the
 displacements, the noise and theta_0, which are independent, so bias and variance are exact given the features.
 Covariances are diagonal without loss of generality, since Gaussian features are rotation invariant.
+
+Finite sizes differ from the limits by O(1/d). Where the difference is known exactly it is kappa'/d, relatively: with
+uncorrelated features and no ridge the mean of an inverse Wishart matrix makes the variance n/(d-n-1) instead of n/(d-n),
+more by 1/(d-n) = kappa'/d; a pooled fit is off likewise by 1/|N-d|. One and a half times their sum is allowed on top of the
+Monte-Carlo error, as squares of inverses are off by more. Predictions that differ from the right one by a slip (a member
+taken for a new client, two clients more, infinitely many, another alignment) must be told apart.
 """
 
 from __future__ import annotations
@@ -13,12 +19,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import fedasym as fa
 from fedasym import Population, Risk, Spectrum
+from fedasym.algorithms import Average, Descend, Flow
+from fedasym.theory.transforms import lowest_ridge
 
 Array = np.ndarray
 Function = Callable[[Array], Array]  # of the eigenvalues x >= 0 of a sample covariance
 Plan = tuple[Sequence[Function], Mapping[str, Sequence[Function]]]  # server weights b; client filters P by name, per kind
 ZERO = 1e-10  # eigenvalues below this share of the largest are the zeros of a singular matrix
+DRAWS = 6
+RADIUS, NOISE = 1.3, 0.7
+
+SPECTRA = {
+    "identity": fa.spectra.identity(),
+    "scaled": fa.spectra.identity(2.5),
+    "two atoms": fa.spectra.atoms([0.5, 3], [0.6, 0.4]),
+    "ar1": fa.spectra.ar1(0.5, points=60),
+    "power law": fa.spectra.power_law(1, points=60),
+    "singular": fa.spectra.atoms([0, 1, 3], [0.4, 0.35, 0.25]),
+}
 
 
 def even(x: Array) -> Array:
@@ -205,3 +225,22 @@ def check(simulated: Array, risk: Risk, allowance: float, wrong: Sequence[Risk] 
     assert agrees(risk), f"{seen} against {risk}, with {allowance:.2%} allowed"
     for other in wrong:
         assert not agrees(other), f"{seen} cannot tell {risk} from {other}, with {allowance:.2%} allowed"
+
+
+def below_zero(world: fa.Population) -> float:
+    """A negative ridge, well above the lowest admissible one: finite samples reach a little beyond the limit's edge."""
+    return float(lowest_ridge(np.array([world.aspect]), world.spectrum)[0]) / 5
+
+
+def growth(world: fa.Population, ridge: float) -> float:
+    """kappa' at a ridge, as V = noise^2 (kappa' - 1)."""
+    return 1 + float(risk_of(world, "rtfa", ridge=ridge).variance) / float(world.noise) ** 2
+
+
+def risk_of(worlds: object, algorithm: str | fa.Algorithm, **options: object) -> fa.Risk:
+    """The prediction for one algorithm."""
+    return next(iter(fa.predict(worlds, [algorithm], **options).values()))
+
+
+def stopping(*stages: Descend | Flow) -> list[fa.Algorithm]:
+    return [fa.Algorithm(str(stage), Average(), stage) for stage in stages]

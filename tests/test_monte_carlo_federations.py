@@ -1,11 +1,4 @@
-"""Every formula against exact conditional expectations on drawn features: bias and variance, each by itself.
-
-Finite sizes differ from the limits by O(1/d). Where the difference is known exactly it is kappa'/d, relatively: with
-uncorrelated features and no ridge the mean of an inverse Wishart matrix makes the variance n/(d-n-1) instead of n/(d-n),
-more by 1/(d-n) = kappa'/d; a pooled fit is off likewise by 1/|N-d|. One and a half times their sum is allowed on top of the
-Monte-Carlo error, as squares of inverses are off by more. Predictions that differ from the right one by a slip (a member
-taken for a new client, two clients more, infinitely many, another alignment) must be told apart.
-"""
+"""Finite federations against exact conditional expectations on drawn features: bias and variance, each by itself."""
 
 from __future__ import annotations
 
@@ -16,63 +9,34 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Average, Descend, Flow, Meta
-from fedasym.theory.transforms import lowest_ridge
+from fedasym.algorithms import Descend, Flow, Meta
 
 from .cases import draw_clients
 from .montecarlo import (
+    DRAWS,
+    NOISE,
+    RADIUS,
+    SPECTRA,
     Array,
     Fit,
     Function,
     Plan,
+    below_zero,
     check,
     descend,
-    draw,
     even,
     flow,
+    growth,
     interpolate,
-    limit,
     meta,
     observe,
+    risk_of,
     shrink,
     simulate,
+    stopping,
 )
 
-D = 480  # dimensions of the limits
 FEW = 360  # dimensions of the federations
-DRAWS = 6
-RADIUS, NOISE = 1.3, 0.7
-
-SPECTRA = {
-    "identity": fa.spectra.identity(),
-    "scaled": fa.spectra.identity(2.5),
-    "two atoms": fa.spectra.atoms([0.5, 3], [0.6, 0.4]),
-    "ar1": fa.spectra.ar1(0.5, points=60),
-    "power law": fa.spectra.power_law(1, points=60),
-    "singular": fa.spectra.atoms([0, 1, 3], [0.4, 0.35, 0.25]),
-}
-
-
-def below_zero(world: fa.Population) -> float:
-    """A negative ridge, well above the lowest admissible one: finite samples reach a little beyond the limit's edge."""
-    return float(lowest_ridge(np.array([world.aspect]), world.spectrum)[0]) / 5
-
-
-def growth(world: fa.Population, ridge: float) -> float:
-    """kappa' at a ridge, as V = noise^2 (kappa' - 1)."""
-    return 1 + float(risk_of(world, "rtfa", ridge=ridge).variance) / float(world.noise) ** 2
-
-
-def risk_of(worlds: object, algorithm: str | fa.Algorithm, **options: object) -> fa.Risk:
-    """The prediction for one algorithm."""
-    return next(iter(fa.predict(worlds, [algorithm], **options).values()))
-
-
-def samples(world: fa.Population, keeps: Sequence[Function], *, alone: bool = False) -> list[Array]:
-    """Bias and variance (draws, 2) after each filter, with infinitely many clients."""
-    rng = np.random.default_rng(20)
-    views = [limit(draw(rng, world, D, alone)) for _ in range(DRAWS)]
-    return [np.array([view.risk(keep) for view in views]) for keep in keeps]
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "ftfa", "rtfa", "maml", "pfedme"])
@@ -88,59 +52,6 @@ def test_simulation_against_the_objectives(algorithm):
         model = few.model(algorithm, i, lam=0.7, alpha=0.1)
         expected = few.mean_bias(model, i), few.variance(model)
         assert fit.member(i).risk(keep) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-SHAPES = [
-    ("identity", 0), ("scaled", 0), ("two atoms", 0), ("two atoms", 1), ("two atoms", -1), ("ar1", 0), ("ar1", 2),
-    ("power law", 0), ("power law", -1), ("singular", 0), ("singular", 1),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("aspect", [0.5, 3])
-@pytest.mark.parametrize(("name", "power"), SHAPES)
-def test_ridge_limit(name, power, aspect):
-    """Theorems 2 and 4, and 1 and 3 as their case of no ridge; negative ridges too."""
-    world = fa.Population(RADIUS, NOISE, aspect, spectrum=SPECTRA[name], shift_power=power)
-    ridges = [below_zero(world), 0, 0.1, 1, 5]
-    for ridge, found in zip(ridges, samples(world, [shrink(x) for x in ridges]), strict=True):
-        table = fa.predict(world, ["rtfa", "pfedme"] + (["ftfa", "maml"] if ridge == 0 else []), ridge=ridge)
-        wrong = [risk_of(world, "rtfa", ridge=ridge + 0.2 * abs(ridge) + 0.1)]
-        if ridge == 5 and world.spectrum.scale is None:
-            wrong.append(risk_of(replace(world, shift_power=power + 1), "rtfa", ridge=ridge))
-        for risk in table.values():
-            check(found, risk, 1.5 * growth(world, ridge) / D, wrong)
-
-
-@pytest.mark.parametrize("aspect", [0.5, 3])
-@pytest.mark.parametrize("power", [0, 1])
-def test_methods_that_share_nothing(power, aspect):
-    """The local methods see the optimum itself, with its own alignment."""
-    world = fa.Population(RADIUS, NOISE, aspect, norm=2, spectrum=SPECTRA["two atoms"], optimum_power=power)
-    ridges = [0, 0.4]
-    for ridge, found in zip(ridges, samples(world, [shrink(x) for x in ridges], alone=True), strict=True):
-        table = fa.predict(world, ["local", "local_ridge", "rtfa"], ridge=ridge)
-        wrong = [table["rtfa"]] if table["rtfa"].bias > 0 else []
-        for name in ("local", "local_ridge") if ridge == 0 else ("local_ridge",):
-            check(found, table[name], 1.5 * growth(world, ridge) / D, wrong)
-
-
-def stopping(*stages: Descend | Flow) -> list[fa.Algorithm]:
-    return [fa.Algorithm(str(stage), Average(), stage) for stage in stages]
-
-
-@pytest.mark.parametrize("aspect", [0.5, 3])
-@pytest.mark.parametrize(("name", "power"), SHAPES)
-def test_early_stopping(name, power, aspect):
-    """Gradient steps, gradient flow and the closed form of one step. Nothing is inverted: 2/d covers the size effect."""
-    world = fa.Population(RADIUS, NOISE, aspect, spectrum=SPECTRA[name], shift_power=power)
-    step, steps, times = 0.06, [1, 4, 12], [0.05, 0.3, 1.0]
-    found = samples(world, [descend(step, t) for t in steps] + [flow(t) for t in times])
-    now, later = (
-        fa.predict(world, stopping(*(Descend(c * step, t) for t in steps), *(Flow(c * t) for t in times))) for c in (1, 1.3)
-    )
-    for simulated, risk, wrong in zip(found, now.values(), later.values(), strict=True):
-        check(simulated, risk, 2 / D, [wrong])
-    check(found[0], fa.one_step(world, step)[1], 2 / D, [fa.one_step(world, 1.3 * step)[1]])
 
 
 def plans_for(world: fa.Population) -> Iterator[tuple[str | fa.Algorithm, dict[str, float], Function, Function]]:
