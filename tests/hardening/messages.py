@@ -13,8 +13,9 @@ from fedasym.runtimes.flower.configuration import Configuration
 from fedasym.runtimes.flower.replies import Refused, array_in, count_in, scores_in
 from fedasym.runtimes.flower.roster import Node, Roster
 
-from .doors import Door, array_bytes
+from .doors import Door
 from .mutation import changed_bytes, changed_json
+from .samples import array_bytes
 
 INTRODUCTION = {
     "dimension": 3, "outputs": 2, "task": "classification", "classes": "[0, 1]", "clients": ["0" * 16, "1" * 16],

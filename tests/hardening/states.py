@@ -20,8 +20,9 @@ from fedasym.experiments import pieces, seals
 from fedasym.experiments.listing import cleaned, listed
 from fedasym.experiments.reading import lines_of
 
-from .doors import Door, federation, made
+from .doors import Door
 from .mutation import changed_bytes, changed_json, changed_tree
+from .samples import federation, made
 
 EXPERIMENT = """
 name = "small"

@@ -19,8 +19,8 @@ from fedasym import machine
 from fedasym.datasets import arrays, digits, dumps, stackexchange
 from fedasym.datasets.reading import read
 
-from .doors import WHO, X, Y
 from .guard import guarded
+from .samples import WHO, X, Y
 
 
 def refused(call, *words):

@@ -18,9 +18,9 @@ from fedasym.runtimes.flower.replies import Refused, array_in
 from fedasym.runtimes.flower.roster import Node
 
 from . import states
-from .doors import WHO, X, Y, array_bytes, sqlites
 from .guard import guarded
 from .messages import INTRODUCTION
+from .samples import WHO, X, Y, array_bytes, sqlites
 
 
 def refused(call, *words, by=(fa.InvalidInput,)):
