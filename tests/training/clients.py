@@ -20,6 +20,8 @@ SMALL: dict[str, Any] = {
     "rounds": 4, "evaluate_every": 2, "cohort": 3, "local_steps": 3, "batch": 8, "personal_epochs": 2,
     "server_step": 0.3, "local_step": 0.2,
 }  # fmt: skip
+DOUBLE = {**SMALL, "ridge": 1.5, "precision": "float64"}
+GRAM = {**DOUBLE, "form": "gram"}
 
 
 @contextmanager

@@ -1,9 +1,11 @@
-"""What the tests of training are given: a grid of invented runs."""
+"""What the tests of training are given: a grid of invented runs, and programs that are compiled quickly."""
 
 import pytest
 
+from fedasym.training import layout
 from fedasym.training.histories import Histories
 
+from .clients import optimised
 from .invented import data, history
 
 
@@ -20,3 +22,11 @@ def grid():
                     history(name, federation, seed=seed, share=base + plus + 0.01 * seed, server_step=step, diverged=diverged)
                 )
     return Histories(runs)
+
+
+@pytest.fixture
+def _light(monkeypatch):
+    """Clients of all sizes in one program, and programs compiled quickly: compiling is what these tests take time for."""
+    monkeypatch.setattr(layout, "GROUPS", 1)
+    with optimised(False):
+        yield
