@@ -121,3 +121,19 @@ def same(ours: fa.History, theirs: fa.History, tolerance: float = 0.0) -> None:
         mine, other = getattr(ours, field.name), getattr(theirs, field.name)
         if isinstance(mine, np.ndarray):
             np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance, err_msg=field.name)
+
+
+def named(server, client):
+    return fa.Algorithm("own", server, client)
+
+
+class Interrupt:
+    """Ctrl-C after some reports, and again at every later one."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def __call__(self, done, text):
+        self.left -= done < 1
+        if self.left < 0:
+            raise KeyboardInterrupt
