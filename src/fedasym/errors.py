@@ -96,6 +96,6 @@ def listed(field: str, values: Any, wanted: str = "it must be a list of values")
 
 def path_of(field: str, value: Any) -> Path:
     """A path of a file or folder; what is none, a number say, is refused."""
-    if not isinstance(value, str | PathLike):
+    if not isinstance(value, str | PathLike) or "\0" in str(value):
         raise InvalidInput(f"{field} is {value!r}: give the path of a file or folder")
     return Path(value)

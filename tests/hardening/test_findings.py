@@ -16,6 +16,7 @@ from fedasym.experiments.data import record_in
 from fedasym.runtimes.flower.heads import Model
 from fedasym.runtimes.flower.replies import Refused, array_in
 from fedasym.runtimes.flower.roster import Node
+from fedasym.runtimes.flower.writing import write_app
 
 from . import states
 from .guard import guarded
@@ -120,3 +121,20 @@ def test_sizes_beyond_bounds():
     refused(lambda: fa.simulate(world, dimension=10**400, clients=2), "dimension is 1000")
     refused(lambda: fa.simulate(fa.Population(radius=1, noise=0.5, aspect=1e-300), dimension=8, clients=2), "aspect is 1e-300")
     refused(lambda: fa.Experiment(name="a", grid={"server_step": [10**400]}), "it must be a finite number")
+
+
+@pytest.mark.parametrize(
+    "size", [{"centre": 2.0**31}, {"radius": 2.0**53}, {"centre": 5.0, "spectrum": fa.spectra.atoms([1e6], [1])}]
+)
+def test_classes_whose_logits_no_grid_follows(size):
+    world = {"radius": 1.5, "centre": 1.5, "aspect": 2} | size
+    refused(lambda: fa.predict(fa.ClassPopulation(**world)), "radius is", "limits are computed up to 1000", "give smaller ones")
+
+
+def test_classes_as_far_apart_as_is_allowed_are_predicted():
+    table = fa.predict(fa.ClassPopulation(radius=1.5, centre=999, aspect=2), ["fedavg"])
+    assert 0.999 < table["fedavg"].accuracy < 1
+
+
+def test_an_app_in_a_folder_that_no_disk_can_name():
+    refused(lambda: write_app("rtfa", "app\0"), "into is", "give the path of a file or folder")

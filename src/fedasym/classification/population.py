@@ -26,6 +26,7 @@ RANGES = {
     "centre_power": "the exponent of the shared optimum's alignment; it must be finite",
 }
 MOST_FLIPS = 0.5
+STEEPEST = 1000.0  # deviation of logits; nodes grow with it, and less than a label in a thousand is then left to chance
 MOST_CLASSES = 200  # what the sampled expectations of `theory/classes` are made for
 
 
@@ -82,6 +83,19 @@ class ClassPopulation:
             object.__setattr__(self, f"{owner}_weights", checked_weights(owner, power, weights, self.spectrum))
         numbers = {name: getattr(self, name) for name in RANGES}
         object.__setattr__(self, "_shape", common_shape(numbers, self.share("shift"), self.share("centre")))
+        if self.classes == 2:  # the limits for more have their own, lower bound, where they are computed
+            self._check_steepness()
+
+    def _check_steepness(self) -> None:
+        """Refuse logits that no grid follows."""
+        with np.errstate(over="ignore"):
+            steepest = float(np.max(self.energies.rho, initial=0.0))
+        if not steepest <= STEEPEST:
+            raise InvalidInput(
+                f"radius is {shown(self.radius)} and centre is {shown(self.centre)}: logits then have a standard deviation of "
+                f"{steepest:.6g}, and limits are computed up to {STEEPEST:.0f}, where chance decides less than a label in a "
+                "thousand; give smaller ones"
+            )
 
     def share(self, owner: str) -> Array:
         """The share of the energy along each atom; last axis = atoms."""

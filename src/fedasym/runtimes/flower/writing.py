@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from fedasym.algorithms import TRAINED
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, path_of, unknown
 from fedasym.runtimes.flower.configuration import RULES, SHARING, defaults
 
 ADVISE = "advise"
@@ -60,7 +60,7 @@ def write_app(what: str, into: str | Path) -> Path:
     """
     if what not in DEPLOYED:
         raise unknown("algorithm", what, DEPLOYED)
-    folder = Path(into)
+    folder = path_of("into", into)
     package = package_of(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"into is {str(into)!r}, which is not an empty folder: name a new one, or empty it first")
