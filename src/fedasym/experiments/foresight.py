@@ -136,13 +136,13 @@ def beside_theory(results: Results) -> str | None:
     if results.foreseen is None or not found:
         return None
     merged = results.foreseen.merged
-    table = [HEAD, *([row.algorithm, *map(percent, row[1:]), off_by(row, merged)] for row in found)]
+    table = [HEAD, *([row.algorithm, *map(percent, row[1:]), "-" if merged else off_by(row)] for row in found)]
     return "\n".join([*columns(table, left=1), "", agreement(found, merged)])
 
 
-def off_by(row: Row, merged: int | None) -> str:
-    """Advised less measured, in points; nothing where these are accuracies in different tasks."""
-    return f"{100 * (row.advised - row.measured):+.2f}" if merged is None else "-"
+def off_by(row: Row) -> str:
+    """Advised less measured, in points; it says nothing where classes were merged, and these are accuracies in two tasks."""
+    return f"{100 * (row.advised - row.measured):+.2f}"
 
 
 def percent(share: float | Array) -> str:

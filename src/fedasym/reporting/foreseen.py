@@ -31,7 +31,7 @@ def foreseen_section(results: Results) -> Section | None:
         return None
     merged, cells = results.foreseen.merged, []
     for row in found:
-        off = Cell("–" if merged else minus(off_by(row, merged)))
+        off = Cell("–" if merged else minus(off_by(row)))
         cells.append([Cell(row.algorithm), *(Cell(percent(each)) for each in row[1:]), off])
     listed = table(COLUMNS, cells, "Accuracies by theory, as advised, and as measured, by algorithm")
     said = element("p", agreement(found, merged))
