@@ -7,7 +7,9 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+import fedasym as fa
 from fedasym.federations.federation import Federation
 
 from .small import NEXT, REAL, WORDS, same, small
@@ -44,3 +46,28 @@ def test_importing_it_imports_nothing_heavy():
         "print([name for name in ('jax', 'polars', 'pandas', 'pyarrow', 'safetensors', 'scipy') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".parquet"])
+def test_what_is_said_of_features_is_kept_in_files(ending, tmp_path):
+    told = {"names": ["age", "size"], "personal": [True, False], "intercept": False}
+    federation = fa.Federation.from_arrays(np.eye(4, 2), [0.0, 1.0, 2.0, 3.0], clients=list("aabb"), **told)
+    again = fa.datasets.read(federation.save(tmp_path / f"data{ending}"))
+    assert (again.names, again.personal.tolist(), again.intercept) == (("age", "size"), [True, False], False)
+    usual = fa.Federation.from_arrays(np.eye(4, 2), [0.0, 1.0, 2.0, 3.0], clients=list("aabb"), personal=[1, 1])
+    again = fa.datasets.read(usual.save(tmp_path / f"usual{ending}"))
+    assert (again.names, again.personal, again.intercept) == (None, None, True)
+
+
+@pytest.mark.parametrize(
+    ("told", "field"),
+    [
+        ({"names": ["a"]}, "names"),
+        ({"names": ["a", "a"]}, "names"),
+        ({"personal": [1]}, "personal"),
+        ({"intercept": "yes"}, "intercept"),
+    ],
+)
+def test_what_is_said_of_features_must_fit_them(told, field):
+    with pytest.raises(fa.InvalidInput, match=field):
+        fa.Federation.from_arrays(np.eye(2), [0.0, 1.0], clients=list("ab"), **told)

@@ -134,6 +134,7 @@ def gathered(world: World, counts: tuple[Counts, Counts, Counts], positions: int
         mask=None if positions is None else masks,
         classes=world.classes,
         task="regression" if world.classes is None else "classification",
+        intercept="intercepts" in world.truth,
     )
     for array in world.truth.values():
         array.setflags(write=False)

@@ -44,6 +44,9 @@ class Federation:
     mask: (samples, positions), True for real and False for padding; None where there is no padding.
     classes: the names of the classes in the order of their codes; None in regression.
     truth: the parameters that generated the data, where it is synthetic.
+    names: the features' names; None where they have none.
+    personal: which features' weights may differ between clients; None where all may. The others serve the shared model only.
+    intercept: whether models of these data have an intercept, shared and personal, unless a verb is told otherwise.
 
     >>> import numpy as np
     >>> features, labels = np.eye(6, 2), ["cat", "dog", "cat", "dog", "dog", "cat"]
@@ -61,6 +64,9 @@ class Federation:
     mask: NDArray[np.bool_] | None
     classes: tuple[Any, ...] | None
     truth: Mapping[str, NDArray[Any]] | None = None
+    names: tuple[str, ...] | None = None
+    personal: NDArray[np.bool_] | None = None
+    intercept: bool = True
 
     def __post_init__(self) -> None:
         for name, value in checked_fields(vars(self)).items():
@@ -78,6 +84,9 @@ class Federation:
         mask: ArrayLike | None = None,
         classes: int | Sequence[Any] | None = None,
         task: str | None = None,
+        names: Sequence[str] | None = None,
+        personal: ArrayLike | None = None,
+        intercept: bool = True,
     ) -> Federation:
         """A federation from one row per sample and the name of each row's client.
 
@@ -88,13 +97,18 @@ class Federation:
             "train", "validation", "test" or 0, 1, 2.
         mask: for sequences, True where a position is real. Padding may hold anything; what is no number or class becomes 0.
         classes: how many there are (labels are 0, 1, ...) or their names. Without it, the labels that occur, sorted.
+        names: of the features, for messages, tables and pages.
+        personal: True for each feature whose weight may differ between clients; by default all may.
+        intercept: whether models of these data have one.
 
         >>> features, labels = [[0.5], [1.0], [2.0]], [1.0, 2.0, 4.0]
         >>> federation = Federation.from_arrays(features, labels, clients=[7, 8, 7], split=["train", "test", "train"])
         >>> federation.task, federation.clients, federation.counts("train").tolist()
         ('regression', (7, 8), [2, 0])
         """
-        return cls(**gathered(features, labels, clients, split, seed, mask, classes, task))
+        fields = gathered(features, labels, clients, split, seed, mask, classes, task)
+        fields |= {"names": None if names is None else tuple(names), "personal": personal, "intercept": intercept}
+        return cls(**fields)
 
     @classmethod
     def from_clients(cls, parts: Iterable[tuple[Any, Any, Any]], **options: Any) -> Federation:

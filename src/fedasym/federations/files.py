@@ -47,12 +47,32 @@ def write(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None
 def described(fields: Mapping[str, Any]) -> str:
     """What the arrays do not say, and a checksum of what they do."""
     named = {"clients": list(fields["clients"]), "classes": None if fields["classes"] is None else list(fields["classes"])}
-    return json.dumps({"format": FORMAT, "dtype": fields["features"].dtype.name, "sum": checksum(fields), **named})
+    return json.dumps(
+        {"format": FORMAT, "dtype": fields["features"].dtype.name, "sum": checksum(fields), **named, **about_features(fields)}
+    )
+
+
+def about_features(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of the features beside their numbers, where it is not as usual: so that older files stay whole."""
+    personal = fields.get("personal")
+    told = {"names": fields.get("names"), "personal": None if personal is None else np.asarray(personal).tolist()}
+    told |= {"intercept": None if fields.get("intercept", True) else False}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items() if value is not None}
+
+
+def told_of_features(held: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that `about_features` described."""
+    names = held.get("names")
+    return {
+        "names": tuple(names) if isinstance(names, list) else None,
+        "personal": held.get("personal"),
+        "intercept": held.get("intercept", True),
+    }
 
 
 def checksum(fields: Mapping[str, Any]) -> int:
     """CRC-32 over all arrays and names: a file that was damaged or edited is told from one that is whole."""
-    total = zlib.crc32(json.dumps([fields["clients"], fields["classes"]]).encode())
+    total = zlib.crc32(json.dumps([fields["clients"], fields["classes"], *filter(None, [about_features(fields)])]).encode())
     truth = fields.get("truth") or {}
     for name, array in [*((name, fields[name]) for name in ARRAYS), *sorted(truth.items())]:
         if array is not None:
@@ -113,7 +133,7 @@ def read_safetensors(path: Path) -> dict[str, Any]:
     truth = {name.removeprefix("truth."): array for name, array in arrays.items() if name.startswith("truth.")}
     fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
     fields |= {name: None if held[name] is None else tuple(held[name]) for name in ("clients", "classes")}
-    fields["truth"] = truth or None
+    fields |= {"truth": truth or None, **told_of_features(held)}
     if any(fields[name] is None for name in ARRAYS[:4]):
         raise InvalidInput(f"path is {str(path)!r}: an array is missing from this file; save the federation again")
     check_whole(fields, held, path, "save the federation again")
@@ -181,6 +201,7 @@ def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None
             "split": np.array([SPLITS.index(name) for name in frame["split"]], np.int8),
             "mask": column(frame, "mask") if "mask" in frame.columns else None,
             "classes": None if held["classes"] is None else tuple(held["classes"]),
+            **told_of_features(held),
         }
     except (KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
         raise InvalidInput(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}") from None

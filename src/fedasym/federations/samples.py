@@ -16,6 +16,7 @@ from fedasym.federations.splits import are_fractions, assigned, coded
 from fedasym.federations.summary import plural
 from fedasym.federations.targets import checked_labels
 from fedasym.linear.clients import labels_of
+from fedasym.numeric import flag
 
 WHOLE = 2**24  # whole numbers up to here are exact in float32
 
@@ -212,12 +213,31 @@ def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidInput("split leaves no training sample at all: give at least one client one")
     identities_of(names)
     held: dict[str, Any] = {name: read_only(array) for name, array in arrays.items()}
+    held |= described_features(fields, features.shape[-1])
     held |= {"clients": names, "classes": None if classes is None else tuple(classes)}
     truth = {str(name): np.asarray(array) for name, array in (fields.get("truth") or {}).items()}
     for name, array in truth.items():
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise InvalidInput(f"truth[{name!r}] holds {array.dtype.name}: give numbers of at most 64 bits")
     return held | {"truth": {name: read_only(array) for name, array in truth.items()} or None}
+
+
+def described_features(fields: Mapping[str, Any], dimension: int) -> dict[str, Any]:
+    """Names, personal features and intercept: what is said of the features beside their numbers."""
+    names, personal = fields.get("names"), fields.get("personal")
+    if names is not None:
+        names = tuple(str(name) for name in names)
+        if len(names) != dimension or len(set(names)) < dimension:
+            raise InvalidInput(
+                f"names has {len(names)} entries, {len(set(names))} of them different, for {dimension} features: "
+                "give each feature a name of its own"
+            )
+    if personal is not None:
+        given = np.asarray(personal)
+        if given.shape != (dimension,) or not np.isin(given, (0, 1)).all():
+            raise InvalidInput(f"personal has shape {given.shape}: give True or False for each of the {dimension} features")
+        personal = None if given.all() else read_only(given.astype(bool))
+    return {"names": names, "personal": personal, "intercept": flag("intercept", fields.get("intercept", True))}
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
