@@ -24,7 +24,7 @@ def advice(drawn):
 
 def true_losses(world, X, y, theta):
     names = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
-    fits = {name: fa.linear.fit(name, X, y) for name in names}
+    fits = {name: fa.linear.fit(name, X, y, intercept=False) for name in names}
     off = {name: np.array([fit.personal[i] - t for i, t in enumerate(theta)]) for name, fit in fits.items()}
     return {name: float((each**2 @ world.eigenvalues).mean()) for name, each in off.items()}
 
@@ -124,7 +124,7 @@ def test_the_experiment_uses_held_out_samples_where_there_are_any(drawn):
     found = advise(federation)
     assert found.population.samples == 40 * 16
     outcome = found.confirm(federation)
-    fit = fa.linear.fit(found.recommended, [x[:16] for x in X], [v[:16] for v in y], ridge=found.ridge)
+    fit = fa.linear.fit(found.recommended, [x[:16] for x in X], [v[:16] for v in y], ridge=found.ridge, intercept=False)
     errors = [np.mean((v[16:] - x[16:] @ fit.personal[i]) ** 2) for i, (x, v) in enumerate(zip(X, y, strict=True))]
     assert outcome.errors[found.recommended] == pytest.approx(np.mean(errors), rel=1e-6)
 

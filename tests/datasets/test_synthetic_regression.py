@@ -106,7 +106,7 @@ def test_the_linear_lens_loses_what_the_theory_predicts(world):
         X, y, ids = federation.features[training], federation.labels[training, 0], federation.owner[training]
         for name in predicted:
             with few_threads(d):
-                fit = fa.linear.fit(name, X, y, clients=ids.tolist(), ridge=predicted[name].ridge)
+                fit = fa.linear.fit(name, X, y, clients=ids.tolist(), ridge=predicted[name].ridge, intercept=False)
             models = np.array([fit.personal[client] for client in range(m)])
             losses[name][seed] = ((models - truth["heads"]) ** 2 * truth["covariance"]).sum(1)
         for client in range(m):

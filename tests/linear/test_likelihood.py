@@ -40,7 +40,7 @@ LIKELY = {
 @pytest.mark.parametrize(("name", "shared"), [("pfedme", True), ("rtfa", True), ("local_ridge", False)])
 def test_the_estimated_variances_solve_the_likelihood_equations(case, name, shared):
     X, y = LIKELY[case]
-    fit = linear.fit(name, X, y, ridge="optimal")
+    fit = linear.fit(name, X, y, ridge="optimal", intercept=False)
     noise2, radius2, d = fit.noise**2, fit.radius**2, X[0].shape[1]
     assert radius2 > 0  # inside the range: at its ends there are no equations to solve
     _, P = dense(X, noise2, radius2, shared)
@@ -57,7 +57,7 @@ def test_the_estimated_variances_solve_the_likelihood_equations(case, name, shar
 
 def test_pfedme_at_the_estimate_is_the_best_linear_unbiased_prediction():
     X, y = LIKELY["ragged"]
-    fit = linear.fit("pfedme", X, y)
+    fit = linear.fit("pfedme", X, y, intercept=False)
     V, _ = dense(X, fit.noise**2, fit.radius**2, True)
     rows, labels = np.vstack(X), np.concatenate(y)
     shared = np.linalg.solve(rows.T @ np.linalg.solve(V, rows), rows.T @ np.linalg.solve(V, labels))
@@ -72,7 +72,7 @@ def test_the_estimates_are_those_of_statsmodels():
     rows, labels, ids = np.vstack(X), np.concatenate(y), np.repeat(np.arange(8), [len(x) for x in X])
     components = mixed_linear_model.VCSpec(["b"], [[["b0", "b1", "b2"]] * 8], [X])
     theirs = mixed_linear_model.MixedLM(labels, rows, ids, exog_vc=components).fit(reml=True, method="bfgs", gtol=1e-9)
-    fit = linear.fit("pfedme", rows, labels, clients=ids)
+    fit = linear.fit("pfedme", rows, labels, clients=ids, intercept=False)
     np.testing.assert_allclose([fit.noise**2, fit.radius**2 / 3], [theirs.scale, theirs.vcomp[0]], rtol=1e-6)
     np.testing.assert_allclose(fit.shared, theirs.fe_params, rtol=1e-7)
 
@@ -85,18 +85,18 @@ def test_clients_that_do_not_differ_have_no_radius():
     residuals = y - rows @ np.linalg.lstsq(rows, y)[0]
     parts = np.split(residuals, 4)
     parts = [part - x @ np.linalg.lstsq(x, part)[0] for x, part in zip(X, parts, strict=True)]  # no client leans anywhere
-    fit = linear.fit("rtfa", X, parts)
+    fit = linear.fit("rtfa", X, parts, intercept=False)
     assert fit.radius == 0
     assert set(fit.ridge.values()) == {np.inf}
     np.testing.assert_allclose(fit.noise**2, sum(part @ part for part in parts) / 37, rtol=1e-10)
-    exact = linear.fit("pfedme", X, [x @ [1.0, 2, 3] for x in X])
+    exact = linear.fit("pfedme", X, [x @ [1.0, 2, 3] for x in X], intercept=False)
     assert (exact.noise, exact.radius) == (0, 0)
     np.testing.assert_allclose(exact.personal[2], [1, 2, 3], **TIGHT)
 
 
 def test_clients_without_noise_interpolate():
     X, y = draw([3, 4, 5, 2, 5, 3], 8, seed=2, noise=0)
-    fit, limit = linear.fit("rtfa", X, y), linear.fit("ftfa", X, y)
+    fit, limit = linear.fit("rtfa", X, y, intercept=False), linear.fit("ftfa", X, y, intercept=False)
     assert fit.noise < 1e-3 * fit.radius
     for client in fit.personal:
         np.testing.assert_allclose(fit.personal[client], limit.personal[client], atol=1e-6)  # the range of ratios ends
@@ -104,6 +104,6 @@ def test_clients_without_noise_interpolate():
 
 def test_estimates_scale_with_the_labels_and_ignore_a_shared_model():
     X, y = LIKELY["ragged"]
-    fit = linear.fit("rtfa", X, y)
-    moved = linear.fit("rtfa", X, [10 * t + x @ np.arange(6.0) * 100 for x, t in zip(X, y, strict=True)])
+    fit = linear.fit("rtfa", X, y, intercept=False)
+    moved = linear.fit("rtfa", X, [10 * t + x @ np.arange(6.0) * 100 for x, t in zip(X, y, strict=True)], intercept=False)
     np.testing.assert_allclose([moved.noise, moved.radius], [10 * fit.noise, 10 * fit.radius], rtol=1e-8)

@@ -17,7 +17,7 @@ from .clients import CASES, RAGGED, TIGHT, draw, every_case
 def test_ridge_is_scikit_learns_on_residuals(case, name, alone):
     X, y = CASES[case]
     ridges = RAGGED[: len(X)]
-    fit = linear.fit(name, X, y, ridge=list(ridges))
+    fit = linear.fit(name, X, y, ridge=list(ridges), intercept=False)
     start = np.zeros_like(fit.shared) if alone else fit.shared
     for place, (x, t) in enumerate(zip(X, y, strict=True)):
         model = sklearn.linear_model.Ridge(alpha=len(x) * ridges[place], fit_intercept=False, solver="cholesky")
@@ -30,7 +30,7 @@ def test_ridge_is_scikit_learns_on_residuals(case, name, alone):
 @pytest.mark.parametrize("name", ["local", "ftfa", "maml"])
 def test_interpolation_is_the_nearest_least_squares_fit(case, name):
     X, y = CASES[case]
-    fit = linear.fit(name, X, y)
+    fit = linear.fit(name, X, y, intercept=False)
     for place, (x, t) in enumerate(zip(X, y, strict=True)):
         away = np.linalg.lstsq(x, t - x @ fit.shared)[0]
         np.testing.assert_allclose(fit.personal[place], fit.shared + away, **TIGHT)
@@ -39,7 +39,7 @@ def test_interpolation_is_the_nearest_least_squares_fit(case, name):
 @pytest.mark.parametrize("case", ["few samples each", "many samples", "duplicated rows", "low rank"])
 def test_gradient_descent_run_to_convergence_interpolates(case):
     X, y = CASES[case]
-    fit = linear.fit("ftfa", X, y)
+    fit = linear.fit("ftfa", X, y, intercept=False)
     for place, (x, t) in enumerate(zip(X, y, strict=True)):
         b, step = fit.shared.copy(), 1.9 / np.linalg.norm(x, 2) ** 2
         for _ in range(20_000):
@@ -51,8 +51,8 @@ def test_gradient_descent_run_to_convergence_interpolates(case):
 @pytest.mark.parametrize("server", [Nothing(), Average(), Meta(0.1)], ids=lambda stage: type(stage).__name__)
 def test_stopped_descent_and_flow_are_their_definitions(case, server):
     X, y = CASES[case]
-    stepped = linear.fit(fa.Algorithm("stepped", server, Descend(0.05, 7)), X, y)
-    flowed = linear.fit(fa.Algorithm("flowed", server, Flow(0.4)), X, y)
+    stepped = linear.fit(fa.Algorithm("stepped", server, Descend(0.05, 7)), X, y, intercept=False)
+    flowed = linear.fit(fa.Algorithm("flowed", server, Flow(0.4)), X, y, intercept=False)
     for place, (x, t) in enumerate(zip(X, y, strict=True)):
         b = stepped.shared.copy()
         for _ in range(7):
@@ -66,8 +66,8 @@ def test_stopped_descent_and_flow_are_their_definitions(case, server):
 def test_directions_of_little_curvature_are_not_lost():
     X, y = draw([3, 5, 2], 4)
     X = [x * [1, 1, 1e-9, 1e-6] for x in X]
-    stepped = linear.fit(fa.Algorithm("stepped", Nothing(), Descend(0.1, 3)), X, y)
-    flowed = linear.fit(fa.Algorithm("flowed", Nothing(), Flow(0.3)), X, y)
+    stepped = linear.fit(fa.Algorithm("stepped", Nothing(), Descend(0.1, 3)), X, y, intercept=False)
+    flowed = linear.fit(fa.Algorithm("flowed", Nothing(), Flow(0.3)), X, y, intercept=False)
     for place, (x, t) in enumerate(zip(X, y, strict=True)):
         b = np.zeros(4)
         for _ in range(3):
@@ -80,17 +80,17 @@ def test_directions_of_little_curvature_are_not_lost():
 
 def test_a_large_single_step_is_taken_and_a_diverging_path_refused():
     X, y = CASES["many samples"]
-    once = linear.fit(fa.Algorithm("once", Average(), Descend(5.0)), X, y)
+    once = linear.fit(fa.Algorithm("once", Average(), Descend(5.0)), X, y, intercept=False)
     gradient = X[1].T @ (X[1] @ once.shared - y[1]) / len(X[1])
     np.testing.assert_allclose(once.personal[1], once.shared - 5 * gradient, **TIGHT)
     with pytest.raises(fa.InvalidInput, match=r"step is 5: gradient descent diverges on client 0 from 0\.\d+ on"):
-        linear.fit(fa.Algorithm("twice", Average(), Descend(5.0, 2)), X, y)
+        linear.fit(fa.Algorithm("twice", Average(), Descend(5.0, 2)), X, y, intercept=False)
 
 
 @every_case
 def test_paths_end_where_they_should(case):
     X, y = CASES[case]
-    ftfa, fedavg = linear.fit("ftfa", X, y), linear.fit("fedavg", X, y)
+    ftfa, fedavg = linear.fit("ftfa", X, y, intercept=False), linear.fit("fedavg", X, y, intercept=False)
     for name, options, limit in [
         ("rtfa", {"ridge": 0}, ftfa),
         ("rtfa", {"ridge": np.inf}, fedavg),
@@ -100,6 +100,6 @@ def test_paths_end_where_they_should(case):
         (fa.Algorithm("long", Average(), Flow(1e12)), {}, ftfa),
         (fa.Algorithm("own ridge", Average(), Ridge(np.inf)), {}, fedavg),
     ]:
-        fit = linear.fit(name, X, y, **options)
+        fit = linear.fit(name, X, y, **options, intercept=False)
         for client in fit.personal:
             np.testing.assert_allclose(fit.personal[client], limit.personal[client], **TIGHT)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -37,18 +37,34 @@ def test_scikit_learns_own_checks(estimator, check):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_it_is_the_fit_with_a_column_of_ones(name):
+def test_it_is_the_fit_with_an_intercept(name):
     X, y, ids = population()
     model = PersonalizedRegressor(name, ridge=0.4).fit(X, y, groups=ids)
-    direct = fit(name, np.column_stack([X, np.ones(len(X))]), y, clients=ids, ridge=0.4)
+    direct = fit(name, X, y, clients=ids, ridge=0.4)
     np.testing.assert_array_equal(np.append(model.coef_, model.intercept_), direct.shared)
-    np.testing.assert_array_equal(
-        model.predict(X, groups=ids), direct.predict(np.column_stack([X, np.ones(len(X))]), client=ids)
-    )
+    np.testing.assert_array_equal(model.predict(X, groups=ids), direct.predict(X, client=ids))
     assert list(model.personal_) == list(dict.fromkeys(ids))
     plain = PersonalizedRegressor(name, ridge=0.4, fit_intercept=False).fit(X, y, groups=ids)
-    np.testing.assert_array_equal(plain.coef_, fit(name, X, y, clients=ids, ridge=0.4).shared)
+    np.testing.assert_array_equal(plain.coef_, fit(name, X, y, clients=ids, ridge=0.4, intercept=False).shared)
     assert plain.intercept_ == 0
+
+
+@pytest.mark.parametrize("name", ["fedavg", "ftfa", "rtfa", "maml", "pfedme"])
+def test_an_intercept_that_is_shared_is_a_column_of_ones(name):
+    X, y, ids = population()
+    ones = fit(name, np.column_stack([X, np.ones(len(X))]), y, clients=ids, ridge=0.4, intercept=False)
+    for client, theirs in fit(name, X, y, clients=ids, ridge=0.4).personal.items():
+        np.testing.assert_allclose(theirs, ones.personal[client], rtol=1e-10)
+
+
+def test_clients_on_their_own_are_scikit_learns_ridge_with_a_free_intercept():
+    X, y, ids = population()
+    for name, penalty in (("local", 0.0), ("local_ridge", 0.4)):
+        found = fit(name, X, y, clients=ids, ridge=0.4)
+        for client in dict.fromkeys(ids):
+            mine = ids == client
+            theirs = Ridge(alpha=penalty * mine.sum()).fit(X[mine], y[mine])
+            np.testing.assert_allclose(found.personal[client], np.append(theirs.coef_, theirs.intercept_), rtol=1e-8)
 
 
 def test_without_groups_there_is_one_client():

@@ -24,7 +24,7 @@ def least_squares(residuals, size):
 def test_fedavg_is_weighted_least_squares_of_minimum_norm(case, weights):
     X, y = CASES[case]
     p = weights_of(weights, X)
-    fit = linear.fit("fedavg", X, y, weights=p if weights == "given" else weights)
+    fit = linear.fit("fedavg", X, y, weights=p if weights == "given" else weights, intercept=False)
     scale = [np.sqrt(each / len(x)) for each, x in zip(p, X, strict=True)]
     rows = np.vstack([each * x for each, x in zip(scale, X, strict=True)])
     labels = np.concatenate([each * target for each, target in zip(scale, y, strict=True)])
@@ -43,7 +43,7 @@ def test_maml_minimises_its_objective(case, weights):
         moved = [b - alpha / len(x) * x.T @ (x @ b - t) for x, t in zip(X, y, strict=True)]
         return np.concatenate([np.sqrt(w / len(x)) * (x @ c - t) for w, x, t, c in zip(p, X, y, moved, strict=True)])
 
-    fit = linear.fit("maml", X, y, weights=p, maml_step=alpha)
+    fit = linear.fit("maml", X, y, weights=p, maml_step=alpha, intercept=False)
     np.testing.assert_allclose(fit.shared, least_squares(residuals, X[0].shape[1]), **TIGHT)
 
 
@@ -58,7 +58,7 @@ def test_pfedme_minimises_its_joint_objective(case, weights):
         losses = [np.sqrt(w / len(x)) * (x @ b - t) for w, x, t, b in zip(p, X, y, personal, strict=True)]
         return np.concatenate([*losses, *(np.sqrt(w * c) * (b - shared) for w, c, b in zip(p, ridges, personal, strict=True))])
 
-    fit = linear.fit("pfedme", X, y, weights=p, ridge=ridges)
+    fit = linear.fit("pfedme", X, y, weights=p, ridge=ridges, intercept=False)
     joint = least_squares(residuals, d * (len(X) + 1)).reshape(-1, d)
     np.testing.assert_allclose(fit.shared, joint[0], **TIGHT)
     np.testing.assert_allclose(np.stack(list(fit.personal.values())), joint[1:], **TIGHT)
@@ -80,7 +80,7 @@ def test_general_minimisers_find_the_same(name, options):
 
     objective, size = (maml, d) if name == "maml" else (pfedme, d * (m + 1))
     found = scipy.optimize.minimize(objective, np.zeros(size), method="BFGS", options={"gtol": 1e-7}).x
-    fit = linear.fit(name, X, y, **options)
+    fit = linear.fit(name, X, y, **options, intercept=False)
     ours = np.concatenate([fit.shared, *fit.personal.values()])[:size]
     assert objective(ours) <= objective(found) + 1e-15
     np.testing.assert_allclose(ours, found, atol=1e-4)  # what a minimiser without derivatives reaches
@@ -103,7 +103,7 @@ def test_small_ridges_keep_their_digits(case, ridge):
             shared + (A.T * A + c * mpmath.eye(d)) ** -1 * (A.T * (t - A * shared))
             for A, t, c in zip(rows, labels, scale, strict=True)
         ]
-        fit = linear.fit("pfedme", X, y, ridge=ridge, weights="uniform")
+        fit = linear.fit("pfedme", X, y, ridge=ridge, weights="uniform", intercept=False)
         np.testing.assert_allclose(fit.shared, np.array(shared.tolist(), dtype=float).ravel(), **TIGHT)
         for client, model in enumerate(personal):
             np.testing.assert_allclose(fit.personal[client], np.array(model.tolist(), dtype=float).ravel(), **TIGHT)
@@ -113,7 +113,7 @@ def test_with_fewer_samples_than_unknowns_all_sharing_methods_interpolate_alike(
     X, y = CASES["fewer than unknowns"]
     nearest = np.linalg.lstsq(np.vstack(X), np.concatenate(y))[0]
     for name in SHARED:
-        fit = linear.fit(name, X, y, ridge=[0.3, 2.0, 0.05], weights=[0.5, 0.2, 0.3])
+        fit = linear.fit(name, X, y, ridge=[0.3, 2.0, 0.05], weights=[0.5, 0.2, 0.3], intercept=False)
         np.testing.assert_allclose(fit.shared, nearest, **TIGHT)
         for client, (x, t) in enumerate(zip(X, y, strict=True)):
             np.testing.assert_allclose(fit.personal[client], nearest, **TIGHT)
@@ -123,8 +123,8 @@ def test_with_fewer_samples_than_unknowns_all_sharing_methods_interpolate_alike(
 def test_hundreds_of_clients_are_one_least_squares_problem():
     X, y = draw([3, 1, 5] * 100, 6)
     rows, labels = np.vstack(X), np.concatenate(y)
-    np.testing.assert_allclose(linear.fit("fedavg", X, y).shared, np.linalg.lstsq(rows, labels)[0], rtol=1e-12)
-    few = linear.fit("fedavg", [np.column_stack([x, x[:, 0]]) for x in X], y).shared
+    np.testing.assert_allclose(linear.fit("fedavg", X, y, intercept=False).shared, np.linalg.lstsq(rows, labels)[0], rtol=1e-12)
+    few = linear.fit("fedavg", [np.column_stack([x, x[:, 0]]) for x in X], y, intercept=False).shared
     np.testing.assert_allclose(few, np.linalg.lstsq(np.column_stack([rows, rows[:, 0]]), labels)[0], **TIGHT)
 
 
@@ -132,5 +132,5 @@ def test_poor_conditioning_is_not_squared():
     rng = np.random.default_rng(3)
     X = [rng.standard_normal((40, 5)) * [1e6, 1, 1, 1, 1e-3] for _ in range(12)]
     truth = np.array([1e-6, 1, -1, 2, 1e3])
-    fit = linear.fit("fedavg", X, [x @ truth for x in X])
+    fit = linear.fit("fedavg", X, [x @ truth for x in X], intercept=False)
     np.testing.assert_allclose(fit.shared, truth, rtol=1e-8)

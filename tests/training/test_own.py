@@ -133,6 +133,6 @@ def test_it_is_trained_not_predicted(pair):
     with pytest.raises(fa.NoFormula, match="stage of your own"):
         fa.simulate(world, algorithms=[mine], dimension=20, clients=3, trials=1)
     with pytest.raises(fa.NoFormula, match="stage of your own"):
-        fa.linear.fit(mine, np.eye(4), np.ones(4), clients=[0, 0, 1, 1])
+        fa.linear.fit(mine, np.eye(4), np.ones(4), clients=[0, 0, 1, 1], intercept=False)
     with pytest.raises(fa.NoFormula, match=r"fa\.train"):
         fa.predict(fa.ClassPopulation(radius=1, centre=1, aspect=2), [mine])

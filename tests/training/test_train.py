@@ -225,7 +225,13 @@ def test_long_training_on_squares_is_the_linear_lens():
     ]
     for run in runs:
         exact = fa.linear.fit(
-            run.algorithm.name, clients.features[rows], clients.labels[rows, 0], clients.owner[rows], ridge=0.6, maml_step=0.2
+            run.algorithm.name,
+            clients.features[rows],
+            clients.labels[rows, 0],
+            clients.owner[rows],
+            ridge=0.6,
+            maml_step=0.2,
+            intercept=False,
         )
         heads = {client: exact.personal[client][:, None] for client in clients.clients}
         np.testing.assert_allclose(run.losses[-1], scores(clients, heads, TEXT)[1], rtol=1e-6, err_msg=run.algorithm.name)

@@ -33,8 +33,7 @@ def test_long_training_on_squares_is_the_linear_lens(name, sizes):
     found = last(TRAINED[name], federation, CLOSED[name])
     exact = fa.linear.fit(
         name, federation.features, federation.labels[:, 0], np.array(federation.clients)[federation.owner],
-        ridge=CLOSED[name].ridge, maml_step=0.2,
-    )  # fmt: skip
+        ridge=CLOSED[name].ridge, maml_step=0.2, intercept=False)  # fmt: skip
     np.testing.assert_allclose(found.shared[:, 0], exact.shared, atol=1e-7)
     for client, head in found.personal.items():
         np.testing.assert_allclose(head[:, 0], exact.personal[client], atol=1e-7)
@@ -44,7 +43,9 @@ def test_the_own_step_of_a_meta_stage_is_that_of_the_linear_lens():
     federation = drawn([40, 60, 50], classes=None, seed=3)
     own = fa.Algorithm("own", Meta(0.1), Descend(step=0.2, steps=3))
     found = last(own, federation, LONG)
-    exact = fa.linear.fit(own, federation.features, federation.labels[:, 0], np.array(federation.clients)[federation.owner])
+    exact = fa.linear.fit(
+        own, federation.features, federation.labels[:, 0], np.array(federation.clients)[federation.owner], intercept=False
+    )
     np.testing.assert_allclose(found.shared[:, 0], exact.shared, atol=1e-9)
     np.testing.assert_allclose(found.personal["b"][:, 0], exact.personal["b"], atol=1e-9)
 
@@ -62,7 +63,7 @@ def test_long_training_on_classes_is_logistic_regression(bias):
 
 def test_more_passes_of_small_batches_come_close_as_well():
     federation = drawn([200, 150], classes=None, seed=6)
-    exact = fa.linear.fit("fedavg", federation.features, federation.labels[:, 0], federation.owner)
+    exact = fa.linear.fit("fedavg", federation.features, federation.labels[:, 0], federation.owner, intercept=False)
     settings = Settings(rounds=60, evaluate_every=60, batch=16, local_steps=1)
     errors = [
         np.linalg.norm(

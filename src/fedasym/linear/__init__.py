@@ -1,7 +1,7 @@
 """The same algorithms solved exactly on the data of finitely many clients: the linear lens.
 
 >>> import fedasym as fa
->>> fit = fa.linear.fit("ftfa", [[[1.0, 0.0]], [[0.0, 2.0]]], [[3.0], [4.0]], clients=["a", "b"])
+>>> fit = fa.linear.fit("ftfa", [[[1.0, 0.0]], [[0.0, 2.0]]], [[3.0], [4.0]], clients=["a", "b"], intercept=False)
 >>> fit.shared.tolist()
 [3.0, 2.0]
 """

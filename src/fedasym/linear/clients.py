@@ -55,12 +55,15 @@ def triangular(rows: Array) -> Array:
     return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
-def gathered(X: Any, y: Any, names: Iterable[Label] | None) -> list[Client]:
-    """Clients from rows with one label each (in order of appearance), or from one pair of arrays per client."""
+def gathered(X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = False) -> list[Client]:
+    """Clients from rows with one label each (in order of appearance), or from one pair of arrays per client.
+
+    intercept: a column of ones is added, the last.
+    """
     clients: list[Client] = []
     room = 0.8 * physical_memory()
     for name, rows, values in separate(X, y, names) if is_listed(X) else grouped(X, y, names):
-        clients.append(Client.of(name, rows, values))
+        clients.append(Client.of(name, np.column_stack([rows, np.ones(len(rows))]) if intercept else rows, values))
         room -= clients[-1].X.nbytes + clients[-1].y.nbytes
         if room < 0:
             raise InvalidInput(f"client {name!r} is one too many for this machine's memory: give fewer clients or features")

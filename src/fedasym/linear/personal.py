@@ -6,8 +6,11 @@ Ridge (param-perridge), (1 - (1 - step x)^steps)/s for Descend and (1 - exp(-tim
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from fedasym.algorithms import Client as Stage
 from fedasym.algorithms import Descend, Flow, Interpolate, Keep, Ridge
@@ -16,10 +19,23 @@ from fedasym.linear.clients import Client
 from fedasym.linear.server import FIRM
 from fedasym.theory.spectra import Array
 
+LEAST = 1e-12  # of the mean curvature: a ridge below this, beside others above it, is none
 
-def personalised(stage: Stage, client: Client, shared: Array, ridge: float) -> Array:
-    """The client's model; `ridge` is for the stage Ridge alone."""
+
+def personalised(
+    stage: Stage, client: Client, shared: Array, ridge: float | Array, personal: NDArray[np.bool_] | None = None
+) -> Array:
+    """The client's model; `ridge`, one or one per unknown, is for the stage Ridge alone.
+
+    personal: unknowns that the client may change; the others stay as they are shared.
+    """
     e = client.y - client.X @ shared
+    if personal is not None:
+        own = replace(client, X=client.X[:, personal], y=e)
+        mine = ridge[personal] if isinstance(ridge, np.ndarray) and ridge.ndim else ridge
+        moved = shared.copy()
+        moved[personal] += personalised(stage, own, np.zeros(own.X.shape[1]), mine)
+        return moved
     match stage:
         case Keep():
             return shared
@@ -40,9 +56,15 @@ def interpolated(client: Client, e: Array) -> Array:
     return gained(client, e, np.ones_like(client.axes[1]))
 
 
-def shrunk(client: Client, e: Array, ridge: float) -> Array:
-    """X'(XX' + n lambda)^{-1} e; no ridge interpolates, an infinite one stays."""
+def shrunk(client: Client, e: Array, ridge: float | Array) -> Array:
+    """X'(XX' + n lambda)^{-1} e; no ridge interpolates, an infinite one stays.
+
+    With a ridge per unknown, the same of X diag(lambda)^{-1/2} and ridge 1.
+    """
     X, n = client.X, client.n
+    if isinstance(ridge, np.ndarray) and ridge.ndim:
+        reach = 1 / np.sqrt(np.maximum(ridge, LEAST * np.vdot(X, X) / n / X.shape[1]))
+        return np.asarray(reach * shrunk(replace(client, X=X * reach), e, 1.0))
     if ridge == 0:
         return interpolated(client, e)
     if np.isinf(ridge):

@@ -60,12 +60,13 @@ class PersonalizedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         flag("fit_intercept", self.fit_intercept)
         self.linear_fit_: LinearFit = fit(
             self.algorithm,
-            self._with_intercept(rows),
+            rows,
             values,
             groups,
             ridge=self.ridge,
             weights=self.weights,
             maml_step=self.maml_step,
+            intercept=self.fit_intercept,
         )
         self.personal_ = self.linear_fit_.personal
         d = self.n_features_in_
@@ -76,18 +77,14 @@ class PersonalizedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
     def predict(self, X: ArrayLike, groups: Iterable[Any] | None = None) -> Array:
         """Labels of samples of these groups."""
         check_is_fitted(self)
-        rows = self._with_intercept(validate_data(self, X, reset=False, dtype=np.float64))
+        rows = validate_data(self, X, reset=False, dtype=np.float64)
         if groups is None:
             # Fitted without groups there is one client, and whoever asks is that one.
             return self.linear_fit_.predict(rows, client=0 if list(self.personal_) == [0] else None)
-        known = [label if label in self.personal_ else None for label in labels_of(groups)]
-        return self.linear_fit_.predict(rows, client=known)
+        return self.linear_fit_.predict(rows, client=labels_of(groups))
 
     def score(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: Iterable[Any] | None = None
     ) -> float:
         """R^2 of the predictions for these groups."""
         return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
-
-    def _with_intercept(self, rows: Array) -> Array:
-        return np.column_stack([rows, np.ones(len(rows))]) if self.fit_intercept else rows

@@ -82,11 +82,11 @@ class Pool:
 
 
 def pooled(server: Server, clients: Sequence[Client], weights: Array, ridges: Array | None = None) -> Pool:
-    """The shared model of a server stage; Moreau needs each client's ridge."""
+    """The shared model of a server stage; Moreau needs each client's ridge, one or one per unknown (clients, unknowns)."""
 
     def rows(place: int) -> Rows:
         client, scale = clients[place], np.sqrt(weights[place] / clients[place].n)
-        A, c = weighed(server, client, np.inf if ridges is None else float(ridges[place]))
+        A, c = weighed(server, client, np.inf if ridges is None else ridges[place])
         return scale * A, scale * c
 
     return Pool.of(triangle(rows(place) for place in range(len(clients))))
@@ -109,13 +109,18 @@ def triangle(rows: Iterable[Rows]) -> Array:
     return triangular(stacked) if len(stacked) >= stacked.shape[1] - 1 else stacked
 
 
-def weighed(server: Server, client: Client, ridge: float) -> Rows:
-    """W^{1/2} X and W^{1/2} y."""
+def weighed(server: Server, client: Client, ridge: float | Array) -> Rows:
+    """W^{1/2} X and W^{1/2} y; with a ridge per unknown W = (I + X diag(1/lambda) X'/n)^{-1}."""
     X, y, n = client.X, client.y, client.n
     match server:
         case Meta(step):
             K = X @ X.T / n
             return X - step * K @ X, y - step * K @ y
+        case Moreau() if np.ndim(ridge):
+            reach = X / np.sqrt(ridge)  # 0 along unknowns whose ridge is infinite
+            W = np.eye(len(y)) + reach @ reach.T / n
+            both = scipy.linalg.solve_triangular(scipy.linalg.cholesky(W, lower=True), np.column_stack([X, y]), lower=True)
+            return both[:, :-1], both[:, -1]
         case Moreau() if np.isfinite(ridge):
             if ridge < FIRM * np.vdot(X, X) / n:
                 U, s, Vt = client.axes

@@ -1,0 +1,273 @@
+"""Variance components by restricted maximum likelihood (REML): how much clients differ, in each direction.
+
+y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 diag(v)): V_j = I + X_j diag(v) X_j' in units of the noise. The restricted
+likelihood is blind to beta, and sigma^2 is profiled out of it; what is searched over are the ratios v, one per component:
+one for the intercept and one for all features, or one for each feature where the data carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from fedasym.exact.sums import Sums
+from fedasym.theory.spectra import Array
+
+WARM = 12  # steps of the monotone iteration before the search proper
+SMALL, LARGE = 1e-9, 1e8  # of a component's own scale: beyond, clients do not differ, or have no noise
+POLISH = 4
+FLAT = 1e-7  # of twice the log-likelihood: no data tell this from none
+FEW = 24  # features up to which each may have a variance of its own
+SHARE = 2**24  # numbers in one batch of clients' matrices
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """The restricted likelihood at some ratios: deviance, noise^2, beta, its information A, gradient by unknown."""
+
+    deviance: float
+    noise2: float
+    beta: Array
+    information: Array
+    pull: Array  # sum_j (g_j^2)/sigma^2, by unknown: what the data say
+    trace: Array  # sum_j (G_j - G_j A^{-1} G_j), by unknown: what is expected of it
+
+    @property
+    def slope(self) -> Array:
+        """Of the deviance in each unknown's own ratio v_k."""
+        return self.trace - self.pull
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """Variances of clients' coefficients around the shared ones, and what was estimated with them.
+
+    ratios: v_k = tau_k^2/sigma^2 by unknown, 0 where clients do not differ. noise2: sigma^2. beta: the shared model.
+    deviance: -2 log restricted likelihood, up to a constant of the data. parameters: how many ratios were free.
+    information: of beta, in units of the noise: its covariance is noise2 times the inverse.
+    groups: which component each unknown belongs to; -1 for those that serve the shared model only.
+    """
+
+    ratios: Array
+    noise2: float
+    beta: Array
+    deviance: float
+    parameters: int
+    information: Array
+    groups: NDArray[np.intp]
+    covariance: Array  # of log v by component, and of log sigma^2 last; infinite where a ratio is 0
+
+    @property
+    def variances(self) -> Array:
+        """tau_k^2 by unknown."""
+        return self.ratios * self.noise2
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """The restricted likelihood of clients' sums, as a function of the ratios of all unknowns."""
+
+    sums: Sums
+
+    @cached_property
+    def freedom(self) -> float:
+        """N - rank: samples that are left once the shared model is estimated."""
+        return self.sums.samples - self.rank
+
+    @cached_property
+    def rank(self) -> int:
+        """How many directions of the shared model the samples determine."""
+        return int(np.linalg.matrix_rank(self.sums.total, hermitian=True))
+
+    def at(self, ratios: Array) -> Point:
+        """Deviance and slopes at v.
+
+        L = diag(sqrt v), M_j = I + L S_j L, G_j = S_j - S_j L M_j^{-1} L S_j = X_j'V_j^{-1}X_j, A = sum G_j;
+        deviance = (N - rank) log rss + sum log det M_j + log det A.
+        """
+        sums, p = self.sums, self.sums.unknowns
+        root = np.sqrt(ratios)
+        live = root > 0
+        A, rhs, rss, log_det = np.zeros((p, p)), np.zeros(p), float(sums.square.sum()), 0.0
+        held: list[tuple[Array, Array]] = []
+        for part in self.batches():
+            S, b = sums.gram[part], sums.cross[part]
+            LS, Lb = root[live, None] * S[:, live, :], root[live] * b[:, live]
+            M = LS[:, :, live] * root[live] + np.eye(int(live.sum()))
+            factor = np.linalg.cholesky(M)
+            half = np.linalg.solve(factor, np.concatenate([LS, Lb[:, :, None]], axis=2))
+            G = S - np.swapaxes(half[:, :, :p], 1, 2) @ half[:, :, :p]
+            h = b - np.einsum("jik,ji->jk", half[:, :, :p], half[:, :, p])
+            rss -= float((half[:, :, p] ** 2).sum())
+            log_det += 2 * float(np.log(np.diagonal(factor, axis1=1, axis2=2)).sum())
+            A, rhs = A + G.sum(0), rhs + h.sum(0)
+            held.append((G, h))
+        x, axes = np.linalg.eigh(A)
+        x, axes = x[p - self.rank :], axes[:, p - self.rank :]
+        inverse = (axes / x) @ axes.T
+        beta = inverse @ rhs
+        rss = max(rss - float(rhs @ beta), np.finfo(float).tiny)
+        noise2 = rss / self.freedom
+        pull, trace = np.zeros(p), np.zeros(p)
+        for G, h in held:
+            pull += ((h - G @ beta) ** 2).sum(0) / noise2
+            trace += np.einsum("jkk->k", G) - np.einsum("jkl,lm,jmk->k", G, inverse, G, optimize=True)
+        deviance = self.freedom * np.log(rss) + log_det + float(np.log(x).sum())
+        return Point(float(deviance), noise2, beta, A, pull, trace)
+
+    def batches(self) -> list[slice]:
+        """Clients in parts that fit in memory beside their products."""
+        each = max(SHARE // self.sums.unknowns**2, 1)
+        return [slice(first, first + each) for first in range(0, len(self.sums.counts), each)]
+
+
+def maximise(sums: Sums, groups: Sequence[int] | NDArray[np.integer[Any]], shape: Array | None = None) -> Components:
+    """The likeliest ratios with v_k = w[groups[k]] shape_k; unknowns of group -1 have none.
+
+    A monotone iteration (each ratio times the root of what the data say over what is expected) comes near from anywhere;
+    a bounded quasi-Newton search in units of where it came to ends it, zeros included.
+    """
+    group, p = np.asarray(groups, np.intp), sums.unknowns
+    shape = np.ones(p) if shape is None else np.asarray(shape, float)
+    likelihood, many = Likelihood(sums), int(group.max(initial=-1)) + 1
+    member = (group == np.arange(many)[:, None]) * shape  # (components, unknowns)
+
+    def ratios(w: Array) -> Array:
+        return np.asarray(w @ member)
+
+    scale = np.array([shape_of(sums, row) for row in member])
+    w = scale.copy()
+    for _ in range(WARM if many else 0):
+        point = likelihood.at(ratios(w))
+        moved = np.sqrt(np.maximum(member @ point.pull, 0) / np.maximum(member @ point.trace, 1e-300))
+        w = np.clip(w * moved, SMALL * scale, None)
+    if not many:
+        return _components(likelihood, np.zeros(0), member, group)
+
+    def score(z: Array) -> tuple[float, Array]:
+        w = np.exp(z)
+        point = likelihood.at(ratios(w))
+        return point.deviance, w * (member @ point.slope)
+
+    bounds = np.log(scale)[:, None] + np.log([SMALL, LARGE])
+    found = scipy.optimize.minimize(
+        score, np.log(w), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-6}
+    )
+    best = drop_components(likelihood, np.exp(found.x), member)
+    return _components(likelihood, polish(likelihood, best, member), member, group)
+
+
+def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
+    """The ratios with those set to 0 that the data do not tell from 0, the smallest first."""
+    lowest = likelihood.at(w @ member).deviance
+    for place in np.argsort(w / np.maximum(w.max(), 1e-300)):
+        without = w.copy()
+        without[place] = 0.0
+        if (deviance := likelihood.at(without @ member).deviance) <= lowest + FLAT:
+            w, lowest = without, min(deviance, lowest)
+    return w
+
+
+def polish(likelihood: Likelihood, w: Array, member: Array) -> Array:
+    """A few steps of Fisher scoring in log w: a search by values of the likelihood ends at half the digits."""
+    active = np.flatnonzero(w)
+    for _ in range(POLISH if active.size else 0):
+        point = likelihood.at(w @ member)
+        J = information(likelihood, w, member, point)
+        J = J[:-1, :-1] - np.outer(J[:-1, -1], J[-1, :-1]) / J[-1, -1]  # noise^2 profiled out
+        slope = 0.5 * w * (member @ point.slope)
+        move = np.linalg.lstsq(J[np.ix_(active, active)], slope[active], rcond=None)[0]
+        fresh = w.copy()
+        fresh[active] *= np.exp(-np.clip(move, -1, 1))
+        after = likelihood.at(fresh @ member)
+        if np.abs(fresh * (member @ after.slope)).max() >= 2 * np.abs(slope).max():
+            break
+        w = fresh
+    return w
+
+
+def shape_of(sums: Sums, row: Array) -> float:
+    """A component's natural scale: one over the mean square that a sample has along its unknowns."""
+    power = float(np.diagonal(sums.total) @ row) / max(sums.samples, 1.0)
+    return 1 / power if power > 0 else 1.0
+
+
+def _components(likelihood: Likelihood, w: Array, member: Array, group: NDArray[np.intp]) -> Components:
+    v = np.asarray(w @ member)
+    point = likelihood.at(v)
+    covariance = covariance_of(information(likelihood, w, member, point))
+    return Components(v, point.noise2, point.beta, point.deviance, int(w.size), point.information, group, covariance)
+
+
+def information(likelihood: Likelihood, w: Array, member: Array, point: Point) -> Array:
+    """Expected, of log w by component and of log sigma^2 last, with clients apart from the shared model.
+
+    1/2 sum_j (G_j[k, l])^2 between ratios, 1/2 sum_j G_j[k, k] between a ratio and log sigma^2, (N - rank)/2 for that alone.
+    """
+    size, root = int(w.size), np.sqrt(w @ member)
+    J = np.zeros((size + 1, size + 1))
+    J[size, size] = likelihood.freedom / 2
+    scaled = member * w[:, None]
+    for part in likelihood.batches():
+        S = likelihood.sums.gram[part]
+        M = np.eye(root.size) + root[:, None] * S * root
+        G = S - (S * root) @ np.linalg.solve(M, root[:, None] * S)
+        J[:size, :size] += 0.5 * np.einsum("ak,jkl,bl->ab", scaled, G**2, scaled, optimize=True)
+    J[:size, size] = J[size, :size] = 0.5 * scaled @ point.trace
+    return J
+
+
+def covariance_of(J: Array) -> Array:
+    """The inverse of an information matrix; infinite variances where it has none."""
+    known = np.diag(J) > 0
+    out = np.zeros_like(J)
+    out[np.ix_(known, known)] = np.linalg.pinv(J[np.ix_(known, known)], hermitian=True)
+    out[~known, ~known] = np.inf
+    return out
+
+
+def estimate_components(
+    sums: Sums, intercept: bool, personal: NDArray[np.bool_] | None = None, shape: Array | None = None
+) -> Components:
+    """The variances that the data support: of the intercept and of the rest, or of each feature.
+
+    intercept: whether the last unknown is one. personal: by unknown, whether it may differ between clients.
+    shape: by unknown, a common variance's share where one is estimated for all (1: alike in the units given).
+
+    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1), k free ratios for m clients.
+    """
+    p, m = sums.unknowns, len(sums.counts)
+    may = np.ones(p, bool) if personal is None else np.asarray(personal, bool)
+    features = may.copy()
+    features[p - 1 :] &= not intercept
+    common = np.where(features, int(intercept), -1)
+    if intercept:
+        common[-1] = 0 if may[-1] else -1
+    common = relabel(common)
+    simple = maximise(sums, common, shape)
+    several = int(features.sum())
+    if not 2 <= several <= FEW or m <= several + 3:
+        return simple
+    apart = common.copy()
+    apart[features] = np.arange(several) + (common.max() + 1)
+    rich = maximise(sums, relabel(apart))
+    return min(simple, rich, key=lambda each: penalised_deviance(each, m))
+
+
+def relabel(groups: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Groups numbered from 0 without gaps; -1 stays."""
+    kept = np.unique(groups[groups >= 0])
+    return np.where(groups >= 0, np.searchsorted(kept, groups), -1)
+
+
+def penalised_deviance(found: Components, clients: int) -> float:
+    """AICc over clients: each free ratio costs about 2, and more where clients are few."""
+    used = np.unique(found.groups[(found.groups >= 0) & (found.ratios > 0)]).size
+    room = clients - used - 1
+    return found.deviance + (2 * used * clients / room if room > 0 else np.inf)
