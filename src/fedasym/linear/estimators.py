@@ -199,7 +199,7 @@ def checked_personal(personal: ArrayLike | None, unknowns: int, intercept: bool)
     mask = floats(personal)
     if mask is None or mask.shape != (unknowns - intercept,) or not np.isin(mask, (0, 1)).all():
         raise InvalidInput(f"personal is {personal!r}: give True or False for each of the {unknowns - intercept} features")
-    may = np.append(mask.astype(bool), [True] * intercept)
+    may = np.append(mask, [1.0] * intercept).astype(bool)
     return None if may.all() else may
 
 

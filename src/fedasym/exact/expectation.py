@@ -1,0 +1,160 @@
+"""Expected errors of every algorithm given the clients' own features: no limit, no draw of samples.
+
+With y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 D), an algorithm's model of client j is
+b + F_j X_j'(y_j - X_j b), b the shared model sum_i B^{-1} X_i'W_i y_i, B = sum B_i, B_i = X_i'W_i X_i. In units of sigma^2 its
+error has the covariance
+
+    T C T' + T D T' + F S F - (T B^{-1} B_j (D T' - F) + its transpose),    T = I - F S,  S = X_j'X_j,
+
+C = B^{-1} (sum_i X_i'W_i^2 X_i + B_i D B_i) B^{-1} that of b itself: the shared error, the client's own displacement, the noise
+that it fits, and what its own samples have to do with b. All of it comes from the clients' sums of products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.exact.sums import Sums
+from fedasym.theory.spectra import Array
+
+RANK = 1e-10  # eigenvalues below this share of the largest are rounding
+SHARE = 2**22  # numbers in one batch of clients' matrices
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Clients, how they differ, and where their errors are measured.
+
+    ratios: D's diagonal, tau_k^2/sigma^2 by unknown. beta: the shared weights in units of sigma, for algorithms that share
+    nothing. moments: of a new sample of each client, (clients, p, p), or (p, p) for all. personal: unknowns that a client may
+    change.
+    """
+
+    sums: Sums
+    ratios: Array
+    beta: Array
+    moments: Array
+    personal: NDArray[np.bool_]
+
+    def batches(self) -> Iterator[slice]:
+        """Clients in parts that fit in memory."""
+        each = max(SHARE // self.sums.unknowns**2, 1)
+        return (slice(first, first + each) for first in range(0, len(self.sums.counts), each))
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """Expected losses above the noise in units of sigma^2, by client: of members of the fit, and of newcomers like them."""
+
+    member: Array
+    new: Array
+
+
+def expected_errors(algorithm: Algorithm, setting: Setting) -> Errors:
+    """The losses of an algorithm; its own ridges are sigma^2/(n_j tau_k^2), the best ones.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((40, 2))
+    >>> sums = Sums.of(X, X[:, 0], np.repeat(np.arange(4), 10))
+    >>> setting = Setting(sums, np.full(2, 0.5), np.zeros(2), np.eye(2), np.ones(2, bool))
+    >>> from fedasym.algorithms import PAPER
+    >>> fedavg, pfedme = (expected_errors(PAPER[name], setting).member.mean() for name in ("fedavg", "pfedme"))
+    >>> bool(pfedme < fedavg)
+    True
+    """
+    shared = None if isinstance(algorithm.server, Nothing) else SharedError(algorithm.server, setting)
+    member, new = [], []
+    for part in setting.batches():
+        S, n = setting.sums.gram[part], setting.sums.counts[part]
+        moments = np.broadcast_to(setting.moments, setting.sums.gram.shape)[part]
+        F = filters(algorithm, setting, S)
+        T = np.eye(S.shape[1]) - F @ S
+        own = F @ S @ F
+        if shared is None:
+            spread = np.diag(setting.ratios) + np.outer(setting.beta, setting.beta)
+            alone = np.einsum("jkl,jlk->j", moments, T @ spread @ transpose(T) + own, optimize=True)
+            member.append(alone)
+            new.append(alone)
+            continue
+        D = np.diag(setting.ratios)
+        apart = T @ (shared.covariance + D) @ transpose(T) + own
+        mine = T @ shared.inverse @ weigh(algorithm.server, setting, S, n)[0] @ (D @ transpose(T) - F)
+        new.append(np.einsum("jkl,jlk->j", moments, apart, optimize=True))
+        member.append(np.einsum("jkl,jlk->j", moments, apart - mine - transpose(mine), optimize=True))
+    return Errors(np.concatenate(member), np.concatenate(new))
+
+
+def transpose(matrices: Array) -> Array:
+    """Of each client's matrix."""
+    return np.swapaxes(matrices, -1, -2)
+
+
+def filters(algorithm: Algorithm, setting: Setting, S: Array) -> Array:
+    """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, or S^+."""
+    alone = isinstance(algorithm.server, Nothing)
+    stage, p = algorithm.personalise, S.shape[1]
+    if isinstance(stage, Keep):
+        return np.zeros_like(S)
+    may = np.ones(p, bool) if alone else setting.personal
+    if isinstance(stage, Ridge):
+        v = setting.ratios + (setting.beta**2 if alone else 0.0)
+        root = np.sqrt(np.where(may, v, 0.0))
+        return root[:, None] * np.linalg.solve(np.eye(p) + root[:, None] * S * root, np.diag(root))
+    if not isinstance(stage, Interpolate):
+        raise AssertionError(stage)
+    x, axes = np.linalg.eigh(np.where(np.outer(may, may), S, 0.0))
+    known = x > RANK * np.maximum(x[:, -1:], np.finfo(float).tiny)
+    return np.asarray((axes * np.divide(1, x, out=np.zeros_like(x), where=known)[:, None, :]) @ transpose(axes))
+
+
+def weigh(server: object, setting: Setting, S: Array, n: Array) -> tuple[Array, Array]:
+    """B_j = X_j'W X_j and X_j'W^2 X_j; W = I, (I - alpha K)^2 or V^{-1}, K = X_j X_j'/n_j, times nothing else.
+
+    The shares p_j/n_j are equal where clients count by their samples.
+    """
+    if isinstance(server, Average):
+        return S, S
+    if isinstance(server, Meta):
+        step = np.eye(S.shape[1]) - server.step * S / n[:, None, None]
+        return S @ step @ step, S @ step @ step @ step @ step
+    if isinstance(server, Moreau):
+        root = np.sqrt(np.where(setting.personal, setting.ratios, 0.0))
+        R = np.linalg.solve(np.eye(S.shape[1]) + root[:, None] * S * root, root[:, None] * S)
+        G = S - (S * root) @ R
+        keep = np.eye(S.shape[1]) - (root[:, None] * R)  # (I + D S)^{-1}
+        return G, transpose(keep) @ S @ keep
+    raise AssertionError(server)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedError:
+    """The shared model of a server stage: B^+ and the covariance C of its error, in units of sigma^2."""
+
+    server: object
+    setting: Setting
+
+    @cached_property
+    def _totals(self) -> tuple[Array, Array]:
+        p = self.setting.sums.unknowns
+        B, noise, D = np.zeros((p, p)), np.zeros((p, p)), np.diag(self.setting.ratios)
+        for part in self.setting.batches():
+            first, second = weigh(self.server, self.setting, self.setting.sums.gram[part], self.setting.sums.counts[part])
+            B += first.sum(0)
+            noise += (second + first @ D @ first).sum(0)
+        return B, noise
+
+    @cached_property
+    def inverse(self) -> Array:
+        """B^+."""
+        return np.asarray(np.linalg.pinv(self._totals[0], hermitian=True), float)
+
+    @cached_property
+    def covariance(self) -> Array:
+        """C."""
+        return np.asarray(self.inverse @ self._totals[1] @ self.inverse)
