@@ -11,6 +11,7 @@ from typing import Any
 from fedasym.advisor.confirming import Confirmation
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.evidence import Doubt
+from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.advisor.predictions import Prediction
 from fedasym.population import Population
@@ -64,6 +65,15 @@ class Steps:
 
 
 @dataclass(frozen=True)
+class Weight:
+    """One unknown of the model: its shared weight, and how much clients' own vary about it (None: it is shared only)."""
+
+    name: str
+    shared: Quantity
+    deviation: Quantity | None
+
+
+@dataclass(frozen=True)
 class Advice:
     """What `fa.advise` returns; prints itself as a page.
 
@@ -71,6 +81,7 @@ class Advice:
     doubts: what may be wrong. confirm: the experiment that could prove it wrong, to be called with the data.
     clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out samples where levels are optimistic).
     sent: bytes that a client sent (the most), where the advice came from summaries.
+    weights: by feature, what is shared and how much clients differ, where features are few; intercept: whether models have one.
 
     >>> import fedasym as fa
     >>> advice = fa.advise(fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30, seed=1))
@@ -84,10 +95,12 @@ class Advice:
     ridge: float | None
     steps: Steps | None
     doubts: tuple[Doubt, ...]
-    confirm: Confirmation
+    confirm: Confirmation | MixedConfirmation
     clients: tuple[ClientAdvice, ...]
     floor: float
     sent: int | None = None
+    weights: tuple[Weight, ...] = ()
+    intercept: bool = False
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm: feed it to any data frame."""
@@ -127,7 +140,9 @@ class Advice:
             "population": population | {"spectrum": spectrum},
             "predictions": table,
             "doubts": [asdict(doubt) for doubt in self.doubts],
-            "confirm": {"candidates": list(self.confirm.ratios), "what": str(self.confirm)},
+            "confirm": {"candidates": list(self.confirm.candidates), "what": str(self.confirm)},
+            "weights": [asdict(each) for each in self.weights],
+            "intercept": self.intercept,
             "clients": [
                 {**{key: numbered(value) for key, value in asdict(each).items()}, "verdict": each.verdict}
                 for each in self.clients

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -20,9 +20,9 @@ from fedasym.advisor.curves import Curves, curves
 from fedasym.advisor.estimates import Estimates, Quantity
 from fedasym.advisor.evidence import Doubt, Evidence
 from fedasym.advisor.federated import combine
-from fedasym.advisor.gathering import Gathered, gathered
+from fedasym.advisor.gathering import ROOM, Gathered, gathered
 from fedasym.advisor.given import seen as observed
-from fedasym.advisor.intake import LEAST_CLIENTS, taken_in
+from fedasym.advisor.intake import LEAST_CLIENTS, Data, taken_in
 from fedasym.advisor.kinds import Kinds
 from fedasym.advisor.persons import persons
 from fedasym.advisor.predictions import UNRIDGED, Prediction, endless, population_of, predictions
@@ -31,7 +31,11 @@ from fedasym.advisor.summaries import Summary
 from fedasym.advisor.variation import kurtosis_of
 from fedasym.algorithms import PAPER, Ridge
 from fedasym.errors import InvalidInput
+from fedasym.exact.reml import FEW
+from fedasym.exact.spread import MANY
+from fedasym.federations.federation import Federation
 from fedasym.machine import few_threads
+from fedasym.numeric import flag
 from fedasym.theory.contours import support
 from fedasym.theory.spectra import Array
 from fedasym.tuning import fine_tuning
@@ -46,17 +50,39 @@ def advise(data: Sequence[Summary]) -> Advice: ...
 @overload
 def advise(data: Sequence[ClassSummary]) -> ClassAdvice: ...
 @overload
-def advise(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: Literal["regression"]) -> Advice: ...
+def advise(
+    data: Any,
+    y: Any = None,
+    clients: Iterable[Hashable] | None = None,
+    *,
+    task: Literal["regression"],
+    intercept: bool | None = None,
+) -> Advice: ...
 @overload
 def advise(
-    data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: Literal["classification"]
+    data: Any,
+    y: Any = None,
+    clients: Iterable[Hashable] | None = None,
+    *,
+    task: Literal["classification"],
+    intercept: bool | None = None,
 ) -> ClassAdvice: ...
 @overload
 def advise(
-    data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: str | None = None
+    data: Any,
+    y: Any = None,
+    clients: Iterable[Hashable] | None = None,
+    *,
+    task: str | None = None,
+    intercept: bool | None = None,
 ) -> Advice | ClassAdvice: ...
 def advise(
-    data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, task: str | None = None
+    data: Any,
+    y: Any = None,
+    clients: Iterable[Hashable] | None = None,
+    *,
+    task: str | None = None,
+    intercept: bool | None = None,
 ) -> Advice | ClassAdvice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
@@ -66,17 +92,20 @@ def advise(
         `fedasym.advisor.classes.federated`), where samples do not leave their clients.
     task: "regression" or "classification". Without it labels are what `fa.Federation` takes them for: whole numbers, booleans
         and strings are classes, floating-point numbers are numbers.
+    intercept: whether models have one, shared and personal; by default as the Federation says, and yes for arrays.
 
     Classes give a `ClassAdvice` (accuracies, the ridge of the logistic loss), numbers an `Advice`.
     Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
-    from the clients' own Gram eigenvalues, the losses from `fa.predict` with the number of clients at hand.
+    from the clients' own Gram eigenvalues, the losses from `fa.predict` with the number of clients at hand. With few features
+    there is a variance for the intercept and one for the rest, or one for each feature where the data carry it, and the losses
+    are exact expectations given the clients' own features.
 
     >>> import numpy as np, fedasym as fa
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((30, 20, 40))
     >>> theta = rng.standard_normal(40) / 5 + 0.5 * rng.standard_normal((30, 40)) / 40**0.5
     >>> y = np.einsum("ijk,ik->ij", X, theta) + 0.3 * rng.standard_normal((30, 20))
-    >>> advice = advise(list(X), list(y))
+    >>> advice = advise(list(X), list(y), intercept=False)
     >>> advice.recommended, round(advice.population.noise.value, 1), round(advice.population.radius.value, 1)
     ('pfedme', 0.3, 0.5)
     """
@@ -89,11 +118,69 @@ def advise(
 
         return advise_classes(data, y, clients)
     taken = taken_in(data, y, clients)
+    federation = data if isinstance(data, Federation) else None
+    told = None if federation is None else federation.intercept
+    free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     with few_threads(taken.dimension):
-        seen = gathered(taken)
+        if are_few(taken, free):
+            from fedasym.advisor.mixed import advise_mixed
+
+            named = (None, None) if federation is None else (federation.names, federation.personal)
+            return advise_mixed(taken, *named, free, notes=())
+        levels = Levels.of(taken) if free else None
+        seen = gathered(taken.level() if free else taken)
         lying = structure(seen)
         found = with_power(seen) if lying.aligned else seen.estimates
-        return advised(seen.summaries, found, lying, held_out(seen), seen.data.left_out, None)
+        return advised(seen.summaries, found, lying, held_out(seen), seen.data.left_out, None, levels, in_features(seen))
+
+
+def in_features(seen: Gathered) -> Array:
+    """The pooled weights by feature, those that are always 0 left out."""
+    return seen.pool.theta if seen.data.basis is None else seen.data.basis @ seen.pool.theta
+
+
+def are_few(data: Data, intercept: bool) -> bool:
+    """Whether exact expectations serve better than limits: few unknowns, and samples enough for all of them."""
+    unknowns, samples = data.dimension + intercept, int(data.sizes.sum())
+    return unknowns <= (MANY if intercept else FEW) and samples >= ROOM * unknowns
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Clients' own means of features and labels, for what an intercept adds to every loss."""
+
+    means: Array  # (clients, d + 1), the label last
+    sizes: Array
+
+    @classmethod
+    def of(cls, data: Data) -> Levels:
+        """Of the training samples of each client that has two or more."""
+        places = [place for place, part in enumerate(data.parts) if part.train.size > 1]
+        return cls(np.array([data.means(place) for place in places]), data.sizes[places].astype(float))
+
+    def variance(self, found: Estimates, pooled: Array) -> float:
+        """Of clients' intercepts: what their mean residuals vary beyond the noise and the features' part in it."""
+        x = self.means[:, :-1]
+        x = x if pooled.size == x.shape[1] else np.zeros((len(x), 0))
+        left = self.means[:, -1] - (x @ pooled if x.size else 0.0)
+        share = self.sizes / self.sizes.sum()
+        left = left - float(share @ left)
+        expected = found.noise2 / self.sizes + found.radius2 * (x**2).mean(1) if x.size else found.noise2 / self.sizes
+        return max(float(np.mean(left**2 - expected)), 0.0)
+
+    def add_to(self, rows: dict[str, Prediction], variance: float, noise2: float) -> dict[str, Prediction]:
+        """The losses with the intercept's own: all of its variance where it is shared, its error where clients have theirs."""
+        own = noise2 / self.sizes
+        extra = {name: float(np.mean(variance * own / np.maximum(variance + own, np.finfo(float).tiny))) for name in rows}
+        extra |= {"fedavg": variance, "local": float(own.mean()), "local_ridge": float(own.mean())}
+        return {name: raise_loss(row, extra[name]) for name, row in rows.items()}
+
+
+def raise_loss(row: Prediction, extra: float) -> Prediction:
+    """A prediction with so much more loss."""
+    loss, new = (Quantity(q.value + extra, q.low + extra, q.high + extra) for q in (row.loss, row.new))
+    gcv = None if row.gcv is None else row.gcv + extra
+    return replace(row, loss=loss, new=new, gcv=gcv, trusted=row.trusted + extra, variance=row.variance + extra)
 
 
 def from_sent(sent: Sequence[Summary | ClassSummary]) -> Advice | ClassAdvice:
@@ -128,7 +215,14 @@ def held_out(seen: Gathered) -> Array:
 
 
 def advised(
-    summaries: list[Summary], found: Estimates, lying: Structure, held: Array, dropped: int, sent: int | None
+    summaries: list[Summary],
+    found: Estimates,
+    lying: Structure,
+    held: Array,
+    dropped: int,
+    sent: int | None,
+    levels: Levels | None = None,
+    pooled: Array | None = None,
 ) -> Advice:
     """Everything that follows from summaries and estimates."""
     d = summaries[0].dimension
@@ -141,6 +235,11 @@ def advised(
     about = components(summaries)
     evidence = Evidence(summaries, found, dropped, about, table, shared, lying, held)
     doubts = doubts_of(evidence)
+    level2 = 0.0
+    if levels is not None:
+        assert pooled is not None
+        level2 = levels.variance(found, pooled)
+        table = levels.add_to(table, level2, found.noise2)
     recommended = chosen(cautious(table) if found.scarce else table)
     ratios = {name: ratio_of(row, shared, alone, middle, doubts) for name, row in table.items()}
     floor = found.noise2
@@ -159,10 +258,12 @@ def advised(
             recommended,
             {name: ratios[name] for name in (recommended, *rivals)},
             {name: table[name].trusted - table[recommended].trusted for name in rivals},
+            level=None if levels is None else found.noise2 / level2 if level2 > 0 else np.inf,
         ),
         clients=persons(summaries, about, ratio, kurtosis_of(summaries)[0], shared.gain(ratio, np.inf)[1]),
         floor=floor,
         sent=sent,
+        intercept=levels is not None,
     )
 
 

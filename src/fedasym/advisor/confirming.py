@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,12 @@ class Confirmation:
     recommended: str
     ratios: dict[str, float | None]  # candidates and their ridge times samples
     expected: dict[str, float]  # predicted excess loss of each over the recommended one
+    level: float | None = None  # the intercept's own ridge times samples; None: models have none
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """What is compared, the recommended algorithm first."""
+        return tuple(self.ratios)
 
     def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
         """Fit the candidates on training samples and compare them, client by client, on held-out ones."""
@@ -68,10 +74,10 @@ class Confirmation:
         scores: dict[str, Array] = {}
         with few_threads(source.dimension):
             for name, ratio in self.ratios.items():
-                ridge = None if ratio is None else np.array([ratio / len(values) for values in labels])
-                model = fit(name, X, labels, names, ridge=ridge if isinstance(PAPER[name].personalise, Ridge) else None)
+                ridge = self._ridges(name, ratio, labels, source.dimension)
+                model = fit(name, X, labels, names, ridge=ridge, intercept=self.level is not None)
                 scores[name] = np.array(
-                    [np.mean((values - rows @ model.personal[who]) ** 2) if len(values) else np.nan
+                    [np.mean((values - model.predict(rows, client=who)) ** 2) if len(values) else np.nan
                      for who, (rows, values) in zip(names, test, strict=True)]
                 )  # fmt: skip
         used = np.isfinite(scores[self.recommended])
@@ -82,6 +88,15 @@ class Confirmation:
                 excess[name] = float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(apart.size))
         errors = {name: float(each[used].mean()) for name, each in scores.items()}
         return Outcome(self.recommended, errors, excess, int(used.sum()))
+
+    def _ridges(self, name: str, ratio: float | None, labels: Sequence[Array], dimension: int) -> Array | None:
+        if ratio is None or not isinstance(PAPER[name].personalise, Ridge):
+            return None
+        each = np.array([ratio / len(values) for values in labels])
+        if self.level is None or PAPER[name].shares_nothing:
+            return each
+        own = np.array([self.level / len(values) for values in labels])
+        return np.column_stack([np.repeat(each[:, None], dimension, axis=1), own])
 
     def __str__(self) -> str:
         others = [name for name in self.ratios if name != self.recommended]

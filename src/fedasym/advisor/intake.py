@@ -34,11 +34,14 @@ class Data:
     """All clients with training samples, and the features that are not always 0 (others carry nothing and are left out).
 
     basis: orthogonal directions that all samples lie in, where features follow from one another; None where none does.
+    levelled: whether each client's intercept is minimised out: its training samples are turned so that one of them holds all
+        of it, and that one goes; its held-out samples are about the means of those that train.
     """
 
     parts: tuple[Part, ...]
     live: NDArray[np.bool_]
     basis: Array | None = None
+    levelled: bool = False
 
     @property
     def dimension(self) -> int:
@@ -52,18 +55,33 @@ class Data:
 
     @property
     def sizes(self) -> NDArray[np.intp]:
-        """Training samples of each client."""
-        return np.array([part.train.size for part in self.parts])
+        """Training samples of each client, less the one that its intercept takes."""
+        return np.array([part.train.size - self.levelled for part in self.parts])
 
     def rows(self, place: int) -> tuple[Array, Array]:
         """One client's training samples."""
         part = self.parts[place]
-        return self._taken(part, part.train)
+        rows, values = self._taken(part, part.train)
+        return turn_out_level(rows, values) if self.levelled else (rows, values)
 
     def held(self, place: int) -> tuple[Array, Array]:
         """One client's held-out samples; there may be none."""
         part = self.parts[place]
-        return self._taken(part, part.held)
+        rows, values = self._taken(part, part.held)
+        if not self.levelled:
+            return rows, values
+        means = self.means(place)
+        return rows - means[:-1], values - means[-1]
+
+    def means(self, place: int) -> Array:
+        """One client's mean features and mean label, of its training samples."""
+        part = self.parts[place]
+        rows, values = self._taken(part, part.train)
+        return np.append(rows.mean(0), values.mean())
+
+    def level(self) -> Data:
+        """The same clients without their intercepts; those with a single training sample have nothing left."""
+        return replace(self, parts=tuple(part for part in self.parts if part.train.size > 1), levelled=True)
 
     def _taken(self, part: Part, where: NDArray[np.intp]) -> tuple[Array, Array]:
         rows = np.asarray(part.features[where], dtype=float)
@@ -72,6 +90,21 @@ class Data:
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         return (self.rows(place) for place in range(len(self.parts)))
+
+
+def turn_out_level(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Samples turned by a reflection that puts the mean of all into the first, without the first.
+
+    >>> X, y = turn_out_level(np.array([[1.0], [3.0]]), np.array([10.0, 14.0]))
+    >>> abs(X).round(6).tolist(), abs(y).round(6).tolist()
+    ([[1.414214]], [2.828427])
+    """
+    n = len(values)
+    mirror = np.full(n, 1 / np.sqrt(n))
+    mirror[0] += 1.0
+    both = np.column_stack([rows, values])
+    turned = both - np.outer(mirror, 2 * (mirror @ both) / (mirror @ mirror))
+    return turned[1:, :-1], turned[1:, -1]
 
 
 def taken_in(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> Data:

@@ -58,6 +58,19 @@ class Prediction:
     note: str = ""
     contradicted: bool = False
 
+    @property
+    def shown(self) -> Quantity:
+        """The loss to rank by, with an interval that holds it: the model's, moved with the value where folds moved it."""
+        low, high = self.loss.low, self.loss.high
+        if self.contradicted and self.loss.value > 0 and np.isfinite(self.trusted):
+            factor = self.trusted / self.loss.value
+            low, high = low * factor, high * factor
+            if self.gcv_error is not None and np.isfinite(self.gcv_error):
+                low, high = min(low, self.trusted - 1.96 * self.gcv_error), max(high, self.trusted + 1.96 * self.gcv_error)
+        if not np.isfinite(self.trusted):
+            return Quantity(self.trusted, low, high)
+        return Quantity(self.trusted, max(min(low, self.trusted), 0.0), max(high, self.trusted))
+
 
 def population_of(found: Estimates, dimension: int, samples: float, power: float | None = None) -> Population:
     """The estimated population for clients with so many samples."""

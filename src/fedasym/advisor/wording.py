@@ -7,8 +7,8 @@ import textwrap
 import numpy as np
 
 from fedasym.advisor.advice import Advice
-from fedasym.advisor.predictions import Prediction
-from fedasym.risk import number
+from fedasym.advisor.estimates import Quantity
+from fedasym.federations.summary import plural
 
 WIDTH = 100
 SHOWN = 5
@@ -16,7 +16,8 @@ SHOWN = 5
 
 def page(advice: Advice) -> str:
     """The whole page: what to do, why, how sure, what may be wrong, how to check."""
-    parts = [headline(advice), *population(advice), "", *predictions(advice), "", *who(advice)]
+    parts = [headline(advice), *predictions(advice), "", *(weights(advice) if advice.weights else population(advice))]
+    parts += ["", *who(advice)]
     if advice.doubts:
         parts += ["", "Doubts"]
         parts += [filled(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts]
@@ -38,30 +39,29 @@ def frugality(sent: int | None) -> list[str]:
 
 
 def sentence(advice: Advice) -> str:
-    """The recommendation in two or three sentences."""
-    best = advice.predictions[advice.recommended]
+    """What to do and what to expect of it, in the labels' own units, beside one model for all and each client alone."""
     text = f"Use {advice.recommended}"
-    if advice.ridge is not None:
-        text += f" with ridge {number(advice.ridge)} (ridge x samples = {number(advice.confirm.ratios[advice.recommended])})"
-    text += f": predicted loss above the noise {number(best.trusted)}"
-    gains = [f"{less(best, advice.predictions[name])} than {name}" for name in against(advice)]
-    text += f", {' and '.join(gains)}." if gains else "."
+    if advice.ridge is not None and np.isfinite(advice.ridge) and not advice.weights:
+        samples = advice.population.dimension / advice.population.aspect.value
+        text += f" with ridge {short(advice.ridge)} (for a client of {samples:.0f} samples)"
+    text += f": expected squared error {short(error_of(advice, advice.recommended))}"
+    others = [f"{words} {short(error_of(advice, name))}" for name, words in rivals(advice).items()]
+    text += f", {', '.join(others)}." if others else "."
     if advice.steps is not None:
         text += f" {stopping(advice)}"
     return text
 
 
-def against(advice: Advice) -> list[str]:
-    """What the recommendation is compared with: not personalising, and not sharing."""
-    return [name for name in ("fedavg", "local_ridge") if name != advice.recommended]
+def error_of(advice: Advice, name: str) -> float:
+    """The expected squared error of a new sample: loss above the noise, and the noise."""
+    return advice.predictions[name].trusted + advice.floor
 
 
-def less(best: Prediction, other: Prediction) -> str:
-    """By how much lower."""
-    if not np.isfinite(other.trusted) or other.trusted <= 0:
-        return "bounded, rather" if not np.isfinite(other.trusted) else "no lower"
-    share = 1 - best.trusted / other.trusted
-    return f"{share:.0%} lower" if share >= 0.005 else "about the same"
+def rivals(advice: Advice) -> dict[str, str]:
+    """One model for all, and each client alone the better way, in words; not what is recommended already."""
+    alone = min(("local_ridge", "local"), key=lambda name: advice.predictions[name].trusted)
+    named = {"fedavg": "with one model for all", alone: "with each client alone"}
+    return {name: words for name, words in named.items() if name != advice.recommended}
 
 
 def stopping(advice: Advice) -> str:
@@ -69,12 +69,12 @@ def stopping(advice: Advice) -> str:
     steps = advice.steps
     assert steps is not None
     if np.isinf(steps.steps):
-        return f"Fine-tuning by gradient descent may run to convergence (loss {number(steps.loss)})."
+        return f"Fine-tuning by gradient descent may run to convergence (loss {short(steps.loss)})."
     if steps.steps == 0:
         return "Without a ridge, do not fine-tune at all."
     return (
-        f"Without a ridge, fine-tune the averaged model for {steps.steps:g} full-batch steps (epochs) of {number(steps.step)}: "
-        f"loss {number(steps.loss)} for a new client."
+        f"Without a ridge, fine-tune the averaged model for {steps.steps:g} full-batch steps (epochs) of {short(steps.step)}: "
+        f"loss {short(steps.loss)} for a new client."
     )
 
 
@@ -95,34 +95,70 @@ def population(advice: Advice) -> list[str]:
     ]
 
 
+def weights(advice: Advice) -> list[str]:
+    """By feature: what is shared, and how much clients' own weights vary about it."""
+    about = advice.population
+    first = f"Why ({about.clients} clients, {about.samples} samples; {about.method})"
+    noise = f"  noise {about.noise}: the standard deviation of what no model of these features explains"
+    width = max(12, *(len(each.name) + 2 for each in advice.weights))
+    lines = [f"  {'':<{width}}{'shared weight':>14}{'95% interval':>22}{'clients differ by':>20}{'95% interval':>22}"]
+    for each in advice.weights:
+        apart = each.deviation
+        own = f"{short(apart.value):>20}{span(apart):>22}" if apart is not None else f"{'shared only':>20}"
+        lines.append(f"  {each.name:<{width}}{short(each.shared.value):>14}{span(each.shared):>22}{own}")
+    return [first, noise, "", *lines]
+
+
+def span(quantity: Quantity) -> str:
+    """An interval."""
+    return f"[{short(quantity.low)}, {short(quantity.high)}]"
+
+
 def predictions(advice: Advice) -> list[str]:
-    """The table of losses."""
-    lines = [f"  {'algorithm':<13}{'loss':>9}{'95% interval':>20}{'new client':>12}{'by GCV':>9}{'ridge':>9}{'test error':>12}"]
+    """The table of expected errors, the best first."""
+    ridged = any(row.ridge is not None for row in advice.predictions.values()) and not advice.weights
+    beside = "by folds" if advice.weights else "by GCV"
+    lines = [
+        f"  {'algorithm':<13}{'squared error':>14}{'95% interval':>24}{'new client':>12}{beside:>12}"
+        + (f"{'ridge':>12}" if ridged else "")
+    ]
     rows = sorted(advice.predictions.values(), key=lambda row: (not np.isfinite(row.trusted), row.trusted))
     for row in rows:
         mark = "*" if row.algorithm == advice.recommended else " "
-        span = f"[{row.loss.low:.4g}, {row.loss.high:.4g}]"
-        cells = "".join(f"{short(value):>9}" for value in (row.gcv, row.ridge))
-        error = short(row.trusted + advice.floor)
-        flag = "  (moved to GCV)" if row.contradicted else ""
-        lines.append(
-            f"{mark} {row.algorithm:<13}{short(row.trusted):>9}{span:>20}{short(row.new.value):>12}{cells}{error:>12}{flag}"
-        )
+        ends = Quantity(row.trusted, row.shown.low + advice.floor, row.shown.high + advice.floor)
+        other = None if row.gcv is None else max(row.gcv + advice.floor, 0.0)
+        cells = [row.trusted + advice.floor, row.new.value + advice.floor, other, *([row.ridge] if ridged else [])]
+        texts = [short(value) for value in cells]
+        flag = "  (moved)" if row.contradicted else ""
+        rest = "".join(f"{text:>12}" for text in texts[1:])
+        lines.append(f"{mark} {row.algorithm:<13}{texts[0]:>14}{span(ends):>24}{rest}{flag}")
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
-    return ["Predicted loss above the noise, for a member and for a new client", *lines, *notes]
+    return [f"Expected squared error of a member's new sample; the noise alone is {short(advice.floor)}", *lines, *notes]
 
 
 def short(value: float | None) -> str:
-    """Four digits."""
-    return "-" if value is None else f"{value:.4g}"
+    """Three significant digits.
+
+    >>> short(0.123456), short(12345.6), short(None), short(2.0)
+    ('0.123', '12300', '-', '2')
+    """
+    if value is None:
+        return "-"
+    if not np.isfinite(value) or value == 0:
+        return f"{value:g}"
+    if not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.3g}"
+    digits = 2 - int(np.floor(np.log10(abs(value))))
+    text = f"{round(value, digits):.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if digits > 0 else text
 
 
 def who(advice: Advice) -> list[str]:
     """Who gains and who loses."""
     count = {word: [each for each in advice.clients if each.verdict == word] for word in ("gains", "loses", "unclear")}
     lines = [
-        f"Personalization (rtfa against fedavg): {len(count['gains'])} clients gain, {len(count['loses'])} are predicted to "
-        f"lose, {len(count['unclear'])} unclear."
+        f"Own models (rtfa) instead of the shared one (fedavg): of {plural(len(advice.clients), 'client')} "
+        f"{len(count['gains'])} surely gain, {len(count['loses'])} surely lose, {len(count['unclear'])} may do either."
     ]
     if count["loses"]:
         worst = sorted(count["loses"], key=lambda each: each.gain)[:SHOWN]

@@ -132,6 +132,20 @@ def weigh(server: object, setting: Setting, S: Array, n: Array) -> tuple[Array, 
     raise AssertionError(server)
 
 
+def weigh_labels(server: object, setting: Setting) -> Array:
+    """X_j'W y_j, (clients, p): with B^{-1} times their sum the shared model of given labels."""
+    sums = setting.sums
+    if isinstance(server, Average):
+        return sums.cross
+    if isinstance(server, Meta):
+        step = np.eye(sums.unknowns) - server.step * sums.gram / sums.counts[:, None, None]
+        return np.asarray(np.einsum("jkl,jlm,jm->jk", step, step, sums.cross, optimize=True))
+    if isinstance(server, Moreau):
+        v = np.where(setting.personal, setting.ratios, 0.0)
+        return np.asarray(np.linalg.solve(np.eye(sums.unknowns) + sums.gram * v, sums.cross[:, :, None])[:, :, 0])
+    raise AssertionError(server)
+
+
 @dataclass(frozen=True, eq=False)
 class SharedError:
     """The shared model of a server stage: B^+ and the covariance C of its error, in units of sigma^2."""

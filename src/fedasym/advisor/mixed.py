@@ -1,0 +1,409 @@
+"""Advice from few features: variance components, expected errors given the clients' own features, a cross-check by folds.
+
+Tables of people have a handful of columns and an intercept, for which limits of large dimensions say little. Here nothing is
+a limit: variances come from the restricted likelihood (`fedasym.exact.reml`), losses from exact expectations
+(`fedasym.exact.expectation`), and five folds of the training samples, fitted by the same formulas, say whether to trust them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.advisor.advice import Advice, Estimated, Weight
+from fedasym.advisor.estimates import Quantity
+from fedasym.advisor.evidence import Doubt
+from fedasym.advisor.intake import Data
+from fedasym.advisor.mixed_checks import doubts_of
+from fedasym.advisor.mixed_confirmation import MixedConfirmation
+from fedasym.advisor.persons import ClientAdvice
+from fedasym.advisor.predictions import Prediction
+from fedasym.algorithms import PAPER, Algorithm, Ridge
+from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
+from fedasym.exact.reml import Components, Likelihood, estimate_components
+from fedasym.exact.sums import Sums
+from fedasym.theory.spectra import Array, Spectrum
+
+FOLDS = 5
+DRAWS = 40  # of the estimates, for intervals
+LOOKED_AT = 150  # clients whose losses are computed at every draw
+CLOSE = 0.005  # losses within this share are one: the simpler algorithm is taken
+SIMPLEST = ("fedavg", "rtfa", "pfedme", "ftfa", "local_ridge", "local", "maml")
+CONTRADICTED, NOTABLE = 3.0, 0.02  # standard errors, and share of the error, from which folds decide
+EVEN = 1.96
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """All training samples as one table, an intercept's column of ones last where there is one."""
+
+    X: Array
+    y: Array
+    owner: NDArray[np.intp]
+    clients: tuple[Hashable, ...]
+    names: tuple[str, ...]  # of the unknowns
+    personal: NDArray[np.bool_]
+    intercept: bool
+    held: tuple[Array, Array, NDArray[np.intp]]
+
+    @classmethod
+    def of(cls, data: Data, names: tuple[str, ...] | None, personal: NDArray[np.bool_] | None, intercept: bool) -> Table:
+        """Gather the clients' rows."""
+        parts = [data.rows(place) for place in range(len(data.parts))]
+        held = [data.held(place) for place in range(len(data.parts))]
+        d = parts[0][0].shape[1]
+        live = np.flatnonzero(data.live)
+        named = [names[k] for k in live] if names is not None else [f"feature {k}" for k in live]
+        may = np.ones(d, bool) if personal is None else np.asarray(personal, bool)[live]
+        both = [gather(each, intercept) for each in (parts, held)]
+        return cls(
+            *both[0],
+            tuple(part.name for part in data.parts),
+            (*named, *(["intercept"] if intercept else [])),
+            np.append(may, [True] * intercept).astype(bool),
+            intercept,
+            both[1],
+        )
+
+    @cached_property
+    def pooled(self) -> Array:
+        """Least squares over all samples."""
+        return np.asarray(np.linalg.lstsq(self.X, self.y, rcond=None)[0])
+
+    @cached_property
+    def sums(self) -> Sums:
+        """About the pooled fit, to which the restricted likelihood is blind: no digits cancel."""
+        return Sums.of(self.X, self.y - self.X @ self.pooled, self.owner)
+
+    @cached_property
+    def moments(self) -> Array:
+        """E[x x'] of a new sample of each client: its mean, and the spread about means that clients have in common."""
+        n = self.sums.counts
+        if not self.intercept:
+            return np.broadcast_to(self.sums.total / n.sum(), self.sums.gram.shape)
+        mean = self.sums.gram[:, -1, :] / n[:, None]
+        about = self.sums.gram - n[:, None, None] * mean[:, :, None] * mean[:, None, :]
+        common = about.sum(0) / max(n.sum() - len(n), 1.0)
+        return np.asarray(common * (1 - 1 / n)[:, None, None] + mean[:, :, None] * mean[:, None, :])
+
+
+def gather(
+    parts: list[tuple[Array, Array]], intercept: bool
+) -> tuple[Array, Array, NDArray[np.intp]]:  # fmt: skip
+    """Clients' rows one below the other."""
+    X = np.concatenate([rows for rows, _ in parts])
+    owner = np.repeat(np.arange(len(parts)), [len(values) for _, values in parts])
+    X = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    return X, np.concatenate([values for _, values in parts]), owner
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What was estimated: components, and the shared weights."""
+
+    table: Table
+    found: Components
+
+    @cached_property
+    def beta(self) -> Array:
+        """The shared weights, in the labels' units."""
+        return self.found.beta + self.table.pooled
+
+    def setting(self, noise2: float, ratios: Array, places: NDArray[np.intp] | slice = slice(None)) -> Setting:
+        """These clients, or some of them, at given variances."""
+        sums = self.table.sums if isinstance(places, slice) else self.table.sums.take(places)
+        scale = np.sqrt(max(noise2, np.finfo(float).tiny))
+        return Setting(sums, ratios, self.beta / scale, self.table.moments[places], self.table.personal)
+
+
+def advise_mixed(
+    data: Data, names: tuple[str, ...] | None, personal: NDArray[np.bool_] | None, intercept: bool, notes: tuple[Doubt, ...]
+) -> Advice:
+    """The whole advice; `notes` are doubts that come with the data."""
+    table = Table.of(data, names, personal, intercept)
+    found = estimate_components(table.sums, intercept, table.personal)
+    floor = 1e-12 * float(np.var(table.y))
+    found = replace(found, noise2=max(found.noise2, floor))
+    world = World(table, found)
+    folds = cross_validate(world)
+    rows = predict_losses(world, folds)
+    recommended = choose(rows)
+    middle = float(np.median(table.sums.counts))
+    rivals = [name for name in ("fedavg", alone_of(rows)) if name != recommended]
+    return Advice(
+        population=describe_population(world),
+        predictions=rows,
+        recommended=recommended,
+        ridge=rows[recommended].ridge,
+        steps=None,
+        doubts=doubts_of(world.table, found, rows, folds[recommended], notes),
+        confirm=MixedConfirmation(
+            recommended,
+            {name: rows[name].trusted - rows[recommended].trusted for name in rivals},
+            intercept,
+            None if table.personal.all() else table.personal,
+        ),
+        clients=describe_clients(world, middle),
+        floor=found.noise2,
+        weights=describe_weights(world),
+        intercept=intercept,
+    )
+
+
+def alone_of(rows: dict[str, Prediction]) -> str:
+    """The better of the two ways of each client alone."""
+    return min(("local_ridge", "local"), key=lambda name: rows[name].trusted)
+
+
+def choose(rows: dict[str, Prediction]) -> str:
+    """The lowest loss; of those within half a percent the simplest."""
+    least = min(row.trusted for row in rows.values() if np.isfinite(row.trusted))
+    return next(name for name in SIMPLEST if rows[name].trusted <= least * (1 + CLOSE) + np.finfo(float).tiny)
+
+
+def predict_losses(world: World, folds: dict[str, Fold]) -> dict[str, Prediction]:
+    """Every algorithm's expected loss above the noise, over samples, with its interval and what the folds say."""
+    found, sums = world.found, world.table.sums
+    share = sums.counts / sums.counts.sum()
+    here = world.setting(found.noise2, found.ratios)
+    losses = {name: expected_errors(PAPER[name], here) for name in PAPER}
+    some = np.unique(np.linspace(0, len(share) - 1, LOOKED_AT).round().astype(int))
+    part = share[some] / share[some].sum()
+    drawn = draw_estimates(world)
+    at_point = world.setting(found.noise2, found.ratios, some)
+    rows: dict[str, Prediction] = {}
+    for name, algorithm in PAPER.items():
+        value, new = (found.noise2 * float(share @ each) for each in (losses[name].member, losses[name].new))
+        base = expected_errors(algorithm, at_point)
+        factors = []
+        for noise2, ratios in drawn:
+            each = expected_errors(algorithm, world.setting(noise2, ratios, some))
+            factors.append([noise2 * float(part @ each.member), noise2 * float(part @ each.new)])
+        scale = found.noise2 * np.array([float(part @ base.member), float(part @ base.new)])
+        spread = np.array(factors) / np.where(scale > 0, scale, 1.0)
+        bias = found.noise2 * float(share @ bias_of(algorithm, here))
+        rows[name] = compare_with_folds(
+            Prediction(
+                name,
+                enclose(value, value * spread[:, 0]),
+                enclose(new, new * spread[:, 1]),
+                bias,
+                max(value - bias, 0.0),
+                typical_ridge(world, algorithm),
+                trusted=value,
+            ),
+            folds[name],
+            found.noise2,
+        )
+    return rows
+
+
+def bias_of(algorithm: Algorithm, setting: Setting) -> Array:
+    """The part of each client's expected loss that its displacement makes: T D T' about the shared model."""
+    F = filters(algorithm, setting, setting.sums.gram)
+    T = np.eye(F.shape[1]) - F @ setting.sums.gram
+    spread = np.diag(setting.ratios)
+    if algorithm.shares_nothing:
+        spread = spread + np.outer(setting.beta, setting.beta)
+    moments = np.broadcast_to(setting.moments, setting.sums.gram.shape)
+    return np.asarray(np.einsum("jkl,jlk->j", moments, T @ spread @ transpose(T), optimize=True))
+
+
+def enclose(value: float, draws: Array) -> Quantity:
+    """A value with the middle 95% of its draws, and with itself in it."""
+    if not np.isfinite(value):
+        return Quantity(value, float("nan"), float("nan"))
+    low, high = np.quantile(draws[np.isfinite(draws)], [0.025, 0.975]) if np.isfinite(draws).any() else (value, value)
+    return Quantity(value, float(min(low, value)), float(max(high, value)))
+
+
+def compare_with_folds(row: Prediction, fold: Fold, noise2: float) -> Prediction:
+    """Beside the prediction what held-out folds say; where they contradict it, the loss and its interval are theirs."""
+    loss = fold.error - noise2
+    row = replace(row, gcv=loss, gcv_error=fold.spread)
+    wide = np.hypot(fold.spread, (row.loss.high - row.loss.low) / 4)
+    apart = abs(loss - row.loss.value)
+    if not np.isfinite(loss) or apart <= CONTRADICTED * wide or apart <= NOTABLE * fold.error:
+        return row
+    level = max(loss, 0.0)
+    ends = (level - EVEN * fold.spread, level + EVEN * fold.spread)
+    moved = Quantity(level, max(min(ends[0], level), 0.0), max(ends[1], level))
+    return replace(row, trusted=level, loss=moved, contradicted=True)
+
+
+def typical_ridge(world: World, algorithm: Algorithm) -> float | None:
+    """sigma^2/(n tau^2) for a client of middling size, tau^2 the mean variance over features that differ."""
+    if not isinstance(algorithm.personalise, Ridge):
+        return None
+    v = world.found.ratios + (world.beta**2 / world.found.noise2 if algorithm.shares_nothing else 0.0)
+    features = v[: v.size - world.table.intercept][world.table.personal[: v.size - world.table.intercept]]
+    live = features if features.size else v[-1:]
+    mean = float(live.mean()) if live.size else 0.0
+    return float(np.inf if mean == 0 else 1 / (np.median(world.table.sums.counts) * mean))
+
+
+def draw_estimates(world: World) -> list[tuple[float, Array]]:
+    """Noise^2 and ratios as the likelihood leaves them open: normal in their logarithms, exponential where a ratio is 0."""
+    found, rng = world.found, np.random.default_rng(11)
+    size = found.covariance.shape[0]
+    known = np.isfinite(np.diag(found.covariance))
+    root = np.linalg.cholesky(found.covariance[np.ix_(known, known)] + 1e-12 * np.eye(int(known.sum())))
+    slope = Likelihood(world.table.sums).at(found.ratios).slope
+    drawn = []
+    for _ in range(DRAWS):
+        moved = np.zeros(size)
+        moved[known] = np.clip(root @ rng.standard_normal(int(known.sum())), -4, 4)
+        ratios = found.ratios.copy()
+        for group in range(size - 1):
+            mine = found.groups == group
+            if known[group]:
+                ratios[mine] *= np.exp(moved[group])
+            elif slope[mine].sum() > 0:
+                ratios[mine] = rng.exponential(2 / slope[mine].sum())
+        drawn.append((found.noise2 * float(np.exp(moved[-1])), ratios))
+    return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Squared errors of held-out training samples: their mean, and its standard error over clients."""
+
+    error: float
+    spread: float
+    excess: Array  # by client, for paired comparisons
+
+
+def cross_validate(world: World) -> dict[str, Fold]:
+    """Five folds within clients, every algorithm fitted to the rest with the estimated variances."""
+    table, found = world.table, world.found
+    fold = fold_of(table.owner)
+    errors = {name: np.zeros(len(table.y)) for name in PAPER}
+    about = table.y - table.X @ table.pooled
+    for k in range(FOLDS):
+        rest, out = fold != k, fold == k
+        there = np.unique(table.owner[rest])
+        place = np.searchsorted(there, table.owner)
+        sums = Sums.of(table.X[rest], about[rest], place[rest])
+        known = np.isin(table.owner, there)
+        where = np.minimum(place, len(there) - 1)
+        scale = np.sqrt(found.noise2)
+        setting = Setting(sums, found.ratios, world.beta / scale, np.eye(sums.unknowns), table.personal)
+        for name, algorithm in PAPER.items():
+            shared, own = solve_models(algorithm, setting, table.pooled)
+            chosen = np.where(known[out, None], own[where[out]], shared)
+            errors[name][out] = (about[out] - (table.X[out] * chosen).sum(1)) ** 2
+    counts = np.bincount(table.owner)
+    folds = {}
+    for name, each in errors.items():
+        mean = np.bincount(table.owner, each) / counts
+        share = counts / counts.sum()
+        spread = float(np.sqrt((share**2 * (mean - float(share @ mean)) ** 2).sum()))
+        folds[name] = Fold(float(each.mean()), spread, mean)
+    return folds
+
+
+def fold_of(owner: NDArray[np.intp]) -> NDArray[np.intp]:
+    """A fold for each sample: dealt out within clients, and on from one client to the next."""
+    rng = np.random.default_rng(3)
+    order = np.lexsort((rng.random(owner.size), owner))
+    fold = np.empty(owner.size, np.intp)
+    fold[order] = np.arange(owner.size) % FOLDS
+    return fold
+
+
+def solve_models(algorithm: Algorithm, setting: Setting, pooled: Array) -> tuple[Array, Array]:
+    """The shared model and every client's, less the pooled fit that the labels are about.
+
+    A client that shares nothing learns its labels themselves: they are put back, and taken off its model again.
+    """
+    sums = setting.sums
+    F = filters(algorithm, setting, sums.gram)
+    if algorithm.shares_nothing:
+        whole = sums.cross + sums.gram @ pooled
+        return np.zeros(sums.unknowns), np.einsum("jkl,jl->jk", F, whole) - pooled
+    shared = SharedError(algorithm.server, setting).inverse @ weigh_labels(algorithm.server, setting).sum(0)
+    left = sums.cross - sums.gram @ shared
+    return shared, shared + np.einsum("jkl,jl->jk", F, left)
+
+
+def describe_population(world: World) -> Estimated:
+    """The estimates in the words of a population."""
+    found, table = world.found, world.table
+    d = len(table.names) - table.intercept
+    sizes = table.sums.counts
+    drawn = draw_estimates(world)
+    radius2 = [noise2 * float(ratios[:d].sum()) for noise2, ratios in drawn]
+    own, shared = float(found.variances[:d].sum()), float((world.beta[:d] ** 2).sum())
+    common = table.moments.mean(0)[:d, :d]
+    values = np.maximum(np.linalg.eigvalsh(common), 0.0)
+    values = np.maximum(values, 1e-12 * max(values.max(), 1e-300))
+    return Estimated(
+        radius=enclose(float(np.sqrt(own)), np.sqrt(radius2)),
+        noise=enclose(float(np.sqrt(found.noise2)), np.sqrt([noise2 for noise2, _ in drawn])),
+        norm=enclose(float(np.sqrt(own + shared)), np.sqrt(np.array(radius2) + shared)),
+        aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
+        spectrum=Spectrum(values, np.full(d, 1 / d), "features"),
+        shift_power=0.0,
+        clients=len(table.clients),
+        dimension=d,
+        samples=int(sizes.sum()),
+        method=method_of(found, table),
+    )
+
+
+def method_of(found: Components, table: Table) -> str:
+    """Which variances were estimated, in words."""
+    d = len(table.names) - table.intercept
+    features = found.groups[:d][found.groups[:d] >= 0]
+    several = np.unique(features).size > 1
+    each = "one variance for each feature" if several else "one variance for all features"
+    return f"restricted likelihood with {each}{', one for the intercept' if table.intercept else ''}"
+
+
+def describe_weights(world: World) -> tuple[Weight, ...]:
+    """By unknown: the shared weight and how much clients' own vary about it, each with its interval."""
+    found, table = world.found, world.table
+    error = np.sqrt(np.maximum(np.diag(np.linalg.pinv(found.information, hermitian=True)) * found.noise2, 0.0))
+    drawn = np.array([np.sqrt(noise2 * ratios) for noise2, ratios in draw_estimates(world)])
+    deviation = np.sqrt(found.variances)
+    return tuple(
+        Weight(
+            name,
+            Quantity(float(world.beta[k]), float(world.beta[k] - EVEN * error[k]), float(world.beta[k] + EVEN * error[k])),
+            enclose(float(deviation[k]), drawn[:, k]) if table.personal[k] else None,
+        )
+        for k, name in enumerate(table.names)
+    )
+
+
+def describe_clients(world: World, middle: float) -> tuple[ClientAdvice, ...]:
+    """Each client's gain from a model of its own: given its samples, u ~ N(u_hat, P) about the shared model, and the gain
+
+    u'Su - (u - u_hat)'S(u - u_hat) = 2 u'S u_hat - u_hat'S u_hat has the mean u_hat'S u_hat and a variance in closed form.
+    """
+    table, found = world.table, world.found
+    setting = world.setting(found.noise2, found.ratios)
+    F = filters(PAPER["rtfa"], setting, table.sums.gram)
+    left = table.sums.cross - table.sums.gram @ found.beta
+    own = np.einsum("jkl,jl->jk", F, left)
+    turned = np.einsum("jkl,jl->jk", table.moments, own)
+    gain = (own * turned).sum(1)
+    spread = 2 * np.sqrt(np.maximum(found.noise2 * np.einsum("jk,jkl,jl->j", turned, F, turned), 0.0))
+    ridge = typical_ridge(world, PAPER["rtfa"]) or 0.0
+    d = len(table.names) - table.intercept
+    return tuple(
+        ClientAdvice(
+            name,
+            int(table.sums.counts[j]),
+            d / float(table.sums.counts[j]),
+            ridge * middle / float(table.sums.counts[j]),
+            float(gain[j]),
+            float(gain[j] - EVEN * spread[j]),
+            float(gain[j] + EVEN * spread[j]),
+        )
+        for j, name in enumerate(table.clients)
+    )
