@@ -15,7 +15,7 @@ from fedasym.data.tables.fields import read_table
 from fedasym.data.tables.recipe import Recipe
 from fedasym.errors import InvalidInput, unknown
 from fedasym.federations import files
-from fedasym.federations.frames import is_of_lists, opened, read_frame
+from fedasym.federations.frames import is_nested, is_of_lists, opened, read_frame
 from fedasym.federations.parts import collected
 from fedasym.federations.samples import checked_fields, gathered, identities_of
 from fedasym.federations.splits import FRACTIONS, TRAIN, Fractions, code_of, reassigned
@@ -165,8 +165,8 @@ class Federation:
         dates: "ignore", or "number": days since the first training date.
 
         >>> import polars as pl
-        >>> frame = pl.DataFrame({"school": list("aaabbb"), "sex": list("fmmffm"), "hours": [1.0, 2, 4, 3, 5, 6], "score": [1, 4, 5, 9, 7, 8]})
-        >>> federation = Federation.from_frame(frame, label="score", client="school")
+        >>> data = {"school": list("aaabbb"), "sex": list("fmmffm"), "hours": [1.0, 2, 4, 3, 5, 6], "score": [1, 4, 5, 9, 7, 8]}
+        >>> federation = Federation.from_frame(pl.DataFrame(data), label="score", client="school")
         >>> federation.names, federation.task
         (('sex=m', 'hours'), 'regression')
         """
@@ -203,7 +203,8 @@ class Federation:
         frame, fields = files.read_parquet(Path(path), as_saved)
         if fields is not None:
             return cls(**fields)
-        options = {name: name for name in ("split", "mask") if name in frame.columns} | options
+        masked = "mask" in frame.columns and is_nested(frame, "mask")
+        options = ({"split": "split"} if "split" in frame.columns else {}) | ({"mask": "mask"} if masked else {}) | options
         try:
             return cls.from_frame(frame, label=label, client=client, **options)
         except InvalidInput as reason:

@@ -77,7 +77,7 @@ def needed(package: str, what: str) -> Any:
     try:
         return import_module(package)
     except ImportError as missing:
-        raise MissingPackage(f"{what} needs {package.split('.')[0]}: pip install 'fedasym[tables]'") from missing
+        raise MissingPackage(f"{what} needs {package.partition('.')[0]}: pip install 'fedasym[tables]'") from missing
 
 
 def check_column(field: str, name: Any, columns: list[Any]) -> None:

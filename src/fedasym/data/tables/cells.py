@@ -160,7 +160,8 @@ def blank_words(series: Any, words: tuple[str, ...]) -> Any:
     """Text with the words for a missing value, in any case, as nulls."""
     pl = import_polars()
     absent = series.str.strip_chars().str.to_lowercase().is_in(list(words))
-    return pl.select(pl.when(absent.fill_null(True)).then(None).otherwise(series)).to_series()
+    blanked = pl.select(pl.when(absent.fill_null(True)).then(None).otherwise(series)).to_series()
+    return blanked.alias(series.name)
 
 
 def refuse_stray(cells: Cells, line: int | None, use: str = "feature") -> None:

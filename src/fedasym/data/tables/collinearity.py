@@ -67,4 +67,4 @@ def add_rows(X: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     times = n // most
     head = (X[: times * most] * signs[: times * most, None]).reshape(times, most, p).sum(0)
     head[: n - times * most] += X[times * most :] * signs[times * most :, None]
-    return head
+    return np.asarray(head)

@@ -132,7 +132,7 @@ class Names:
 
     def __init__(self, columns: list[str], client: str, labels: list[str], chosen: list[str] | None, split: str | None):
         self.columns, self.client, self.labels, self.chosen = columns, client, labels, chosen
-        self.taken = {name: "label" for name in labels} | {client: "client"}
+        self.taken = dict.fromkeys(labels, "label") | {client: "client"}
         if split is not None:
             self.taken[split] = "split"
 

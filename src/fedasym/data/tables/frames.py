@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from datetime import date, datetime, timedelta
 from numbers import Integral, Real
@@ -58,7 +59,7 @@ def is_absent(value: Any) -> bool:
     """Whether a cell of a pandas column is missing: None, NaN, NA or NaT."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float) and value != value
+    return isinstance(value, float) and math.isnan(value)
 
 
 def read_objects(values: list[Any], name: Any, strict: bool) -> Any:
@@ -120,6 +121,7 @@ def format_level(value: Any) -> str:
     """
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
-    if isinstance(value, Real) and float(value).is_integer() and abs(value) < 2**53:
-        return str(int(value))
+    if isinstance(value, Real):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else str(value)
     return str(value)

@@ -198,8 +198,8 @@ class Recipe:
         """Each row's client, named as in the federation.
 
         >>> import polars as pl, fedasym as fa
-        >>> frame = pl.DataFrame({"shop": [7, 7, 8, 8] * 5, "price": [1.0, 2.0, 3.0, 5.0] * 5, "sold": [9.5, 8.1, 7.2, 3.3] * 5})
-        >>> recipe = fa.Federation.from_frame(frame, label="sold", client="shop").recipe
+        >>> data = {"shop": [7, 7, 8, 8] * 5, "price": [1.0, 2.0, 3.0, 5.0] * 5, "sold": [9.5, 8.1, 7.2, 3.3] * 5}
+        >>> recipe = fa.Federation.from_frame(pl.DataFrame(data), label="sold", client="shop").recipe
         >>> recipe.read_clients(pl.DataFrame({"shop": ["8", "9"]}))
         [8, 9]
         """
@@ -276,7 +276,7 @@ def encode_levels(column: Column, features: list[Feature], levels: list[str | No
         counts.unseen[column.name] = strange
     codes = np.where(unseen, unknown_level, codes)
     places = [OTHER if each.part == "other" else known[each.level or ""] for each in features]
-    return (codes[:, None] == np.array(places, np.intp)).astype(float)
+    return np.asarray(codes[:, None] == np.array(places, np.intp), np.float64)
 
 
 def describe_names(names: Any, most: int = 8) -> str:
