@@ -165,7 +165,7 @@ class Federation:
         dates: "ignore", or "number": days since the first training date.
 
         >>> import polars as pl
-        >>> data = {"school": list("aaabbb"), "sex": list("fmmffm"), "hours": [1.0, 2, 4, 3, 5, 6], "score": [1, 4, 5, 9, 7, 8]}
+        >>> data = {"school": list("ab") * 8, "sex": list("ffmm") * 4, "hours": [1.5, 2.5] * 8, "score": [1, 4, 5, 9] * 4}
         >>> federation = Federation.from_frame(pl.DataFrame(data), label="score", client="school")
         >>> federation.names, federation.task
         (('sex=m', 'hours'), 'regression')

@@ -85,7 +85,7 @@ def read_table(
     }
     used = [name for name, role in chosen.items() if role.kind is not None]
     check_cells(held, chosen, scale, line)
-    rows, dropped, filled = select_rows(table.height, known, names, outputs, held, used, missing)
+    rows, dropped, filled = select_rows(table.height, known, names, outputs, held, used, missing, line)
 
     labels = read_labels(outputs, task, classes, rows, line)
     owners = owners_of([who[row] for row in rows])
@@ -183,12 +183,13 @@ def select_rows(
     held: Mapping[str, Cells],
     used: Sequence[str],
     missing: str,
+    line: int | None,
 ) -> tuple[NDArray[np.intp], int, dict[str, int]]:
     """The rows that serve, how many do not, and how many cells of theirs are filled, by column."""
     if missing == "error":
-        counts = {names.client: height - known.size}
-        counts |= {each.name: int(each.missing.sum()) for each in outputs}
-        refuse_missing(counts | {name: int(held[name].missing.sum()) for name in used})
+        absent = {names.client: ~np.isin(np.arange(height), known)}
+        absent |= {each.name: each.missing for each in outputs}
+        refuse_missing(absent | {name: held[name].missing for name in used}, line)
     keep = np.zeros(height, bool)
     keep[known] = True
     for each in outputs:

@@ -117,11 +117,11 @@ class Recipe:
     >>> recipe = fa.Federation.from_frame(frame, label="sold", client="shop").recipe
     >>> print(recipe)
     label 'sold' has numbers
-    1 feature, centred and scaled by 12 training rows: price. With an intercept.
+    1 feature, centred and scaled by 16 training rows: price. With an intercept.
     >>> features, counts = recipe.apply(pl.DataFrame({"price": ["2.0", "NA"]}))
     Traceback (most recent call last):
     ...
-    fedasym.errors.InvalidInput: missing values in 'price' (1 row): fill them first, or fit with missing="mean" (--missing mean)
+    fedasym.errors.InvalidInput: missing values in 'price' (row 1): fill them first, or fit with missing="mean" (--missing mean)
     """
 
     client: str
@@ -174,7 +174,7 @@ class Recipe:
             raise InvalidInput("the table has no rows: give at least one")
         cells = {column.name: read_cells(held[column.name], column.name) for column in self.columns}
         if self.missing == "error":
-            refuse_missing({name: int(each.missing.sum()) for name, each in cells.items()}, applied=True)
+            refuse_missing({name: each.missing for name, each in cells.items()}, applied=True)
         return self.encode(cells)
 
     def encode(self, cells: Mapping[str, Cells]) -> tuple[NDArray[np.float64], Counts]:
@@ -285,12 +285,19 @@ def describe_names(names: Any, most: int = 8) -> str:
     return ", ".join(quoted[:most]) + (f" and {len(quoted) - most} more" if len(quoted) > most else "")
 
 
-def refuse_missing(counts: Mapping[str, int], applied: bool = False) -> None:
-    """Refuse missing values: which columns, how many, and what to do."""
-    held = {name: count for name, count in counts.items() if count}
-    if not held:
+def refuse_missing(absent: Mapping[str, NDArray[np.bool_]], line: int | None = None, applied: bool = False) -> None:
+    """Refuse missing values: which columns, how many, where, and what to do.
+
+    absent: which rows are missing, by column. line: that of row 0 in the file, where there is one.
+    """
+    listed = []
+    for name, rows in absent.items():
+        if rows.any():
+            count, row = int(rows.sum()), int(np.argmax(rows))
+            place = f"row {row}" + ("" if line is None else f" (line {row + line})")
+            listed.append(f"{name!r} ({count} rows, the first is {place})" if count > 1 else f"{name!r} ({place})")
+    if not listed:
         return
-    listed = [f"{name!r} ({count} row{'s' if count > 1 else ''})" for name, count in held.items()]
     text = ", ".join(listed[:8]) + (f" and {len(listed) - 8} more columns" if len(listed) > 8 else "")
     if applied:
         raise InvalidInput(f'missing values in {text}: fill them first, or fit with missing="mean" (--missing mean)')

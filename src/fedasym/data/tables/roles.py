@@ -119,7 +119,8 @@ def assign_role(cells: Cells, owner: NDArray[np.intp], words: Sequence[str], nam
         reason = find_reason(cells, owner, dates)
         if reason is not None and (not fixed or reason in (Reason.EMPTY, Reason.LISTS)):
             return Role(None, reason)
-        kind = "number" if cells.kind in (Kind.NUMBER, Kind.WHOLE, Kind.DATE) else "category"
+        numeric = cells.kind in (Kind.NUMBER, Kind.WHOLE, Kind.DATE) or cells.stray is not None
+        kind = "number" if numeric else "category"
     return Role(kind, None, personal, fixed)
 
 
