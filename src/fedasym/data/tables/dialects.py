@@ -78,13 +78,13 @@ def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
         raise InvalidInput(f"{file}: it cannot be read as CSV: check its quotes and line ends") from None
     frame = frame.rename(strip_header(file, frame.columns))
     comma = separator != ","
-    columns = []
+    columns = {}
     for name in frame.columns:
         if name in names:
-            columns.append(read_name_column(frame[name]))
+            columns[name] = read_name_column(frame[name])
             continue
         series = read_decimal_commas(frame[name]) if comma else frame[name]
-        columns.append(type_column(series, name))
+        columns[name] = type_column(series, name)
     return pl.DataFrame(columns)
 
 
@@ -147,7 +147,7 @@ def explain_failure(head: bytes, separator: str, reason: Exception) -> str:
 
 def strip_header(file: Path, columns: list[str]) -> dict[str, str]:
     """Names of columns without spaces around them, each once."""
-    renamed = {name: name.strip().removeprefix("\ufeff").strip('"') for name in columns}
+    renamed = {name: name.strip().removeprefix("\ufeff").strip('"').replace('""', '"') for name in columns}
     twice = [name for name in columns if re.search(r"_duplicated_\d+$", name)]
     names = list(renamed.values())
     if twice and twice[0].rsplit("_duplicated_", 1)[0] in columns:

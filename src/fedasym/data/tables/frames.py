@@ -37,7 +37,7 @@ def read_polars(frame: Any, strict: Collection[Any] = ()) -> Any:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidInput(f"the frame has several columns {twice!r} when read as text: rename them")
-    return pl.DataFrame([pl.Series(name, each) for name, each in zip(names, columns, strict=True)])
+    return pl.DataFrame(dict(zip(names, columns, strict=True)))
 
 
 def read_pandas_column(series: Any, name: Any, strict: bool) -> Any:
