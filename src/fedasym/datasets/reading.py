@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +77,35 @@ def read(
     given: dict[str, Any] = {"intercept": intercept, "scale": scale, "missing": missing, "roles": roles, "dates": dates}
     told: dict[str, Any] = {name: value for name, value in given.items() if value is not None and value != {}}
     sources, kind = found(path)
-    if kind not in ("csv", "excel", "parquet") and told:
-        raise InvalidInput(f"{path}: {next(iter(told))} is given, which is for tables of columns: leave it out")
-    if kind == "safetensors":
-        return saved(path, fields, split, seed, task, classes)
+    if kind not in ("csv", "excel", "parquet"):
+        columns = [name for name in ("missing", "roles", "dates") if name in told] + ["scale"] * (scale == "standard")
+        if columns:
+            raise InvalidInput(f"{path}: {columns[0]} is given, which is for tables of columns: leave it out")
+        federation = read_arrays(path, sources, kind, fields, split, meaning)
+        return federation if intercept is None else replace(federation, intercept=intercept)
     if kind == "parquet" and path.is_file():
         return Federation.from_parquet(path, label=label, client=client, features=features, split=split, **meaning, **told)
-    if kind in ("leaf", "hdf5", "sqlite"):
-        reader = {"leaf": leaf.parts, "hdf5": clientfiles.hdf5_parts, "sqlite": clientfiles.sqlite_parts}[kind]
-        return federated(reader(sources, fields), path, split, **meaning)
-    held = arrays.read_arrays(path, fields, split) if kind == "npz" else tables.read_tables(sources, fields, split, seed)
+    held = tables.read_tables(sources, fields, split, seed)
     try:
-        if kind == "npz":
-            return Federation.from_arrays(**held, **meaning)
         if "line" in held:
             return Federation.from_arrays(**read_table(**held, **meaning, **told))
         return Federation.from_frame(**held, **meaning, **told)
+    except InvalidInput as reason:
+        raise InvalidInput(f"{path}: {reason}") from None
+
+
+def read_arrays(
+    path: Path, sources: list[Source], kind: str, fields: Fields, split: Any, meaning: dict[str, Any]
+) -> Federation:
+    """A federation from a format whose features are arrays already, taken as they are."""
+    if kind == "safetensors":
+        return saved(path, fields, split, **meaning)
+    if kind in ("leaf", "hdf5", "sqlite"):
+        reader = {"leaf": leaf.parts, "hdf5": clientfiles.hdf5_parts, "sqlite": clientfiles.sqlite_parts}[kind]
+        return federated(reader(sources, fields), path, split, **meaning)
+    held = arrays.read_arrays(path, fields, split)
+    try:
+        return Federation.from_arrays(**held, **meaning)
     except InvalidInput as reason:
         raise InvalidInput(f"{path}: {reason}") from None
 

@@ -173,7 +173,6 @@ class Federation:
         frame = opened(frame)
         if is_of_lists(frame, label, client, features, split, mask):
             told = {
-                "scale": scale != "standard",
                 "missing": missing != "error",
                 "roles": bool(roles),
                 "dates": dates != "ignore",
@@ -199,10 +198,10 @@ class Federation:
         ('a', 'b')
         """
         options = {name: value for name, value in options.items() if value is not None}
-        as_saved = (label, client) == ("label", "client") and options.keys() <= {"seed"}
+        as_saved = (label, client) == ("label", "client") and options.keys() <= {"seed", "intercept"}
         frame, fields = files.read_parquet(Path(path), as_saved)
         if fields is not None:
-            return cls(**fields)
+            return cls(**fields | {name: options[name] for name in ("intercept",) if name in options})
         masked = "mask" in frame.columns and is_nested(frame, "mask")
         options = ({"split": "split"} if "split" in frame.columns else {}) | ({"mask": "mask"} if masked else {}) | options
         try:

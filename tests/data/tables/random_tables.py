@@ -1,5 +1,6 @@
 """Tables with every nuisance that files of users have, drawn at random: for tests and for benchmarks/tables_fuzz.py."""
 
+import contextlib
 import csv
 import io
 import re
@@ -50,13 +51,17 @@ def cells_of_whole(random: Random, n: int) -> list[str]:
 
 
 def cells_of_category(random: Random, n: int) -> list[str]:
-    levels = random.choice([["f", "m"], ["yes", "no"], ["true", "false"], ["TRUE", "FALSE"], [f"l{i}" for i in range(60)], ["é", "水", "a=b"]])
+    levels = random.choice(
+        [["f", "m"], ["yes", "no"], ["true", "false"], ["TRUE", "FALSE"], [f"l{i}" for i in range(60)], ["é", "水", "a=b"]]
+    )
     weights = [1 / (i + 1) ** random.choice([0, 1, 3]) for i in range(len(levels))]
     return random.choices(levels, weights, k=n)
 
 
 def cells_of_dates(random: Random, n: int) -> list[str]:
-    form = random.choice(["2024-{m:02}-{d:02}", "{d}/{m}/2024", "2024-{m:02}-{d:02} 12:{d:02}:00", "2024-{m:02}-{d:02}T09:00", "31.12.{m}"])
+    form = random.choice(
+        ["2024-{m:02}-{d:02}", "{d}/{m}/2024", "2024-{m:02}-{d:02} 12:{d:02}:00", "2024-{m:02}-{d:02}T09:00", "31.12.{m}"]
+    )
     return [form.format(m=random.randint(1, 12), d=random.randint(1, 28)) for _ in range(n)]
 
 
@@ -103,7 +108,24 @@ MAKERS = (cells_of_numbers,) * 4 + (
     cells_of_identifiers,
     cells_of_trouble,
 )
-NAMES = ("x", "age", " size ", "sex", "sex=m", "id", "rownames", "day", "Größe", "水", "a b", 'quo"te', "x missing", "features", "mask", "")
+NAMES = (
+    "x",
+    "age",
+    " size ",
+    "sex",
+    "sex=m",
+    "id",
+    "rownames",
+    "day",
+    "Größe",
+    "水",
+    "a b",
+    'quo"te',
+    "x missing",
+    "features",
+    "mask",
+    "",
+)
 
 
 def draw_table(random: Random) -> Table:
@@ -112,7 +134,9 @@ def draw_table(random: Random) -> Table:
     owner = [random.randrange(m) for _ in range(n)]
     if random.random() < 0.5:
         owner.sort()
-    clients = random.choice([["a", "b", "c", "d", "e", "f", "g", "h"], list("12345678"), ["007", "7", "08", "9", "x", "y", "z", "NA"]])
+    clients = random.choice(
+        [["a", "b", "c", "d", "e", "f", "g", "h"], list("12345678"), ["007", "7", "08", "9", "x", "y", "z", "NA"]]
+    )
     columns: dict[str, list[str]] = {"client": [clients[i] for i in owner]}
     for name in random.sample(NAMES, random.randint(0, 6)):
         columns[name] = random.choice(MAKERS)(random, n)
@@ -122,21 +146,29 @@ def draw_table(random: Random) -> Table:
         columns["pupil"] = [f"{1000 * i + random.randrange(max(1, n // (3 * m)))}" for i in owner]
     numbers = [name for name in columns if columns[name] and re.fullmatch(r"-?\d+\.\d+", columns[name][0])]
     if len(numbers) > 1 and random.random() < 0.5:
-        try:
-            columns["sum"] = [str(float(a) - 2 * float(b)) for a, b in zip(columns[numbers[0]], columns[numbers[1]], strict=True)]
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            columns["sum"] = [
+                str(float(a) - 2 * float(b)) for a, b in zip(columns[numbers[0]], columns[numbers[1]], strict=True)
+            ]
     columns["label"] = random.choice([*MAKERS, cells_of_numbers, cells_of_numbers])(random, n)
     if random.random() < 0.2:
         columns["split"] = [random.choice(["train", "train", "test", "validation"]) for _ in range(n)]
     if random.random() < 0.4:
-        for name in columns:
+        for name, cells in columns.items():
             if random.random() < 0.4:
                 word = random.choice(WORDS + WEAK)
-                columns[name] = [word if random.random() < 0.1 else cell for cell in columns[name]]
+                columns[name] = [word if random.random() < 0.1 else cell for cell in cells]
     form = random.choice(["csv", "csv", "csv", "polars", "pandas"])
     separator = random.choice([",", ",", ";", "\t", "|"])
-    table = Table(columns, separator, separator != "," and random.random() < 0.5, random.random() < 0.2, random.choice(["\n", "\r\n"]), random.random() < 0.3, form)
+    table = Table(
+        columns,
+        separator,
+        separator != "," and random.random() < 0.5,
+        random.random() < 0.2,
+        random.choice(["\n", "\r\n"]),
+        random.random() < 0.3,
+        form,
+    )
     table.options = draw_options(random, list(columns))
     return table
 
@@ -155,7 +187,9 @@ def draw_options(random: Random, columns: list[str]) -> dict[str, Any]:
     if others and random.random() < 0.2:
         options["features"] = random.sample(others, random.randint(1, len(others)))
     if others and random.random() < 0.2:
-        options["roles"] = {random.choice(others): random.choice(["number", "category", "ignore", "shared", "personal", "identifier"])}
+        options["roles"] = {
+            random.choice(others): random.choice(["number", "category", "ignore", "shared", "personal", "identifier"])
+        }
     return options
 
 
@@ -166,7 +200,9 @@ def tables() -> st.SearchStrategy[Table]:
 
 def write_table(table: Table) -> bytes:
     out = io.StringIO()
-    writer = csv.writer(out, delimiter=table.separator, lineterminator=table.ends, quoting=csv.QUOTE_ALL if table.quoted else csv.QUOTE_MINIMAL)
+    writer = csv.writer(
+        out, delimiter=table.separator, lineterminator=table.ends, quoting=csv.QUOTE_ALL if table.quoted else csv.QUOTE_MINIMAL
+    )
     writer.writerow(table.columns)
     for row in zip(*table.columns.values(), strict=True):
         writer.writerow([re.sub(r"^(-?\d+)\.(\d+)$", r"\1,\2", cell) for cell in row] if table.comma else row)

@@ -6,6 +6,7 @@ first rows would take `NA` for a word and `007` for seven.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -97,6 +98,12 @@ def read_head(file: Path) -> bytes:
         raise InvalidInput(f"{file}: it cannot be read: {reason.strerror or reason}") from None
     if head.startswith(PACKED):
         raise InvalidInput(f"{file}: it is compressed: unpack it first, and read what comes out")
+    if not head.startswith(tuple(WIDE)):
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
+        except UnicodeDecodeError as reason:
+            line = head[: reason.start].count(b"\n") + 1
+            raise InvalidInput(f"{file}: line {line} is not UTF-8 text: save the table as UTF-8") from None
     return head
 
 
