@@ -29,6 +29,8 @@ def test_a_saved_federation_takes_no_other_names(tmp_path):
 
 # CSV, folders of tables
 
+RAW = {"scale": "none", "task": "classification"}
+
 
 def frame(x, y, **more):
     return pl.DataFrame({f"f{each}": x[:, each].astype(float) for each in range(4)} | {"label": y} | more)
@@ -37,21 +39,21 @@ def frame(x, y, **more):
 def test_csv(tmp_path):
     order = RNG.permutation(60)  # rows in any order: clients stand by first appearance
     frame(X[order], Y[order], client=WHO[order], note=["text"] * 60).write_csv(tmp_path / "all.csv")
-    same(read(tmp_path / "all.csv"), Federation.from_arrays(X[order], Y[order], WHO[order]))
-    same(read(tmp_path / "all.csv", features=["f1"]), Federation.from_arrays(X[order, 1:2], Y[order], WHO[order]))
+    same(read(tmp_path / "all.csv", **RAW), Federation.from_arrays(X[order], Y[order], WHO[order]))
+    same(read(tmp_path / "all.csv", features=["f1"], **RAW), Federation.from_arrays(X[order, 1:2], Y[order], WHO[order]))
     split = np.where(TESTED, "test", "train")
     frame(X, Y, client=WHO, split=split).write_csv(tmp_path / "split.CSV")
-    same(read(tmp_path / "split.CSV"), Federation.from_arrays(X, Y, WHO, split=split))
-    same(read(tmp_path / "split.CSV", split=(0.8, 0.1, 0.1)), EXPECTED)
+    same(read(tmp_path / "split.CSV", **RAW), Federation.from_arrays(X, Y, WHO, split=split))
+    same(read(tmp_path / "split.CSV", split=(0.8, 0.1, 0.1), **RAW), EXPECTED)
     frame(X, Y, client=WHO, fold=split).write_csv(tmp_path / "fold.csv")
-    same(read(tmp_path / "fold.csv", split="fold"), Federation.from_arrays(X, Y, WHO, split=split))
+    same(read(tmp_path / "fold.csv", split="fold", **RAW), Federation.from_arrays(X, Y, WHO, split=split))
 
 
 def test_csv_clients_keep_leading_zeros_and_numbers_stay_numbers(tmp_path):
     (tmp_path / "a.csv").write_text("client,x,label\n7,1,0\n07,2,1\n")
     assert read(tmp_path / "a.csv").clients == ("7", "07")
     (tmp_path / "a.csv").write_text("client,x,label\n7,1,0\n8, 2.5,1\n")
-    federation = read(tmp_path / "a.csv")
+    federation = read(tmp_path / "a.csv", scale="none")
     assert federation.clients == (7, 8)
     assert federation.features.tolist() == [[1.0], [2.5]]
 
@@ -60,8 +62,8 @@ def test_csv_clients_keep_leading_zeros_and_numbers_stay_numbers(tmp_path):
     ("text", "parts"),
     [
         ("client,x,label\na,1,0\na,2,1\na,oops,1\n", ("column 'x'", "row 2", "line 4", "'oops'")),
-        ("client,x,label\na,1,0\na,,1\n", ("client 'a'", "row 1", "NaN")),
-        ("client,x,label\na,1,0\na,2,\n", ("label", "client 'a'", "row 1")),
+        ("client,x,label\na,1,0\na,,1\n", ("missing values in 'x'", "row 1 (line 3)", "--missing drop|mean|indicator")),
+        ("client,x,label\na,1,0\na,2,\n", ("missing values in 'label'", "row 1 (line 3)")),
         ("client,x,label\na,1,0,5\n", ("cannot be read as CSV",)),
         ("client,x,x,label\na,1,2,0\n", ("several columns 'x'",)),
         ("who,x,label\na,1,0\n", ("unknown client column 'client'", "who")),
@@ -78,14 +80,14 @@ def test_a_broken_csv_is_told_where(tmp_path, text, parts):
 def test_a_folder_of_tables_has_a_client_per_file(tmp_path, ending):
     for name, (x, y) in CLIENTS.items():
         getattr(frame(x, y), f"write_{ending}")(tmp_path / f"{name}.{ending}")
-    same(read(tmp_path), EXPECTED)
+    same(read(tmp_path, **RAW), EXPECTED)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_folder_of_tables_may_have_a_client_column(tmp_path, ending):
     for number, rows in enumerate((slice(0, 35), slice(35, 60))):
         getattr(frame(X[rows], Y[rows], client=WHO[rows]), f"write_{ending}")(tmp_path / f"part-{number}.{ending}")
-    same(read(tmp_path), EXPECTED)
+    same(read(tmp_path, **RAW), EXPECTED)
 
 
 @pytest.mark.parametrize("layout", ["{kind}/{name}.csv", "{name}_{kind}.csv"])

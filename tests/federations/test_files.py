@@ -72,11 +72,12 @@ def test_any_parquet_file_is_a_table(tmp_path):
     frame = pd.DataFrame({"client": WHO, "a": X[:, 0], "b": X[:, 1], "label": Y})
     path = tmp_path / "table.parquet"
     frame.to_parquet(path)
-    same(small(), Federation.from_parquet(path))
-    same(small(seed=2), Federation.from_parquet(path, seed=2))
-    same(Federation.from_arrays(X[:, 1:], Y, WHO), Federation.from_parquet(path, features=["b"]))
+    raw = {"features": ["a", "b"], "scale": "none"}
+    same(small(), Federation.from_parquet(path, **raw))
+    same(small(seed=2), Federation.from_parquet(path, seed=2, **raw))
+    same(Federation.from_arrays(X[:, 1:], Y, WHO), Federation.from_parquet(path, features=["b"], scale="none"))
     frame.rename(columns={"client": "who", "label": "what"}).to_parquet(path)
-    same(small(), Federation.from_parquet(path, client="who", label="what"))
+    same(small(), Federation.from_parquet(path, client="who", label="what", **raw))
 
 
 def test_a_saved_parquet_file_is_readable_by_others_and_as_a_plain_table(tmp_path):
@@ -185,6 +186,6 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
     for package in ("polars", "safetensors", "safetensors.numpy"):
         monkeypatch.setitem(sys.modules, package, None)
     for suffix in ("parquet", "safetensors"):
-        with pytest.raises(ImportError, match=r"pip install 'fedasym\[train\]'"):
+        with pytest.raises(ImportError, match=r"pip install 'fedasym\[tables\]'"):
             small().save(tmp_path / f"a.{suffix}")
     assert list(tmp_path.iterdir()) == []

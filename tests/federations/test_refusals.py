@@ -135,8 +135,8 @@ arrays, parts, frame = Federation.from_arrays, Federation.from_clients, Federati
         (lambda: frame(FRAME, **LABELLED, features=["xx"]), "unknown features column 'xx': did you mean x"),
         (lambda: frame(FRAME, **LABELLED, split="s"), "unknown split column 's'"),
         (lambda: frame(FRAME, **LABELLED, features=["y"]), "column 'y' is a feature and also"),
-        (lambda: frame(FRAME, **LABELLED, features=["text"]), "features column 'text' holds String"),
-        (lambda: frame(FRAME[["who", "y"]], **LABELLED), "no columns of numbers or lists: name"),
+        (lambda: frame(FRAME, **LABELLED, roles={"text": "number"}), "column 'text' holds words where numbers are expected"),
+        (lambda: frame(FRAME[["who", "y"]], **LABELLED), "no column is left .*there is no other column"),
         (
             lambda: frame(pl.DataFrame({"a": [[1]], "b": [[1]], "y": [1], "w": [1]}), **SHORT),
             "there are 2 columns of lists",
@@ -159,23 +159,23 @@ arrays, parts, frame = Federation.from_arrays, Federation.from_clients, Federati
         ),
         (
             lambda: frame(FRAME.with_columns(y=pl.Series([1, None, 1, 1, 1, 1])), **LABELLED),
-            "labels hold 1 NaN .*client 'bob', row 1",
+            r"missing values in 'y' \(row 1\): choose missing=.drop",
         ),
         (
             lambda: frame(pd.DataFrame({"w": ["a", None], "x": [1, 2], "y": [1, 1]}), **SHORT),
-            "entry 1 of clients is n",
+            r"missing values in 'w' \(row 1\)",
         ),
         (
             lambda: frame(
                 pd.DataFrame({"w": [1, 1], "x": pd.array([1, None], "Int64"), "y": pd.array([1, 2], "Int64")}), **SHORT
             ),
-            "features hold 1 NaN .*client 1, row 1",
+            r"missing values in 'x' \(row 1\)",
         ),
         (
             lambda: frame(
                 pd.DataFrame({"w": [1, 1], "x": [1, 2], "y": pd.array(["a", None], "string")}), **SHORT
             ),
-            "label at client 1, row 1 .*drop",
+            r"missing values in 'y' \(row 1\)",
         ),
         (
             lambda: frame(pl.DataFrame({f"x{i}": [1] for i in range(99)}), label="x100", client="x1"),

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 import fedasym as fa
 from fedasym.cli.app import TRAINING, app
-from fedasym.cli.arguments import names
+from fedasym.cli.arguments import read_federation
 from fedasym.cli.training import COLUMNS, Columns
 
 
@@ -18,7 +18,6 @@ def advise(
     /,
     *,
     columns: Columns = COLUMNS,
-    task: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
@@ -30,8 +29,6 @@ def advise(
     ----------
     data
         A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite.
-    task
-        regression where labels are whole numbers that are meant as numbers, classification where numbers are classes.
     json
         Print JSON with full precision instead of a page.
     confirm
@@ -43,15 +40,11 @@ def advise(
         configuration has for it. Regression.
     """
     if federated:
-        asked(data, columns, task, {"--json": json, "--confirm": confirm, "--report": report is not None})
+        asked(data, columns, {"--json": json, "--confirm": confirm, "--report": report is not None})
         return
     from fedasym.advisor.advise import advise as advised
 
-    chosen = names(columns.features)
-    features = chosen[0] if chosen is not None and len(chosen) == 1 else chosen
-    federation = fa.datasets.read(
-        data, label=columns.label, client=columns.client, features=features, split=columns.split, task=task
-    )
+    federation = read_federation(data, columns, show=not json)
     advice = advised(federation)
     written = advice.write(report) if report else None
     print(advice.to_json() if json else advice)
@@ -61,11 +54,11 @@ def advise(
         print(f"\nWritten to {written}")
 
 
-def asked(superlink: str, columns: Columns, task: str | None, others: dict[str, bool]) -> None:
+def asked(superlink: str, columns: Columns, others: dict[str, bool]) -> None:
     """Advice from a federation: its log, which ends in the page."""
     from fedasym.runtimes.flower.running import advise_nodes
 
     if given := [name for name, value in others.items() if value]:
         raise fa.InvalidInput(f"{given[0]} is given with --federated: the advice comes as the federation's log; leave it out")
-    told = {"label": columns.label, "client": columns.client, "features": columns.features, "task": task}
+    told = {"label": columns.label, "client": columns.client, "features": columns.features, "task": columns.task}
     advise_nodes(superlink, {name: value for name, value in told.items() if value})

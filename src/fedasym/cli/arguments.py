@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fedasym.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from fedasym.cli.training import Columns
     from fedasym.federations.federation import Federation
     from fedasym.theory.spectra import Spectrum
 
@@ -111,11 +112,42 @@ def read_numbers(text: str) -> list[float]:
     return [float(value) for value in np.ravel(loaded)]
 
 
-def read_federation(data: str, label: str, client: str, features: list[str] | None, split: str | None) -> Federation:
-    """Client data from a file or folder; `synthetic` is drawn."""
+def parse_roles(texts: list[str] | None) -> dict[str, str]:
+    """Columns and their roles: name=role; the last = counts, since names of columns may have one."""
+    roles: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, role = text.rpartition("=")
+        if not equals or not name.strip() or not role.strip():
+            raise InvalidInput(f"role is {text!r}: write it like grade=category or zip=ignore")
+        if name.strip() in roles:
+            raise InvalidInput(f"role names column {name.strip()!r} twice: give each column once")
+        roles[name.strip()] = role.strip()
+    return roles
+
+
+def read_federation(data: str, columns: Columns, show: bool = False) -> Federation:
+    """Client data from a file or folder, as all commands read it; `synthetic` is drawn.
+
+    show: print what was made of a table's columns.
+    """
     import fedasym as fa
 
     if data == "synthetic":
         return fa.datasets.synthetic(task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5)
-    named = features[0] if features is not None and len(features) == 1 else features
-    return fa.datasets.read(data, label=label, client=client, features=named, split=split)
+    features = names(columns.features)
+    federation = fa.datasets.read(
+        data,
+        label=columns.label,
+        client=columns.client,
+        features=features[0] if features is not None and len(features) == 1 else features,
+        split=columns.split,
+        task=columns.task,
+        intercept=columns.intercept,
+        scale=columns.scale,
+        missing=columns.missing,
+        roles=parse_roles(columns.role),
+        dates=columns.dates,
+    )
+    if show and federation.recipe is not None:
+        print(f"{federation.recipe}\n")
+    return federation

@@ -133,7 +133,7 @@ def sweep(
     """
     on = where.runtime()
     remember_compilations()
-    federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
+    federation = read_federation(data, columns, show=not json)
     with stoppable(KEPT), answers_apart():
         results = fa.sweep(
             names(algorithms) or [],

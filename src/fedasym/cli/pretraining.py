@@ -142,4 +142,4 @@ def found(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
         return data, None
     if not Path(data).exists():
         find(data)  # says which names there are
-    return Path(data).stem, read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
+    return Path(data).stem, read_federation(data, columns)

@@ -26,9 +26,21 @@ class Columns:
     client: str = "client"
     """Column of the clients."""
     features: str | None = None
-    """Columns of the features, separated by commas; all other numeric columns by default."""
+    """Columns of the features, separated by commas; by default all that a model can learn from."""
     split: str | None = None
     """Column that says train, validation or test; by default a column named split, or 80/10/10 within each client."""
+    task: str | None = None
+    """regression for labels that are numbers, classification for classes; by default as the labels look."""
+    scale: str | None = None
+    """standard: numbers centred and divided by their standard deviation (default); none: as they are."""
+    missing: str | None = None
+    """What to do with missing values: error (default), drop rows, fill by the mean, or mean and indicator."""
+    role: list[str] | None = None
+    """A column and its role, such as zip=ignore: number, category, identifier, ignore, shared, personal; repeat it."""
+    dates: str | None = None
+    """ignore (default), or number: days since the first training date."""
+    intercept: bool | None = None
+    """Whether models of a table have an intercept; they do by default."""
 
 
 COLUMNS = Columns()
@@ -108,7 +120,7 @@ def train(
         float32, float64, mixed (float32 whose products an accelerator may shorten) or, for sequences, bfloat16.
     """
     remember_compilations()
-    federation = read_federation(data, columns.label, columns.client, names(columns.features), columns.split)
+    federation = read_federation(data, columns, show=not output.json)
     with stoppable("nothing was evaluated yet, so there is nothing to show"):
         result = fa.train(
             names(algorithms) or [],

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedasym.data.tables.fields import read_table
 from fedasym.datasets import arrays, clientfiles, leaf, tables
 from fedasym.datasets.gathering import Fields, Source, federated, listed
 from fedasym.errors import InvalidInput, path_of
@@ -17,6 +20,9 @@ ENDINGS = {
     ".parquet": "parquet",
     ".safetensors": "safetensors",
     ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".xlsx": "excel",
     ".npz": "npz",
     ".json": "leaf",
     ".h5": "hdf5",
@@ -25,10 +31,10 @@ ENDINGS = {
     ".sqlite3": "sqlite",
 }
 BEGINNINGS = {b"PAR1": "parquet", b"\x89HDF\r\n\x1a\n": "hdf5", b"SQLite format 3\x00": "sqlite"}
-MANY = ("csv", "parquet", "leaf", "hdf5", "sqlite")  # formats of which a folder may hold several files
+MANY = ("csv", "excel", "parquet", "leaf", "hdf5", "sqlite")  # formats of which a folder may hold several files
 READ = (
-    f"read are {', '.join(ENDINGS)}, folders of .csv, .parquet, .json (LEAF), .h5 or .sqlite files, and folders with train and "
-    "test in them"
+    f"read are {', '.join(ENDINGS)}, folders of .csv, .tsv, .xlsx, .parquet, .json (LEAF), .h5 or .sqlite files, and "
+    "folders with train and test in them"
 )
 
 
@@ -42,16 +48,22 @@ def read(
     seed: int = 0,
     task: str | None = None,
     classes: Any = None,
+    intercept: bool | None = None,
+    scale: str | None = None,
+    missing: str | None = None,
+    roles: Mapping[str, str] | None = None,
+    dates: str | None = None,
 ) -> Federation:
-    r"""A federation from a file or folder: Parquet, safetensors, CSV, .npz, LEAF's JSON, TensorFlow Federated's HDF5, SQLite.
+    r"""A federation from a file or folder: Parquet, safetensors, CSV, Excel, .npz, LEAF's JSON, HDF5, SQLite.
 
     label, client, features: columns of a table, arrays of an .npz file, or fields of each client's samples; formats that name
-        their clients themselves take no `client`. Without `features`, what is found beside the label: all columns of numbers,
-        or the only field of numbers.
+        their clients themselves take no `client`. Without `features`, what is found beside the label: all columns that a
+        model can learn from, or the only field of numbers.
     split: None for what the file or folder says: a column "split", or files or folders named train and test, where the
         training samples are shuffled by `seed`, the first int(n 0.8/0.9) of a client train and the rest validate. Where it says
         nothing, 80%, 10% and 10%. Or fractions, which deal out all samples anew; or the name of a column.
-    task, classes: as in `Federation.from_arrays`.
+    task, classes: as in `Federation.from_frame` for tables, and as in `Federation.from_arrays` for other formats.
+    intercept, scale, missing, roles, dates: for tables, as in `Federation.from_frame`, whose defaults they have.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -62,18 +74,38 @@ def read(
     """
     path, fields = path_of("path", path), Fields(label, client, features)
     meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
+    given: dict[str, Any] = {"intercept": intercept, "scale": scale, "missing": missing, "roles": roles, "dates": dates}
+    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None and value != {}}
     sources, kind = found(path)
-    if kind == "safetensors":
-        return saved(path, fields, split, seed, task, classes)
+    if kind not in ("csv", "excel", "parquet"):
+        columns = [name for name in ("missing", "roles", "dates") if name in told] + ["scale"] * (scale == "standard")
+        if columns:
+            raise InvalidInput(f"{path}: {columns[0]} is given, which is for tables of columns: leave it out")
+        federation = read_arrays(path, sources, kind, fields, split, meaning)
+        return federation if intercept is None else replace(federation, intercept=intercept)
     if kind == "parquet" and path.is_file():
-        return Federation.from_parquet(path, label=label, client=client, features=features, split=split, **meaning)
+        return Federation.from_parquet(path, label=label, client=client, features=features, split=split, **meaning, **told)
+    held = tables.read_tables(sources, fields, split, seed)
+    try:
+        if "line" in held:
+            return Federation.from_arrays(**read_table(**held, **meaning, **told))
+        return Federation.from_frame(**held, **meaning, **told)
+    except InvalidInput as reason:
+        raise InvalidInput(f"{path}: {reason}") from None
+
+
+def read_arrays(
+    path: Path, sources: list[Source], kind: str, fields: Fields, split: Any, meaning: dict[str, Any]
+) -> Federation:
+    """A federation from a format whose features are arrays already, taken as they are."""
+    if kind == "safetensors":
+        return saved(path, fields, split, **meaning)
     if kind in ("leaf", "hdf5", "sqlite"):
         reader = {"leaf": leaf.parts, "hdf5": clientfiles.hdf5_parts, "sqlite": clientfiles.sqlite_parts}[kind]
         return federated(reader(sources, fields), path, split, **meaning)
-    held = arrays.read_arrays(path, fields, split) if kind == "npz" else tables.read_tables(sources, fields, split, seed)
-    make = Federation.from_arrays if kind == "npz" else Federation.from_frame
+    held = arrays.read_arrays(path, fields, split)
     try:
-        return make(**held, **meaning)
+        return Federation.from_arrays(**held, **meaning)
     except InvalidInput as reason:
         raise InvalidInput(f"{path}: {reason}") from None
 
@@ -119,7 +151,9 @@ def readable(folder: Path) -> list[Path]:
     packed = [file for file in files if file.suffix == ".lzma"]
     if packed:
         format_of(packed[0])
-    return [file for file in files if file.suffix.lower() in ENDINGS]
+    known = [file for file in files if file.suffix.lower() in ENDINGS]
+    tables = [file for file in known if file.suffix.lower() != ".txt"]
+    return tables or known  # a text beside tables tells about them
 
 
 def by_name(folder: Path, files: list[Path]) -> list[Source]:

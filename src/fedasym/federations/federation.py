@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedasym.data.tables.fields import read_table
+from fedasym.data.tables.recipe import Recipe
 from fedasym.errors import InvalidInput, unknown
 from fedasym.federations import files
-from fedasym.federations.frames import read_frame
+from fedasym.federations.frames import is_nested, is_of_lists, opened, read_frame
 from fedasym.federations.parts import collected
 from fedasym.federations.samples import checked_fields, gathered, identities_of
 from fedasym.federations.splits import FRACTIONS, TRAIN, Fractions, code_of, reassigned
@@ -47,6 +49,7 @@ class Federation:
     names: the features' names; None where they have none.
     personal: which features' weights may differ between clients; None where all may. The others serve the shared model only.
     intercept: whether models of these data have an intercept, shared and personal, unless a verb is told otherwise.
+    recipe: how the features were made from a table's columns; None where they came as arrays.
 
     >>> import numpy as np
     >>> features, labels = np.eye(6, 2), ["cat", "dog", "cat", "dog", "dog", "cat"]
@@ -67,6 +70,7 @@ class Federation:
     names: tuple[str, ...] | None = None
     personal: NDArray[np.bool_] | None = None
     intercept: bool = True
+    recipe: Recipe | None = None
 
     def __post_init__(self) -> None:
         for name, value in checked_fields(vars(self)).items():
@@ -87,6 +91,7 @@ class Federation:
         names: Sequence[str] | None = None,
         personal: ArrayLike | None = None,
         intercept: bool = True,
+        recipe: Recipe | None = None,
     ) -> Federation:
         """A federation from one row per sample and the name of each row's client.
 
@@ -100,15 +105,16 @@ class Federation:
         names: of the features, for messages, tables and pages.
         personal: True for each feature whose weight may differ between clients; by default all may.
         intercept: whether models of these data have one.
+        recipe: how the features were made, where they were made from a table.
 
         >>> features, labels = [[0.5], [1.0], [2.0]], [1.0, 2.0, 4.0]
         >>> federation = Federation.from_arrays(features, labels, clients=[7, 8, 7], split=["train", "test", "train"])
         >>> federation.task, federation.clients, federation.counts("train").tolist()
         ('regression', (7, 8), [2, 0])
         """
-        fields = gathered(features, labels, clients, split, seed, mask, classes, task)
-        fields |= {"names": None if names is None else tuple(names), "personal": personal, "intercept": intercept}
-        return cls(**fields)
+        named = None if names is None else tuple(str(name) for name in names)
+        fields = gathered(features, labels, clients, split, seed, mask, classes, task, named)
+        return cls(**fields, names=named, personal=personal, intercept=intercept, recipe=recipe)  # type: ignore[arg-type]
 
     @classmethod
     def from_clients(cls, parts: Iterable[tuple[Any, Any, Any]], **options: Any) -> Federation:
@@ -125,21 +131,59 @@ class Federation:
 
     @classmethod
     def from_frame(
-        cls, frame: Any, *, label: Any, client: Any, features: Any = None, split: Any = None, mask: Any = None, **options: Any
+        cls,
+        frame: Any,
+        *,
+        label: Any,
+        client: Any,
+        features: Any = None,
+        split: Any = None,
+        mask: Any = None,
+        seed: int = 0,
+        task: str | None = None,
+        classes: int | Sequence[Any] | None = None,
+        intercept: bool = True,
+        scale: str = "standard",
+        missing: str = "error",
+        roles: Mapping[str, str] | None = None,
+        dates: str = "ignore",
     ) -> Federation:
         """A federation from a polars or pandas frame with one row per sample (a LazyFrame is collected).
 
         label, client: columns; several label columns are the outputs of a regression.
-        features: a list of columns, or one column of lists. Without it, all other columns of numbers, or else the only
-            column of lists; text, dates and booleans are left out.
-        split, mask: columns, or what `from_arrays` takes, whose keywords seed, classes and task are the others.
+        features: a list of columns, or one column of lists, which is taken as it is. Without it, all other columns that a
+            model can learn from: identifiers, dates, constants, combinations of other columns and groups within clients are
+            left out, and `recipe` names them.
+        split, mask: columns, or what `from_arrays` takes.
+        task: words and booleans are classes, and so are two whole numbers; other numbers are numbers. This says otherwise.
+        scale: "standard" centres features and divides them by their standard deviation, both of the training rows; "none"
+            keeps numbers as they are. Words, categories and booleans become indicators either way.
+        missing: "error", "drop", "mean" or "indicator": rows with a missing value are refused, left out, filled (numbers by
+            the training mean, categories by a level "missing"), or filled and marked by a feature of their own.
+        roles: what columns are, such as {"grade": "category", "zip": "ignore"}: "number", "category", "identifier", "ignore",
+            "shared" (one weight for all clients) or "personal".
+        dates: "ignore", or "number": days since the first training date.
 
-        >>> import pandas as pd
-        >>> frame = pd.DataFrame({"school": ["a", "a", "b"], "hours": [1.0, 2.0, 3.0], "score": [0.1, 0.4, 0.9]})
-        >>> Federation.from_frame(frame, label="score", client="school").dimension
-        1
+        >>> import polars as pl
+        >>> data = {"school": list("ab") * 8, "sex": list("ffmm") * 4, "hours": [1.5, 2.5] * 8, "score": [1, 4, 5, 9] * 4}
+        >>> federation = Federation.from_frame(pl.DataFrame(data), label="score", client="school")
+        >>> federation.names, federation.task
+        (('sex=m', 'hours'), 'regression')
         """
-        return cls.from_arrays(**read_frame(frame, label, client, features, split, mask), **options)
+        frame = opened(frame)
+        if is_of_lists(frame, label, client, features, split, mask):
+            told = {
+                "missing": missing != "error",
+                "roles": bool(roles),
+                "dates": dates != "ignore",
+            }
+            if given := [name for name, value in told.items() if value]:
+                raise InvalidInput(f"{given[0]} is given, and the features are a column of lists, taken as it is: leave it out")
+            read = read_frame(frame, label, client, features, split, mask)
+            return cls.from_arrays(**read, seed=seed, task=task, classes=classes, intercept=intercept)
+        options: dict[str, Any] = {"seed": seed, "task": task, "classes": classes, "intercept": intercept, "scale": scale}
+        options |= {"missing": missing, "roles": roles, "dates": dates}
+        return cls.from_arrays(**read_table(frame, label=label, client=client, features=features, split=split, **options))
 
     @classmethod
     def from_parquet(cls, path: str | Path, *, label: Any = "label", client: Any = "client", **options: Any) -> Federation:
@@ -154,11 +198,12 @@ class Federation:
         ('a', 'b')
         """
         options = {name: value for name, value in options.items() if value is not None}
-        as_saved = (label, client) == ("label", "client") and options.keys() <= {"seed"}
+        as_saved = (label, client) == ("label", "client") and options.keys() <= {"seed", "intercept"}
         frame, fields = files.read_parquet(Path(path), as_saved)
         if fields is not None:
-            return cls(**fields)
-        options = {name: name for name in ("split", "mask") if name in frame.columns} | options
+            return cls(**fields | {name: options[name] for name in ("intercept",) if name in options})
+        masked = "mask" in frame.columns and is_nested(frame, "mask")
+        options = ({"split": "split"} if "split" in frame.columns else {}) | ({"mask": "mask"} if masked else {}) | options
         try:
             return cls.from_frame(frame, label=label, client=client, **options)
         except InvalidInput as reason:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.data.tables.recipe import Recipe
 from fedasym.errors import InvalidInput
 from fedasym.federations.frames import column, needed
 from fedasym.federations.samples import owners_of
@@ -57,16 +58,19 @@ def about_features(fields: Mapping[str, Any]) -> dict[str, Any]:
     personal = fields.get("personal")
     told = {"names": fields.get("names"), "personal": None if personal is None else np.asarray(personal).tolist()}
     told |= {"intercept": None if fields.get("intercept", True) else False}
+    recipe = fields.get("recipe")
+    told |= {"recipe": None if recipe is None else json.loads(recipe.to_json())}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items() if value is not None}
 
 
 def told_of_features(held: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that `about_features` described."""
-    names = held.get("names")
+    names, recipe = held.get("names"), held.get("recipe")
     return {
         "names": tuple(names) if isinstance(names, list) else None,
         "personal": held.get("personal"),
         "intercept": held.get("intercept", True),
+        "recipe": None if recipe is None else Recipe.from_json(json.dumps(recipe)),
     }
 
 

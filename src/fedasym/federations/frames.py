@@ -43,6 +43,20 @@ def read_frame(frame: Any, label: Any, client: Any, features: Any, split: Any, m
     return read
 
 
+def is_of_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, mask: Any) -> bool:
+    """Whether samples are lists in a column, taken as they are, rather than one value in each of several columns."""
+    columns = list(frame.columns)
+    several = [list(each) if isinstance(each, list | tuple) else [each] for each in (label, client, split, mask, features)]
+    labels, chosen = ([name for name in names if name in columns] for names in (several[0], several[4]))
+    if mask is not None or any(is_nested(frame, name) for name in (*labels, *chosen)):
+        return True
+    if features is not None:
+        return False
+    taken = [name for names in several[:4] for name in names if isinstance(name, str | int)]
+    others = [name for name in columns if name not in taken]
+    return not any(is_number(frame, name) for name in others) and any(is_nested(frame, name) for name in others)
+
+
 def opened(frame: Any) -> Any:
     """A polars or pandas DataFrame; other tables that speak Arrow go through polars."""
     library, kind = type(frame).__module__.split(".")[0], type(frame).__name__
@@ -63,7 +77,7 @@ def needed(package: str, what: str) -> Any:
     try:
         return import_module(package)
     except ImportError as missing:
-        raise MissingPackage(f"{what} needs {package}: pip install 'fedasym[train]'") from missing
+        raise MissingPackage(f"{what} needs {package.partition('.')[0]}: pip install 'fedasym[tables]'") from missing
 
 
 def check_column(field: str, name: Any, columns: list[Any]) -> None:

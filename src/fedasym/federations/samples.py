@@ -41,15 +41,23 @@ class Owners:
 
 
 def gathered(
-    features: Any, labels: Any, clients: Any, split: Any, seed: int, mask: Any, classes: Any, task: str | None
+    features: Any,
+    labels: Any,
+    clients: Any,
+    split: Any,
+    seed: int,
+    mask: Any,
+    classes: Any,
+    task: str | None,
+    names: Any = None,
 ) -> dict[str, Any]:
     """The fields of a federation from arrays in any order of rows."""
     owners = owners_of(clients)
     rows = read_features(features)
     check_shape(rows, len(owners.owner))
     real = checked_mask(mask, rows.shape, owners.spot)
-    rows = checked_features(rows, real, owners.spot)
-    values, names = checked_labels(labels, rows.shape[:-1], real, classes, task, owners.spot)
+    rows = checked_features(rows, real, owners.spot, names)
+    values, called = checked_labels(labels, rows.shape[:-1], real, classes, task, owners.spot)
     fractions = are_fractions(split, len(rows))
     codes = None if fractions else coded(split, len(rows), owners.spot)
     owner, order = owners.owner, owners.order
@@ -66,7 +74,7 @@ def gathered(
         "owner": owner,
         "split": codes,
         "mask": real,
-        "classes": names,
+        "classes": called,
     }
 
 
@@ -163,7 +171,7 @@ def checked_mask(mask: Any, shape: tuple[int, ...], spot: Callable[[int], str]) 
 
 
 def checked_features(
-    rows: NDArray[Any], real: NDArray[np.bool_] | None, spot: Callable[[int], str]
+    rows: NDArray[Any], real: NDArray[np.bool_] | None, spot: Callable[[int], str], names: Sequence[str] | None = None
 ) -> NDArray[np.floating[Any]]:
     """Finite features; what is not finite in padding becomes zero, since a weight of zero would not silence it."""
     good = np.isfinite(rows)
@@ -177,9 +185,9 @@ def checked_features(
     row, *where = (int(each) for each in np.argwhere(~good)[0])
     position = f", position {where[0]}" if len(where) > 1 else ""
     bad = plural(good.size - int(np.count_nonzero(good)), "NaN or infinite number")
-    raise InvalidInput(
-        f"features hold {bad}, the first at {spot(row)}{position}, column {where[-1]}: drop or fill those samples first"
-    )
+    named = names is not None and len(names) == rows.shape[-1]
+    column = repr(names[where[-1]]) if named and names else f"column {where[-1]}"
+    raise InvalidInput(f"features hold {bad}, the first at {spot(row)}{position}, {column}: drop or fill those samples first")
 
 
 def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,7 +245,13 @@ def described_features(fields: Mapping[str, Any], dimension: int) -> dict[str, A
         if given.shape != (dimension,) or not np.isin(given, (0, 1)).all():
             raise InvalidInput(f"personal has shape {given.shape}: give True or False for each of the {dimension} features")
         personal = None if given.all() else read_only(given.astype(bool))
-    return {"names": names, "personal": personal, "intercept": flag("intercept", fields.get("intercept", True))}
+    recipe = fields.get("recipe")
+    if recipe is not None and len(recipe.names) != dimension:
+        raise InvalidInput(
+            f"recipe makes {len(recipe.names)} features and there are {dimension}: give recipe=None with features of your own"
+        )
+    held = {"names": names, "personal": personal, "recipe": recipe}
+    return held | {"intercept": flag("intercept", fields.get("intercept", True))}
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

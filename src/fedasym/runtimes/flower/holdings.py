@@ -36,7 +36,8 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
     if path == SYNTHETIC:
         drawn = synthetic(task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5)
         return part_of(drawn, node_config)
-    return part_of(read(path, **options_of(Path(path), node_config, run_config)), node_config)
+    # Nodes know nothing of each other's rows: scaling by their own would give the same feature another meaning on each.
+    return part_of(read(path, scale="none", **options_of(Path(path), node_config, run_config)), node_config)
 
 
 def options_of(path: Path, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> dict[str, Any]:

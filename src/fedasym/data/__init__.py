@@ -1,0 +1,1 @@
+"""Client data: tables as features, as a statistician would make them."""

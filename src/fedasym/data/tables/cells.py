@@ -1,0 +1,254 @@
+"""The cells of one column: what is missing, and whether the others are numbers, dates, booleans or words.
+
+Text is looked at cell by cell, since a CSV has nothing else: the words for a missing value are known in every column, and
+numbers stored as text are numbers, except codes such as 007.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.data.tables.frames import format_level, import_polars
+from fedasym.errors import InvalidInput
+
+MISSING = ("", "na", "n/a", "nan", "null", "none")  # in lower case, in any column
+MISSING_NUMBER = (".", "?", "-")  # where the rest of the column are numbers
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+WHOLE = r"^[+-]?\d{1,18}$"
+CODE = r"^[+-]?0\d+$"  # leading zeros: a code, not a quantity
+THOUSANDS = r"^[+-]?\d{1,3}([,. '\u00a0\u202f]\d{3})+([.,]\d+)?$"
+DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
+DAY = 86400e6  # microseconds
+EXACT = 2.0**53
+LARGEST = 1e150  # larger numbers have squares that no float holds
+
+
+class Kind(StrEnum):
+    """What the cells of a column are."""
+
+    NUMBER = "number"
+    WHOLE = "whole"
+    TEXT = "text"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    EMPTY = "empty"
+    LISTS = "lists"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One column, missing cells as nulls.
+
+    values: a polars Series of Float64, Int64 (whole), String, Boolean or Datetime.
+    stray: the first row with a word, where at least half of the cells are numbers.
+    declared: whether the frame itself says that the column has categories.
+    words: the cells as they were written, where the column is text.
+    """
+
+    name: str
+    kind: Kind
+    values: Any
+    stray: int | None = None
+    declared: bool = False
+    words: Any = None
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Which rows are missing."""
+        return np.asarray(self.values.is_null().to_numpy())
+
+    def take(self, rows: NDArray[np.intp]) -> Cells:
+        """The cells of some rows."""
+        words = None if self.words is None else self.words.gather(rows)
+        return Cells(self.name, self.kind, self.values.gather(rows), self.stray, self.declared, words)
+
+
+def read_cells(series: Any, name: str) -> Cells:
+    """What a column of a polars frame holds.
+
+    >>> import polars as pl
+    >>> cells = read_cells(pl.Series(["1", "NA", "-", "2.5"]), "x")
+    >>> cells.kind.value, cells.values.to_list()
+    ('number', [1.0, None, None, 2.5])
+    >>> read_cells(pl.Series(["007", "012"]), "x").kind.value
+    'text'
+    """
+    pl = import_polars()
+    dtype = series.dtype
+    if dtype == pl.String:
+        return read_text(series, name)
+    if dtype in (pl.Categorical, pl.Enum):
+        words = blank_words(series.cast(pl.String), MISSING)
+        return Cells(name, Kind.TEXT if words.count() else Kind.EMPTY, words, declared=True)
+    if dtype == pl.Boolean:
+        return Cells(name, Kind.BOOLEAN if series.count() else Kind.EMPTY, series)
+    if dtype.is_integer():
+        return read_integers(series, name)
+    if dtype.is_float() or dtype.is_decimal():
+        return read_floats(series.cast(pl.Float64), name)
+    if dtype == pl.Null:
+        return Cells(name, Kind.EMPTY, series)
+    if dtype in (pl.Date, pl.Datetime):
+        local = series.dt.replace_time_zone(None) if getattr(dtype, "time_zone", None) else series
+        return Cells(name, Kind.DATE if series.count() else Kind.EMPTY, local.cast(pl.Datetime("us")))
+    if dtype == pl.Duration:
+        days = series.cast(pl.Duration("us")).cast(pl.Int64).cast(pl.Float64) / DAY
+        return Cells(name, Kind.NUMBER if series.count() else Kind.EMPTY, days)
+    return Cells(name, Kind.LISTS, series)
+
+
+def read_integers(series: Any, name: str) -> Cells:
+    """Whole numbers; those that 64 bits do not hold are numbers like any other."""
+    pl = import_polars()
+    if not series.count():
+        return Cells(name, Kind.EMPTY, series)
+    small = series.cast(pl.Int64, strict=False)
+    if small.count() == series.count():
+        return Cells(name, Kind.WHOLE, small)
+    return Cells(name, Kind.NUMBER, series.cast(pl.Float64))
+
+
+def read_floats(series: Any, name: str) -> Cells:
+    """Numbers; whole ones where they are floats only because of missing cells."""
+    pl = import_polars()
+    values = series.fill_nan(None)
+    if not values.count():
+        return Cells(name, Kind.EMPTY, values)
+    whole = values.null_count() > 0 and ((values == values.floor()) & (values.abs() < EXACT)).all()
+    if whole:
+        return Cells(name, Kind.WHOLE, values.cast(pl.Int64))
+    return Cells(name, Kind.NUMBER, values)
+
+
+def read_text(series: Any, name: str) -> Cells:
+    """Text: numbers where all cells are, booleans and dates likewise, words otherwise."""
+    pl = import_polars()
+    words = blank_words(series.str.strip_chars(), MISSING)
+    if not words.count():
+        return Cells(name, Kind.EMPTY, words)
+    digits = blank_words(words, MISSING_NUMBER)
+    numeric = digits.str.contains(NUMBER).fill_null(False)
+    count, of = int(numeric.sum()), digits.count()
+    if of and count == of and not digits.str.contains(CODE).any():
+        if digits.str.contains(WHOLE).all():
+            whole = digits.str.strip_prefix("+").cast(pl.Int64, strict=False)
+            return Cells(name, Kind.WHOLE, whole, words=digits)
+        numbers = digits.str.strip_prefix("+").cast(pl.Float64, strict=False)
+        return Cells(name, Kind.NUMBER, numbers, words=digits)
+    if of and count == of:
+        return Cells(name, Kind.TEXT, words)
+    if count and 2 * count >= of:
+        odd = (~numeric & digits.is_not_null()).arg_true()
+        return Cells(name, Kind.TEXT, words, stray=int(odd[0]))
+    lower = words.str.to_lowercase()
+    if lower.drop_nulls().is_in(["true", "false"]).all():
+        return Cells(name, Kind.BOOLEAN, lower == "true")
+    if words.str.contains(DATE).all():
+        return Cells(name, Kind.DATE, words)
+    thousands = words.str.contains(THOUSANDS).fill_null(False)
+    if 2 * int(thousands.sum()) >= words.count():
+        return Cells(name, Kind.TEXT, words, stray=int(thousands.arg_true()[0]))
+    return Cells(name, Kind.TEXT, words)
+
+
+def blank_words(series: Any, words: tuple[str, ...]) -> Any:
+    """Text with the words for a missing value, in any case, as nulls."""
+    pl = import_polars()
+    absent = series.str.strip_chars().str.to_lowercase().is_in(list(words))
+    blanked = pl.select(pl.when(absent.fill_null(True)).then(None).otherwise(series)).to_series()
+    return blanked.alias(series.name)
+
+
+def refuse_stray(cells: Cells, line: int | None, use: str = "feature") -> None:
+    """Refuse a column of numbers with a word among them: where it is, and what to do.
+
+    line: that of row 0 in the file, where there is one.
+    """
+    if cells.stray is None:
+        return
+    import re
+
+    word = cells.values[cells.stray]
+    place = f"row {cells.stray}" + ("" if line is None else f" (line {cells.stray + line})")
+    if re.match(THOUSANDS, word):
+        what = "a number with separators of thousands, which are not read: write 1234567.8"
+    else:
+        what = "where numbers are expected: correct it, leave the cell empty"
+    role = f"--role {cells.name}"
+    offer = f", or take the column as categories, {role}=category, or leave it out, {role}=ignore"
+    raise InvalidInput(
+        f"column {cells.name!r}, {place} holds {word!r}{' ' if what[0] == 'w' else ', '}{what}"
+        + (offer if use == "feature" else "; --task classification takes words as classes")
+    )
+
+
+def read_numbers(cells: Cells, line: int | None = None) -> NDArray[np.float64]:
+    """The cells as floats, missing ones as NaN; dates as days since 1970."""
+    pl = import_polars()
+    refuse_stray(cells, line)
+    if cells.kind is Kind.DATE:
+        return read_days(cells)
+    if cells.kind is Kind.EMPTY:
+        return np.full(len(cells.values), np.nan)
+    if cells.kind in (Kind.TEXT, Kind.LISTS):
+        held = "lists" if cells.kind is Kind.LISTS else "words"
+        row = int(np.argmin(cells.missing))
+        raise InvalidInput(
+            f"column {cells.name!r} holds {held} where numbers are expected, such as {str(cells.values[row])[:40]!r} in "
+            f"row {row}: give it the role category or ignore"
+        )
+    values = cells.values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    check_magnitude(values, cells.name, LARGEST, line)
+    return np.asarray(values, np.float64)
+
+
+def check_magnitude(values: NDArray[np.float64], name: str, most: float, line: int | None = None, remedy: str = "") -> None:
+    """Refuse numbers whose squares overflow, and infinite ones."""
+    large = np.flatnonzero(np.abs(values) > most)
+    if large.size:
+        row = int(large[0])
+        place = f"row {row}" + ("" if line is None else f" (line {row + line})")
+        raise InvalidInput(
+            f"column {name!r}, {place} holds {values[row]:g}: numbers may be at most {most:g} in size; "
+            + (remedy or "correct it, or write the column in a larger unit or as logarithms")
+        )
+
+
+def read_days(cells: Cells) -> NDArray[np.float64]:
+    """Dates as days since 1970, fractions included."""
+    pl = import_polars()
+    moments = cells.values
+    if moments.dtype == pl.String:
+        plain = moments.str.replace_all(r"[/.]", "-").str.replace("T", " ")
+        plain = pl.select(pl.when(plain.str.contains(":")).then(plain).otherwise(plain + " 00:00")).to_series()
+        parsed = plain.str.slice(0, 19).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
+        short = plain.str.to_datetime("%Y-%m-%d %H:%M", strict=False)
+        moments = parsed.fill_null(short)
+        bad = (moments.is_null() & cells.values.is_not_null()).arg_true()
+        if len(bad):
+            row = int(bad[0])
+            raise InvalidInput(
+                f"column {cells.name!r}, row {row} holds {cells.values[row]!r}: dates that serve as numbers are written "
+                "year first, such as 2024-05-31; rewrite them, or leave the column out"
+            )
+    micro = moments.cast(pl.Datetime("us")).cast(pl.Int64).cast(pl.Float64).fill_null(float("nan"))
+    return np.asarray(micro.to_numpy(), np.float64) / DAY
+
+
+def read_levels(cells: Cells) -> list[str | None]:
+    """The cells as levels of a category, missing ones as None."""
+    pl = import_polars()
+    if cells.kind is Kind.LISTS:
+        read_numbers(cells)  # refused in words
+    if cells.words is not None:
+        written: list[str | None] = cells.words.to_list()
+        return written
+    if cells.kind is Kind.NUMBER:
+        return [None if value is None else format_level(value) for value in cells.values.to_list()]
+    texts: list[str | None] = cells.values.cast(pl.String).to_list()
+    return texts

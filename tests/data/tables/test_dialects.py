@@ -1,0 +1,221 @@
+"""Tables as files: separators, decimal commas, marks, missing words, labels, large numbers."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedasym.data.tables import dialects
+from fedasym.data.tables.dialects import find_separator, read_file
+from fedasym.datasets.reading import read
+from fedasym.errors import InvalidInput, MissingPackage
+
+ROWS = [("a", "1.5", "x"), ("a", "2.5", "y"), ("b", "3.0", "x"), ("b", "-4.25", "y")]
+
+
+def written(folder, text, name="t.csv"):
+    file = folder / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_separators_line_ends_and_marks(tmp_path, separator, ends, mark):
+    lines = [('" who "', " x", '"no, te"'), *ROWS]
+    file = written(tmp_path, mark + ends.join(separator.join(row) if separator != "," else ",".join(row) for row in lines))
+    assert read_file(file).to_dict(as_series=False) == {
+        "who": ["a", "a", "b", "b"],
+        "x": [1.5, 2.5, 3.0, -4.25],
+        "no, te": ["x", "y", "x", "y"],
+    }
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.txt", "t.CSV"])
+def test_endings(tmp_path, name):
+    file = written(tmp_path, "client\tx\tlabel\na\t1.5\t0.5\nb\t2\t1.5\n", name)
+    assert read(file, scale="none").features.ravel().tolist() == [1.5, 2.0]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_decimal_commas(tmp_path, separator):
+    lines = ["client;x;n;label", "a;1,5;3;-0,5", "b;NA;4;1e3", "b;2,5;-;1,25e-1"]
+    file = written(tmp_path, "\n".join(lines).replace(";", separator))
+    assert read_file(file)["x"].to_list() == [1.5, None, 2.5]
+    assert read_file(file)["n"].to_list() == [3, 4, None]
+    assert read_file(file)["label"].to_list() == [-0.5, 1000.0, 0.125]
+
+
+def test_separators_of_thousands_are_refused_in_words(tmp_path):
+    for text in ('client,x,label\na,"1,234",0.5\nb,"12,345",1.5\n', "client;x;label\na;1.234.567;0,5\nb;1.000.000;1,5\n"):
+        with pytest.raises(InvalidInput, match=r"column 'x', row 0 \(line 2\) holds .*separators of thousands"):
+            read(written(tmp_path, text))
+
+
+def test_utf16_text_of_excel(tmp_path):
+    text = "client\tGröße\tlabel\na\t1,5\t2\nb\t2,5\t3\n"
+    assert read_file(written(tmp_path, text.encode("utf-16"), "t.txt")).columns == ["client", "Größe", "label"]
+    with pytest.raises(InvalidInput, match="UTF-8"):
+        read(written(tmp_path, "client,Größe,label\na,1,2\n".encode("latin-1")))
+
+
+def test_what_cannot_be_read_is_told_where(tmp_path):
+    with pytest.raises(InvalidInput, match="line 3 has 4 fields and the header 3, separated by commas: quote"):
+        read(written(tmp_path, "client,x,label\na,1,2\na,1,2,3\n"))
+    with pytest.raises(InvalidInput, match="several columns 'x'"):
+        read(written(tmp_path, "client,x, x,label\na,1,2,3\n"))
+    with pytest.raises(InvalidInput, match="no samples: the table has a header and no rows"):
+        read(written(tmp_path, "client,x,label\n"))
+
+
+def test_quoted_separators_do_not_count():
+    assert find_separator(b'a;"b,c,d,e";f\n1,5;"x,y,z,u";2\n') == ";"
+    assert find_separator(b'"a","b"\n"1;2;3","4;5;6"\n') == ","
+    assert find_separator(b"\n\n") == ","
+
+
+def test_excel_needs_a_package_or_reads(tmp_path, monkeypatch):
+    file = written(tmp_path, b"PK", "t.xlsx")
+    monkeypatch.setattr(dialects, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackage, match=r"pip install 'fedasym\[excel\]'"):
+        read(file)
+    monkeypatch.setattr(dialects, "find_spec", lambda name: name == "fastexcel")
+    with pytest.raises(InvalidInput, match=r"cannot be read as \.xlsx"):
+        read(file)
+
+
+@pytest.mark.parametrize("package", ["fastexcel", "openpyxl"])
+def test_excel_with_a_package(tmp_path, package):
+    pytest.importorskip(package, reason="an Excel engine is not installed: pip install 'fedasym[excel]'")
+    pytest.importorskip("xlsxwriter")
+    frame = pl.DataFrame({"client": ["a", "b"] * 5, "x": np.arange(10) / 3, "label": np.arange(10) / 7})
+    frame.write_excel(tmp_path / "t.xlsx")
+    assert read(tmp_path / "t.xlsx").names == ("x",)
+
+
+MISSING = "client,x,sex,label\n" + "\n".join(
+    f"{'ab'[i % 2]},{'NA' if i in (3, 7) else i / 7},{'' if i == 5 else 'fm'[i % 3 == 0]},{'.' if i == 11 else i / 3}"
+    for i in range(40)
+)
+
+
+def test_missing_values_are_named_dropped_or_filled(tmp_path):
+    file = written(tmp_path, MISSING)
+    with pytest.raises(InvalidInput) as caught:
+        read(file)
+    for part in (
+        "'label' (row 11 (line 13))",
+        "'x' (2 rows, the first is row 3 (line 5))",
+        "'sex'",
+        "--missing drop|mean|indicator",
+    ):
+        assert part in str(caught.value)
+    dropped = read(file, missing="drop")
+    assert len(dropped.features) == 36
+    assert "4 of 40 rows with a missing value were dropped" in " ".join(dropped.recipe.describe().split())
+    mean = read(file, missing="mean")
+    assert len(mean.features) == 39
+    assert mean.names == ("x", "sex=m", "sex=missing")
+    assert mean.recipe.filled == {"x": 2, "sex": 1}
+    raw = read(file, missing="mean", scale="none")
+    there = raw.features[:, 0] != raw.recipe.columns[0].fill
+    assert np.count_nonzero(~there) == 2
+    training = (raw.split == 0) & there
+    assert raw.recipe.columns[0].fill == pytest.approx(raw.features[training, 0].mean())
+    marked = read(file, missing="indicator", scale="none")
+    assert marked.names == ("x", "x missing", "sex=m", "sex=missing")
+    assert marked.features[:, 1].sum() == 2
+    X, counts = marked.recipe.apply(pl.DataFrame({"x": ["NA", "1"], "sex": [None, "f"]}))
+    assert X[:, 1].tolist() == [1, 0]
+    assert counts.missing == {"x": 1, "sex": 1}
+
+
+@pytest.mark.parametrize("word", ["", "NA", "n/a", "NaN", "nan", "NULL", "None", "na", " "])
+def test_words_for_missing_values(tmp_path, word):
+    text = f"client,x,sex,label\na,1.5,f,{word}\nb,{word},m,2.5\nb,3.5,{word},1.5\n{word},3.5,f,1.5\n"
+    frame = read_file(written(tmp_path, text), names=["client"])
+    assert frame.null_count().row(0)[1] == 1
+    with pytest.raises(InvalidInput, match=r"missing values in 'client' .*'label' .*'x' .*'sex'"):
+        read(written(tmp_path, text))
+
+
+def test_dashes_are_missing_among_numbers_only(tmp_path):
+    frame = read_file(written(tmp_path, "a,b,c,d\n1,-,?,.\n-,x,y,1\n?,y,-,2\n"))
+    assert frame["a"].to_list() == [1, None, None]
+    assert frame["b"].to_list() == ["-", "x", "y"]
+    assert frame["d"].to_list() == [None, 1, 2]
+
+
+def labelled(tmp_path, labels, **options):
+    rows = "".join(f"{'ab'[i % 2]},{i / 7},{label}\n" for i, label in enumerate(labels))
+    return read(written(tmp_path, "client,x,label\n" + rows), **options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "line"),
+    [
+        ([0, 1] * 10, "classification", "has 2 whole numbers, taken as classes: --task regression takes them as numbers"),
+        (
+            [1, 2, 3, 4, 5] * 4,
+            "regression",
+            "has 5 whole numbers, taken as numbers: --task classification takes them as classes",
+        ),
+        (["a", "b", "c", "c"] * 5, "classification", "has 3 words, taken as classes"),
+        (["true", "false"] * 10, "classification", "has 2 boolean values, taken as classes"),
+        ([0.5, 1.0] * 10, "regression", "has numbers"),
+    ],
+)
+def test_the_task_of_a_table(tmp_path, labels, task, line):
+    federation = labelled(tmp_path, labels)
+    assert federation.task == task
+    assert federation.recipe.describe().splitlines()[0] == f"label 'label' {line}"
+
+
+def test_the_task_can_be_said(tmp_path):
+    stars = labelled(tmp_path, [1, 2, 3, 4, 5] * 4, task="classification")
+    assert stars.classes == (1, 2, 3, 4, 5)
+    assert "as you say" in stars.recipe.describe()
+    assert labelled(tmp_path, [0, 1] * 10, task="regression").task == "regression"
+    assert labelled(tmp_path, [0, 1, 2] * 10, classes=4).outputs == 4
+    with pytest.raises(InvalidInput, match="task is 'regression' while label column 'label' holds"):
+        labelled(tmp_path, ["a", "b"] * 10, task="regression")
+
+
+def test_missing_labels_among_numbers_do_not_make_classes(tmp_path):
+    labels = ["NA" if i % 9 == 0 else i / 7 for i in range(40)]
+    with pytest.raises(InvalidInput, match=r"missing values in 'label' \(5 rows"):
+        labelled(tmp_path, labels)
+    assert labelled(tmp_path, labels, missing="drop").task == "regression"
+    with pytest.raises(InvalidInput, match=r"column 'label', row 3 \(line 5\) holds 'oops'"):
+        labelled(tmp_path, [*labels[:3], "oops", *labels[4:]], missing="drop")
+
+
+@pytest.mark.parametrize("size", ["1e20", "1e60", "1" + "0" * 30])
+def test_large_numbers_are_scaled(tmp_path, size):
+    rows = "".join(f"{'ab'[i % 2]},{float(size) * (i % 7 + i / 9)!r},{i / 3}\n" for i in range(40))
+    federation = read(written(tmp_path, "client,x,label\n" + rows))
+    assert np.abs(federation.features).max() < 5
+    whole = labelled(tmp_path, [f"{i}{size}".replace("e", "") for i in range(1, 21)])
+    assert whole.task == "regression"
+    assert np.isfinite(whole.labels).all()
+
+
+@pytest.mark.parametrize(("size", "options"), [("1e200", {}), ("1e160", {}), ("1e120", {"scale": "none"}), ("1e999", {})])
+def test_numbers_that_are_too_large_are_refused_in_words(tmp_path, size, options):
+    rows = "".join(f"{'ab'[i % 2]},{i}.5{size[1:]},{i / 3}\n" for i in range(1, 41))
+    with pytest.raises(InvalidInput, match=r"column 'x', row \d+ \(line \d+\) holds .*: numbers may be at most"):
+        read(written(tmp_path, "client,x,label\n" + rows), **options)
+
+
+def test_a_file_beside_tables_in_a_folder_is_not_a_table(tmp_path):
+    for name in ("ann", "bob"):
+        written(tmp_path, "x;label\n1,5;2\n2,5;3\n3,5;4,5\n", f"{name}.csv")
+    written(tmp_path, "these are the tables of two clients", "README.txt")
+    assert read(tmp_path).clients == ("ann", "bob")
+
+
+def test_formats_without_columns_take_no_roles(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.eye(4), y=[0, 1, 1, 0], client=list("aabb"))
+    with pytest.raises(InvalidInput, match="roles is given, which is for tables of columns: leave it out"):
+        read(tmp_path / "a.npz", roles={"x": "ignore"})
+    assert not read(tmp_path / "a.npz", scale="none", intercept=False).intercept

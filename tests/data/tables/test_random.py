@@ -1,0 +1,15 @@
+"""Random tables: a federation with finite features, or a sentence."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+
+from .random_tables import answer, tables
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(tables())
+def test_any_table_gives_a_federation_or_a_sentence(table):
+    with tempfile.TemporaryDirectory() as folder:
+        assert answer(table, Path(folder))
