@@ -1,0 +1,1 @@
+"""Estimators that are solved exactly on the samples of given clients."""
