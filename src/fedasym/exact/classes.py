@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,13 +27,17 @@ from fedasym.algorithms import (
 )
 from fedasym.errors import InvalidInput, known
 from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
-from fedasym.exact.logistic import Integers, Problem, Samples, minimise
+from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
 from fedasym.linear.clients import labels_of, places_of
 from fedasym.theory.spectra import Array
 
 CANDIDATES = ("fedavg", "local_ridge", "rtfa", "pfedme")
 COVERED = {Nothing: (Interpolate, Ridge), Average: (Keep, Interpolate, Ridge), Moreau: (Ridge,)}
-FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the estimated variances, tried by cross-validation
+FACTORS = {  # of the estimated variances, tried by cross-validation
+    "slopes": (0.25, 0.5, 2.0, 4.0),
+    "intercept": (0.25, 0.5, 2.0, 4.0),
+    "shared": (1 / 16, 0.25, 0.5, 2.0, 4.0, 16.0),
+}
 FOLDS = 5
 MANY = 100_000  # samples beyond which a part of the clients decides on variances and algorithm
 
@@ -121,6 +125,15 @@ class Table:
     personal: NDArray[np.bool_]
     intercept: bool
 
+    def groupings(self, personal: bool) -> list[Integers]:
+        """Which features have one variance: all slopes, or none; the intercept is always on its own."""
+        p = len(self.personal)
+        one = np.where(self.personal, 0, -1)
+        if self.intercept:
+            one[-1] = 1
+        each = np.where(self.personal, np.arange(p), -1)
+        return [one, each] if personal and np.sum(one == 0) > 1 else [one]
+
     def samples(self, rows: Integers | None = None) -> Samples:
         """In blocks of clients: all rows, or some."""
         K = len(self.classes)
@@ -201,10 +214,37 @@ def check_personal(personal: Any, X: Array, places: Integers, clients: int) -> N
 
 @dataclass(frozen=True, eq=False)
 class Penalties:
-    """What an algorithm is fitted with: variances of personal and shared weights, and of the pooled model alone."""
+    """What an algorithm is fitted with: the variances of personal and of shared weights."""
 
     variances: Array
     shared_variance: float
+
+    def scaled(self, factors: Factors) -> Penalties:
+        """Slopes, the intercept (last) and the shared weights, each with its factor."""
+        D = self.variances * factors.slopes
+        D[-1] *= factors.intercept / factors.slopes
+        return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)
+
+
+class Factors(NamedTuple):
+    """What the estimated variances are multiplied with."""
+
+    slopes: float = 1.0
+    intercept: float = 1.0
+    shared: float = 1.0
+
+
+class Estimate(NamedTuple):
+    """Estimated penalties, with the pooled and the personal fit that they come from."""
+
+    penalties: Penalties
+    pooled: Components | None
+    joint: Components | None
+
+    @property
+    def weights(self) -> tuple[Array, Array] | None:
+        """Shared and personal weights to start from."""
+        return None if self.joint is None else (self.joint.shared, self.joint.personal)
 
 
 def resolve_algorithm(algorithm: Any) -> Algorithm:
@@ -220,23 +260,48 @@ def resolve_algorithm(algorithm: Any) -> Algorithm:
 
 
 def estimate_penalties(
-    algorithm: Algorithm, samples: Samples, personal: NDArray[np.bool_], intercept: bool
-) -> tuple[Penalties, Components]:
+    algorithm: Algorithm,
+    samples: Samples,
+    groups: Integers,
+    intercept: bool,
+    weights: Array | None = None,
+    start: Estimate | None = None,
+) -> Estimate:
     """The variances that the samples themselves say."""
     server, stage, p = algorithm.server, algorithm.personalise, samples.features
     if isinstance(server, Moreau):
-        found = estimate_components(samples, personal, intercept=intercept)
-        return Penalties(found.variances, found.shared_variance), found
+        found = estimate_components(
+            samples,
+            groups,
+            intercept=intercept,
+            weights=weights,
+            start=None if start is None else start.joint,
+        )
+        return Estimate(Penalties(found.variances, found.shared_variance), None, found)
+    pooled = None
     shared, variance = np.zeros((p, samples.classes - 1)), 1.0
-    found = Components(np.zeros(p), variance, shared, np.zeros((samples.clients, *shared.shape)))
     if isinstance(server, Average):
-        found = estimate_components(samples, np.zeros(p, dtype=bool), intercept=intercept)
-        shared, variance = found.shared, found.shared_variance
+        pooled = estimate_components(
+            samples,
+            np.full(p, -1),
+            intercept=intercept,
+            weights=weights,
+            start=None if start is None else start.pooled,
+        )
+        shared, variance = pooled.shared, pooled.shared_variance
+    if isinstance(stage, Keep):
+        return Estimate(Penalties(np.zeros(p), variance), pooled, pooled)
     if isinstance(stage, Interpolate):  # to convergence, were it not for clients that are separable
-        return Penalties(np.where(personal, MOST, 0.0), variance), found
-    if isinstance(stage, Ridge):
-        found = estimate_components(samples, personal, intercept=intercept, shared=shared)
-    return Penalties(found.variances, variance), found
+        return Estimate(Penalties(np.where(groups >= 0, MOST, 0.0), variance), pooled, pooled)
+    found = estimate_components(
+        samples,
+        groups,
+        intercept=intercept,
+        weights=weights,
+        shared=shared,
+        start=None if start is None else start.joint,
+    )
+    return Estimate(Penalties(found.variances, variance), pooled, found)
 
 
 def solve(
@@ -277,48 +342,85 @@ def split_folds(places: Integers, folds: int, seed: int) -> Integers:
 def held_out_losses(
     algorithm: Algorithm,
     samples: Samples,
-    penalties: Penalties,
+    estimates: Sequence[Estimate],
+    factors: Factors,
     intercept: bool,
     folds: Integers,
-    start: tuple[Array, Array] | None = None,
 ) -> Array:
-    """The log-loss of each row under the models that did not see it."""
+    """The log-loss of each row under models that did not see it, nor do the variances of its fold."""
     losses = np.zeros(samples.rows)
     C = samples.contrasts
-    for fold in np.unique(folds):
+    for fold, estimate in enumerate(estimates):
         kept = (folds != fold).astype(float)
-        B, U = solve(algorithm, samples, penalties, intercept, start, kept)
+        penalties = estimate.penalties.scaled(factors)
+        B, U = solve(algorithm, samples, penalties, intercept, estimate.weights, kept)
         for block in samples.blocks:
             logits = block.X @ (B + U[block.places]) @ C.T
-            logits -= logits.max(axis=2, keepdims=True)
-            own = np.take_along_axis(logits, block.codes[..., None], axis=2)[..., 0]
-            loss = np.log(np.exp(logits).sum(axis=2)) - own
+            chosen = softmax(logits, block.codes)[1]
             here = block.present & (folds[block.rows] == fold)
-            losses[block.rows[here]] = loss[here]
+            losses[block.rows[here]] = -chosen[here]
     return losses
 
 
-def tune(
-    algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0
-) -> tuple[Penalties, float]:
-    """Variances by the approximate likelihood, then their factors by held-out log-loss; and that loss.
+class Tuning(NamedTuple):
+    """The penalties of an algorithm, and the held-out log-loss of every row under them."""
 
-    The estimates are few numbers from all samples, so that taking them as known within the folds costs no honesty that
-    matters, and one estimate serves all folds.
-    """
+    penalties: Penalties
+    losses: Array
+
+
+def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) -> Tuning:
+    """Variances by the approximate likelihood; which of them are one, and their factors, by held-out log-loss."""
     rows = subset_rows(table.places, seed)
     samples = table.samples(rows)
     fold = split_folds(table.places if rows is None else table.places[rows], folds, seed)
-    penalties, found = estimate_penalties(algorithm, samples, table.personal, table.intercept)
-    start = (found.shared, found.personal)
 
-    def loss(candidate: Penalties) -> float:
-        return float(
-            held_out_losses(algorithm, samples, candidate, table.intercept, fold, start).mean()
-        )
+    def losses(trial: Sequence[Estimate], factors: Factors) -> Array:
+        return held_out_losses(algorithm, samples, trial, factors, table.intercept, fold)
 
-    best, least = penalties, loss(penalties)
-    return best, least
+    wholes, trials, held = [], [], []
+    for groups in table.groupings(isinstance(algorithm.personalise, Ridge)):
+        whole = estimate_penalties(algorithm, samples, groups, table.intercept)
+        trial = [
+            estimate_penalties(
+                algorithm, samples, groups, table.intercept, (fold != k).astype(float), whole
+            )
+            for k in range(folds)
+        ]
+        wholes.append(whole.penalties)
+        trials.append(trial)
+        held.append(losses(trial, Factors()))
+    kind = choose_candidate(held)
+    best, factors = held[kind], Factors()
+    for field in tuned_factors(algorithm):
+        tried = [factors, *(factors._replace(**{field: each}) for each in FACTORS[field])]
+        held = [best, *(losses(trials[kind], each) for each in tried[1:])]
+        place = choose_candidate(held)
+        best, factors = held[place], tried[place]
+    return Tuning(wholes[kind].scaled(factors), best)
+
+
+def choose_candidate(losses: Sequence[Array]) -> int:
+    """The candidate of least mean loss among those that beat the first, the plainest, by a standard error; else the first.
+
+    Held-out losses have heavy tails: without this rule, a few samples decide, and the choice costs more than it brings.
+
+    >>> choose_candidate([np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.9, 1.9]), np.array([0.8, 0.9, 0.8])])
+    2
+    """
+    first, least, best = losses[0], float(losses[0].mean()), 0
+    for place, each in enumerate(losses[1:], start=1):
+        gain = first - each
+        error = float(gain.std()) / np.sqrt(len(gain))
+        if float(gain.mean()) > error and float(each.mean()) < least:
+            least, best = float(each.mean()), place
+    return best
+
+
+def tuned_factors(algorithm: Algorithm) -> tuple[str, ...]:
+    """Which variances an algorithm has."""
+    personal = ("slopes", "intercept") if isinstance(algorithm.personalise, Ridge) else ()
+    return personal if algorithm.shares_nothing else (*personal, "shared")
 
 
 def subset_rows(places: Integers, seed: int) -> Integers | None:
@@ -350,7 +452,7 @@ def cross_validate_classes(
     True
     """
     table = check_table(X, codes, clients, classes, personal, intercept)
-    return {name: tune(PAPER[name], table, folds, seed)[1] for name in CANDIDATES}
+    return {name: float(tune(PAPER[name], table, folds, seed).losses.mean()) for name in CANDIDATES}
 
 
 def fit_classes(
@@ -380,15 +482,16 @@ def fit_classes(
     [True, True]
     """
     table = check_table(X, codes, clients, classes, personal, intercept)
-    losses, penalties = None, None
+    losses = None
     if algorithm is None:
         tuned = {name: tune(PAPER[name], table, seed=seed) for name in CANDIDATES}
-        losses = {name: loss for name, (_, loss) in tuned.items()}
-        chosen = PAPER[min(losses, key=losses.__getitem__)]
-        penalties = tuned[chosen.name][0]
+        losses = {name: float(each.losses.mean()) for name, each in tuned.items()}
+        place = choose_candidate([each.losses for each in tuned.values()])
+        chosen = PAPER[CANDIDATES[place]]
+        penalties = tuned[chosen.name].penalties
     else:
         chosen = resolve_algorithm(algorithm)
-        penalties = tune(chosen, table, seed=seed)[0]
+        penalties = tune(chosen, table, seed=seed).penalties
     samples = table.samples()
     B, U = solve(chosen, samples, penalties, table.intercept)
     C = samples.contrasts

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from fedasym.exact.logistic import Equations, Point, Problem, Samples, minimise
+from fedasym.exact.logistic import Equations, Integers, Point, Problem, Samples, minimise
 from fedasym.theory.spectra import Array
 
-LEAST = 1e-6  # a variance below is no difference at all
+LEAST = 1e-4  # a variance below is no difference at all
 MOST = 1e4  # and one above is no tie at all
 FIRST = 0.3  # where a variance starts
 INTERCEPT_RIDGE = 1e-6  # of the shared intercept: it keeps a class without samples finite
+STRETCH = 1.5  # power of each update: the fixed point is approached from one side, and slowly
 CLOSE = 0.02  # relative change of the variances at which they are good enough
 ROUNDS = 60
 
@@ -48,44 +49,44 @@ def ridges_of(features: int, variance: float, intercept: bool) -> Array:
 
 def estimate_components(
     samples: Samples,
-    personal: Array,
+    groups: Integers,
     *,
     intercept: bool,
     weights: Array | None = None,
     shared: Array | None = None,
-    shared_variance: float | None = None,
+    start: Components | None = None,
 ) -> Components:
     """Variances by the approximate marginal likelihood, and the weights that go with them.
 
-    personal: which features have a personal part. shared: weights that stay as they are, instead of being estimated.
+    groups: features with the same number have one variance; below 0: no personal part. shared: weights that stay as they
+    are, instead of being estimated. start: where to begin, which saves rounds.
     """
-    D = np.where(personal, FIRST, 0.0)
-    T = FIRST if shared_variance is None else shared_variance
-    B = shared if shared is not None else np.zeros((samples.features, samples.classes - 1))
-    U = np.zeros((samples.clients, *B.shape))
+    p, L = samples.features, samples.classes - 1
+    D = np.where(groups >= 0, FIRST, 0.0)
+    T, B, U = FIRST, np.zeros((p, L)), np.zeros((samples.clients, p, L))
+    if start is not None:  # a variance that was none once may be some here
+        D = np.where(groups >= 0, np.maximum(start.variances, 10 * LEAST), 0.0)
+        T, B, U = start.shared_variance, start.shared, start.personal
+    B = B if shared is None else shared
     for _ in range(ROUNDS):
-        ridges = ridges_of(samples.features, T, intercept)
+        ridges = ridges_of(p, T, intercept)
         problem = Problem(samples, D, ridges, weights, free=shared is None)
-        point = minimise(problem, problem.standardised(B, U), tolerance=1e-3)
+        point = minimise(problem, problem.standardised(B, U), tolerance=1e-4 * samples.rows)
         B, U = point.shared, problem.personal(point)
-        ratios, T_new = update_variances(problem, point, intercept)
-        D_new = D.copy()
-        D_new[problem.active] = np.clip(D[problem.active] * ratios, 0, MOST)
-        D_new[D_new < LEAST] = 0
-        T_new = T if shared is not None or shared_variance is not None else T_new
-        change = np.max(np.abs(D_new - D) / (D_new + D + 1e-3), initial=abs(T_new - T) / (T_new + T))
+        D_new, T_new = update_variances(problem, point, groups, intercept)
+        change = np.max(np.abs(D_new - D) / (D_new + D + 1e-2), initial=abs(T_new - T) / (T_new + T))
         D, T = D_new, T_new
         if change < CLOSE:
             break
-    problem = Problem(
-        samples, D, ridges_of(samples.features, T, intercept), weights, free=shared is None
-    )
+    problem = Problem(samples, D, ridges_of(p, T, intercept), weights, free=shared is None)
     point = minimise(problem, problem.standardised(B, U))
     return Components(D, T, point.shared, problem.personal(point))
 
 
-def update_variances(problem: Problem, point: Point, intercept: bool) -> tuple[Array, float]:
-    """What each active D_k is to be multiplied with, and the new variance of the shared weights."""
+def update_variances(
+    problem: Problem, point: Point, groups: Integers, intercept: bool
+) -> tuple[Array, float]:
+    """The next variances of the personal weights, and of the shared ones."""
     equations = Equations.of(problem, problem.evaluate(point).probabilities)
     L = point.shared.shape[1]
     certain = np.zeros(len(problem.active))
@@ -107,10 +108,16 @@ def update_variances(problem: Problem, point: Point, intercept: bool) -> tuple[A
             if problem.free:
                 T = inverse @ (A.swapaxes(1, 2) @ (w[..., None] * block.X))
                 certain -= np.sum((T @ M) * T, axis=(0, 2))
-    ratios = np.sum(point.personal**2, axis=(0, 2)) / np.maximum(L * certain, 1e-12)
+    D, active = problem.variances.copy(), groups[problem.active]
+    squares = np.sum(point.personal**2, axis=(0, 2))
+    for group in np.unique(active):
+        here = active == group
+        ratio = squares[here].sum() / max(L * certain[here].sum(), 1e-12)
+        D[problem.active[here]] *= ratio**STRETCH
+    D = np.where(D < LEAST, 0.0, np.minimum(D, MOST))
     if not problem.free:
-        return ratios, 1.0
+        return D, 1.0
     slopes = slice(None, -1) if intercept else slice(None)
     B2 = float(np.sum(point.shared[slopes] ** 2))
     gamma = L * float(np.sum(1 - problem.ridges[slopes] * np.diagonal(M)[slopes]))
-    return ratios, float(np.clip(B2 / max(gamma, 1e-12), 1e-4, MOST))
+    return D, float(np.clip(B2 / max(gamma, 1e-12), 1e-4, MOST))
