@@ -1,0 +1,513 @@
+"""The verb for classes: personalised logistic and softmax regression, solved exactly on the clients' samples.
+
+The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the personal parts (pfedme), or
+none (local). The personal part stays within variances D_k of it, one per feature; they come from the samples
+(`fedasym.exact.laplace`), up to a factor that is chosen by log-loss on folds within clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedasym.algorithms import (
+    PAPER,
+    Algorithm,
+    Average,
+    Interpolate,
+    Keep,
+    Moreau,
+    Nothing,
+    Ridge,
+    asked,
+)
+from fedasym.errors import InvalidInput, known
+from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
+from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
+from fedasym.linear.clients import labels_of, places_of
+from fedasym.theory.spectra import Array
+
+CANDIDATES = ("fedavg", "local_ridge", "rtfa", "pfedme")
+COVERED = {Nothing: (Interpolate, Ridge), Average: (Keep, Interpolate, Ridge), Moreau: (Ridge,)}
+FACTORS = {  # of the estimated variances, tried by cross-validation
+    "slopes": (0.25, 0.5, 2.0, 4.0),
+    "intercept": (0.25, 0.5, 2.0, 4.0),
+    "shared": (1 / 16, 0.25, 0.5, 2.0, 4.0, 16.0),
+}
+FOLDS = 5
+MANY = 100_000  # samples beyond which a part of the clients decides on variances and algorithm
+
+
+@dataclass(frozen=True, eq=False)
+class ClassFit:
+    """Shared and personal weights of every class, and what they predict.
+
+    shared: (p, K), features then the intercept, in logits that sum to zero over the classes; personal[client]: the
+    client's own, shared part included. variances: of the personal weights of standardised features, the intercept's last;
+    None for algorithms without personal weights. losses: held-out log-loss by algorithm, where it chose one.
+
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 2, [0, 0, 1, 1, 1, 1, 0, 0]
+    >>> fit = fit_classes("local_ridge", X, y, ["a"] * 4 + ["b"] * 4, classes=("no", "yes"))
+    >>> fit.predict([[3.0], [3.0]], client=["a", "b"]).tolist()
+    ['yes', 'no']
+    """
+
+    algorithm: Algorithm
+    classes: tuple[Any, ...]
+    shared: Array
+    personal: dict[Any, Array]
+    samples: dict[Any, int]
+    variances: Array | None
+    shared_variance: float | None
+    intercept: bool
+    losses: dict[str, float] | None = None
+
+    def predict_proba(self, X: ArrayLike, client: Any = None) -> Array:
+        """Probabilities (rows, K) for one client, or one per row; a new client or None gets the shared model.
+
+        >>> fit = fit_classes("fedavg", [[0.0], [0.0]], [0, 1], ["a", "b"], classes=("no", "yes"))
+        >>> fit.predict_proba([[5.0]]).round(6).tolist()
+        [[0.5, 0.5]]
+        """
+        rows = np.asarray(X, dtype=float)
+        p = len(self.shared) - self.intercept
+        if rows.ndim != 2 or rows.shape[1] != p:
+            raise InvalidInput(f"X has shape {rows.shape}: give rows of the {p} features of the fit")
+        if not np.isfinite(rows).all():
+            raise InvalidInput("X holds NaN or infinity: drop or fill those samples first")
+        if self.intercept:
+            rows = np.column_stack([rows, np.ones(len(rows))])
+        if client is None or np.ndim(client) == 0:
+            return probabilities(rows @ self.personal.get(client, self.shared))
+        labels = client.tolist() if hasattr(client, "tolist") else list(client)
+        if len(labels) != len(rows):
+            raise InvalidInput(
+                f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or one per row"
+            )
+        logits = np.empty((len(rows), len(self.classes)))
+        for label, here in places_of(labels).items():
+            logits[here] = rows[here] @ self.personal.get(label, self.shared)
+        return probabilities(logits)
+
+    def predict(self, X: ArrayLike, client: Any = None) -> NDArray[Any]:
+        """The most probable class of each row, by its name.
+
+        >>> fit = fit_classes("fedavg", [[0.0], [1.0]] * 3, [0, 1] * 3, ["a"] * 6, classes=("no", "yes"))
+        >>> fit.predict([[-1.0], [2.0]]).tolist()
+        ['no', 'yes']
+        """
+        names = np.empty(len(self.classes), dtype=object)
+        names[:] = self.classes
+        return np.asarray(names[self.predict_proba(X, client).argmax(axis=1)])
+
+
+def probabilities(logits: Array) -> Array:
+    """The softmax of each row."""
+    P = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(P / P.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Checked samples: standardised features (a column of ones last), codes, and each row's client as a number."""
+
+    X: Array
+    codes: Integers
+    places: Integers
+    names: list[Any]
+    classes: tuple[Any, ...]
+    centre: Array
+    scale: Array
+    personal: NDArray[np.bool_]
+    intercept: bool
+
+    def groupings(self, personal: bool) -> list[Integers]:
+        """Which features have one variance: all slopes, or none; the intercept is always on its own."""
+        p = len(self.personal)
+        one = np.where(self.personal, 0, -1)
+        if self.intercept:
+            one[-1] = 1
+        each = np.where(self.personal, np.arange(p), -1)
+        return [one, each] if personal and np.sum(one == 0) > 1 else [one]
+
+    def samples(self, rows: Integers | None = None) -> Samples:
+        """In blocks of clients: all rows, or some."""
+        K = len(self.classes)
+        if rows is None:
+            return Samples.of(self.X, self.codes, self.places, K)
+        places = np.unique(self.places[rows], return_inverse=True)[1]
+        return Samples.of(self.X[rows], self.codes[rows], places, K)
+
+    def original(self, weights: Array, C: Array) -> Array:
+        """Weights in contrasts of standardised features (..., p, L) as logits of the features as they came."""
+        logits = weights @ C.T / self.scale[:, None]
+        if self.intercept:
+            logits[..., -1, :] -= np.einsum("k,...kc->...c", self.centre[:-1], logits[..., :-1, :])
+        return np.asarray(logits)
+
+
+def check_table(
+    X: Any, codes: Any, clients: Any, classes: Sequence[Any], personal: Any, intercept: bool
+) -> Table:
+    """The samples, or a sentence about what is wrong with them."""
+    try:
+        rows, labels = np.asarray(X, dtype=float), np.asarray(codes)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput("X must be an array of numbers: (samples, features)") from None
+    if rows.ndim != 2 or not rows.size:
+        raise InvalidInput(f"X has shape {rows.shape}: give at least one sample and one feature")
+    if not np.isfinite(rows).all():
+        raise InvalidInput("X holds NaN or infinity: drop or fill those samples first")
+    names = tuple(classes)
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise InvalidInput(f"classes is {names!r}: give the names of two or more different classes")
+    if labels.shape != (len(rows),) or labels.dtype.kind not in "iu":
+        raise InvalidInput("codes must be whole numbers, one per row of X: places in `classes`")
+    if labels.min() < 0 or labels.max() >= len(names):
+        raise InvalidInput(
+            f"codes lie in {labels.min()}..{labels.max()}: with {len(names)} classes they are 0..{len(names) - 1}"
+        )
+    listed = labels_of(clients)
+    if len(listed) != len(rows):
+        raise InvalidInput(
+            f"clients has {len(listed)} labels for {len(rows)} rows of X: give one per row"
+        )
+    numbers = {name: place for place, name in enumerate(dict.fromkeys(listed))}
+    places = np.fromiter((numbers[name] for name in listed), dtype=np.int64, count=len(rows))
+    centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
+    scale = np.sqrt(np.mean((rows - centre) ** 2, axis=0))
+    constant = scale <= 1e-10 * np.abs(rows).max(axis=0)
+    scale = np.where(constant, 1.0, scale)
+    standardised = np.where(constant & intercept, 0.0, (rows - centre) / scale)
+    mask = check_personal(personal, standardised, places, len(numbers))
+    if intercept:
+        standardised = np.column_stack([standardised, np.ones(len(rows))])
+        centre, scale, mask = np.append(centre, 0.0), np.append(scale, 1.0), np.append(mask, True)
+    return Table(
+        standardised,
+        labels.astype(np.int64),
+        places,
+        list(numbers),
+        names,
+        centre,
+        scale,
+        mask,
+        bool(intercept),
+    )
+
+
+def check_personal(personal: Any, X: Array, places: Integers, clients: int) -> NDArray[np.bool_]:
+    """Which features have personal weights: as given, or those that vary within a client."""
+    if personal is not None:
+        mask = np.asarray(personal)
+        if mask.shape != (X.shape[1],) or mask.dtype != bool:
+            raise InvalidInput(f"personal must say true or false for each of {X.shape[1]} features")
+        return mask
+    first = np.zeros(clients, dtype=np.int64)
+    first[places[::-1]] = np.arange(len(places))[::-1]
+    return np.asarray(np.any(np.abs(X - X[first[places]]) > 1e-9, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Penalties:
+    """What an algorithm is fitted with: the variances of personal and of shared weights."""
+
+    variances: Array
+    shared_variance: float
+
+    def scaled(self, factors: Factors) -> Penalties:
+        """Slopes, the intercept (last) and the shared weights, each with its factor."""
+        D = self.variances * factors.slopes
+        D[-1] *= factors.intercept / factors.slopes
+        return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)
+
+
+class Factors(NamedTuple):
+    """What the estimated variances are multiplied with."""
+
+    slopes: float = 1.0
+    intercept: float = 1.0
+    shared: float = 1.0
+
+
+class Estimate(NamedTuple):
+    """Estimated penalties, with the pooled and the personal fit that they come from."""
+
+    penalties: Penalties
+    pooled: Components | None
+    joint: Components | None
+
+    @property
+    def weights(self) -> tuple[Array, Array] | None:
+        """Shared and personal weights to start from."""
+        return None if self.joint is None else (self.joint.shared, self.joint.personal)
+
+
+def resolve_algorithm(algorithm: Any) -> Algorithm:
+    """The algorithm of this name, if its pair of stages has a form for classes here."""
+    (entry,) = asked(algorithm, PAPER)
+    chosen = entry if isinstance(entry, Algorithm) else known("algorithm", entry, PAPER)
+    if not isinstance(chosen.personalise, COVERED.get(type(chosen.server), ())):
+        names = ", ".join(name for name in PAPER if name != "maml")
+        raise InvalidInput(f"{chosen.name} has no exact form for classes: take one of {names}")
+    if isinstance(chosen.personalise, Ridge) and chosen.personalise.ridge is not None:
+        raise InvalidInput(f"{chosen.name} has a ridge of its own: give `variances` for classes")
+    return chosen
+
+
+def estimate_penalties(
+    algorithm: Algorithm,
+    samples: Samples,
+    groups: Integers,
+    intercept: bool,
+    weights: Array | None = None,
+    start: Estimate | None = None,
+) -> Estimate:
+    """The variances that the samples themselves say."""
+    server, stage, p = algorithm.server, algorithm.personalise, samples.features
+    if isinstance(server, Moreau):
+        found = estimate_components(
+            samples,
+            groups,
+            intercept=intercept,
+            weights=weights,
+            start=None if start is None else start.joint,
+        )
+        return Estimate(Penalties(found.variances, found.shared_variance), None, found)
+    pooled = None
+    shared, variance = np.zeros((p, samples.classes - 1)), 1.0
+    if isinstance(server, Average):
+        pooled = estimate_components(
+            samples,
+            np.full(p, -1),
+            intercept=intercept,
+            weights=weights,
+            start=None if start is None else start.pooled,
+        )
+        shared, variance = pooled.shared, pooled.shared_variance
+    if isinstance(stage, Keep):
+        return Estimate(Penalties(np.zeros(p), variance), pooled, pooled)
+    if isinstance(stage, Interpolate):  # to convergence, were it not for clients that are separable
+        return Estimate(Penalties(np.where(groups >= 0, MOST, 0.0), variance), pooled, pooled)
+    found = estimate_components(
+        samples,
+        groups,
+        intercept=intercept,
+        weights=weights,
+        shared=shared,
+        start=None if start is None else start.joint,
+    )
+    return Estimate(Penalties(found.variances, variance), pooled, found)
+
+
+def solve(
+    algorithm: Algorithm,
+    samples: Samples,
+    penalties: Penalties,
+    intercept: bool,
+    start: tuple[Array, Array] | None = None,
+    weights: Array | None = None,
+) -> tuple[Array, Array]:
+    """The weights in contrasts: shared (p, L) and personal differences (clients, p, L)."""
+    D, ridges = penalties.variances, ridges_of(samples.features, penalties.shared_variance, intercept)
+    B, U = start or (np.zeros((samples.features, samples.classes - 1)), None)
+    joint = isinstance(algorithm.server, Moreau)
+    if isinstance(algorithm.server, Average):
+        pooled = Problem(samples, np.zeros_like(D), ridges, weights)
+        B = minimise(pooled, pooled.start(B)).shared
+    problem = Problem(samples, D, ridges, weights, free=joint)
+    point = problem.start(B) if U is None else problem.standardised(B, U)
+    if joint or D.any():
+        point = minimise(problem, point)
+    return point.shared, problem.personal(point)
+
+
+def split_folds(places: Integers, folds: int, seed: int) -> Integers:
+    """A fold for every row: each client's rows are dealt out evenly, from a fold of its own on."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(places))
+    order = order[np.argsort(places[order], kind="stable")]
+    sizes = np.bincount(places)
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    dealt = np.empty(len(places), dtype=np.int64)
+    offsets = rng.integers(folds, size=len(sizes))
+    dealt[order] = (np.arange(len(places)) - starts + offsets[places[order]]) % folds
+    return dealt
+
+
+def held_out_losses(
+    algorithm: Algorithm,
+    samples: Samples,
+    estimates: Sequence[Estimate],
+    factors: Factors,
+    intercept: bool,
+    folds: Integers,
+) -> Array:
+    """The log-loss of each row under models that did not see it, nor do the variances of its fold."""
+    losses = np.zeros(samples.rows)
+    C = samples.contrasts
+    for fold, estimate in enumerate(estimates):
+        kept = (folds != fold).astype(float)
+        penalties = estimate.penalties.scaled(factors)
+        B, U = solve(algorithm, samples, penalties, intercept, estimate.weights, kept)
+        for block in samples.blocks:
+            logits = block.X @ (B + U[block.places]) @ C.T
+            chosen = softmax(logits, block.codes)[1]
+            here = block.present & (folds[block.rows] == fold)
+            losses[block.rows[here]] = -chosen[here]
+    return losses
+
+
+class Tuning(NamedTuple):
+    """The penalties of an algorithm, and the held-out log-loss of every row under them."""
+
+    penalties: Penalties
+    losses: Array
+
+
+def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) -> Tuning:
+    """Variances by the approximate likelihood; which of them are one, and their factors, by held-out log-loss."""
+    rows = subset_rows(table.places, seed)
+    samples = table.samples(rows)
+    fold = split_folds(table.places if rows is None else table.places[rows], folds, seed)
+
+    def losses(trial: Sequence[Estimate], factors: Factors) -> Array:
+        return held_out_losses(algorithm, samples, trial, factors, table.intercept, fold)
+
+    wholes, trials, held = [], [], []
+    for groups in table.groupings(isinstance(algorithm.personalise, Ridge)):
+        whole = estimate_penalties(algorithm, samples, groups, table.intercept)
+        trial = [
+            estimate_penalties(
+                algorithm, samples, groups, table.intercept, (fold != k).astype(float), whole
+            )
+            for k in range(folds)
+        ]
+        wholes.append(whole.penalties)
+        trials.append(trial)
+        held.append(losses(trial, Factors()))
+    kind = choose_candidate(held)
+    best, factors = held[kind], Factors()
+    for field in tuned_factors(algorithm):
+        tried = [factors, *(factors._replace(**{field: each}) for each in FACTORS[field])]
+        held = [best, *(losses(trials[kind], each) for each in tried[1:])]
+        place = choose_candidate(held)
+        best, factors = held[place], tried[place]
+    return Tuning(wholes[kind].scaled(factors), best)
+
+
+def choose_candidate(losses: Sequence[Array]) -> int:
+    """The candidate of least mean loss among those that beat the first, the plainest, by a standard error; else the first.
+
+    Held-out losses have heavy tails: without this rule, a few samples decide, and the choice costs more than it brings.
+
+    >>> choose_candidate([np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.9, 1.9]), np.array([0.8, 0.9, 0.8])])
+    2
+    """
+    first, least, best = losses[0], float(losses[0].mean()), 0
+    for place, each in enumerate(losses[1:], start=1):
+        gain = first - each
+        error = float(gain.std()) / np.sqrt(len(gain))
+        if float(gain.mean()) > error and float(each.mean()) < least:
+            least, best = float(each.mean()), place
+    return best
+
+
+def tuned_factors(algorithm: Algorithm) -> tuple[str, ...]:
+    """Which variances an algorithm has."""
+    personal = ("slopes", "intercept") if isinstance(algorithm.personalise, Ridge) else ()
+    return personal if algorithm.shares_nothing else (*personal, "shared")
+
+
+def subset_rows(places: Integers, seed: int) -> Integers | None:
+    """All rows of as many clients as hold about MANY of them; None: all rows are no more than that."""
+    if len(places) <= MANY:
+        return None
+    order = np.random.default_rng(seed).permutation(int(places.max()) + 1)
+    held = np.cumsum(np.bincount(places)[order])
+    chosen = order[: max(int(np.searchsorted(held, MANY)), 1)]
+    return np.flatnonzero(np.isin(places, chosen))
+
+
+def cross_validate_classes(
+    X: Any,
+    codes: Any,
+    clients: Iterable[Hashable],
+    *,
+    classes: Sequence[Any],
+    personal: Any = None,
+    intercept: bool = True,
+    folds: int = FOLDS,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Held-out log-loss of each algorithm, by folds within clients.
+
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 4, [0, 0, 1, 1, 1, 1, 0, 0] * 2
+    >>> losses = cross_validate_classes(X, y, (["a"] * 4 + ["b"] * 4) * 2, classes=("no", "yes"))
+    >>> losses["pfedme"] < losses["fedavg"]
+    True
+    """
+    table = check_table(X, codes, clients, classes, personal, intercept)
+    return {name: float(tune(PAPER[name], table, folds, seed).losses.mean()) for name in CANDIDATES}
+
+
+def fit_classes(
+    algorithm: str | Algorithm | None,
+    X: Any,
+    codes: Any,
+    clients: Iterable[Hashable],
+    *,
+    classes: Sequence[Any],
+    personal: Any = None,
+    intercept: bool = True,
+    variances: Any = None,
+    shared_variance: float | None = None,
+    seed: int = 0,
+) -> ClassFit:
+    """Fit an algorithm to clients' samples with classes; None chooses by held-out log-loss.
+
+    X: rows of features; codes: each row's place in `classes`; clients: each row's client. personal: which features have
+    personal weights; by default those that vary within clients. variances, shared_variance: of the weights of
+    standardised features (the intercept last), instead of those that the samples say.
+
+    >>> rng = np.random.default_rng(0)
+    >>> ids, X = np.repeat(["a", "b", "c"], 40), rng.standard_normal((120, 2))
+    >>> y = (X[:, 0] + np.repeat([-2, 0, 2], 40) * X[:, 1] + rng.logistic(size=120) > 0).astype(int)
+    >>> fit = fit_classes("pfedme", X, y, ids, classes=("no", "yes"))
+    >>> [bool(np.sign(weights[1, 1]) == sign) for weights, sign in zip(fit.personal.values(), (-1, 1, 1))][::2]
+    [True, True]
+    """
+    table = check_table(X, codes, clients, classes, personal, intercept)
+    losses = None
+    if algorithm is None:
+        tuned = {name: tune(PAPER[name], table, seed=seed) for name in CANDIDATES}
+        losses = {name: float(each.losses.mean()) for name, each in tuned.items()}
+        place = choose_candidate([each.losses for each in tuned.values()])
+        chosen = PAPER[CANDIDATES[place]]
+        penalties = tuned[chosen.name].penalties
+    else:
+        chosen = resolve_algorithm(algorithm)
+        penalties = tune(chosen, table, seed=seed).penalties
+    samples = table.samples()
+    B, U = solve(chosen, samples, penalties, table.intercept)
+    C = samples.contrasts
+    shared, own = table.original(B, C), table.original(B + U, C)
+    for weights in (shared, own):
+        weights.setflags(write=False)
+    counts = np.bincount(table.places, minlength=len(table.names)).tolist()
+    alone = isinstance(chosen.personalise, Keep)
+    return ClassFit(
+        chosen,
+        table.classes,
+        shared,
+        dict(zip(table.names, own, strict=True)),
+        dict(zip(table.names, counts, strict=True)),
+        None if alone else penalties.variances,
+        None if chosen.shares_nothing else penalties.shared_variance,
+        table.intercept,
+        losses,
+    )

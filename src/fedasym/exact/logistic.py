@@ -1,0 +1,362 @@
+"""Logistic and softmax regression with a shared and a personal part, by Newton's method over all clients at once.
+
+Client j's logits are x'(B + U_j) C': C holds the orthonormal contrasts of the classes, so that no direction is left
+undetermined, and the variance of a weight means the same for every number of classes. With U_j = S V_j, S^2 = D, the
+objective (pFedMe's; equation param-prox with this loss) is
+
+    sum_j sum_i loss(x_ij'(B + S V_j), y_ij) + 1/2 sum_j |V_j|^2 + 1/2 sum_k ridge_k |B_k|^2.
+
+A feature with D_k = 0 has no personal part. Newton's equations are those of a linear mixed model with weighted samples
+(Henderson 1950): each client's block is eliminated, in as many unknowns as it has samples or personal features, whichever
+are fewer, and the Schur complement gives the shared part. Memory grows with the table alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from fedasym.theory.classes.multinomial_samples import contrasts
+from fedasym.theory.spectra import Array
+
+Integers = NDArray[np.int64]
+
+CHUNK = 2**20  # numbers in one block of clients: what stays in the cache and out of the way of memory
+GROWTH = 1.2  # clients whose numbers of samples differ by at most this factor share a block
+FLAT = 1e-12  # what rounding leaves of a decrease
+
+
+class Point(NamedTuple):
+    """Weights in contrasts: the shared B (p, L) and the standardised personal V (clients, active features, L)."""
+
+    shared: Array
+    personal: Array
+
+    def moved(self, direction: Point, share: float) -> Point:
+        """The point at this share of the way."""
+        return Point(
+            self.shared + share * direction.shared, self.personal + share * direction.personal
+        )
+
+    def dot(self, other: Point) -> float:
+        """The inner product."""
+        return float(
+            np.vdot(self.shared, other.shared) + np.vdot(self.personal, other.personal)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Clients of nearly one size, their samples padded with rows of zeros."""
+
+    places: Integers  # (b,) which clients
+    rows: Integers  # (b, n) which samples of the table; 0 where padded
+    present: NDArray[np.bool_]  # (b, n)
+    X: Array  # (b, n, p)
+    codes: Integers  # (b, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """A table of samples in blocks of clients.
+
+    >>> samples = Samples.of(np.ones((5, 1)), np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 1, 1]), 2)
+    >>> [block.places.tolist() for block in samples.blocks]
+    [[0], [1]]
+    """
+
+    blocks: tuple[Block, ...]
+    rows: int
+    features: int
+    clients: int
+    classes: int
+
+    @classmethod
+    def of(cls, X: Array, codes: Integers, clients: Integers, classes: int) -> Samples:
+        """From rows, codes 0..classes-1 and clients 0..m-1, one of each per row."""
+        N, p = X.shape
+        m = int(clients.max()) + 1 if N else 0
+        order = np.argsort(clients, kind="stable")
+        sizes = np.bincount(clients, minlength=m)
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        blocks = []
+        for n, places in group_by_size(sizes, max(p, classes)):
+            inside = np.arange(n) < sizes[places][:, None]
+            where = np.minimum(starts[places][:, None] + np.arange(n), N - 1)
+            rows = np.where(inside, order[where], 0)
+            block = np.where(inside[..., None], X[rows], 0.0)
+            blocks.append(Block(places, rows, inside, block, np.where(inside, codes[rows], 0)))
+        return cls(tuple(blocks), N, p, m, classes)
+
+    @cached_property
+    def contrasts(self) -> Array:
+        """C, (classes, classes - 1)."""
+        return contrasts(self.classes)
+
+
+def group_by_size(sizes: Integers, width: int) -> Iterator[tuple[int, Integers]]:
+    """Clients whose sizes differ by little, with the largest size among them, in chunks of bounded memory."""
+    order = np.argsort(sizes, kind="stable")
+    order = order[sizes[order] > 0]
+    start = 0
+    while start < len(order):
+        most = max(int(GROWTH * sizes[order[start]]), int(sizes[order[start]]))
+        stop = int(np.searchsorted(sizes[order], most, side="right"))
+        n = int(sizes[order[stop - 1]])
+        stop = min(stop, start + max(CHUNK // (n * width), 1))
+        yield int(sizes[order[stop - 1]]), order[start:stop]
+        start = stop
+
+
+class State(NamedTuple):
+    """The objective at a point, its gradient, and the probabilities of each block's samples."""
+
+    value: float
+    gradient: Point
+    probabilities: list[Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The objective for given variances D (p,) and ridges (p,); with `free` false the shared part stays as it is.
+
+    weights: of the table's rows; a sample of weight 0 is left out, which is how folds are made.
+    """
+
+    samples: Samples
+    variances: Array
+    ridges: Array
+    weights: Array | None = None
+    free: bool = True
+
+    @cached_property
+    def active(self) -> Integers:
+        """The features with a personal part."""
+        return np.flatnonzero(self.variances > 0)
+
+    def effects(self, block: Block) -> Array:
+        """A = X S of the active features."""
+        S = np.sqrt(self.variances[self.active])
+        X = block.X if len(self.active) == block.X.shape[2] else block.X[..., self.active]
+        return np.asarray(X * S)
+
+    def counts(self, block: Block) -> Array:
+        """The weight of each sample of a block, 0 where padded."""
+        if self.weights is None:
+            return block.present.astype(float)
+        return np.where(block.present, self.weights[block.rows], 0.0)
+
+    def outputs(self, block: Block, A: Array, point: Point) -> Array:
+        """X B + A V in contrasts, (b, n, L)."""
+        b, n, p = block.X.shape
+        shared = (block.X.reshape(-1, p) @ point.shared).reshape(b, n, -1)
+        return np.asarray(shared + A @ point.personal[block.places])
+
+    def transposed(self, parts: list[Array], point: Point) -> Point:
+        """X'r and A'r of derivatives r by outputs, plus the penalties' ridge B and V."""
+        shared = self.ridges[:, None] * point.shared
+        personal = point.personal.copy()
+        for block, r in zip(self.samples.blocks, parts, strict=True):
+            p = block.X.shape[2]
+            shared += block.X.reshape(-1, p).T @ r.reshape(-1, r.shape[2])
+            personal[block.places] += self.effects(block).swapaxes(1, 2) @ r
+        return Point(shared if self.free else np.zeros_like(shared), personal)
+
+    def start(self, shared: Array | None = None) -> Point:
+        """No personal part, and the given shared one."""
+        L, count = self.samples.classes - 1, (self.samples.clients, len(self.active))
+        B = np.zeros((self.samples.features, L)) if shared is None else shared
+        return Point(B, np.zeros((*count, L)))
+
+    def evaluate(self, point: Point) -> State:
+        """Value, gradient and probabilities."""
+        C = self.samples.contrasts
+        value = 0.5 * float(np.sum(point.personal**2) + np.sum(self.ridges[:, None] * point.shared**2))
+        probabilities, residuals = [], []
+        for block in self.samples.blocks:
+            weight = self.counts(block)
+            logits = self.outputs(block, self.effects(block), point) @ C.T
+            P, chosen = softmax(logits, block.codes)
+            value -= float(np.vdot(weight, chosen))
+            probabilities.append(P)
+            residual = P @ C - C[block.codes]
+            residuals.append(weight[..., None] * residual)
+        return State(value, self.transposed(residuals, point), probabilities)
+
+    def curvature(self, probabilities: list[Array], direction: Point) -> Point:
+        """The Hessian times a direction."""
+        C, parts = self.samples.contrasts, []
+        for block, P in zip(self.samples.blocks, probabilities, strict=True):
+            e = self.outputs(block, self.effects(block), direction) @ C.T
+            e = P * (e - np.sum(P * e, axis=2, keepdims=True))
+            parts.append(self.counts(block)[..., None] * (e @ C))
+        return self.transposed(parts, direction)
+
+    def personal(self, point: Point) -> Array:
+        """U = S V with zeros where a feature has no personal part, (clients, p, L)."""
+        U = np.zeros((self.samples.clients, *point.shared.shape))
+        U[:, self.active] = np.sqrt(self.variances[self.active])[:, None] * point.personal
+        return U
+
+    def standardised(self, shared: Array, U: Array) -> Point:
+        """The point with these weights, as far as the active features say them."""
+        return Point(shared, U[:, self.active] / np.sqrt(self.variances[self.active])[:, None])
+
+
+def softmax(logits: Array, codes: Integers) -> tuple[Array, Array]:
+    """Probabilities, and the log-probability of each sample's own class; no overflow, no log of zero."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    chosen = np.take_along_axis(shifted, codes[..., None], axis=-1)[..., 0]
+    P = np.exp(shifted)
+    total = P.sum(axis=-1)
+    return P / total[..., None], chosen - np.log(total)
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """The mixed-model equations with one weight w = (1 - |P|^2)/L per sample, the mean of its curvatures.
+
+    With two classes these are Newton's equations; with more, the best of their kind that treats the contrasts alike, so
+    that one factor serves all of them. `inverses` holds (I + A'wA)^{-1} of each client, or (I + w^½AA'w^½)^{-1} where it
+    has fewer samples than personal features.
+    """
+
+    problem: Problem
+    weights: list[Array]
+    inverses: list[Array]
+    complement: Array  # Cholesky factor of ridge + sum_j X'w^½(I + w^½AA'w^½)^{-1}w^½X
+
+    @classmethod
+    def of(cls, problem: Problem, probabilities: list[Array]) -> Equations:
+        """Eliminate every client."""
+        L = problem.samples.classes - 1
+        M = np.diag(problem.ridges)
+        weights, inverses = [], []
+        for block, P in zip(problem.samples.blocks, probabilities, strict=True):
+            w = problem.counts(block) * np.maximum(1 - np.sum(P**2, axis=2), 0) / L
+            A, X = problem.effects(block), block.X
+            p = X.shape[2]
+            if A.shape[1] < A.shape[2]:
+                half = np.sqrt(w)[..., None]
+                inverse = inverted(half * A @ (half * A).swapaxes(1, 2))
+                if problem.free:
+                    M += (half * X).reshape(-1, p).T @ (inverse @ (half * X)).reshape(-1, p)
+            else:
+                inverse = inverted(A.swapaxes(1, 2) @ (w[..., None] * A))
+                if problem.free:
+                    J = A.swapaxes(1, 2) @ (w[..., None] * X)
+                    M += X.reshape(-1, p).T @ (w[..., None] * X).reshape(-1, p)
+                    M -= J.reshape(-1, p).T @ (inverse @ J).reshape(-1, p)
+            weights.append(w)
+            inverses.append(inverse)
+        return cls(problem, weights, inverses, factor(M) if problem.free else np.empty((0, 0)))
+
+    def solve(self, target: Point) -> Point:
+        """The direction whose image under the equations is the target."""
+        personal = np.zeros_like(target.personal)
+        rest = target.shared.copy()
+        for block, w, inverse in self.parts():
+            A = self.problem.effects(block)
+            t = apply_inverse(A, w, inverse, target.personal[block.places])
+            personal[block.places] = t
+            if self.problem.free:
+                pulled = (w[..., None] * (A @ t)).reshape(-1, t.shape[2])
+                rest -= block.X.reshape(len(pulled), -1).T @ pulled
+        if not self.problem.free:
+            return Point(np.zeros_like(rest), personal)
+        B = scipy.linalg.cho_solve((self.complement, True), rest)
+        for block, w, inverse in self.parts():
+            A = self.problem.effects(block)
+            b, n, p = block.X.shape
+            moved = w[..., None] * (block.X.reshape(-1, p) @ B).reshape(b, n, -1)
+            personal[block.places] -= apply_inverse(A, w, inverse, A.swapaxes(1, 2) @ moved)
+        return Point(B, personal)
+
+    def parts(self) -> Iterator[tuple[Block, Array, Array]]:
+        """Each block with its weights and inverses."""
+        return zip(self.problem.samples.blocks, self.weights, self.inverses, strict=True)
+
+
+def inverted(gram: Array) -> Array:
+    """(I + G)^{-1} of a stack of positive semidefinite matrices: eigenvalues of at least one, so an inverse is safe."""
+    return np.asarray(np.linalg.inv(gram + np.eye(gram.shape[1])))
+
+
+def apply_inverse(A: Array, w: Array, inverse: Array, r: Array) -> Array:
+    """(I + A'wA)^{-1} r, by either form of the inverse."""
+    if A.shape[1] >= A.shape[2]:
+        return np.asarray(inverse @ r)
+    half = np.sqrt(w)[..., None]
+    return np.asarray(r - A.swapaxes(1, 2) @ (half * (inverse @ (half * (A @ r)))))
+
+
+def factor(M: Array) -> Array:
+    """The lower Cholesky factor; where rounding has made M indefinite, of M with a trace of ridge."""
+    M = (M + M.T) / 2
+    jitter = 0.0
+    while True:
+        lower, failed = scipy.linalg.lapack.dpotrf(M + jitter * np.eye(len(M)), lower=True)
+        if not failed:
+            return np.asarray(lower)
+        jitter = max(100 * jitter, 1e-14 * (float(np.trace(M)) + 1))
+
+
+def minimise(problem: Problem, start: Point, tolerance: float = 1e-9, steps: int = 100) -> Point:
+    """The minimum, by Newton's method with halved steps: ends one step after the decrease to hope for is below tolerance.
+
+    >>> X, codes, clients = np.array([[1.0], [1], [1], [1]]), np.array([0, 1, 1, 1]), np.array([0, 0, 0, 0])
+    >>> problem = Problem(Samples.of(X, codes, clients, 2), np.zeros(1), np.zeros(1))
+    >>> B = minimise(problem, problem.start()).shared
+    >>> round(float(np.exp((B @ problem.samples.contrasts.T)[0] @ [-1, 1])), 6)
+    3.0
+    """
+    point, state = start, problem.evaluate(start)
+    for _ in range(steps):
+        equations = Equations.of(problem, state.probabilities)
+        direction = newton_direction(equations, state)
+        decrease = state.gradient.dot(direction)
+        if not decrease > 0:
+            break
+        share, slack = 1.0, FLAT * abs(state.value)
+        while True:
+            moved = point.moved(direction, -share)
+            new = problem.evaluate(moved)
+            if new.value <= state.value - 1e-4 * share * decrease + slack:
+                point, state = moved, new
+                break
+            share /= 2
+            if share < 1e-10:
+                return point
+        if decrease / 2 < tolerance:
+            break
+    return point
+
+
+def newton_direction(equations: Equations, state: State) -> Point:
+    """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned with them for more."""
+    problem, z = equations.problem, equations.solve(state.gradient)
+    if problem.samples.classes == 2:
+        return z
+    r = state.gradient
+    rho = first = r.dot(z)
+    x, d = Point(np.zeros_like(r.shared), np.zeros_like(r.personal)), z
+    for _ in range(100):
+        if not rho > 0:
+            break
+        Hd = problem.curvature(state.probabilities, d)
+        bend = d.dot(Hd)
+        if not bend > 0:
+            break
+        x, r = x.moved(d, rho / bend), r.moved(Hd, -rho / bend)
+        z = equations.solve(r)
+        before, rho = rho, r.dot(z)
+        if rho < 1e-6 * first:
+            return x
+        d = z.moved(d, rho / before)
+    return x if x.shared.any() or x.personal.any() else z
