@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fedasym.federations.federation import Federation
     from fedasym.linear.simulated import Simulation
     from fedasym.linear.simulation import simulate
+    from fedasym.models.model import Model, fit
     from fedasym.population import Population
     from fedasym.prediction import predict
     from fedasym.reporting import report
@@ -65,6 +66,7 @@ _HOME = {
     "History": "fedasym.training.history",
     "InvalidInput": "fedasym.errors",
     "Mixture": "fedasym.classification.regimes",
+    "Model": "fedasym.models.model",
     "NoFormula": "fedasym.errors",
     "Population": "fedasym.population",
     "Results": "fedasym.experiments.results",
@@ -76,6 +78,7 @@ _HOME = {
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.comparing",
     "fine_tuning": "fedasym.tuning",
+    "fit": "fedasym.models.model",
     "interpolation": "fedasym.classification.regimes",
     "noise_threshold": "fedasym.theory.regimes",
     "one_step": "fedasym.tuning",
@@ -117,6 +120,7 @@ __all__ = [
     "History",
     "InvalidInput",
     "Mixture",
+    "Model",
     "NoFormula",
     "Population",
     "Results",
@@ -131,6 +135,7 @@ __all__ = [
     "compare",
     "datasets",
     "fine_tuning",
+    "fit",
     "interpolation",
     "linear",
     "noise_threshold",

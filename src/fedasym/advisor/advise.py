@@ -126,7 +126,7 @@ def advise(
             from fedasym.advisor.mixed import advise_mixed
 
             named = (None, None) if federation is None else (federation.names, federation.personal)
-            return advise_mixed(taken, *named, free, notes=())
+            return advise_mixed(taken, *named, free, notes=nested_doubts(federation))
         levels = Levels.of(taken) if free else None
         seen = gathered(taken.level() if free else taken)
         lying = structure(seen)
@@ -137,6 +137,22 @@ def advise(
 def in_features(seen: Gathered) -> Array:
     """The pooled weights by feature, those that are always 0 left out."""
     return seen.pool.theta if seen.data.basis is None else seen.data.basis @ seen.pool.theta
+
+
+def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
+    """Groups within the clients, which a recipe found and left out: what a second level would explain."""
+    recipe = None if federation is None else federation.recipe
+    said = []
+    for each in () if recipe is None else recipe.nested:
+        share = "" if each.explained is None else f"; they explain {each.explained:.0%} of what varies within clients"
+        said.append(
+            Doubt(
+                "groups within clients",
+                f"{each.column!r} has {each.groups} groups, each within one client{share}: a second level would use them, "
+                f"and new rows of the same groups are not independent; --client {each.column} takes the groups as clients.",
+            )
+        )
+    return tuple(said)
 
 
 def are_few(data: Data, intercept: bool) -> bool:

@@ -17,11 +17,13 @@ __all__ = ["app", "load", "main", "run"]
 # The module of each command: only that of the one asked for is imported, which keeps starting quick.
 COMMANDS = {
     "advise": "advising",
+    "apply": "fitting",
     "compare": "theory",
     "data": "data",
     "deploy": "deploying",
     "explore": "exploring",
     "features": "pretraining",
+    "fit": "fitting",
     "path": "theory",
     "predict": "theory",
     "pretrain": "pretraining",

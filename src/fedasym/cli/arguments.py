@@ -125,10 +125,10 @@ def parse_roles(texts: list[str] | None) -> dict[str, str]:
     return roles
 
 
-def read_federation(data: str, columns: Columns, show: bool = False) -> Federation:
+def read_federation(data: str, columns: Columns, show: bool = False, whole: bool = False) -> Federation:
     """Client data from a file or folder, as all commands read it; `synthetic` is drawn.
 
-    show: print what was made of a table's columns.
+    show: print what was made of a table's columns. whole: all samples train, whatever the file says.
     """
     import fedasym as fa
 
@@ -140,7 +140,7 @@ def read_federation(data: str, columns: Columns, show: bool = False) -> Federati
         label=columns.label,
         client=columns.client,
         features=features[0] if features is not None and len(features) == 1 else features,
-        split=columns.split,
+        split=(1.0, 0.0, 0.0) if whole else columns.split,
         task=columns.task,
         intercept=columns.intercept,
         scale=columns.scale,

@@ -7,8 +7,9 @@ none (local). The personal part stays within variances D_k of it, one per featur
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedasym.algorithms import (
     asked,
 )
 from fedasym.errors import InvalidInput, known
+from fedasym.exact.files import describe_algorithm, read_algorithm, read_arrays, write_arrays
 from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
 from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
 from fedasym.linear.clients import labels_of, places_of
@@ -85,9 +87,7 @@ class ClassFit:
             return probabilities(rows @ self.personal.get(client, self.shared))
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
         if len(labels) != len(rows):
-            raise InvalidInput(
-                f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or one per row"
-            )
+            raise InvalidInput(f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or one per row")
         logits = np.empty((len(rows), len(self.classes)))
         for label, here in places_of(labels).items():
             logits[here] = rows[here] @ self.personal.get(label, self.shared)
@@ -103,6 +103,52 @@ class ClassFit:
         names = np.empty(len(self.classes), dtype=object)
         names[:] = self.classes
         return np.asarray(names[self.predict_proba(X, client).argmax(axis=1)])
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a .safetensors file, whole or not at all; returns where it is."""
+        return write_arrays(path, "fit of classes", *self.describe())
+
+    @classmethod
+    def load(cls, path: str | Path) -> ClassFit:
+        """The fit that `save` wrote."""
+        arrays, about = read_arrays(path, "fit of classes")
+        return cls.read(arrays, about, path)
+
+    def describe(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The numbers as arrays, and the rest as plain values."""
+        names = list(self.personal)
+        arrays = {"shared": self.shared, "personal": np.stack(list(self.personal.values()))}
+        arrays |= {"samples": np.array([self.samples[name] for name in names], float)}
+        if self.variances is not None:
+            arrays["variances"] = self.variances
+        about = {"algorithm": describe_algorithm(self.algorithm), "clients": names, "intercept": self.intercept}
+        return arrays, about | {
+            "classes": list(self.classes),
+            "shared_variance": self.shared_variance,
+            "losses": self.losses,
+        }
+
+    @classmethod
+    def read(cls, arrays: Mapping[str, Array], about: Mapping[str, Any], path: Any) -> ClassFit:
+        """The fit that `describe` described."""
+        try:
+            names, shared, own = about["clients"], arrays["shared"], arrays["personal"]
+            classes = tuple(about["classes"])
+            if own.shape != (len(names), *shared.shape) or shared.shape[1:] != (len(classes),):
+                raise ValueError
+            return cls(
+                read_algorithm(about["algorithm"]),
+                classes,
+                shared,
+                dict(zip(names, own, strict=True)),
+                dict(zip(names, arrays["samples"].astype(int).tolist(), strict=True)),
+                arrays.get("variances"),
+                about["shared_variance"],
+                bool(about["intercept"]),
+                about["losses"],
+            )
+        except (KeyError, ValueError, TypeError):
+            raise InvalidInput(f"{path} is damaged: its parts do not fit together; save the fit again") from None
 
 
 def probabilities(logits: Array) -> Array:
@@ -150,9 +196,7 @@ class Table:
         return np.asarray(logits)
 
 
-def check_table(
-    X: Any, codes: Any, clients: Any, classes: Sequence[Any], personal: Any, intercept: bool
-) -> Table:
+def check_table(X: Any, codes: Any, clients: Any, classes: Sequence[Any], personal: Any, intercept: bool) -> Table:
     """The samples, or a sentence about what is wrong with them."""
     try:
         rows, labels = np.asarray(X, dtype=float), np.asarray(codes)
@@ -173,9 +217,7 @@ def check_table(
         )
     listed = labels_of(clients)
     if len(listed) != len(rows):
-        raise InvalidInput(
-            f"clients has {len(listed)} labels for {len(rows)} rows of X: give one per row"
-        )
+        raise InvalidInput(f"clients has {len(listed)} labels for {len(rows)} rows of X: give one per row")
     numbers = {name: place for place, name in enumerate(dict.fromkeys(listed))}
     places = np.fromiter((numbers[name] for name in listed), dtype=np.int64, count=len(rows))
     centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
@@ -382,9 +424,7 @@ def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) 
     for groups in table.groupings(isinstance(algorithm.personalise, Ridge)):
         whole = estimate_penalties(algorithm, samples, groups, table.intercept)
         trial = [
-            estimate_penalties(
-                algorithm, samples, groups, table.intercept, (fold != k).astype(float), whole
-            )
+            estimate_penalties(algorithm, samples, groups, table.intercept, (fold != k).astype(float), whole)
             for k in range(folds)
         ]
         wholes.append(whole.penalties)

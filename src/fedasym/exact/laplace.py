@@ -83,9 +83,7 @@ def estimate_components(
     return Components(D, T, point.shared, problem.personal(point))
 
 
-def update_variances(
-    problem: Problem, point: Point, groups: Integers, intercept: bool
-) -> tuple[Array, float]:
+def update_variances(problem: Problem, point: Point, groups: Integers, intercept: bool) -> tuple[Array, float]:
     """The next variances of the personal weights, and of the shared ones."""
     equations = Equations.of(problem, problem.evaluate(point).probabilities)
     L = point.shared.shape[1]

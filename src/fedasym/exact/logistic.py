@@ -40,15 +40,11 @@ class Point(NamedTuple):
 
     def moved(self, direction: Point, share: float) -> Point:
         """The point at this share of the way."""
-        return Point(
-            self.shared + share * direction.shared, self.personal + share * direction.personal
-        )
+        return Point(self.shared + share * direction.shared, self.personal + share * direction.personal)
 
     def dot(self, other: Point) -> float:
         """The inner product."""
-        return float(
-            np.vdot(self.shared, other.shared) + np.vdot(self.personal, other.personal)
-        )
+        return float(np.vdot(self.shared, other.shared) + np.vdot(self.personal, other.personal))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import PAPER, Algorithm, Flow, Moreau, Ridge, resolve
 from fedasym.errors import InvalidInput, unknown
+from fedasym.exact.files import describe_algorithm, read_algorithm, read_arrays, write_arrays
 from fedasym.exact.spread import Spread, about_means, estimate_spread
 from fedasym.federations.summary import plural
 from fedasym.linear.clients import Client, PerClient, checked_weights, gathered, per_client, places_of
@@ -77,6 +79,61 @@ class LinearFit:
         for label, here in places_of(labels).items():
             y[here] = rows[here] @ self._model(label)
         return y
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a .safetensors file, whole or not at all; returns where it is.
+
+        >>> import tempfile, numpy as np, fedasym as fa
+        >>> fit = fa.linear.fit("ftfa", np.eye(4), np.arange(4.0), clients=["a", "a", "b", "b"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = fa.linear.LinearFit.load(fit.save(folder + "/fit.safetensors"))
+        >>> np.array_equal(again.predict(np.eye(4), client="b"), fit.predict(np.eye(4), client="b"))
+        True
+        """
+        return write_arrays(path, "fit", *self.describe())
+
+    @classmethod
+    def load(cls, path: str | Path) -> LinearFit:
+        """The fit that `save` wrote."""
+        arrays, about = read_arrays(path, "fit")
+        return cls.read(arrays, about, path)
+
+    def describe(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The numbers as arrays, and the rest as plain values."""
+        names = list(self.personal)
+        arrays = {"shared": self.shared, "personal": np.stack(list(self.personal.values()))}
+        arrays |= {"weights": np.array([self.weights[name] for name in names])}
+        arrays |= {"samples": np.array([self.samples[name] for name in names], float)}
+        if self.ridge is not None:
+            arrays["ridge"] = np.stack([np.asarray(self.ridge[name], float) for name in names])
+        if self.variances is not None:
+            arrays["variances"] = self.variances
+        about = {"algorithm": describe_algorithm(self.algorithm), "clients": names, "intercept": self.intercept}
+        return arrays, about | {"noise": self.noise, "radius": self.radius}
+
+    @classmethod
+    def read(cls, arrays: Mapping[str, Array], about: Mapping[str, Any], path: Any) -> LinearFit:
+        """The fit that `describe` described."""
+        try:
+            names, shared, own = about["clients"], arrays["shared"], arrays["personal"]
+            if own.shape != (len(names), shared.size) or len(set(names)) < len(names):
+                raise ValueError
+            ridge = arrays.get("ridge")
+            each = None if ridge is None else [float(row) if row.ndim == 0 else row for row in ridge]
+            return cls(
+                read_algorithm(about["algorithm"]),
+                shared,
+                dict(zip(names, own, strict=True)),
+                dict(zip(names, arrays["weights"].tolist(), strict=True)),
+                dict(zip(names, arrays["samples"].astype(int).tolist(), strict=True)),
+                None if each is None else dict(zip(names, each, strict=True)),
+                about["noise"],
+                about["radius"],
+                arrays.get("variances"),
+                bool(about["intercept"]),
+            )
+        except (KeyError, ValueError, TypeError):
+            raise InvalidInput(f"{path} is damaged: its parts do not fit together; save the fit again") from None
 
     def _model(self, client: Hashable) -> Array:
         if client in self.personal:

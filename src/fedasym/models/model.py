@@ -1,0 +1,196 @@
+"""A fitted model to keep: shared and personal weights, and the recipe that makes features of raw rows.
+
+`fit` fits what the advisor recommends; `Model.predict` takes raw rows of a frame, or features; `apply` adds predictions to a
+table. A client that was not in the fit gets the shared model, and is told so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.advisor.advise import advise
+from fedasym.advisor.intake import LEAST_CLIENTS
+from fedasym.advisor.wording import error_of, rivals, short
+from fedasym.algorithms import Algorithm
+from fedasym.data.tables.recipe import Counts, Recipe
+from fedasym.errors import InvalidInput, NoFormula
+from fedasym.exact.classes import ClassFit, fit_classes
+from fedasym.exact.files import read_arrays, write_arrays
+from fedasym.federations.federation import Federation
+from fedasym.federations.splits import TRAIN
+from fedasym.federations.summary import plural
+from fedasym.linear.estimators import LinearFit
+from fedasym.linear.estimators import fit as fit_linear
+from fedasym.numeric import flag
+from fedasym.risk import preformatted
+
+KIND = "model"
+OWN, SHARED = "own", "shared"  # which model a row was predicted with
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """A fit, and how raw rows become its features.
+
+    fit: the shared and personal weights, of numbers or of classes. names: of the features; recipe: None where features came
+    as arrays. why: the sentence by which its algorithm was chosen.
+
+    >>> import polars as pl, fedasym as fa
+    >>> rows = {"shop": list("aabb") * 10, "price": [1.0, 2.0, 3.0, 5.0] * 10, "sold": [9.5, 8.1, 7.2, 3.3] * 10}
+    >>> model = fa.fit(fa.Federation.from_frame(pl.DataFrame(rows), label="sold", client="shop"), algorithm="ftfa")
+    >>> model.predict(pl.DataFrame({"shop": ["a"], "price": ["2.0"]})).round(1).tolist()
+    [8.1]
+    """
+
+    fit: LinearFit | ClassFit
+    names: tuple[str, ...] | None = None
+    recipe: Recipe | None = None
+    why: str = ""
+
+    @property
+    def task(self) -> str:
+        """Either "classification" or "regression"."""
+        return "classification" if isinstance(self.fit, ClassFit) else "regression"
+
+    @property
+    def algorithm(self) -> str:
+        """The name of what was fitted."""
+        return self.fit.algorithm.name
+
+    def predict(self, rows: Any, client: Any = None) -> NDArray[Any]:
+        """Numbers, or names of classes, for raw rows of a frame (whose column names their clients), or for features.
+
+        client: for features, one client or one per row; None, and a client that was not in the fit, get the shared model.
+        """
+        features, clients, _ = self._read(rows, client)
+        return self.fit.predict(features, client=clients)
+
+    def predict_proba(self, rows: Any, client: Any = None) -> NDArray[np.float64]:
+        """Probabilities (rows, classes)."""
+        if not isinstance(self.fit, ClassFit):
+            raise InvalidInput("the labels are numbers: there are no probabilities; predict gives expected values")
+        features, clients, _ = self._read(rows, client)
+        return self.fit.predict_proba(features, client=clients)
+
+    def apply(self, frame: Any, column: str = "prediction") -> tuple[Any, Counts]:
+        """The frame's rows with their predictions in a column, and a column "model": own, or shared for unknown clients.
+
+        Returns a polars frame, and how many cells the recipe did not know.
+        """
+        from fedasym.data.tables.frames import import_polars, read_polars
+
+        if self.recipe is None:
+            raise InvalidInput("this model was fitted to arrays: there is no recipe for columns; use predict with features")
+        pl = import_polars()
+        table = read_polars(frame)
+        for name in (column, "model"):
+            if name in table.columns:
+                raise InvalidInput(f"the table has a column {name!r} already: rename it there, or name another (--column)")
+        features, clients, counts = self._read(table, None)
+        assert clients is not None
+        known = [name in self.fit.personal for name in clients]
+        told = self.fit.predict(features, client=clients)
+        words = [OWN if each else SHARED for each in known]
+        values = pl.Series(column, told.tolist())
+        return table.with_columns(values, pl.Series("model", words)), counts
+
+    def _read(self, rows: Any, client: Any) -> tuple[NDArray[np.float64], Any, Counts]:
+        library = type(rows).__module__.split(".")[0]
+        if self.recipe is None or (library not in ("polars", "pandas") and not hasattr(rows, "__arrow_c_stream__")):
+            return np.asarray(rows, float), client, Counts({}, {})
+        features, counts = self.recipe.apply(rows)
+        return features, self.recipe.read_clients(rows) if client is None else client, counts
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a .safetensors file, whole or not at all; returns where it is."""
+        arrays, about = self.fit.describe()
+        about |= {"task": self.task, "names": None if self.names is None else list(self.names), "why": self.why}
+        about["recipe"] = None if self.recipe is None else self.recipe.to_json()
+        return write_arrays(path, KIND, arrays, about)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Model:
+        """The model that `save` wrote."""
+        arrays, about = read_arrays(path, KIND)
+        kind = ClassFit if about.get("task") == "classification" else LinearFit
+        found = kind.read(arrays, about, path)
+        names, recipe = about.get("names"), about.get("recipe")
+        return cls(
+            found,
+            None if names is None else tuple(map(str, names)),
+            None if recipe is None else Recipe.from_json(recipe),
+            str(about.get("why", "")),
+        )
+
+    def __repr__(self) -> str:
+        clients, samples = len(self.fit.personal), sum(self.fit.samples.values())
+        lines = [f"{self.algorithm} · {plural(clients, 'client')} · {plural(samples, 'sample')} · {self.task}"]
+        return "\n".join([*lines, self.why] if self.why else lines)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self)
+
+
+def fit(
+    federation: Federation, algorithm: str | Algorithm | None = None, *, intercept: bool | None = None, ridge: Any = None
+) -> Model:
+    """Fit what the advisor recommends for these clients, or the algorithm that is named, exactly, to the training samples.
+
+    intercept: whether models have one; by default as the federation says. ridge: as `fa.linear.fit` takes it; by default from
+        the estimated variances.
+
+    >>> import fedasym as fa
+    >>> clients = fa.datasets.synthetic(radius=1, noise=0.5, aspect=0.2, clients=30, dimension=8, seed=1)
+    >>> model = fit(clients)
+    >>> model.algorithm in ("rtfa", "pfedme"), model.predict(clients.features[:3], client=0).shape
+    (True, (3,))
+    """
+    if not isinstance(federation, Federation):
+        raise InvalidInput(f"federation is a {type(federation).__name__}: make one with fa.Federation or fa.datasets.read")
+    if federation.sequences or (federation.classes is None and federation.outputs != 1):
+        raise NoFormula("a sample has several positions or outputs: exact fits are for one output per sample; train instead")
+    free = federation.intercept if intercept is None else flag("intercept", intercept)
+    rows = np.flatnonzero(federation.split == TRAIN)
+    names = np.empty(len(federation.clients), dtype=object)
+    names[:] = federation.clients
+    owners = names[federation.owner[rows]].tolist()
+    X = np.asarray(federation.features[rows], float)
+    named, recipe = federation.names, federation.recipe
+    if federation.classes is not None:
+        if ridge is not None:
+            raise InvalidInput("ridge is given, and the labels are classes: their variances are estimated; leave it out")
+        labels = federation.labels[rows]
+        options: dict[str, Any] = {"personal": federation.personal, "intercept": free}
+        found = fit_classes(algorithm, X, labels, owners, classes=federation.classes, **options)
+        return Model(found, named, recipe, choice_of_classes(found))
+    why, chosen = "", algorithm
+    if chosen is None:
+        chosen, why = recommend(federation, free)
+    model = fit_linear(chosen, X, federation.labels[rows, 0], owners, ridge=ridge, intercept=free, personal=federation.personal)
+    return Model(model, named, recipe, why)
+
+
+def recommend(federation: Federation, intercept: bool) -> tuple[str, str]:
+    """What the advisor recommends, and its sentence; too few clients for an estimate share one model, and keep near it."""
+    trained = int(np.count_nonzero(federation.counts("train")))
+    if trained < LEAST_CLIENTS:
+        name = "fedavg" if trained < 2 else "rtfa"
+        return name, f"With {plural(trained, 'client')} there is no advice: {name} is the usual choice."
+    advice = advise(federation, task="regression", intercept=intercept)
+    others = [f"{words} {short(error_of(advice, name))}" for name, words in rivals(advice).items()]
+    expected = f"Expected squared error {short(error_of(advice, advice.recommended))}"
+    return advice.recommended, ", ".join([expected, *others]) + "."
+
+
+def choice_of_classes(found: ClassFit) -> str:
+    """Why an algorithm for classes was chosen: held-out log-losses."""
+    if found.losses is None:
+        return ""
+    named = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
+    others = [f"{words} {short(found.losses[name])}" for name, words in named.items() if name != found.algorithm.name]
+    return ", ".join([f"Held-out log-loss {short(found.losses[found.algorithm.name])}", *others]) + "."
