@@ -81,14 +81,31 @@ class Table:
 
     @cached_property
     def moments(self) -> Array:
-        """E[x x'] of a new sample of each client: its mean, and the spread about means that clients have in common."""
+        """E[x x'] of a new sample of each client, from the spread within clients that they have in common and their means.
+
+        A client's own mean is known from its samples and from how much clients' means vary: m = mu + B (mean - mu),
+        B = Omega (Omega + W/n)^{-1}, with B W/n left unknown. Sample means as they are would hide how far new samples lie from
+        those that a small client has learnt from.
+        """
         n = self.sums.counts
         if not self.intercept:
             return np.broadcast_to(self.sums.total / n.sum(), self.sums.gram.shape)
-        mean = self.sums.gram[:, -1, :] / n[:, None]
-        about = self.sums.gram - n[:, None, None] * mean[:, :, None] * mean[:, None, :]
-        common = about.sum(0) / max(n.sum() - len(n), 1.0)
-        return np.asarray(common * (1 - 1 / n)[:, None, None] + mean[:, :, None] * mean[:, None, :])
+        d = self.sums.unknowns - 1
+        mean = self.sums.gram[:, -1, :d] / n[:, None]
+        within = self.sums.gram[:, :d, :d] - n[:, None, None] * mean[:, :, None] * mean[:, None, :]
+        W = within.sum(0) / max(n.sum() - len(n), 1.0)
+        mu = n @ mean / n.sum()
+        apart = (mean - mu) * np.sqrt(n)[:, None]
+        x, axes = np.linalg.eigh((apart.T @ apart - (len(n) - 1) * W) / n.sum())
+        Omega = (axes * np.maximum(x, 0.0)) @ axes.T
+        unsure = W / n[:, None, None]
+        B = Omega @ np.linalg.pinv(Omega + unsure, hermitian=True)
+        m = mu + np.einsum("jkl,jl->jk", B, mean - mu)
+        out = np.empty_like(self.sums.gram)
+        out[:, :d, :d] = W + B @ unsure + m[:, :, None] * m[:, None, :]
+        out[:, -1, :d] = out[:, :d, -1] = m
+        out[:, -1, -1] = 1.0
+        return out
 
 
 def gather(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,33 +102,49 @@ def classes_parts(advice: ClassAdvice) -> Parts:
 
 
 def regression_parts(advice: Advice) -> Parts:
-    """Sentence, facts and the sections on losses."""
+    """Sentence, facts and the sections on expected errors."""
     from fedasym.advisor.wording import sentence
 
-    about = advice.population
+    about, floor = advice.population, advice.floor
     facts = [f"{about.clients:,} clients", f"{about.samples:,} samples", f"{about.dimension:,} features", about.method]
     rows = sorted(advice.predictions.values(), key=lambda row: (not math.isfinite(row.trusted), row.trusted))
-    bars = [bar(row.algorithm, row.loss, row.gcv, advice.recommended) for row in rows]
+    beside = "held-out folds of the training samples" if advice.weights else "cross-validation over clients, for a new client"
+    bars = [
+        bar(row.algorithm, raised(row.shown, floor), None if row.gcv is None else max(row.gcv + floor, 0.0), advice.recommended)
+        for row in rows
+    ]
     least = min((each.value for each in bars if each.value > 0), default=math.inf)
     drawn = [each for each in bars if each.value <= WIDE * least]
     left = [each.name for each in bars if each not in drawn]
-    caption = (
-        "Predicted loss above the noise with its 95% interval; hollow: what cross-validation over clients says of a new client."
-    )
+    caption = f"Expected squared error of a member's new sample with its 95% interval; hollow: {beside}."
     if left:
         caption += f" Too large to draw: {', '.join(left)}."
-    heads = ("loss", "low", "high", "new client", "by GCV", "ridge", "test error")
+    other = "by folds" if advice.weights else "by GCV"
+    heads = ["squared error", "low", "high", "new client", other, *([] if advice.weights else ["ridge"])]
     columns = [Column("algorithm", True), *map(Column, heads), Column("remark", True)]
-    cells = [
-        [
-            Cell(row.algorithm),
-            *(number(v) for v in (row.trusted, row.loss.low, row.loss.high, row.new.value, row.gcv, row.ridge)),
-            number(row.trusted + advice.floor),
-            Cell(row.note + (" (moved to GCV)" if row.contradicted else "")),
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row, each in zip(rows, bars, strict=True):
+        values = [each.value, each.low, each.high, row.new.value + floor, each.beside]
+        values += [] if advice.weights else [row.ridge]
+        remark = row.note + (" (moved)" if row.contradicted else "")
+        cells.append([Cell(row.algorithm), *map(number, values), Cell(remark)])
     best = [at for at, row in enumerate(rows) if row.algorithm == advice.recommended]
+    sections: list[tuple[str, str, object]] = [
+        ("errors", "Expected error", joined(
+            figure(drawn, "squared error", caption), table(columns, cells, "Expected squared errors", best))),
+        ("why", "Why", weights_of(advice) if advice.weights else population_of(advice)),
+    ]  # fmt: skip
+    return sentence(advice), facts, sections
+
+
+def raised(quantity: Quantity, floor: float) -> Quantity:
+    """A loss above the noise as an error: the noise is added."""
+    return replace(quantity, value=quantity.value + floor, low=quantity.low + floor, high=quantity.high + floor)
+
+
+def population_of(advice: Advice) -> Html:
+    """The estimates of many features: four numbers."""
+    about = advice.population
     named = {"radius": about.radius, "noise": about.noise, "norm": about.norm, "aspect": about.aspect}
     meanings = {
         "radius": "distance of a client's optimum from the shared one",
@@ -135,12 +152,25 @@ def regression_parts(advice: Advice) -> Parts:
         "norm": "length of a client's optimum",
         "aspect": "unknowns per sample, d/n: median, least and largest over clients",
     }
-    sections: list[tuple[str, str, object]] = [
-        ("losses", "Predicted loss", joined(
-            figure(drawn, "loss above the noise", caption), table(columns, cells, "Predicted losses", best))),
-        ("population", "The population", estimates(named, meanings)),
-    ]  # fmt: skip
-    return sentence(advice), facts, sections
+    return estimates(named, meanings)
+
+
+def weights_of(advice: Advice) -> Html:
+    """The estimates of few features: what is shared, and how much clients differ, by name."""
+    noise = advice.population.noise
+    text = (
+        f"No model of these features explains noise with a standard deviation of {noise}. Clients differ by the standard "
+        "deviations below; weights without one serve the shared model only."
+    )
+    heads = ("shared weight", "low", "high", "clients differ by", "low", "high")
+    columns = [Column("feature", True), *map(Column, heads)]
+    cells = []
+    for each in advice.weights:
+        own = each.deviation
+        apart = [None] * 3 if own is None else [own.value, own.low, own.high]
+        values = [each.shared.value, each.shared.low, each.shared.high, *apart]
+        cells.append([Cell(each.name), *map(number, values)])
+    return joined(element("p", text), table(columns, cells, "Shared weights and how clients differ"))
 
 
 def estimates(named: dict[str, Quantity], meanings: dict[str, str]) -> Html:
@@ -191,5 +221,7 @@ def percent(value: float | None) -> Cell:
 
 
 def number(value: float | None) -> Cell:
-    """Four digits."""
-    return Cell("–") if value is None or math.isnan(value) else Cell(f"{value:.4g}", value)
+    """Three significant digits."""
+    from fedasym.advisor.wording import short
+
+    return Cell("–") if value is None or math.isnan(value) else Cell(minus(short(value)), value)
