@@ -112,7 +112,7 @@ def recipe_text() -> bytes:
 
 def recipe_of(data: bytes) -> object:
     recipe = fa.Recipe.from_json(data.decode(errors="replace"))
-    return recipe.describe(), recipe.apply(pl.DataFrame({column.name: ["1", "x"] for column in recipe.columns}))
+    return recipe.describe(), recipe.apply(pl.DataFrame({column.name: ["1", "2"] for column in recipe.columns}))
 
 
 def folder_of_tables(folder: Path, data: bytes) -> object:

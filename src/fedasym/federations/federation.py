@@ -15,7 +15,7 @@ from fedasym.data.tables.fields import read_table
 from fedasym.data.tables.recipe import Recipe
 from fedasym.errors import InvalidInput, listed, unknown
 from fedasym.federations import files
-from fedasym.federations.frames import is_nested, is_of_lists, opened, read_frame
+from fedasym.federations.frames import check_names, is_nested, is_of_lists, opened, read_frame
 from fedasym.federations.parts import collected
 from fedasym.federations.samples import checked_fields, gathered, identities_of
 from fedasym.federations.splits import FRACTIONS, TRAIN, Fractions, code_of, reassigned
@@ -173,6 +173,7 @@ class Federation:
         (('sex=m', 'hours'), 'regression')
         """
         frame = opened(frame)
+        check_names(label, client, features)
         if is_of_lists(frame, label, client, features, split, mask):
             told = {
                 "missing": missing != "error",
