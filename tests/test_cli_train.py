@@ -63,6 +63,7 @@ def test_columns_are_named(fedasym, federation, tmp_path):
     frame = frame.with_columns(user=pl.Series(federation.owner), word=pl.Series(federation.labels), junk=pl.lit(1.0))
     frame.write_parquet(tmp_path / "table.parquet")
     columns = ["--label", "word", "--client", "user", "--features", ",".join(f"x{i}" for i in range(8))]
+    columns += ["--task", "classification", "--scale", "none"]
     done = fedasym("train", tmp_path / "table.parquet", *columns, *FEW, "--algorithms", "fedavg", "--json")
     assert done.returncode == 0, done.stderr
     same = fa.Federation.from_arrays(np.asarray(federation.features), federation.labels, federation.owner)
@@ -130,7 +131,7 @@ def test_ctrl_c_shows_what_is_finished(environment):
     ("missing", "args", "sentence"),
     [
         ("jax", ["train", "synthetic"], "training needs JAX: pip install 'fedasym[train]'"),
-        ("polars", ["train", "table.csv"], "pip install 'fedasym[train]'"),
+        ("polars", ["train", "table.csv"], "pip install 'fedasym[tables]'"),
         ("h5py", ["data", "show", "shakespeare", "--folder", "."], "needs h5py: pip install 'fedasym[data]'"),
     ],
 )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedasym.classification.simulated import AccuracySimulation
     from fedasym.classification.tuning import AccuracyPath
     from fedasym.comparing import Diagram, compare
+    from fedasym.data.tables.recipe import Recipe
     from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
     from fedasym.experiments.execution import run
     from fedasym.experiments.reproduction import reproduce
@@ -69,6 +70,7 @@ _HOME = {
     "Model": "fedasym.models.model",
     "NoFormula": "fedasym.errors",
     "Population": "fedasym.population",
+    "Recipe": "fedasym.data.tables.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.risk",
     "Separability": "fedasym.classification.regimes",
@@ -123,6 +125,7 @@ __all__ = [
     "Model",
     "NoFormula",
     "Population",
+    "Recipe",
     "Results",
     "Risk",
     "Separability",

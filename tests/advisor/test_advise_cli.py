@@ -30,7 +30,8 @@ def told(*arguments):
 def test_the_page_and_the_experiment(table, capsys):
     assert told("advise", str(table), "--label", "score", "--client", "user", "--confirm") == 0
     page = capsys.readouterr().out
-    assert page.startswith("Use ")
+    assert page.startswith("label 'score' has numbers\n12 features, centred and scaled by 160 training rows: x0, x1")
+    assert "\n\nUse " in page
     assert "held-out error" in page
 
 

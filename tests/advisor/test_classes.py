@@ -267,11 +267,13 @@ def test_the_command(drawn, advice, tmp_path, capsys):
     frame.to_csv(file, index=False)
 
     def told(*arguments):
-        command = ["advise", str(file), "--label", "kind", "--client", "user", *arguments]
+        command = ["advise", str(file), "--label", "kind", "--client", "user", "--scale", "none", *arguments]
         return run(lambda: app(command, exit_on_error=False, print_error=False, result_action="return_value"))
 
     assert told("--report", str(page)) == 0
-    assert capsys.readouterr().out.startswith("Use rtfa with ridge")
+    out = capsys.readouterr().out
+    assert out.startswith("label 'kind' has 2 words, taken as classes\n")
+    assert "\n\nUse rtfa with ridge" in out
     assert "Predicted accuracy" in page.read_text()
     assert told("--json") == 0
     assert json.loads(capsys.readouterr().out)["ridge"] == pytest.approx(advice.ridge, rel=1e-6)

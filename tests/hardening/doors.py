@@ -18,6 +18,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import polars as pl
 import safetensors.numpy
 
 import fedasym as fa
@@ -30,6 +31,7 @@ from .samples import (
     COMMANDS,
     POSTS,
     TABLE,
+    WHO,
     X,
     array_bytes,
     csvs,
@@ -99,6 +101,18 @@ def changed_npz(sample: bytes, random: Random) -> bytes:
         for name in held.namelist():
             packed.writestr(name, changed_bytes(held.read(name), random) if name == chosen else held.read(name))
     return out.getvalue()
+
+
+def recipe_text() -> bytes:
+    frame = {"client": WHO, "a": X[:, 0], "b": list("xyz" * len(WHO))[: len(WHO)], "label": X[:, 1]}
+    federation = fa.Federation.from_frame(pl.DataFrame(frame), label="label", client="client", missing="mean")
+    assert federation.recipe is not None
+    return federation.recipe.to_json().encode()
+
+
+def recipe_of(data: bytes) -> object:
+    recipe = fa.Recipe.from_json(data.decode(errors="replace"))
+    return recipe.describe(), recipe.apply(pl.DataFrame({column.name: ["1", "2"] for column in recipe.columns}))
 
 
 def folder_of_tables(folder: Path, data: bytes) -> object:
@@ -188,6 +202,8 @@ FILES = [
     file_door(".json", leafs, changed_json),
     file_door(".h5", hdf5s),
     file_door(".sqlite", sqlites),
+    file_door(".tsv", lambda: [sample.replace(b",", b"\t") for sample in csvs()]),
+    Door("recipe .json", lambda: [recipe_text()], lambda _, it: recipe_of(it), changed_json),
     Door("folder of tables", lambda: [TABLE], folder_of_tables),
     Door("tf.train.Example", lambda: [message(X[0], 3)], lambda _, it: examples.decoded(it), refusals=(examples.Malformed,)),
     Door("archive .tar.bz2", cache(tars), unpacked),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import fedasym as fa
@@ -28,6 +29,7 @@ SHORT = {"rounds": 1, "evaluate_every": 1, "local_steps": 1, "personal_epochs": 
 TWO = {"first": "rtfa", "second": "fedavg", "vary": {"radius": (0.5, 1, 3)}, "ridge": 1, "clients": 500, "member": True}
 CLIENTS = fa.datasets.synthetic(task="classification", clients=4, dimension=3, classes=2, aspect=0.5)
 SAMPLES, OWNERS = np.random.default_rng(0).standard_normal((12, 2)), np.repeat(["a", "b", "c", "d"], 3)
+TABLE = pl.DataFrame({"who": OWNERS, "a": SAMPLES[:, 0], "b": SAMPLES[:, 1], "y": np.arange(12) / 7})
 OUTSIDE = {"options", "settings", "on", "into", "folder", "device"}  # places and machines of the user's own
 
 
@@ -69,6 +71,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "synthetic literature": (fa.datasets.synthetic, {"alpha": 1, "beta": 1, "clients": 2, "dimension": 2, "samples": 9}),
     "Recipe": (fa.pretraining.Recipe, {"network": "cnn"}),
     "Settings": (Settings, {}),
+    "from_frame": (
+        fa.Federation.from_frame,
+        {"frame": TABLE, "label": "y", "client": "who", "features": ["a", "b"], "roles": {"a": "shared"}},
+    ),
     "from_arrays": (fa.Federation.from_arrays, {"features": SAMPLES, "labels": np.arange(12) % 2, "clients": OWNERS}),
     "from_arrays of sequences": (
         fa.Federation.from_arrays,

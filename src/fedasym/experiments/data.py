@@ -83,8 +83,10 @@ def whole(data: Data) -> Federation:
 
     if data.synthetic is not None:
         return datasets.synthetic(**data.synthetic.model_dump(exclude_none=True))
+    from fedasym.experiments.parts import TABLES
+
     assert data.file is not None
-    named: dict[str, Any] = {name: getattr(data, name) for name in ("label", "client", "split", "task")}
+    named: dict[str, Any] = {name: getattr(data, name) for name in ("label", "client", "split", "task", *TABLES)}
     if data.columns is not None:
         named["features"] = data.columns[0] if len(data.columns) == 1 else list(data.columns)
     told = {name: value for name, value in named.items() if value is not None}

@@ -82,6 +82,9 @@ class Synthetic(Part):
     seed: int = 0
 
 
+TABLES = ("scale", "missing", "roles", "dates", "intercept")  # what is said of a table
+
+
 class Data(Part):
     """Which client data: one of `features`, `file` and `synthetic`."""
 
@@ -93,6 +96,13 @@ class Data(Part):
     columns: Names | None = Field(None, description="Of `file`: the columns of the features.")
     split: str | None = Field(None, description="Of `file`: the column that says train, validation or test.")
     task: Literal["classification", "regression"] | None = None
+    scale: Literal["standard", "none"] | None = Field(None, description="Of a table: whether numbers are centred and scaled.")
+    missing: Literal["error", "drop", "mean", "indicator"] | None = Field(
+        None, description="Of a table: what becomes of rows with missing values."
+    )
+    roles: dict[str, str] | None = Field(None, description='Of a table: columns and their roles, such as zip = "ignore".')
+    dates: Literal["ignore", "number"] | None = Field(None, description="Of a table: whether dates serve as numbers.")
+    intercept: bool | None = Field(None, description="Of a file: whether models of it have an intercept.")
     seed: int = Field(0, description="Of `file`: deals out the split where the file has none.")
     clients: int | None = Field(None, description="Only the first so many clients.", ge=1)
 
@@ -102,7 +112,7 @@ class Data(Part):
         if len(given) != 1:
             told = f"{' and '.join(given)} are both given" if given else "nothing says which data"
             raise InvalidInput(f"{told}: give one of features, file and synthetic")
-        for name in ("label", "client", "columns", "split", "task"):
+        for name in ("label", "client", "columns", "split", "task", *TABLES):
             if self.file is None and getattr(self, name) is not None:
                 raise InvalidInput(f"{name} is given, which is for a file: leave it out, or give file instead of {given[0]}")
         return self

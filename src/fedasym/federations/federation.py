@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.data.tables.fields import read_table
 from fedasym.data.tables.recipe import Recipe
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, listed, unknown
 from fedasym.federations import files
-from fedasym.federations.frames import is_nested, is_of_lists, opened, read_frame
+from fedasym.federations.frames import check_names, is_nested, is_of_lists, opened, read_frame
 from fedasym.federations.parts import collected
 from fedasym.federations.samples import checked_fields, gathered, identities_of
 from fedasym.federations.splits import FRACTIONS, TRAIN, Fractions, code_of, reassigned
@@ -73,6 +73,8 @@ class Federation:
     recipe: Recipe | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.recipe, Recipe | None):
+            raise InvalidInput(f"recipe is a {type(self.recipe).__name__}: give a Recipe, as from_frame makes it, or None")
         for name, value in checked_fields(vars(self)).items():
             object.__setattr__(self, name, value)
 
@@ -112,7 +114,7 @@ class Federation:
         >>> federation.task, federation.clients, federation.counts("train").tolist()
         ('regression', (7, 8), [2, 0])
         """
-        named = None if names is None else tuple(str(name) for name in names)
+        named = None if names is None else tuple(str(name) for name in listed("names", names, "give a name per feature"))
         fields = gathered(features, labels, clients, split, seed, mask, classes, task, named)
         return cls(**fields, names=named, personal=personal, intercept=intercept, recipe=recipe)  # type: ignore[arg-type]
 
@@ -171,6 +173,7 @@ class Federation:
         (('sex=m', 'hours'), 'regression')
         """
         frame = opened(frame)
+        check_names(label, client, features)
         if is_of_lists(frame, label, client, features, split, mask):
             told = {
                 "missing": missing != "error",

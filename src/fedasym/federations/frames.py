@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from importlib import import_module
 from typing import Any
 
@@ -43,16 +43,29 @@ def read_frame(frame: Any, label: Any, client: Any, features: Any, split: Any, m
     return read
 
 
+def check_names(label: Any, client: Any, features: Any) -> None:
+    """Names of columns, one or several, rather than values."""
+    for field, value in (("label", label), ("client", client), ("features", features)):
+        if field == "features" and value is None:
+            continue
+        several = value if isinstance(value, list | tuple) and field != "client" else [value]
+        named = all(isinstance(name, Hashable) and name is not None for name in several)
+        if not (several and named):
+            what = "the name of a column" + ("" if field == "client" else ", or several in a list")
+            raise InvalidInput(f"{field} is {str(value)[:60]}: give {what}")
+
+
 def is_of_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, mask: Any) -> bool:
     """Whether samples are lists in a column, taken as they are, rather than one value in each of several columns."""
     columns = list(frame.columns)
-    several = [list(each) if isinstance(each, list | tuple) else [each] for each in (label, client, split, mask, features)]
+    named = [split if isinstance(split, str) else None, mask if isinstance(mask, str) else None]  # else values
+    several = [list(each) if isinstance(each, list | tuple) else [each] for each in (label, client, *named, features)]
     labels, chosen = ([name for name in names if name in columns] for names in (several[0], several[4]))
     if mask is not None or any(is_nested(frame, name) for name in (*labels, *chosen)):
         return True
     if features is not None:
         return False
-    taken = [name for names in several[:4] for name in names if isinstance(name, str | int)]
+    taken = [name for names in several[:4] for name in names if name is not None]
     others = [name for name in columns if name not in taken]
     return not any(is_number(frame, name) for name in others) and any(is_nested(frame, name) for name in others)
 

@@ -16,7 +16,7 @@ from fedasym.federations.splits import are_fractions, assigned, coded
 from fedasym.federations.summary import plural
 from fedasym.federations.targets import checked_labels
 from fedasym.linear.clients import labels_of
-from fedasym.numeric import flag
+from fedasym.numeric import flag, floats
 
 WHOLE = 2**24  # whole numbers up to here are exact in float32
 
@@ -241,7 +241,9 @@ def described_features(fields: Mapping[str, Any], dimension: int) -> dict[str, A
                 "give each feature a name of its own"
             )
     if personal is not None:
-        given = np.asarray(personal)
+        given = floats(personal)
+        if given is None:
+            raise InvalidInput(f"personal is {str(personal)[:60]}: give True or False for each of the {dimension} features")
         if given.shape != (dimension,) or not np.isin(given, (0, 1)).all():
             raise InvalidInput(f"personal has shape {given.shape}: give True or False for each of the {dimension} features")
         personal = None if given.all() else read_only(given.astype(bool))

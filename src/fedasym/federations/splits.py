@@ -67,6 +67,13 @@ def are_fractions(split: Any, samples: int) -> bool:
 
 def coded(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[np.int8]:
     """One code per sample from codes or names; `spot` says where a row is."""
+    if (
+        isinstance(split, np.ndarray)
+        and split.dtype.kind == "i"
+        and split.shape == (samples,)
+        and np.all((split >= 0) & (split <= 2))
+    ):
+        return split.astype(np.int8)  # codes already: no look at every row in Python
     values = split.tolist() if hasattr(split, "tolist") else list(split)
     if len(values) != samples:
         raise InvalidInput(f"split has {len(values)} values for {samples} samples: give one per sample, or three fractions")

@@ -186,12 +186,16 @@ class Recipe:
         ]
         order = {name: place for place, name in enumerate(self.names)}
         listed = [each.name for column in self.columns for each in self.features if each.column == column.name]
-        X = np.concatenate(raw, axis=1)[:, np.argsort([order[name] for name in listed])]
+        X = np.concatenate(raw, axis=1)
+        if listed != list(order):
+            X = X[:, np.argsort([order[name] for name in listed])]
         centre, spread = (np.array([getattr(each, name) for each in self.features]) for name in ("centre", "spread"))
         with np.errstate(over="ignore"):
-            X = (X - centre) / spread
-        for place, name in enumerate(self.names):
-            check_magnitude(X[:, place], name, LARGEST, remedy="correct that row, or leave the column out")
+            X -= centre
+            X /= spread
+        if not np.abs(X).max() <= LARGEST:
+            for place, name in enumerate(self.names):
+                check_magnitude(X[:, place], name, LARGEST, remedy="correct that row, or leave the column out")
         return np.ascontiguousarray(X), counts
 
     def read_clients(self, frame: Any) -> list[Any]:

@@ -155,10 +155,14 @@ def is_constant_in_clients(cells: Cells, owner: NDArray[np.intp]) -> bool:
         return False
     there = ~cells.missing
     held, clients = cells.values.drop_nulls(), owner[there]
-    codes = np.asarray(held.rank("dense").to_numpy(), np.int64)
-    if codes.size == 0 or np.bincount(clients).max() < 2 or np.all(codes == codes[0]):
+    numeric = cells.kind in (Kind.NUMBER, Kind.WHOLE, Kind.BOOLEAN)
+    values = np.asarray(held.to_numpy() if numeric else held.rank("dense").to_numpy())
+    if values.size == 0 or np.bincount(clients).max() < 2 or np.all(values == values[0]):
         return False
-    return count_pairs(codes, clients) == np.unique(clients).size
+    if np.any(np.diff(clients) < 0):
+        order = np.argsort(clients, kind="stable")
+        values, clients = values[order], clients[order]
+    return not np.any((values[1:] != values[:-1]) & (clients[1:] == clients[:-1]))
 
 
 def count_pairs(values: NDArray[np.int64], clients: NDArray[np.intp]) -> int:
