@@ -34,12 +34,12 @@ from fedasym.theory.spectra import Array
 CANDIDATES = ("fedavg", "local_ridge", "rtfa", "pfedme")
 COVERED = {Nothing: (Interpolate, Ridge), Average: (Keep, Interpolate, Ridge), Moreau: (Ridge,)}
 FACTORS = {  # of the estimated variances, tried by cross-validation
-    "slopes": (0.25, 0.5, 2.0, 4.0),
-    "intercept": (0.25, 0.5, 2.0, 4.0),
-    "shared": (1 / 16, 0.25, 0.5, 2.0, 4.0, 16.0),
+    "slopes": (0.3, 3.0),
+    "intercept": (0.3, 3.0),
+    "shared": (0.1, 0.3, 3.0, 10.0),
 }
 FOLDS = 5
-MANY = 100_000  # samples beyond which a part of the clients decides on variances and algorithm
+MANY = 30_000  # samples beyond which a part of the clients decides on variances and algorithm
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,6 +311,7 @@ def solve(
     intercept: bool,
     start: tuple[Array, Array] | None = None,
     weights: Array | None = None,
+    tolerance: float = 1e-9,
 ) -> tuple[Array, Array]:
     """The weights in contrasts: shared (p, L) and personal differences (clients, p, L)."""
     D, ridges = penalties.variances, ridges_of(samples.features, penalties.shared_variance, intercept)
@@ -318,11 +319,11 @@ def solve(
     joint = isinstance(algorithm.server, Moreau)
     if isinstance(algorithm.server, Average):
         pooled = Problem(samples, np.zeros_like(D), ridges, weights)
-        B = minimise(pooled, pooled.start(B)).shared
+        B = minimise(pooled, pooled.start(B), tolerance).shared
     problem = Problem(samples, D, ridges, weights, free=joint)
     point = problem.start(B) if U is None else problem.standardised(B, U)
     if joint or D.any():
-        point = minimise(problem, point)
+        point = minimise(problem, point, tolerance)
     return point.shared, problem.personal(point)
 
 
@@ -353,7 +354,7 @@ def held_out_losses(
     for fold, estimate in enumerate(estimates):
         kept = (folds != fold).astype(float)
         penalties = estimate.penalties.scaled(factors)
-        B, U = solve(algorithm, samples, penalties, intercept, estimate.weights, kept)
+        B, U = solve(algorithm, samples, penalties, intercept, estimate.weights, kept, 1e-4)
         for block in samples.blocks:
             logits = block.X @ (B + U[block.places]) @ C.T
             chosen = softmax(logits, block.codes)[1]

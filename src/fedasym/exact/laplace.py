@@ -79,7 +79,7 @@ def estimate_components(
         if change < CLOSE:
             break
     problem = Problem(samples, D, ridges_of(p, T, intercept), weights, free=shared is None)
-    point = minimise(problem, problem.standardised(B, U))
+    point = minimise(problem, problem.standardised(B, U), tolerance=1e-4)
     return Components(D, T, point.shared, problem.personal(point))
 
 
@@ -93,8 +93,7 @@ def update_variances(
     M = np.empty((0, 0))
     if problem.free:
         M = scipy.linalg.cho_solve((equations.complement, True), np.eye(problem.samples.features))
-    for block, w, inverse in equations.parts():
-        A = problem.effects(block)
+    for block, A, w, inverse in equations.parts():
         if A.shape[1] < A.shape[2]:
             half = np.sqrt(w)[..., None]
             R = half * A

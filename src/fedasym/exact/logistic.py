@@ -29,6 +29,7 @@ Integers = NDArray[np.int64]
 
 CHUNK = 2**20  # numbers in one block of clients: what stays in the cache and out of the way of memory
 GROWTH = 1.2  # clients whose numbers of samples differ by at most this factor share a block
+CLOSE = 1e-3  # share of the squared residual at which conjugate gradients end: the next step does the rest
 FLAT = 1e-12  # what rounding leaves of a decrease
 
 
@@ -140,11 +141,11 @@ class Problem:
         """The features with a personal part."""
         return np.flatnonzero(self.variances > 0)
 
-    def effects(self, block: Block) -> Array:
-        """A = X S of the active features."""
+    @cached_property
+    def effects(self) -> list[Array]:
+        """A = X S of the active features, by block."""
         S = np.sqrt(self.variances[self.active])
-        X = block.X if len(self.active) == block.X.shape[2] else block.X[..., self.active]
-        return np.asarray(X * S)
+        return [block.X[..., self.active] * S for block in self.samples.blocks]
 
     def counts(self, block: Block) -> Array:
         """The weight of each sample of a block, 0 where padded."""
@@ -162,10 +163,11 @@ class Problem:
         """X'r and A'r of derivatives r by outputs, plus the penalties' ridge B and V."""
         shared = self.ridges[:, None] * point.shared
         personal = point.personal.copy()
-        for block, r in zip(self.samples.blocks, parts, strict=True):
-            p = block.X.shape[2]
-            shared += block.X.reshape(-1, p).T @ r.reshape(-1, r.shape[2])
-            personal[block.places] += self.effects(block).swapaxes(1, 2) @ r
+        for block, A, r in zip(self.samples.blocks, self.effects, parts, strict=True):
+            if self.free:
+                p = block.X.shape[2]
+                shared += block.X.reshape(-1, p).T @ r.reshape(-1, r.shape[2])
+            personal[block.places] += A.swapaxes(1, 2) @ r
         return Point(shared if self.free else np.zeros_like(shared), personal)
 
     def start(self, shared: Array | None = None) -> Point:
@@ -179,9 +181,9 @@ class Problem:
         C = self.samples.contrasts
         value = 0.5 * float(np.sum(point.personal**2) + np.sum(self.ridges[:, None] * point.shared**2))
         probabilities, residuals = [], []
-        for block in self.samples.blocks:
+        for block, A in zip(self.samples.blocks, self.effects, strict=True):
             weight = self.counts(block)
-            logits = self.outputs(block, self.effects(block), point) @ C.T
+            logits = self.outputs(block, A, point) @ C.T
             P, chosen = softmax(logits, block.codes)
             value -= float(np.vdot(weight, chosen))
             probabilities.append(P)
@@ -192,8 +194,8 @@ class Problem:
     def curvature(self, probabilities: list[Array], direction: Point) -> Point:
         """The Hessian times a direction."""
         C, parts = self.samples.contrasts, []
-        for block, P in zip(self.samples.blocks, probabilities, strict=True):
-            e = self.outputs(block, self.effects(block), direction) @ C.T
+        for block, A, P in zip(self.samples.blocks, self.effects, probabilities, strict=True):
+            e = self.outputs(block, A, direction) @ C.T
             e = P * (e - np.sum(P * e, axis=2, keepdims=True))
             parts.append(self.counts(block)[..., None] * (e @ C))
         return self.transposed(parts, direction)
@@ -238,10 +240,10 @@ class Equations:
         L = problem.samples.classes - 1
         M = np.diag(problem.ridges)
         weights, inverses = [], []
-        for block, P in zip(problem.samples.blocks, probabilities, strict=True):
+        blocks = problem.samples.blocks
+        for block, A, P in zip(blocks, problem.effects, probabilities, strict=True):
             w = problem.counts(block) * np.maximum(1 - np.sum(P**2, axis=2), 0) / L
-            A, X = problem.effects(block), block.X
-            p = X.shape[2]
+            X, p = block.X, problem.samples.features
             if A.shape[1] < A.shape[2]:
                 half = np.sqrt(w)[..., None]
                 inverse = inverted(half * A @ (half * A).swapaxes(1, 2))
@@ -261,8 +263,7 @@ class Equations:
         """The direction whose image under the equations is the target."""
         personal = np.zeros_like(target.personal)
         rest = target.shared.copy()
-        for block, w, inverse in self.parts():
-            A = self.problem.effects(block)
+        for block, A, w, inverse in self.parts():
             t = apply_inverse(A, w, inverse, target.personal[block.places])
             personal[block.places] = t
             if self.problem.free:
@@ -271,16 +272,17 @@ class Equations:
         if not self.problem.free:
             return Point(np.zeros_like(rest), personal)
         B = scipy.linalg.cho_solve((self.complement, True), rest)
-        for block, w, inverse in self.parts():
-            A = self.problem.effects(block)
+        for block, A, w, inverse in self.parts():
             b, n, p = block.X.shape
             moved = w[..., None] * (block.X.reshape(-1, p) @ B).reshape(b, n, -1)
             personal[block.places] -= apply_inverse(A, w, inverse, A.swapaxes(1, 2) @ moved)
         return Point(B, personal)
 
-    def parts(self) -> Iterator[tuple[Block, Array, Array]]:
-        """Each block with its weights and inverses."""
-        return zip(self.problem.samples.blocks, self.weights, self.inverses, strict=True)
+    def parts(self) -> Iterator[tuple[Block, Array, Array, Array]]:
+        """Each block with its effects, weights and inverses."""
+        problem = self.problem
+        blocks = problem.samples.blocks
+        return zip(blocks, problem.effects, self.weights, self.inverses, strict=True)
 
 
 def inverted(gram: Array) -> Array:
@@ -356,7 +358,7 @@ def newton_direction(equations: Equations, state: State) -> Point:
         x, r = x.moved(d, rho / bend), r.moved(Hd, -rho / bend)
         z = equations.solve(r)
         before, rho = rho, r.dot(z)
-        if rho < 1e-6 * first:
+        if rho < CLOSE * first:
             return x
         d = z.moved(d, rho / before)
     return x if x.shared.any() or x.personal.any() else z
