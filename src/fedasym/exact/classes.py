@@ -29,6 +29,7 @@ from fedasym.errors import InvalidInput, known
 from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
 from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
 from fedasym.linear.clients import labels_of, places_of
+from fedasym.numeric import floats, one_float
 from fedasym.theory.spectra import Array
 
 CANDIDATES = ("fedavg", "local_ridge", "rtfa", "pfedme")
@@ -220,7 +221,7 @@ class Penalties:
     shared_variance: float
 
     def scaled(self, factors: Factors) -> Penalties:
-        """Slopes, the intercept (last) and the shared weights, each with its factor."""
+        """Slopes, the last weight (the intercept, if any) and the shared ones, each with its factor."""
         D = self.variances * factors.slopes
         D[-1] *= factors.intercept / factors.slopes
         return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)
@@ -232,6 +233,31 @@ class Factors(NamedTuple):
     slopes: float = 1.0
     intercept: float = 1.0
     shared: float = 1.0
+
+
+def check_penalties(
+    algorithm: Algorithm, table: Table, variances: Any, shared_variance: Any
+) -> Penalties | None:
+    """The given variances, all that the algorithm has; None: none were given."""
+    if variances is None and shared_variance is None:
+        return None
+    personal = isinstance(algorithm.personalise, Ridge)
+    if personal and variances is None:
+        raise InvalidInput(f"{algorithm.name} has personal weights: give their variances too")
+    if not algorithm.shares_nothing and shared_variance is None:
+        raise InvalidInput(f"{algorithm.name} has shared weights: give their shared_variance too")
+    T = one_float(1.0 if shared_variance is None else shared_variance)
+    if not 0 < T < np.inf:
+        raise InvalidInput(f"shared_variance is {shared_variance!r}: it must be finite and above 0")
+    if not personal:
+        D = MOST if isinstance(algorithm.personalise, Interpolate) else 0.0
+        return Penalties(np.where(table.personal, D, 0.0), T)
+    numbers, p = floats(variances), len(table.personal)
+    if numbers is None or numbers.shape not in ((), (p,)):
+        raise InvalidInput(f"variances must be a number or {p} numbers, the intercept's last if any")
+    if not np.all((numbers >= 0) & np.isfinite(numbers)):
+        raise InvalidInput(f"variances is {variances!r}: give finite numbers of at least 0")
+    return Penalties(np.where(table.personal, numbers, 0.0), T)
 
 
 class Estimate(NamedTuple):
@@ -485,6 +511,8 @@ def fit_classes(
     table = check_table(X, codes, clients, classes, personal, intercept)
     losses = None
     if algorithm is None:
+        if variances is not None or shared_variance is not None:
+            raise InvalidInput("variances are given and no algorithm: name the one they are for")
         tuned = {name: tune(PAPER[name], table, seed=seed) for name in CANDIDATES}
         losses = {name: float(each.losses.mean()) for name, each in tuned.items()}
         place = choose_candidate([each.losses for each in tuned.values()])
@@ -492,7 +520,8 @@ def fit_classes(
         penalties = tuned[chosen.name].penalties
     else:
         chosen = resolve_algorithm(algorithm)
-        penalties = tune(chosen, table, seed=seed).penalties
+        given = check_penalties(chosen, table, variances, shared_variance)
+        penalties = tune(chosen, table, seed=seed).penalties if given is None else given
     samples = table.samples()
     B, U = solve(chosen, samples, penalties, table.intercept)
     C = samples.contrasts
