@@ -60,7 +60,7 @@ def test_new_clients_get_the_shared_model():
     fit = fit_classes("rtfa", X, codes, ids, classes=("no", "yes"))
     shared = fit.predict_proba(X[:3])
     assert np.array_equal(fit.predict_proba(X[:3], client="nobody"), shared)
-    assert np.array_equal(fit.predict_proba(X[:3], client=["nobody", "someone", "x"]), shared)
+    assert np.allclose(fit.predict_proba(X[:3], client=["nobody", "someone", "x"]), shared, rtol=1e-14)
     assert set(fit.predict(X, client=ids)) <= {"no", "yes"}
 
 
@@ -102,7 +102,7 @@ HARD = {
     "constant features": lambda X, y, ids: (np.column_stack([X, np.full(len(X), 3.0)]), y, ids),
     "the same feature twice": lambda X, y, ids: (np.column_stack([X, X]), y, ids),
     "more features than samples": lambda X, y, ids: (
-        np.column_stack([X, np.random.default_rng(1).standard_normal((len(X), 150))]),
+        np.column_stack([X, np.random.default_rng(1).standard_normal((len(X), 100))]),
         y,
         ids,
     ),

@@ -19,38 +19,44 @@ def draw(clients, size, variance, seed=0):
     return np.column_stack([x, np.ones(len(ids))]), y, ids
 
 
-def exact_variance(X, y, ids, nodes=40):
-    """Maximum of the marginal likelihood, its integrals by Gauss-Hermite quadrature; as the variance of one logit."""
-    t, w = np.polynomial.hermite_e.hermegauss(nodes)
-    w = np.log(w / w.sum())
+def exact_variance(X, y, ids):
+    """Maximum of the marginal likelihood as the variance of one logit; integrals by the trapezoidal rule.
+
+    Smooth integrands that vanish at both ends: it converges faster than any power, where Gauss-Hermite quadrature about
+    zero misses a large client's narrow posterior (40 nodes: 7 % off at 60 samples).
+    """
+    t = np.linspace(-6, 6, 121)
+    weight = -(t**2) / 2
+    weight -= logsumexp(weight)
+    sign = np.where(y == 1, -1.0, 1.0)[:, None]
+    starts = np.flatnonzero(np.diff(ids, prepend=-1))
 
     def minus_log_likelihood(parameters):
         slope, intercept, log_sd = parameters
         z = (X[:, 0] * slope + intercept)[:, None] + np.exp(log_sd) * t
-        each = -np.logaddexp(0, np.where(y[:, None] == 1, -z, z))
-        sums = np.zeros((ids.max() + 1, nodes))
-        np.add.at(sums, ids, each)
-        return -logsumexp(sums + w, axis=1).sum()
+        sums = np.add.reduceat(-np.logaddexp(0, sign * z), starts)
+        return -logsumexp(sums + weight, axis=1).sum()
 
-    found = minimize(minus_log_likelihood, [0.5, 0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-4})
+    found = minimize(minus_log_likelihood, [0.7, 0.3, 0.3], method="L-BFGS-B")
+    assert found.success
     return np.exp(2 * found.x[2]) / 2
 
 
 @pytest.mark.parametrize("variance", [0.3, 1.0])
 def test_a_random_intercept_has_the_variance_that_maximises_the_marginal_likelihood(variance):
-    """Penalised quasi-likelihood is too small by a share that falls with samples per client: under 12 % at 60.
+    """Penalised quasi-likelihood is too small by a share that falls with samples per client: under 10 % at 60.
 
-    (Breslow and Lin 1995: the bias is of the order of variance times the curvature's change; large clients pin their
-    intercept, and it goes.) Restricted likelihood counts one shared intercept, 1/clients, the other way.
+    (Breslow and Lin 1995: large clients pin their intercept, and the bias goes.) Restricted likelihood, which counts one
+    shared intercept, 1/clients, and the rule that ends the rounds, 2 %, act the other way or either way.
     """
-    X, y, ids = draw(150, 60, variance)
+    X, y, ids = draw(80, 60, variance)
     exact = exact_variance(X, y, ids)
     found = estimate_components(Samples.of(X, y, ids, 2), np.array([-1, 0]), intercept=True)
-    assert 0.88 < found.variances[-1] / exact < 1.05
+    assert 0.9 < found.variances[-1] / exact < 1.04
 
 
 def test_the_bias_is_known_and_downwards_for_small_clients():
-    X, y, ids = draw(400, 8, 1.0)
+    X, y, ids = draw(300, 8, 1.0)
     found = estimate_components(Samples.of(X, y, ids, 2), np.array([-1, 0]), intercept=True)
     assert 0.5 < found.variances[-1] / exact_variance(X, y, ids) < 1.0
 

@@ -34,10 +34,10 @@ from fedasym.theory.spectra import Array
 
 CANDIDATES = ("fedavg", "local_ridge", "rtfa", "pfedme")
 COVERED = {Nothing: (Interpolate, Ridge), Average: (Keep, Interpolate, Ridge), Moreau: (Ridge,)}
-FACTORS = {  # of the estimated variances, tried by cross-validation
+FACTORS = {  # of the estimated variances, tried by cross-validation, the nearest first
     "slopes": (0.3, 3.0),
     "intercept": (0.3, 3.0),
-    "shared": (0.1, 0.3, 3.0, 10.0),
+    "shared": (0.3, 3.0, 0.1, 10.0),
 }
 FOLDS = 5
 MANY = 30_000  # samples beyond which a part of the clients decides on variances and algorithm
@@ -428,19 +428,18 @@ def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) 
 
 
 def choose_candidate(losses: Sequence[Array]) -> int:
-    """The candidate of least mean loss among those that beat the first, the plainest, by a standard error; else the first.
+    """The last candidate, from the plainest on, that beats the one chosen before it by a standard error of the difference.
 
-    Held-out losses have heavy tails: without this rule, a few samples decide, and the choice costs more than it brings.
+    Held-out losses have heavy tails: without this rule a few samples decide, and choosing costs more than it brings.
 
     >>> choose_candidate([np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.9, 1.9]), np.array([0.8, 0.9, 0.8])])
     2
     """
-    first, least, best = losses[0], float(losses[0].mean()), 0
-    for place, each in enumerate(losses[1:], start=1):
-        gain = first - each
-        error = float(gain.std()) / np.sqrt(len(gain))
-        if float(gain.mean()) > error and float(each.mean()) < least:
-            least, best = float(each.mean()), place
+    best = 0
+    for place, each in enumerate(losses):
+        gain = losses[best] - each
+        if float(gain.mean()) > float(gain.std()) / np.sqrt(len(gain)):
+            best = place
     return best
 
 
