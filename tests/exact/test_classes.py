@@ -50,9 +50,8 @@ def test_weights_are_those_of_the_features_as_they_came():
     given = {"classes": (0, 1), "variances": 0.5, "shared_variance": 2.0}
     one = fit_classes("pfedme", X, codes, ids, **given)
     two = fit_classes("pfedme", 100 * X - 7, codes, ids, **given)
-    assert np.allclose(
-        one.predict_proba(X, client=ids), two.predict_proba(100 * X - 7, client=ids), atol=1e-6
-    )
+    P = two.predict_proba(100 * X - 7, client=ids)
+    assert np.allclose(one.predict_proba(X, client=ids), P, atol=1e-6)
 
 
 def test_new_clients_get_the_shared_model():
@@ -60,7 +59,8 @@ def test_new_clients_get_the_shared_model():
     fit = fit_classes("rtfa", X, codes, ids, classes=("no", "yes"))
     shared = fit.predict_proba(X[:3])
     assert np.array_equal(fit.predict_proba(X[:3], client="nobody"), shared)
-    assert np.allclose(fit.predict_proba(X[:3], client=["nobody", "someone", "x"]), shared, rtol=1e-14)
+    each = fit.predict_proba(X[:3], client=["nobody", "someone", "x"])
+    assert np.allclose(each, shared, rtol=1e-14)
     assert set(fit.predict(X, client=ids)) <= {"no", "yes"}
 
 
@@ -81,7 +81,7 @@ def test_different_clients_are_told_from_equal_ones():
 
 
 def test_held_out_losses_are_what_new_samples_cost():
-    """The same clients again: cross-validated loss and the loss on 400 fresh samples of each agree."""
+    """Cross-validated loss and the loss on 400 fresh samples of each client agree."""
     X, codes, ids = draw(clients=10, size=440)
     train = np.arange(len(X)) % 440 < 40
     losses = cross_validate_classes(X[train], codes[train], ids[train], classes=(0, 1))
@@ -169,7 +169,7 @@ def test_a_plain_candidate_stays_unless_it_is_beaten_clearly():
         ({"codes": [0.0, 1.0]}, "codes must be whole numbers"),
         ({"X": [[np.nan], [0.0]]}, "X holds NaN"),
         ({"X": [[], []]}, "at least one sample and one feature"),
-        ({"clients": ["a"]}, "1 labels for 2 rows"),
+        ({"clients": ["a"]}, "1 labels for 2 rows: give"),
         ({"classes": ("a",)}, "two or more different classes"),
         ({"personal": [1]}, "personal must say true or false"),
         ({"algorithm": "maml"}, "maml has no exact form for classes"),

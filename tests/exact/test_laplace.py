@@ -10,7 +10,9 @@ from fedasym.exact.logistic import Samples
 
 
 def draw(clients, size, variance, seed=0):
-    """A random intercept and one shared slope; the difference of two logits has twice the variance of each."""
+    """A random intercept and one shared slope; the difference of two logits has twice the variance
+    of each.
+    """
     rng = np.random.default_rng(seed)
     ids = np.repeat(np.arange(clients), size)
     x = rng.standard_normal(len(ids))
@@ -20,10 +22,12 @@ def draw(clients, size, variance, seed=0):
 
 
 def exact_variance(X, y, ids):
-    """Maximum of the marginal likelihood as the variance of one logit; integrals by the trapezoidal rule.
+    """Maximum of the marginal likelihood as the variance of one logit; integrals by the trapezoidal
+    rule.
 
-    Smooth integrands that vanish at both ends: it converges faster than any power, where Gauss-Hermite quadrature about
-    zero misses a large client's narrow posterior (40 nodes: 7 % off at 60 samples).
+    Smooth integrands that vanish at both ends: it converges faster than any power, where
+    Gauss-Hermite quadrature about zero misses a large client's narrow posterior (40 nodes: 7 % off
+    at 60 samples).
     """
     t = np.linspace(-6, 6, 121)
     weight = -(t**2) / 2
@@ -44,10 +48,12 @@ def exact_variance(X, y, ids):
 
 @pytest.mark.parametrize("variance", [0.3, 1.0])
 def test_a_random_intercept_has_the_variance_that_maximises_the_marginal_likelihood(variance):
-    """Penalised quasi-likelihood is too small by a share that falls with samples per client: under 10 % at 60.
+    """Penalised quasi-likelihood is too small by a share that falls with samples per client: under
+    10 % at 60.
 
-    (Breslow and Lin 1995: large clients pin their intercept, and the bias goes.) Restricted likelihood, which counts one
-    shared intercept, 1/clients, and the rule that ends the rounds, 2 %, act the other way or either way.
+    (Breslow and Lin 1995: large clients pin their intercept, and the bias goes.) Restricted
+    likelihood, which counts one shared intercept, 1/clients, and the rule that ends the rounds, 2
+    %, act the other way or either way.
     """
     X, y, ids = draw(80, 60, variance)
     exact = exact_variance(X, y, ids)
@@ -74,7 +80,9 @@ def test_features_of_one_group_have_one_variance():
 
 
 def test_both_forms_of_a_clients_inverse_agree_on_the_variances():
-    """More personal features than samples, or columns of zeros instead of them: the same model in the other form."""
+    """More personal features than samples, or columns of zeros instead of them: the same model in
+    the other form.
+    """
     X, y, ids = draw(60, 6, 1.0)
     wide = np.column_stack([np.zeros((len(X), 9)), X])
     assert wide.shape[1] > 6 > X.shape[1]

@@ -58,9 +58,11 @@ def test_a_general_optimiser_finds_the_same_weights(classes):
     def objective(x):
         full = np.zeros((len(SIZES), 4, classes))
         full[:, on] = x[cut:].reshape(shapes[1])
-        return plain_objective(X, codes, clients, x[:cut].reshape(shapes[0]), full, variances, ridges)
+        B = x[:cut].reshape(shapes[0])
+        return plain_objective(X, codes, clients, B, full, variances, ridges)
 
-    found = minimize(objective, np.zeros(cut + U[:, on].size), options={"gtol": 1e-6, "maxiter": 2000})
+    start, options = np.zeros(cut + U[:, on].size), {"gtol": 1e-6, "maxiter": 2000}
+    found = minimize(objective, start, options=options)
     assert objective(np.concatenate([B.ravel(), U[:, on].ravel()])) <= found.fun + 1e-9
     assert np.allclose(found.x[:cut].reshape(4, classes), B, atol=2e-4)  # numerical derivatives
     assert np.allclose(found.x[cut:].reshape(shapes[1]), U[:, on], atol=2e-4)
@@ -84,9 +86,8 @@ def test_no_variance_is_the_pooled_regression_of_scikit_learn(classes):
 @pytest.mark.parametrize("classes", [2, 3])
 def test_nothing_shared_is_the_regression_of_each_client_alone(classes):
     X, codes, clients = draw(classes, sizes=(40, 60, 25))
-    problem = Problem(
-        Samples.of(X, codes, clients, classes), np.full(4, 2.0), np.zeros(4), free=False
-    )
+    samples = Samples.of(X, codes, clients, classes)
+    problem = Problem(samples, np.full(4, 2.0), np.zeros(4), free=False)
     U = problem.personal(minimise(problem, problem.start())) @ problem.samples.contrasts.T
     for client in range(3):
         here = clients == client
@@ -191,6 +192,7 @@ def test_a_left_out_sample_might_as_well_not_be_there():
 def test_blocks_hold_every_client_once_and_little_padding():
     sizes = np.random.default_rng(0).integers(0, 300, 1000)
     blocks = list(group_by_size(sizes, 50))
-    assert sorted(np.concatenate([places for _, places in blocks])) == np.flatnonzero(sizes).tolist()
+    held = sorted(np.concatenate([places for _, places in blocks]))
+    assert held == np.flatnonzero(sizes).tolist()
     assert sum(n * len(places) for n, places in blocks) < 1.2 * sizes.sum()
     assert max(n * len(places) * 50 for n, places in blocks) <= 2**20

@@ -1,8 +1,10 @@
-"""The verb for classes: personalised logistic and softmax regression, solved exactly on the clients' samples.
+"""The verb for classes: personalised logistic and softmax regression, solved exactly on the
+clients' samples.
 
-The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the personal parts (pfedme), or
-none (local). The personal part stays within variances D_k of it, one per feature; they come from the samples
-(`fedasym.exact.laplace`), up to a factor that is chosen by log-loss on folds within clients.
+The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the
+personal parts (pfedme), or none (local). The personal part stays within variances D_k of it, one
+per feature; they come from the samples (`fedasym.exact.laplace`), up to a factor that is chosen by
+log-loss on folds within clients.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from fedasym.linear.clients import labels_of, places_of
 from fedasym.numeric import floats, one_float
 from fedasym.theory.spectra import Array
 
-CANDIDATES = ("fedavg", "local_ridge", "rtfa", "pfedme")
+# The plainest first, then the one that has all others as limits of its variances.
+CANDIDATES = ("fedavg", "pfedme", "rtfa", "local_ridge")
 COVERED = {Nothing: (Interpolate, Ridge), Average: (Keep, Interpolate, Ridge), Moreau: (Ridge,)}
 FACTORS = {  # of the estimated variances, tried by cross-validation, the nearest first
     "slopes": (0.3, 3.0),
@@ -47,9 +50,10 @@ MANY = 30_000  # samples beyond which a part of the clients decides on variances
 class ClassFit:
     """Shared and personal weights of every class, and what they predict.
 
-    shared: (p, K), features then the intercept, in logits that sum to zero over the classes; personal[client]: the
-    client's own, shared part included. variances: of the personal weights of standardised features, the intercept's last;
-    None for algorithms without personal weights. losses: held-out log-loss by algorithm, where it chose one.
+    shared: (p, K), features then the intercept, in logits that sum to zero over the classes;
+    personal[client]: the client's own, shared part included. variances: of the personal weights of
+    standardised features, the intercept's last; None for algorithms without personal weights.
+    losses: held-out log-loss by algorithm, where it chose one.
 
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 2, [0, 0, 1, 1, 1, 1, 0, 0]
     >>> fit = fit_classes("local_ridge", X, y, ["a"] * 4 + ["b"] * 4, classes=("no", "yes"))
@@ -68,7 +72,8 @@ class ClassFit:
     losses: dict[str, float] | None = None
 
     def predict_proba(self, X: ArrayLike, client: Any = None) -> Array:
-        """Probabilities (rows, K) for one client, or one per row; a new client or None gets the shared model.
+        """Probabilities (rows, K) for one client, or one per row; a new client or None gets the
+        shared model.
 
         >>> fit = fit_classes("fedavg", [[0.0], [0.0]], [0, 1], ["a", "b"], classes=("no", "yes"))
         >>> fit.predict_proba([[5.0]]).round(6).tolist()
@@ -77,7 +82,7 @@ class ClassFit:
         rows = np.asarray(X, dtype=float)
         p = len(self.shared) - self.intercept
         if rows.ndim != 2 or rows.shape[1] != p:
-            raise InvalidInput(f"X has shape {rows.shape}: give rows of the {p} features of the fit")
+            raise InvalidInput(f"X has shape {rows.shape}: give rows of the {p} features")
         if not np.isfinite(rows).all():
             raise InvalidInput("X holds NaN or infinity: drop or fill those samples first")
         if self.intercept:
@@ -86,9 +91,7 @@ class ClassFit:
             return probabilities(rows @ self.personal.get(client, self.shared))
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
         if len(labels) != len(rows):
-            raise InvalidInput(
-                f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or one per row"
-            )
+            raise InvalidInput(f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or one per row")
         logits = np.empty((len(rows), len(self.classes)))
         for label, here in places_of(labels).items():
             logits[here] = rows[here] @ self.personal.get(label, self.shared)
@@ -97,7 +100,8 @@ class ClassFit:
     def predict(self, X: ArrayLike, client: Any = None) -> NDArray[Any]:
         """The most probable class of each row, by its name.
 
-        >>> fit = fit_classes("fedavg", [[0.0], [1.0]] * 3, [0, 1] * 3, ["a"] * 6, classes=("no", "yes"))
+        >>> X, codes, ids = [[0.0], [1.0]] * 3, [0, 1] * 3, ["a"] * 6
+        >>> fit = fit_classes("fedavg", X, codes, ids, classes=("no", "yes"))
         >>> fit.predict([[-1.0], [2.0]]).tolist()
         ['no', 'yes']
         """
@@ -114,7 +118,9 @@ def probabilities(logits: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Checked samples: standardised features (a column of ones last), codes, and each row's client as a number."""
+    """Checked samples: standardised features (a column of ones last), codes, and each row's client
+    as a number.
+    """
 
     X: Array
     codes: Integers
@@ -127,7 +133,9 @@ class Table:
     intercept: bool
 
     def groupings(self, personal: bool) -> list[Integers]:
-        """Which features have one variance: all slopes, or none; the intercept is always on its own."""
+        """Which features have one variance: all slopes, or none; the intercept is always on its
+        own.
+        """
         p = len(self.personal)
         one = np.where(self.personal, 0, -1)
         if self.intercept:
@@ -144,7 +152,9 @@ class Table:
         return Samples.of(self.X[rows], self.codes[rows], places, K)
 
     def original(self, weights: Array, C: Array) -> Array:
-        """Weights in contrasts of standardised features (..., p, L) as logits of the features as they came."""
+        """Weights in contrasts of standardised features (..., p, L) as logits of the features as
+        they came.
+        """
         logits = weights @ C.T / self.scale[:, None]
         if self.intercept:
             logits[..., -1, :] -= np.einsum("k,...kc->...c", self.centre[:-1], logits[..., :-1, :])
@@ -152,7 +162,12 @@ class Table:
 
 
 def check_table(
-    X: Any, codes: Any, clients: Any, classes: Sequence[Any], personal: Any, intercept: bool
+    X: Any,
+    codes: Any,
+    clients: Any,
+    classes: Sequence[Any],
+    personal: Any,
+    intercept: bool,
 ) -> Table:
     """The samples, or a sentence about what is wrong with them."""
     try:
@@ -174,9 +189,7 @@ def check_table(
         )
     listed = labels_of(clients)
     if len(listed) != len(rows):
-        raise InvalidInput(
-            f"clients has {len(listed)} labels for {len(rows)} rows of X: give one per row"
-        )
+        raise InvalidInput(f"clients has {len(listed)} labels for {len(rows)} rows: give one per row")
     numbers = {name: place for place, name in enumerate(dict.fromkeys(listed))}
     places = np.fromiter((numbers[name] for name in listed), dtype=np.int64, count=len(rows))
     centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
@@ -221,7 +234,9 @@ class Penalties:
     shared_variance: float
 
     def scaled(self, factors: Factors) -> Penalties:
-        """Slopes, the last weight (the intercept, if any) and the shared ones, each with its factor."""
+        """Slopes, the last weight (the intercept, if any) and the shared ones, each with its
+        factor.
+        """
         D = self.variances * factors.slopes
         D[-1] *= factors.intercept / factors.slopes
         return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)
@@ -236,7 +251,10 @@ class Factors(NamedTuple):
 
 
 def check_penalties(
-    algorithm: Algorithm, table: Table, variances: Any, shared_variance: Any
+    algorithm: Algorithm,
+    table: Table,
+    variances: Any,
+    shared_variance: Any,
 ) -> Penalties | None:
     """The given variances, all that the algorithm has; None: none were given."""
     if variances is None and shared_variance is None:
@@ -254,7 +272,7 @@ def check_penalties(
         return Penalties(np.where(table.personal, D, 0.0), T)
     numbers, p = floats(variances), len(table.personal)
     if numbers is None or numbers.shape not in ((), (p,)):
-        raise InvalidInput(f"variances must be a number or {p} numbers, the intercept's last if any")
+        raise InvalidInput(f"variances must be a number or {p} numbers, an intercept's last")
     if not np.all((numbers >= 0) & np.isfinite(numbers)):
         raise InvalidInput(f"variances is {variances!r}: give finite numbers of at least 0")
     return Penalties(np.where(table.personal, numbers, 0.0), T)
@@ -340,7 +358,8 @@ def solve(
     tolerance: float = 1e-9,
 ) -> tuple[Array, Array]:
     """The weights in contrasts: shared (p, L) and personal differences (clients, p, L)."""
-    D, ridges = penalties.variances, ridges_of(samples.features, penalties.shared_variance, intercept)
+    D = penalties.variances
+    ridges = ridges_of(samples.features, penalties.shared_variance, intercept)
     B, U = start or (np.zeros((samples.features, samples.classes - 1)), None)
     joint = isinstance(algorithm.server, Moreau)
     if isinstance(algorithm.server, Average):
@@ -374,7 +393,7 @@ def held_out_losses(
     intercept: bool,
     folds: Integers,
 ) -> Array:
-    """The log-loss of each row under models that did not see it, nor do the variances of its fold."""
+    """The log-loss of each row under models and variances that did not see it."""
     losses = np.zeros(samples.rows)
     C = samples.contrasts
     for fold, estimate in enumerate(estimates):
@@ -397,7 +416,9 @@ class Tuning(NamedTuple):
 
 
 def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) -> Tuning:
-    """Variances by the approximate likelihood; which of them are one, and their factors, by held-out log-loss."""
+    """Variances by the approximate likelihood; which of them are one, and their factors, by
+    held-out log-loss.
+    """
     rows = subset_rows(table.places, seed)
     samples = table.samples(rows)
     fold = split_folds(table.places if rows is None else table.places[rows], folds, seed)
@@ -410,7 +431,12 @@ def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) 
         whole = estimate_penalties(algorithm, samples, groups, table.intercept)
         trial = [
             estimate_penalties(
-                algorithm, samples, groups, table.intercept, (fold != k).astype(float), whole
+                algorithm,
+                samples,
+                groups,
+                table.intercept,
+                weights=(fold != k).astype(float),
+                start=whole,
             )
             for k in range(folds)
         ]
@@ -428,11 +454,14 @@ def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) 
 
 
 def choose_candidate(losses: Sequence[Array]) -> int:
-    """The last candidate, from the plainest on, that beats the one chosen before it by a standard error of the difference.
+    """The last candidate, from the plainest on, that beats the one chosen before it by a standard
+    error of the difference.
 
-    Held-out losses have heavy tails: without this rule a few samples decide, and choosing costs more than it brings.
+    Held-out losses have heavy tails: without this rule a few samples decide, and choosing costs
+    more than it brings.
 
-    >>> choose_candidate([np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.9, 1.9]), np.array([0.8, 0.9, 0.8])])
+    >>> plain, noisy, better = [1.0, 1.0, 1.0], [0.0, 0.9, 1.9], [0.8, 0.9, 0.8]
+    >>> choose_candidate([np.array(each) for each in (plain, noisy, better)])
     2
     """
     best = 0
@@ -450,7 +479,7 @@ def tuned_factors(algorithm: Algorithm) -> tuple[str, ...]:
 
 
 def subset_rows(places: Integers, seed: int) -> Integers | None:
-    """All rows of as many clients as hold about MANY of them; None: all rows are no more than that."""
+    """All rows of as many clients as hold about MANY of them; None: there are no more."""
     if len(places) <= MANY:
         return None
     order = np.random.default_rng(seed).permutation(int(places.max()) + 1)
@@ -496,16 +525,17 @@ def fit_classes(
 ) -> ClassFit:
     """Fit an algorithm to clients' samples with classes; None chooses by held-out log-loss.
 
-    X: rows of features; codes: each row's place in `classes`; clients: each row's client. personal: which features have
-    personal weights; by default those that vary within clients. variances, shared_variance: of the weights of
-    standardised features (the intercept last), instead of those that the samples say.
+    X: rows of features; codes: each row's place in `classes`; clients: each row's client. personal:
+    which features have personal weights; by default those that vary within clients. variances,
+    shared_variance: of the weights of standardised features (the intercept last), instead of those
+    that the samples say.
 
     >>> rng = np.random.default_rng(0)
     >>> ids, X = np.repeat(["a", "b", "c"], 40), rng.standard_normal((120, 2))
     >>> y = (X[:, 0] + np.repeat([-2, 0, 2], 40) * X[:, 1] + rng.logistic(size=120) > 0).astype(int)
     >>> fit = fit_classes("pfedme", X, y, ids, classes=("no", "yes"))
-    >>> [bool(np.sign(weights[1, 1]) == sign) for weights, sign in zip(fit.personal.values(), (-1, 1, 1))][::2]
-    [True, True]
+    >>> bool(fit.personal["a"][1, 1] < 0 < fit.personal["c"][1, 1])
+    True
     """
     table = check_table(X, codes, clients, classes, personal, intercept)
     losses = None

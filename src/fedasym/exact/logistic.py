@@ -1,14 +1,16 @@
-"""Logistic and softmax regression with a shared and a personal part, by Newton's method over all clients at once.
+"""Logistic and softmax regression with a shared and a personal part, by Newton's method over all
+clients at once.
 
-Client j's logits are x'(B + U_j) C': C holds the orthonormal contrasts of the classes, so that no direction is left
-undetermined, and the variance of a weight means the same for every number of classes. With U_j = S V_j, S^2 = D, the
-objective (pFedMe's; equation param-prox with this loss) is
+Client j's logits are x'(B + U_j) C': C holds the orthonormal contrasts of the classes, so that no
+direction is left undetermined, and the variance of a weight means the same for every number of
+classes. With U_j = S V_j, S^2 = D, the objective (pFedMe's; equation param-prox with this loss) is
 
     sum_j sum_i loss(x_ij'(B + S V_j), y_ij) + 1/2 sum_j |V_j|^2 + 1/2 sum_k ridge_k |B_k|^2.
 
-A feature with D_k = 0 has no personal part. Newton's equations are those of a linear mixed model with weighted samples
-(Henderson 1950): each client's block is eliminated, in as many unknowns as it has samples or personal features, whichever
-are fewer, and the Schur complement gives the shared part. Memory grows with the table alone.
+A feature with D_k = 0 has no personal part. Newton's equations are those of a linear mixed model
+with weighted samples (Henderson 1950): each client's block is eliminated, in as many unknowns as it
+has samples or personal features, whichever are fewer, and the Schur complement gives the shared
+part. Memory grows with the table alone.
 """
 
 from __future__ import annotations
@@ -27,29 +29,30 @@ from fedasym.theory.spectra import Array
 
 Integers = NDArray[np.int64]
 
-CHUNK = 2**20  # numbers in one block of clients: what stays in the cache and out of the way of memory
+# numbers in one block of clients: what stays in the cache and out of the way of memory
+CHUNK = 2**20
 GROWTH = 1.2  # clients whose numbers of samples differ by at most this factor share a block
-CLOSE = 1e-3  # share of the squared residual at which conjugate gradients end: the next step does the rest
+# share of the squared residual at which conjugate gradients end: the next step does the rest
+CLOSE = 1e-3
 FLAT = 1e-12  # what rounding leaves of a decrease
 
 
 class Point(NamedTuple):
-    """Weights in contrasts: the shared B (p, L) and the standardised personal V (clients, active features, L)."""
+    """Weights in contrasts: the shared B (p, L) and the standardised personal V (clients, active
+    features, L).
+    """
 
     shared: Array
     personal: Array
 
     def moved(self, direction: Point, share: float) -> Point:
         """The point at this share of the way."""
-        return Point(
-            self.shared + share * direction.shared, self.personal + share * direction.personal
-        )
+        shared = self.shared + share * direction.shared
+        return Point(shared, self.personal + share * direction.personal)
 
     def dot(self, other: Point) -> float:
         """The inner product."""
-        return float(
-            np.vdot(self.shared, other.shared) + np.vdot(self.personal, other.personal)
-        )
+        return float(np.vdot(self.shared, other.shared) + np.vdot(self.personal, other.personal))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,8 @@ class Block:
 class Samples:
     """A table of samples in blocks of clients.
 
-    >>> samples = Samples.of(np.ones((5, 1)), np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 1, 1]), 2)
+    >>> codes, clients = np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 1, 1])
+    >>> samples = Samples.of(np.ones((5, 1)), codes, clients, 2)
     >>> [block.places.tolist() for block in samples.blocks]
     [[0], [1]]
     """
@@ -102,7 +106,9 @@ class Samples:
 
 
 def group_by_size(sizes: Integers, width: int) -> Iterator[tuple[int, Integers]]:
-    """Clients whose sizes differ by little, with the largest size among them, in chunks of bounded memory."""
+    """Clients whose sizes differ by little, with the largest size among them, in chunks of bounded
+    memory.
+    """
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > 0]
     start = 0
@@ -125,7 +131,8 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The objective for given variances D (p,) and ridges (p,); with `free` false the shared part stays as it is.
+    """The objective for given variances D (p,) and ridges (p,); with `free` false the shared part
+    stays as it is.
 
     weights: of the table's rows; a sample of weight 0 is left out, which is how folds are made.
     """
@@ -179,7 +186,8 @@ class Problem:
     def evaluate(self, point: Point) -> State:
         """Value, gradient and probabilities."""
         C = self.samples.contrasts
-        value = 0.5 * float(np.sum(point.personal**2) + np.sum(self.ridges[:, None] * point.shared**2))
+        ridges = self.ridges[:, None]
+        value = 0.5 * float(np.sum(point.personal**2) + np.sum(ridges * point.shared**2))
         probabilities, residuals = [], []
         for block, A in zip(self.samples.blocks, self.effects, strict=True):
             weight = self.counts(block)
@@ -212,7 +220,9 @@ class Problem:
 
 
 def softmax(logits: Array, codes: Integers) -> tuple[Array, Array]:
-    """Probabilities, and the log-probability of each sample's own class; no overflow, no log of zero."""
+    """Probabilities, and the log-probability of each sample's own class; no overflow, no log of
+    zero.
+    """
     shifted = logits - logits.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(shifted, codes[..., None], axis=-1)[..., 0]
     P = np.exp(shifted)
@@ -222,11 +232,12 @@ def softmax(logits: Array, codes: Integers) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """The mixed-model equations with one weight w = (1 - |P|^2)/L per sample, the mean of its curvatures.
+    """The mixed-model equations with one weight w = (1 - |P|^2)/L per sample, the mean of its
+    curvatures.
 
-    With two classes these are Newton's equations; with more, the best of their kind that treats the contrasts alike, so
-    that one factor serves all of them. `inverses` holds (I + A'wA)^{-1} of each client, or (I + w^½AA'w^½)^{-1} where it
-    has fewer samples than personal features.
+    With two classes these are Newton's equations; with more, the best of their kind that treats the
+    contrasts alike, so that one factor serves all of them. `inverses` holds (I + A'wA)^{-1} of each
+    client, or (I + w^½AA'w^½)^{-1} where it has fewer samples than personal features.
     """
 
     problem: Problem
@@ -286,7 +297,9 @@ class Equations:
 
 
 def inverted(gram: Array) -> Array:
-    """(I + G)^{-1} of a stack of positive semidefinite matrices: eigenvalues of at least one, so an inverse is safe."""
+    """(I + G)^{-1} of a stack of positive semidefinite matrices: eigenvalues of at least one, so an
+    inverse is safe.
+    """
     return np.asarray(np.linalg.inv(gram + np.eye(gram.shape[1])))
 
 
@@ -299,7 +312,7 @@ def apply_inverse(A: Array, w: Array, inverse: Array, r: Array) -> Array:
 
 
 def factor(M: Array) -> Array:
-    """The lower Cholesky factor; where rounding has made M indefinite, of M with a trace of ridge."""
+    """The lower Cholesky factor; where rounding made M indefinite, of M with a trace of ridge."""
     M = (M + M.T) / 2
     jitter = 0.0
     while True:
@@ -310,9 +323,10 @@ def factor(M: Array) -> Array:
 
 
 def minimise(problem: Problem, start: Point, tolerance: float = 1e-9, steps: int = 100) -> Point:
-    """The minimum, by Newton's method with halved steps: ends one step after the decrease to hope for is below tolerance.
+    """The minimum, by Newton's method with halved steps: ends one step after the decrease to hope
+    for is below tolerance.
 
-    >>> X, codes, clients = np.array([[1.0], [1], [1], [1]]), np.array([0, 1, 1, 1]), np.array([0, 0, 0, 0])
+    >>> X, codes, clients = np.ones((4, 1)), np.array([0, 1, 1, 1]), np.zeros(4, dtype=int)
     >>> problem = Problem(Samples.of(X, codes, clients, 2), np.zeros(1), np.zeros(1))
     >>> B = minimise(problem, problem.start()).shared
     >>> round(float(np.exp((B @ problem.samples.contrasts.T)[0] @ [-1, 1])), 6)
@@ -341,7 +355,9 @@ def minimise(problem: Problem, start: Point, tolerance: float = 1e-9, steps: int
 
 
 def newton_direction(equations: Equations, state: State) -> Point:
-    """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned with them for more."""
+    """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned
+    with them for more.
+    """
     problem, z = equations.problem, equations.solve(state.gradient)
     if problem.samples.classes == 2:
         return z
