@@ -165,7 +165,7 @@ def test_a_plain_candidate_stays_unless_it_is_beaten_clearly():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"codes": [0, 2]}, "codes lie in 0..2: with 2 classes they are 0..1"),
+        ({"codes": [0, 2]}, "codes lie in 0..2: 2 classes have 0..1"),
         ({"codes": [0.0, 1.0]}, "codes must be whole numbers"),
         ({"X": [[np.nan], [0.0]]}, "X holds NaN"),
         ({"X": [[], []]}, "at least one sample and one feature"),

@@ -91,7 +91,7 @@ class ClassFit:
             return probabilities(rows @ self.personal.get(client, self.shared))
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
         if len(labels) != len(rows):
-            raise InvalidInput(f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or one per row")
+            raise InvalidInput(f"client has {len(labels)} names for {len(rows)} rows: one each")
         logits = np.empty((len(rows), len(self.classes)))
         for label, here in places_of(labels).items():
             logits[here] = rows[here] @ self.personal.get(label, self.shared)
@@ -183,13 +183,12 @@ def check_table(
         raise InvalidInput(f"classes is {names!r}: give the names of two or more different classes")
     if labels.shape != (len(rows),) or labels.dtype.kind not in "iu":
         raise InvalidInput("codes must be whole numbers, one per row of X: places in `classes`")
-    if labels.min() < 0 or labels.max() >= len(names):
-        raise InvalidInput(
-            f"codes lie in {labels.min()}..{labels.max()}: with {len(names)} classes they are 0..{len(names) - 1}"
-        )
+    low, high, most = labels.min(), labels.max(), len(names) - 1
+    if low < 0 or high > most:
+        raise InvalidInput(f"codes lie in {low}..{high}: {most + 1} classes have 0..{most}")
     listed = labels_of(clients)
     if len(listed) != len(rows):
-        raise InvalidInput(f"clients has {len(listed)} labels for {len(rows)} rows: give one per row")
+        raise InvalidInput(f"clients has {len(listed)} labels for {len(rows)} rows: give one each")
     numbers = {name: place for place, name in enumerate(dict.fromkeys(listed))}
     places = np.fromiter((numbers[name] for name in listed), dtype=np.int64, count=len(rows))
     centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
