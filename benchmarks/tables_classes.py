@@ -1,11 +1,13 @@
-"""Exact models of classes beside pooled and per-client logistic regression, on real tables cut into classes.
+"""Exact models of classes beside pooled and per-client logistic regression, on real tables cut into
+classes.
 
     python benchmarks/tables_classes.py --data FOLDER --seeds 10
 
-FOLDER holds Exam.csv, Hsb82.csv, egsingle.csv and sleepstudy.csv (R's mlmRev, mlmRev, mlmRev and lme4); their labels are
-cut at the median and at terciles. Iris, wine, breast cancer and digits come with scikit-learn; their clients are drawn at
-random, or are clusters (k-means). Of every client a fifth of the samples is held out. Pooled and alone are scikit-learn's
-LogisticRegressionCV by log-loss, with standardised features; a client whose samples cannot be split gets C = 1, and one
+FOLDER holds Exam.csv, Hsb82.csv, egsingle.csv and sleepstudy.csv (R's mlmRev, mlmRev, mlmRev and
+lme4); their labels are cut at the median and at terciles. Iris, wine, breast cancer and digits come
+with scikit-learn; their clients are drawn at random, or are clusters (k-means). Of every client a
+fifth of the samples is held out. Pooled and alone are scikit-learn's LogisticRegressionCV by
+log-loss, with standardised features; a client whose samples cannot be split gets C = 1, and one
 with a single class its frequencies with one sample added to every class.
 """
 
@@ -15,6 +17,7 @@ import argparse
 import os
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,6 +40,7 @@ REAL = {
     "sleepstudy": ("Reaction", "Subject", ("rownames",)),
 }
 MADE = {"iris": load_iris, "wine": load_wine, "cancer": load_breast_cancer, "digits": load_digits}
+KINDS = ("random", "clusters")
 LEAST = 1e-12
 
 
@@ -75,7 +79,9 @@ def split(ids: np.ndarray, seed: int) -> np.ndarray:
 
 
 def tuned(X: np.ndarray, y: np.ndarray, classes: int, folds: int) -> tuple[object, np.ndarray]:
-    """Logistic regression with its penalty by cross-validated log-loss, as a function to probabilities."""
+    """Logistic regression with its penalty by cross-validated log-loss, as a function to
+    probabilities.
+    """
     seen, counts = np.unique(y, return_counts=True)
     if len(seen) == 1:
         flat = np.ones(classes)
@@ -108,7 +114,7 @@ def score(P: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return float(-np.log(own).mean()), float((P.argmax(1) == y).mean())
 
 
-def run(X: np.ndarray, y: np.ndarray, ids: np.ndarray, seed: int, named: list[str]) -> dict[str, tuple]:
+def run(X: np.ndarray, y: np.ndarray, ids: np.ndarray, seed: int, named: list[str]) -> dict:
     K, train = int(y.max()) + 1, split(ids, seed)
     test, scores = ~train, {}
     scores["pooled"] = score(tuned(X[train], y[train], K, 5)(X[test]), y[test])
@@ -118,9 +124,8 @@ def run(X: np.ndarray, y: np.ndarray, ids: np.ndarray, seed: int, named: list[st
         P[ids[test] == client] = tuned(X[here], y[here], K, 3)(X[test & (ids == client)])
     scores["alone"] = score(P, y[test])
     for name in ("chosen", *named):
-        fit = fit_classes(
-            None if name == "chosen" else name, X[train], y[train], ids[train], classes=range(K)
-        )
+        algorithm = None if name == "chosen" else name
+        fit = fit_classes(algorithm, X[train], y[train], ids[train], classes=range(K))
         scores[name] = score(fit.predict_proba(X[test], client=ids[test]), y[test])
         if name == "chosen":
             scores["which"] = fit.algorithm.name
@@ -132,11 +137,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", nargs="*", default=None, help="tables by name")
-    parser.add_argument("--also", nargs="*", default=[], help="algorithms to show beside the chosen one")
+    parser.add_argument("--also", nargs="*", default=[], help="algorithms to show too")
     arguments = parser.parse_args()
-    cases = [(name, f"{K} classes", lambda n=name, K=K: read_real(arguments.data, n, K)) for name in REAL for K in (2, 3)]
-    cases += [(name, kind, lambda n=name, k=kind: make_clients(n, k)) for name in MADE for kind in ("random", "clusters")]
-    print(f"{'table':<22}{'pooled':>9}{'alone':>9}{'chosen':>9}{'ratio':>8}{'accuracy':>10}{'seconds':>9}", end="")
+    folder = arguments.data
+    cases = [(n, f"{K} classes", partial(read_real, folder, n, K)) for n in REAL for K in (2, 3)]
+    cases += [(n, kind, partial(make_clients, n, kind)) for n in MADE for kind in KINDS]
+    head = "".join(f"{name:>9}" for name in ("pooled", "alone", "chosen", "ratio", "accuracy"))
+    print(f"{'table':<22}{head}{'seconds':>10}", end="")
     print("".join(f"{name:>12}" for name in arguments.also), "  chosen")
     for name, kind, read in cases:
         if arguments.only and name not in arguments.only:
@@ -147,15 +154,14 @@ def main() -> None:
             warnings.simplefilter("ignore")
             runs = [run(X, y, ids, seed, arguments.also) for seed in range(arguments.seeds)]
         seconds = (time.perf_counter() - begun) / arguments.seeds
-        loss, accuracy = (
-            {key: float(np.mean([each[key][place] for each in runs])) for key in runs[0] if key != "which"}
-            for place in (0, 1)
-        )
+        keys = [key for key in runs[0] if key != "which"]
+        loss = {key: float(np.mean([each[key][0] for each in runs])) for key in keys}
+        accuracy = {key: float(np.mean([each[key][1] for each in runs])) for key in keys}
         better = min(loss["pooled"], loss["alone"])
         gap = accuracy["chosen"] - max(accuracy["pooled"], accuracy["alone"])
         which = pd.Series([each["which"] for each in runs]).value_counts().to_dict()
         cells = "".join(f"{loss[key]:>9.4f}" for key in ("pooled", "alone", "chosen"))
-        cells += f"{loss['chosen'] / better:>8.3f}{100 * gap:>+9.2f}%{seconds:>9.1f}"
+        cells += f"{loss['chosen'] / better:>9.3f}{100 * gap:>+8.2f}%{seconds:>10.1f}"
         cells += "".join(f"{loss[key]:>12.4f}" for key in arguments.also)
         print(f"{name + ', ' + kind:<22}{cells}  {which}", flush=True)
 

@@ -1,8 +1,10 @@
-"""The verb for classes: personalised logistic and softmax regression, solved exactly on the clients' samples.
+"""The verb for classes: personalised logistic and softmax regression, solved exactly on the
+clients' samples.
 
-The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the personal parts (pfedme), or
-none (local). The personal part stays within variances D_k of it, one per feature; they come from the samples
-(`fedasym.exact.laplace`), up to a factor that is chosen by log-loss on folds within clients.
+The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the
+personal parts (pfedme), or none (local). The personal part stays within variances D_k of it, one
+per feature; they come from the samples (`fedasym.exact.laplace`), up to a factor that is chosen by
+log-loss on folds within clients.
 """
 
 from __future__ import annotations
@@ -31,26 +33,29 @@ from fedasym.exact.files import describe_algorithm, read_algorithm, read_arrays,
 from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
 from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
 from fedasym.linear.clients import labels_of, places_of
+from fedasym.numeric import floats, one_float
 from fedasym.theory.spectra import Array
 
-CANDIDATES = ("fedavg", "local_ridge", "rtfa", "pfedme")
+# The plainest first, then the one that has all others as limits of its variances.
+CANDIDATES = ("fedavg", "pfedme", "rtfa", "local_ridge")
 COVERED = {Nothing: (Interpolate, Ridge), Average: (Keep, Interpolate, Ridge), Moreau: (Ridge,)}
-FACTORS = {  # of the estimated variances, tried by cross-validation
-    "slopes": (0.25, 0.5, 2.0, 4.0),
-    "intercept": (0.25, 0.5, 2.0, 4.0),
-    "shared": (1 / 16, 0.25, 0.5, 2.0, 4.0, 16.0),
+FACTORS = {  # of the estimated variances, tried by cross-validation, the nearest first
+    "slopes": (0.3, 3.0),
+    "intercept": (0.3, 3.0),
+    "shared": (0.3, 3.0, 0.1, 10.0),
 }
 FOLDS = 5
-MANY = 100_000  # samples beyond which a part of the clients decides on variances and algorithm
+MANY = 30_000  # samples beyond which a part of the clients decides on variances and algorithm
 
 
 @dataclass(frozen=True, eq=False)
 class ClassFit:
     """Shared and personal weights of every class, and what they predict.
 
-    shared: (p, K), features then the intercept, in logits that sum to zero over the classes; personal[client]: the
-    client's own, shared part included. variances: of the personal weights of standardised features, the intercept's last;
-    None for algorithms without personal weights. losses: held-out log-loss by algorithm, where it chose one.
+    shared: (p, K), features then the intercept, in logits that sum to zero over the classes;
+    personal[client]: the client's own, shared part included. variances: of the personal weights of
+    standardised features, the intercept's last; None for algorithms without personal weights.
+    losses: held-out log-loss by algorithm, where it chose one.
 
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 2, [0, 0, 1, 1, 1, 1, 0, 0]
     >>> fit = fit_classes("local_ridge", X, y, ["a"] * 4 + ["b"] * 4, classes=("no", "yes"))
@@ -69,7 +74,8 @@ class ClassFit:
     losses: dict[str, float] | None = None
 
     def predict_proba(self, X: ArrayLike, client: Any = None) -> Array:
-        """Probabilities (rows, K) for one client, or one per row; a new client or None gets the shared model.
+        """Probabilities (rows, K) for one client, or one per row; a new client or None gets the
+        shared model.
 
         >>> fit = fit_classes("fedavg", [[0.0], [0.0]], [0, 1], ["a", "b"], classes=("no", "yes"))
         >>> fit.predict_proba([[5.0]]).round(6).tolist()
@@ -78,7 +84,7 @@ class ClassFit:
         rows = np.asarray(X, dtype=float)
         p = len(self.shared) - self.intercept
         if rows.ndim != 2 or rows.shape[1] != p:
-            raise InvalidInput(f"X has shape {rows.shape}: give rows of the {p} features of the fit")
+            raise InvalidInput(f"X has shape {rows.shape}: give rows of the {p} features")
         if not np.isfinite(rows).all():
             raise InvalidInput("X holds NaN or infinity: drop or fill those samples first")
         if self.intercept:
@@ -87,7 +93,7 @@ class ClassFit:
             return probabilities(rows @ self.personal.get(client, self.shared))
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
         if len(labels) != len(rows):
-            raise InvalidInput(f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or one per row")
+            raise InvalidInput(f"client has {len(labels)} names for {len(rows)} rows: one each")
         logits = np.empty((len(rows), len(self.classes)))
         for label, here in places_of(labels).items():
             logits[here] = rows[here] @ self.personal.get(label, self.shared)
@@ -96,7 +102,8 @@ class ClassFit:
     def predict(self, X: ArrayLike, client: Any = None) -> NDArray[Any]:
         """The most probable class of each row, by its name.
 
-        >>> fit = fit_classes("fedavg", [[0.0], [1.0]] * 3, [0, 1] * 3, ["a"] * 6, classes=("no", "yes"))
+        >>> X, codes, ids = [[0.0], [1.0]] * 3, [0, 1] * 3, ["a"] * 6
+        >>> fit = fit_classes("fedavg", X, codes, ids, classes=("no", "yes"))
         >>> fit.predict([[-1.0], [2.0]]).tolist()
         ['no', 'yes']
         """
@@ -159,7 +166,9 @@ def probabilities(logits: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Checked samples: standardised features (a column of ones last), codes, and each row's client as a number."""
+    """Checked samples: standardised features (a column of ones last), codes, and each row's client
+    as a number.
+    """
 
     X: Array
     codes: Integers
@@ -172,7 +181,9 @@ class Table:
     intercept: bool
 
     def groupings(self, personal: bool) -> list[Integers]:
-        """Which features have one variance: all slopes, or none; the intercept is always on its own."""
+        """Which features have one variance: all slopes, or none; the intercept is always on its
+        own.
+        """
         p = len(self.personal)
         one = np.where(self.personal, 0, -1)
         if self.intercept:
@@ -189,14 +200,23 @@ class Table:
         return Samples.of(self.X[rows], self.codes[rows], places, K)
 
     def original(self, weights: Array, C: Array) -> Array:
-        """Weights in contrasts of standardised features (..., p, L) as logits of the features as they came."""
+        """Weights in contrasts of standardised features (..., p, L) as logits of the features as
+        they came.
+        """
         logits = weights @ C.T / self.scale[:, None]
         if self.intercept:
             logits[..., -1, :] -= np.einsum("k,...kc->...c", self.centre[:-1], logits[..., :-1, :])
         return np.asarray(logits)
 
 
-def check_table(X: Any, codes: Any, clients: Any, classes: Sequence[Any], personal: Any, intercept: bool) -> Table:
+def check_table(
+    X: Any,
+    codes: Any,
+    clients: Any,
+    classes: Sequence[Any],
+    personal: Any,
+    intercept: bool,
+) -> Table:
     """The samples, or a sentence about what is wrong with them."""
     try:
         rows, labels = np.asarray(X, dtype=float), np.asarray(codes)
@@ -211,13 +231,12 @@ def check_table(X: Any, codes: Any, clients: Any, classes: Sequence[Any], person
         raise InvalidInput(f"classes is {names!r}: give the names of two or more different classes")
     if labels.shape != (len(rows),) or labels.dtype.kind not in "iu":
         raise InvalidInput("codes must be whole numbers, one per row of X: places in `classes`")
-    if labels.min() < 0 or labels.max() >= len(names):
-        raise InvalidInput(
-            f"codes lie in {labels.min()}..{labels.max()}: with {len(names)} classes they are 0..{len(names) - 1}"
-        )
+    low, high, most = labels.min(), labels.max(), len(names) - 1
+    if low < 0 or high > most:
+        raise InvalidInput(f"codes lie in {low}..{high}: {most + 1} classes have 0..{most}")
     listed = labels_of(clients)
     if len(listed) != len(rows):
-        raise InvalidInput(f"clients has {len(listed)} labels for {len(rows)} rows of X: give one per row")
+        raise InvalidInput(f"clients has {len(listed)} labels for {len(rows)} rows: give one each")
     numbers = {name: place for place, name in enumerate(dict.fromkeys(listed))}
     places = np.fromiter((numbers[name] for name in listed), dtype=np.int64, count=len(rows))
     centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
@@ -262,7 +281,9 @@ class Penalties:
     shared_variance: float
 
     def scaled(self, factors: Factors) -> Penalties:
-        """Slopes, the intercept (last) and the shared weights, each with its factor."""
+        """Slopes, the last weight (the intercept, if any) and the shared ones, each with its
+        factor.
+        """
         D = self.variances * factors.slopes
         D[-1] *= factors.intercept / factors.slopes
         return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)
@@ -274,6 +295,34 @@ class Factors(NamedTuple):
     slopes: float = 1.0
     intercept: float = 1.0
     shared: float = 1.0
+
+
+def check_penalties(
+    algorithm: Algorithm,
+    table: Table,
+    variances: Any,
+    shared_variance: Any,
+) -> Penalties | None:
+    """The given variances, all that the algorithm has; None: none were given."""
+    if variances is None and shared_variance is None:
+        return None
+    personal = isinstance(algorithm.personalise, Ridge)
+    if personal and variances is None:
+        raise InvalidInput(f"{algorithm.name} has personal weights: give their variances too")
+    if not algorithm.shares_nothing and shared_variance is None:
+        raise InvalidInput(f"{algorithm.name} has shared weights: give their shared_variance too")
+    T = one_float(1.0 if shared_variance is None else shared_variance)
+    if not 0 < T < np.inf:
+        raise InvalidInput(f"shared_variance is {shared_variance!r}: it must be finite and above 0")
+    if not personal:
+        D = MOST if isinstance(algorithm.personalise, Interpolate) else 0.0
+        return Penalties(np.where(table.personal, D, 0.0), T)
+    numbers, p = floats(variances), len(table.personal)
+    if numbers is None or numbers.shape not in ((), (p,)):
+        raise InvalidInput(f"variances must be a number or {p} numbers, an intercept's last")
+    if not np.all((numbers >= 0) & np.isfinite(numbers)):
+        raise InvalidInput(f"variances is {variances!r}: give finite numbers of at least 0")
+    return Penalties(np.where(table.personal, numbers, 0.0), T)
 
 
 class Estimate(NamedTuple):
@@ -353,18 +402,20 @@ def solve(
     intercept: bool,
     start: tuple[Array, Array] | None = None,
     weights: Array | None = None,
+    tolerance: float = 1e-9,
 ) -> tuple[Array, Array]:
     """The weights in contrasts: shared (p, L) and personal differences (clients, p, L)."""
-    D, ridges = penalties.variances, ridges_of(samples.features, penalties.shared_variance, intercept)
+    D = penalties.variances
+    ridges = ridges_of(samples.features, penalties.shared_variance, intercept)
     B, U = start or (np.zeros((samples.features, samples.classes - 1)), None)
     joint = isinstance(algorithm.server, Moreau)
     if isinstance(algorithm.server, Average):
         pooled = Problem(samples, np.zeros_like(D), ridges, weights)
-        B = minimise(pooled, pooled.start(B)).shared
+        B = minimise(pooled, pooled.start(B), tolerance).shared
     problem = Problem(samples, D, ridges, weights, free=joint)
     point = problem.start(B) if U is None else problem.standardised(B, U)
     if joint or D.any():
-        point = minimise(problem, point)
+        point = minimise(problem, point, tolerance)
     return point.shared, problem.personal(point)
 
 
@@ -389,13 +440,13 @@ def held_out_losses(
     intercept: bool,
     folds: Integers,
 ) -> Array:
-    """The log-loss of each row under models that did not see it, nor do the variances of its fold."""
+    """The log-loss of each row under models and variances that did not see it."""
     losses = np.zeros(samples.rows)
     C = samples.contrasts
     for fold, estimate in enumerate(estimates):
         kept = (folds != fold).astype(float)
         penalties = estimate.penalties.scaled(factors)
-        B, U = solve(algorithm, samples, penalties, intercept, estimate.weights, kept)
+        B, U = solve(algorithm, samples, penalties, intercept, estimate.weights, kept, 1e-4)
         for block in samples.blocks:
             logits = block.X @ (B + U[block.places]) @ C.T
             chosen = softmax(logits, block.codes)[1]
@@ -412,7 +463,9 @@ class Tuning(NamedTuple):
 
 
 def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) -> Tuning:
-    """Variances by the approximate likelihood; which of them are one, and their factors, by held-out log-loss."""
+    """Variances by the approximate likelihood; which of them are one, and their factors, by
+    held-out log-loss.
+    """
     rows = subset_rows(table.places, seed)
     samples = table.samples(rows)
     fold = split_folds(table.places if rows is None else table.places[rows], folds, seed)
@@ -424,7 +477,14 @@ def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) 
     for groups in table.groupings(isinstance(algorithm.personalise, Ridge)):
         whole = estimate_penalties(algorithm, samples, groups, table.intercept)
         trial = [
-            estimate_penalties(algorithm, samples, groups, table.intercept, (fold != k).astype(float), whole)
+            estimate_penalties(
+                algorithm,
+                samples,
+                groups,
+                table.intercept,
+                weights=(fold != k).astype(float),
+                start=whole,
+            )
             for k in range(folds)
         ]
         wholes.append(whole.penalties)
@@ -441,19 +501,21 @@ def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) 
 
 
 def choose_candidate(losses: Sequence[Array]) -> int:
-    """The candidate of least mean loss among those that beat the first, the plainest, by a standard error; else the first.
+    """The last candidate, from the plainest on, that beats the one chosen before it by a standard
+    error of the difference.
 
-    Held-out losses have heavy tails: without this rule, a few samples decide, and the choice costs more than it brings.
+    Held-out losses have heavy tails: without this rule a few samples decide, and choosing costs
+    more than it brings.
 
-    >>> choose_candidate([np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.9, 1.9]), np.array([0.8, 0.9, 0.8])])
+    >>> plain, noisy, better = [1.0, 1.0, 1.0], [0.0, 0.9, 1.9], [0.8, 0.9, 0.8]
+    >>> choose_candidate([np.array(each) for each in (plain, noisy, better)])
     2
     """
-    first, least, best = losses[0], float(losses[0].mean()), 0
-    for place, each in enumerate(losses[1:], start=1):
-        gain = first - each
-        error = float(gain.std()) / np.sqrt(len(gain))
-        if float(gain.mean()) > error and float(each.mean()) < least:
-            least, best = float(each.mean()), place
+    best = 0
+    for place, each in enumerate(losses):
+        gain = losses[best] - each
+        if float(gain.mean()) > float(gain.std()) / np.sqrt(len(gain)):
+            best = place
     return best
 
 
@@ -464,7 +526,7 @@ def tuned_factors(algorithm: Algorithm) -> tuple[str, ...]:
 
 
 def subset_rows(places: Integers, seed: int) -> Integers | None:
-    """All rows of as many clients as hold about MANY of them; None: all rows are no more than that."""
+    """All rows of as many clients as hold about MANY of them; None: there are no more."""
     if len(places) <= MANY:
         return None
     order = np.random.default_rng(seed).permutation(int(places.max()) + 1)
@@ -510,20 +572,23 @@ def fit_classes(
 ) -> ClassFit:
     """Fit an algorithm to clients' samples with classes; None chooses by held-out log-loss.
 
-    X: rows of features; codes: each row's place in `classes`; clients: each row's client. personal: which features have
-    personal weights; by default those that vary within clients. variances, shared_variance: of the weights of
-    standardised features (the intercept last), instead of those that the samples say.
+    X: rows of features; codes: each row's place in `classes`; clients: each row's client. personal:
+    which features have personal weights; by default those that vary within clients. variances,
+    shared_variance: of the weights of standardised features (the intercept last), instead of those
+    that the samples say.
 
     >>> rng = np.random.default_rng(0)
     >>> ids, X = np.repeat(["a", "b", "c"], 40), rng.standard_normal((120, 2))
     >>> y = (X[:, 0] + np.repeat([-2, 0, 2], 40) * X[:, 1] + rng.logistic(size=120) > 0).astype(int)
     >>> fit = fit_classes("pfedme", X, y, ids, classes=("no", "yes"))
-    >>> [bool(np.sign(weights[1, 1]) == sign) for weights, sign in zip(fit.personal.values(), (-1, 1, 1))][::2]
-    [True, True]
+    >>> bool(fit.personal["a"][1, 1] < 0 < fit.personal["c"][1, 1])
+    True
     """
     table = check_table(X, codes, clients, classes, personal, intercept)
     losses = None
     if algorithm is None:
+        if variances is not None or shared_variance is not None:
+            raise InvalidInput("variances are given and no algorithm: name the one they are for")
         tuned = {name: tune(PAPER[name], table, seed=seed) for name in CANDIDATES}
         losses = {name: float(each.losses.mean()) for name, each in tuned.items()}
         place = choose_candidate([each.losses for each in tuned.values()])
@@ -531,7 +596,8 @@ def fit_classes(
         penalties = tuned[chosen.name].penalties
     else:
         chosen = resolve_algorithm(algorithm)
-        penalties = tune(chosen, table, seed=seed).penalties
+        given = check_penalties(chosen, table, variances, shared_variance)
+        penalties = tune(chosen, table, seed=seed).penalties if given is None else given
     samples = table.samples()
     B, U = solve(chosen, samples, penalties, table.intercept)
     C = samples.contrasts

@@ -1,13 +1,15 @@
-"""Variance components of classes: how much each weight differs between clients, from the samples themselves.
+"""Variance components of classes: how much each weight differs between clients, from the samples
+themselves.
 
-Around the minimum the marginal likelihood is Gaussian in the weights (Laplace; penalised quasi-likelihood, Breslow and
-Clayton 1993), and its stationary points in D satisfy
+Around the minimum the marginal likelihood is Gaussian in the weights (Laplace; penalised
+quasi-likelihood, Breslow and Clayton 1993), and its stationary points in D satisfy
 
     D_k = sum_jc U_jkc^2 / sum_jc (1 - Cov(U_jkc)/D_k),
 
-squares over effective numbers of weights (MacKay 1992); the same holds for the shared weights and one variance for all
-of them. Cov is that of all weights together, so that the shared ones cost degrees of freedom (restricted likelihood).
-Small clients with two classes make it too small, by a known bias of the approximation.
+squares over effective numbers of weights (MacKay 1992); the same holds for the shared weights and
+one variance for all of them. Cov is that of all weights together, so that the shared ones cost
+degrees of freedom (restricted likelihood). Small clients with two classes make it too small, by a
+known bias of the approximation.
 """
 
 from __future__ import annotations
@@ -58,8 +60,9 @@ def estimate_components(
 ) -> Components:
     """Variances by the approximate marginal likelihood, and the weights that go with them.
 
-    groups: features with the same number have one variance; below 0: no personal part. shared: weights that stay as they
-    are, instead of being estimated. start: where to begin, which saves rounds.
+    groups: features with the same number have one variance; below 0: no personal part. shared:
+    weights that stay as they are, instead of being estimated. start: where to begin, which saves
+    rounds.
     """
     p, L = samples.features, samples.classes - 1
     D = np.where(groups >= 0, FIRST, 0.0)
@@ -74,16 +77,22 @@ def estimate_components(
         point = minimise(problem, problem.standardised(B, U), tolerance=1e-4 * samples.rows)
         B, U = point.shared, problem.personal(point)
         D_new, T_new = update_variances(problem, point, groups, intercept)
-        change = np.max(np.abs(D_new - D) / (D_new + D + 1e-2), initial=abs(T_new - T) / (T_new + T))
+        changes = np.abs(D_new - D) / (D_new + D + 1e-2)
+        change = max(float(changes.max()), abs(T_new - T) / (T_new + T))
         D, T = D_new, T_new
         if change < CLOSE:
             break
     problem = Problem(samples, D, ridges_of(p, T, intercept), weights, free=shared is None)
-    point = minimise(problem, problem.standardised(B, U))
+    point = minimise(problem, problem.standardised(B, U), tolerance=1e-4)
     return Components(D, T, point.shared, problem.personal(point))
 
 
-def update_variances(problem: Problem, point: Point, groups: Integers, intercept: bool) -> tuple[Array, float]:
+def update_variances(
+    problem: Problem,
+    point: Point,
+    groups: Integers,
+    intercept: bool,
+) -> tuple[Array, float]:
     """The next variances of the personal weights, and of the shared ones."""
     equations = Equations.of(problem, problem.evaluate(point).probabilities)
     L = point.shared.shape[1]
@@ -91,12 +100,12 @@ def update_variances(problem: Problem, point: Point, groups: Integers, intercept
     M = np.empty((0, 0))
     if problem.free:
         M = scipy.linalg.cho_solve((equations.complement, True), np.eye(problem.samples.features))
-    for block, w, inverse in equations.parts():
-        A = problem.effects(block)
+    for block, A, w, inverse in equations.parts():
         if A.shape[1] < A.shape[2]:
             half = np.sqrt(w)[..., None]
             R = half * A
-            N = inverse  # diag(A'w^½ N w^½A) is what samples say, less what the shared weights take back
+            # diag(A'w^½ N w^½A) is what samples say, less what the shared weights take back
+            N = inverse
             if problem.free:
                 Kx = inverse @ (half * block.X)
                 N = inverse - Kx @ M @ Kx.swapaxes(1, 2)

@@ -1,14 +1,16 @@
-"""Logistic and softmax regression with a shared and a personal part, by Newton's method over all clients at once.
+"""Logistic and softmax regression with a shared and a personal part, by Newton's method over all
+clients at once.
 
-Client j's logits are x'(B + U_j) C': C holds the orthonormal contrasts of the classes, so that no direction is left
-undetermined, and the variance of a weight means the same for every number of classes. With U_j = S V_j, S^2 = D, the
-objective (pFedMe's; equation param-prox with this loss) is
+Client j's logits are x'(B + U_j) C': C holds the orthonormal contrasts of the classes, so that no
+direction is left undetermined, and the variance of a weight means the same for every number of
+classes. With U_j = S V_j, S^2 = D, the objective (pFedMe's; equation param-prox with this loss) is
 
     sum_j sum_i loss(x_ij'(B + S V_j), y_ij) + 1/2 sum_j |V_j|^2 + 1/2 sum_k ridge_k |B_k|^2.
 
-A feature with D_k = 0 has no personal part. Newton's equations are those of a linear mixed model with weighted samples
-(Henderson 1950): each client's block is eliminated, in as many unknowns as it has samples or personal features, whichever
-are fewer, and the Schur complement gives the shared part. Memory grows with the table alone.
+A feature with D_k = 0 has no personal part. Newton's equations are those of a linear mixed model
+with weighted samples (Henderson 1950): each client's block is eliminated, in as many unknowns as it
+has samples or personal features, whichever are fewer, and the Schur complement gives the shared
+part. Memory grows with the table alone.
 """
 
 from __future__ import annotations
@@ -27,20 +29,26 @@ from fedasym.theory.spectra import Array
 
 Integers = NDArray[np.int64]
 
-CHUNK = 2**20  # numbers in one block of clients: what stays in the cache and out of the way of memory
+# numbers in one block of clients: what stays in the cache and out of the way of memory
+CHUNK = 2**20
 GROWTH = 1.2  # clients whose numbers of samples differ by at most this factor share a block
+# share of the squared residual at which conjugate gradients end: the next step does the rest
+CLOSE = 1e-3
 FLAT = 1e-12  # what rounding leaves of a decrease
 
 
 class Point(NamedTuple):
-    """Weights in contrasts: the shared B (p, L) and the standardised personal V (clients, active features, L)."""
+    """Weights in contrasts: the shared B (p, L) and the standardised personal V (clients, active
+    features, L).
+    """
 
     shared: Array
     personal: Array
 
     def moved(self, direction: Point, share: float) -> Point:
         """The point at this share of the way."""
-        return Point(self.shared + share * direction.shared, self.personal + share * direction.personal)
+        shared = self.shared + share * direction.shared
+        return Point(shared, self.personal + share * direction.personal)
 
     def dot(self, other: Point) -> float:
         """The inner product."""
@@ -62,7 +70,8 @@ class Block:
 class Samples:
     """A table of samples in blocks of clients.
 
-    >>> samples = Samples.of(np.ones((5, 1)), np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 1, 1]), 2)
+    >>> codes, clients = np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 1, 1])
+    >>> samples = Samples.of(np.ones((5, 1)), codes, clients, 2)
     >>> [block.places.tolist() for block in samples.blocks]
     [[0], [1]]
     """
@@ -97,7 +106,9 @@ class Samples:
 
 
 def group_by_size(sizes: Integers, width: int) -> Iterator[tuple[int, Integers]]:
-    """Clients whose sizes differ by little, with the largest size among them, in chunks of bounded memory."""
+    """Clients whose sizes differ by little, with the largest size among them, in chunks of bounded
+    memory.
+    """
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > 0]
     start = 0
@@ -120,7 +131,8 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The objective for given variances D (p,) and ridges (p,); with `free` false the shared part stays as it is.
+    """The objective for given variances D (p,) and ridges (p,); with `free` false the shared part
+    stays as it is.
 
     weights: of the table's rows; a sample of weight 0 is left out, which is how folds are made.
     """
@@ -136,11 +148,11 @@ class Problem:
         """The features with a personal part."""
         return np.flatnonzero(self.variances > 0)
 
-    def effects(self, block: Block) -> Array:
-        """A = X S of the active features."""
+    @cached_property
+    def effects(self) -> list[Array]:
+        """A = X S of the active features, by block."""
         S = np.sqrt(self.variances[self.active])
-        X = block.X if len(self.active) == block.X.shape[2] else block.X[..., self.active]
-        return np.asarray(X * S)
+        return [block.X[..., self.active] * S for block in self.samples.blocks]
 
     def counts(self, block: Block) -> Array:
         """The weight of each sample of a block, 0 where padded."""
@@ -158,10 +170,11 @@ class Problem:
         """X'r and A'r of derivatives r by outputs, plus the penalties' ridge B and V."""
         shared = self.ridges[:, None] * point.shared
         personal = point.personal.copy()
-        for block, r in zip(self.samples.blocks, parts, strict=True):
-            p = block.X.shape[2]
-            shared += block.X.reshape(-1, p).T @ r.reshape(-1, r.shape[2])
-            personal[block.places] += self.effects(block).swapaxes(1, 2) @ r
+        for block, A, r in zip(self.samples.blocks, self.effects, parts, strict=True):
+            if self.free:
+                p = block.X.shape[2]
+                shared += block.X.reshape(-1, p).T @ r.reshape(-1, r.shape[2])
+            personal[block.places] += A.swapaxes(1, 2) @ r
         return Point(shared if self.free else np.zeros_like(shared), personal)
 
     def start(self, shared: Array | None = None) -> Point:
@@ -173,11 +186,12 @@ class Problem:
     def evaluate(self, point: Point) -> State:
         """Value, gradient and probabilities."""
         C = self.samples.contrasts
-        value = 0.5 * float(np.sum(point.personal**2) + np.sum(self.ridges[:, None] * point.shared**2))
+        ridges = self.ridges[:, None]
+        value = 0.5 * float(np.sum(point.personal**2) + np.sum(ridges * point.shared**2))
         probabilities, residuals = [], []
-        for block in self.samples.blocks:
+        for block, A in zip(self.samples.blocks, self.effects, strict=True):
             weight = self.counts(block)
-            logits = self.outputs(block, self.effects(block), point) @ C.T
+            logits = self.outputs(block, A, point) @ C.T
             P, chosen = softmax(logits, block.codes)
             value -= float(np.vdot(weight, chosen))
             probabilities.append(P)
@@ -188,8 +202,8 @@ class Problem:
     def curvature(self, probabilities: list[Array], direction: Point) -> Point:
         """The Hessian times a direction."""
         C, parts = self.samples.contrasts, []
-        for block, P in zip(self.samples.blocks, probabilities, strict=True):
-            e = self.outputs(block, self.effects(block), direction) @ C.T
+        for block, A, P in zip(self.samples.blocks, self.effects, probabilities, strict=True):
+            e = self.outputs(block, A, direction) @ C.T
             e = P * (e - np.sum(P * e, axis=2, keepdims=True))
             parts.append(self.counts(block)[..., None] * (e @ C))
         return self.transposed(parts, direction)
@@ -206,7 +220,9 @@ class Problem:
 
 
 def softmax(logits: Array, codes: Integers) -> tuple[Array, Array]:
-    """Probabilities, and the log-probability of each sample's own class; no overflow, no log of zero."""
+    """Probabilities, and the log-probability of each sample's own class; no overflow, no log of
+    zero.
+    """
     shifted = logits - logits.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(shifted, codes[..., None], axis=-1)[..., 0]
     P = np.exp(shifted)
@@ -216,11 +232,12 @@ def softmax(logits: Array, codes: Integers) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """The mixed-model equations with one weight w = (1 - |P|^2)/L per sample, the mean of its curvatures.
+    """The mixed-model equations with one weight w = (1 - |P|^2)/L per sample, the mean of its
+    curvatures.
 
-    With two classes these are Newton's equations; with more, the best of their kind that treats the contrasts alike, so
-    that one factor serves all of them. `inverses` holds (I + A'wA)^{-1} of each client, or (I + w^½AA'w^½)^{-1} where it
-    has fewer samples than personal features.
+    With two classes these are Newton's equations; with more, the best of their kind that treats the
+    contrasts alike, so that one factor serves all of them. `inverses` holds (I + A'wA)^{-1} of each
+    client, or (I + w^½AA'w^½)^{-1} where it has fewer samples than personal features.
     """
 
     problem: Problem
@@ -234,10 +251,10 @@ class Equations:
         L = problem.samples.classes - 1
         M = np.diag(problem.ridges)
         weights, inverses = [], []
-        for block, P in zip(problem.samples.blocks, probabilities, strict=True):
+        blocks = problem.samples.blocks
+        for block, A, P in zip(blocks, problem.effects, probabilities, strict=True):
             w = problem.counts(block) * np.maximum(1 - np.sum(P**2, axis=2), 0) / L
-            A, X = problem.effects(block), block.X
-            p = X.shape[2]
+            X, p = block.X, problem.samples.features
             if A.shape[1] < A.shape[2]:
                 half = np.sqrt(w)[..., None]
                 inverse = inverted(half * A @ (half * A).swapaxes(1, 2))
@@ -257,8 +274,7 @@ class Equations:
         """The direction whose image under the equations is the target."""
         personal = np.zeros_like(target.personal)
         rest = target.shared.copy()
-        for block, w, inverse in self.parts():
-            A = self.problem.effects(block)
+        for block, A, w, inverse in self.parts():
             t = apply_inverse(A, w, inverse, target.personal[block.places])
             personal[block.places] = t
             if self.problem.free:
@@ -267,20 +283,23 @@ class Equations:
         if not self.problem.free:
             return Point(np.zeros_like(rest), personal)
         B = scipy.linalg.cho_solve((self.complement, True), rest)
-        for block, w, inverse in self.parts():
-            A = self.problem.effects(block)
+        for block, A, w, inverse in self.parts():
             b, n, p = block.X.shape
             moved = w[..., None] * (block.X.reshape(-1, p) @ B).reshape(b, n, -1)
             personal[block.places] -= apply_inverse(A, w, inverse, A.swapaxes(1, 2) @ moved)
         return Point(B, personal)
 
-    def parts(self) -> Iterator[tuple[Block, Array, Array]]:
-        """Each block with its weights and inverses."""
-        return zip(self.problem.samples.blocks, self.weights, self.inverses, strict=True)
+    def parts(self) -> Iterator[tuple[Block, Array, Array, Array]]:
+        """Each block with its effects, weights and inverses."""
+        problem = self.problem
+        blocks = problem.samples.blocks
+        return zip(blocks, problem.effects, self.weights, self.inverses, strict=True)
 
 
 def inverted(gram: Array) -> Array:
-    """(I + G)^{-1} of a stack of positive semidefinite matrices: eigenvalues of at least one, so an inverse is safe."""
+    """(I + G)^{-1} of a stack of positive semidefinite matrices: eigenvalues of at least one, so an
+    inverse is safe.
+    """
     return np.asarray(np.linalg.inv(gram + np.eye(gram.shape[1])))
 
 
@@ -293,7 +312,7 @@ def apply_inverse(A: Array, w: Array, inverse: Array, r: Array) -> Array:
 
 
 def factor(M: Array) -> Array:
-    """The lower Cholesky factor; where rounding has made M indefinite, of M with a trace of ridge."""
+    """The lower Cholesky factor; where rounding made M indefinite, of M with a trace of ridge."""
     M = (M + M.T) / 2
     jitter = 0.0
     while True:
@@ -304,9 +323,10 @@ def factor(M: Array) -> Array:
 
 
 def minimise(problem: Problem, start: Point, tolerance: float = 1e-9, steps: int = 100) -> Point:
-    """The minimum, by Newton's method with halved steps: ends one step after the decrease to hope for is below tolerance.
+    """The minimum, by Newton's method with halved steps: ends one step after the decrease to hope
+    for is below tolerance.
 
-    >>> X, codes, clients = np.array([[1.0], [1], [1], [1]]), np.array([0, 1, 1, 1]), np.array([0, 0, 0, 0])
+    >>> X, codes, clients = np.ones((4, 1)), np.array([0, 1, 1, 1]), np.zeros(4, dtype=int)
     >>> problem = Problem(Samples.of(X, codes, clients, 2), np.zeros(1), np.zeros(1))
     >>> B = minimise(problem, problem.start()).shared
     >>> round(float(np.exp((B @ problem.samples.contrasts.T)[0] @ [-1, 1])), 6)
@@ -335,7 +355,9 @@ def minimise(problem: Problem, start: Point, tolerance: float = 1e-9, steps: int
 
 
 def newton_direction(equations: Equations, state: State) -> Point:
-    """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned with them for more."""
+    """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned
+    with them for more.
+    """
     problem, z = equations.problem, equations.solve(state.gradient)
     if problem.samples.classes == 2:
         return z
@@ -352,7 +374,7 @@ def newton_direction(equations: Equations, state: State) -> Point:
         x, r = x.moved(d, rho / bend), r.moved(Hd, -rho / bend)
         z = equations.solve(r)
         before, rho = rho, r.dot(z)
-        if rho < 1e-6 * first:
+        if rho < CLOSE * first:
             return x
         d = z.moved(d, rho / before)
     return x if x.shared.any() or x.personal.any() else z
