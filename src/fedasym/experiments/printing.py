@@ -27,7 +27,7 @@ def lines(results: Results) -> list[str]:
     data, told = results.data, results.experiment.settings
     sizes = [f"{len(data.clients)} clients", *(f"{name} {count:,}" for name, count in data.counts.items())]
     what = [results.experiment.name, results.experiment.about.rstrip("."), *sizes]
-    what += [f"{told.rounds} rounds", f"protocol {told.protocol}"]
+    what += [f"{told.rounds} rounds", f"protocol {told.rules.name}"]
     out = [*folded(" · ".join(filter(None, what))), "", *chosen_lines(results)]
     for sweep in SWEEPS:
         out += sweep_lines(results, sweep)

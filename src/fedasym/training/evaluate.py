@@ -95,7 +95,7 @@ class Tester:
     def real(self, shared: Array) -> NDArray[np.floating]:
         """Shared heads without what fills up their shape."""
         federation = self.work.federation
-        return np.asarray(shared)[..., : federation.dimension + self.work.protocol.bias, : federation.outputs]
+        return np.asarray(shared)[..., : federation.dimension + self.work.protocol.intercept, : federation.outputs]
 
     def rates(self, trajectories: Sequence[Trajectory], client: Client) -> list[list[Numbers]]:
         """(trajectories, configurations) rates, short rows filled up; pFedMe's clients use the server's."""

@@ -38,7 +38,7 @@ class History:
     correct, losses: (rounds, clients, 2) correct predictions and summed losses of the personal models on validation and test.
     shared_correct, shared_losses: the same of the shared model.
     totals: (clients, 2) predictions counted: samples, or positions of sequences.
-    shared: the last shared head, (features, outputs), with a last row for the bias where the protocol has one.
+    shared: the last shared head, (features, outputs), with a last row for the intercept where there is one.
     diverged: the first round with a model that is not finite.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
 
@@ -188,7 +188,7 @@ class History:
         head = self.shared if client is None else self.personal(client)
         if head is None or not np.isfinite(head).all():
             raise InvalidInput(f"the model diverged and predicts nothing. {remedy(self)}")
-        outputs = x @ head[:d] + head[d] if self.protocol.bias else x @ head
+        outputs = x @ head[:d] + head[d] if self.protocol.intercept else x @ head
         if self.federation.classes is not None:
             return np.asarray(np.asarray(self.federation.classes)[outputs.argmax(-1)])
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)

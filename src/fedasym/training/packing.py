@@ -92,7 +92,7 @@ def pack(
     """
     kept = _KEPT.setdefault(federation, {})
     (device,) = jnp.zeros(()).devices()
-    key = (protocol.bias, protocol.count_padding, precision, device)
+    key = (protocol.intercept, protocol.count_padding, precision, device)
     if splits:
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
@@ -109,7 +109,7 @@ def pack(
 
 
 def packed(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> tuple[Packed, Sizes]:
-    """Sort the rows, append the constant feature of a bias, copy to the device."""
+    """Sort the rows, append the constant feature of an intercept, copy to the device."""
     train, validation, test = sizes_of(federation)
     mask = None if protocol.count_padding else federation.mask
     training, tested = (
@@ -172,7 +172,7 @@ def table(
 ) -> Table:
     """Some rows on the device."""
     features = federation.features[rows].astype(dtype)
-    if protocol.bias:
+    if protocol.intercept:
         features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
     missing = in_full(features.shape[-1], dtype.name) - features.shape[-1]
     if missing:

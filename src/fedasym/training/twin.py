@@ -3,7 +3,7 @@
 From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared head for itself, how heads
 are tested; `twin_batches.py` has the loss and its gradient. The names alg:... are the paper's (appendix "Algorithm
 implementations"), its misprints corrected; the letters are r round, K local steps, W the shared head, w a client's copy of
-it, theta a personal head, D a batch. A head is a matrix (d, outputs), with the bias as one more row where there is one.
+it, theta a personal head, D a batch. A head is a matrix (d, outputs), with the intercept as one more row where there is one.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTy
 
 def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
     """Zeros, or uniform in +-1/sqrt(d), for d features."""
-    shape = (d + protocol.bias, outputs)
+    shape = (d + protocol.intercept, outputs)
     if not protocol.random_start:
         return np.zeros(shape, dtype)
     u = mix(seed, START, np.arange(shape[0] * shape[1])) / 2.0**64

@@ -22,19 +22,19 @@ Head = NDArray[np.floating[Any]]
 class Batch(NamedTuple):
     """Some samples as they enter the loss; the positions of sequences stand below one another."""
 
-    X: Head  # (rows, d), with a last column of ones where heads have a bias
+    X: Head  # (rows, d), with a last column of ones where heads have an intercept
     Y: Head  # (rows, outputs): 1 at the label's class and 0 elsewhere, or the numbers to predict
     weights: Head  # (rows,): equal and of sum one; 0 for padding
     classes: bool  # whether the loss is softmax cross-entropy, or squares
 
 
-def batch_of(federation: Federation, rows: NDArray[np.integer], bias: bool, count_padding: bool, dtype: DTypeLike) -> Batch:
+def batch_of(federation: Federation, rows: NDArray[np.integer], intercept: bool, count_padding: bool, dtype: DTypeLike) -> Batch:
     """The samples in these rows of the federation."""
     X = federation.features[rows].reshape(-1, federation.dimension).astype(dtype)
     labels, classes = federation.labels[rows], federation.classes is not None
     Y = labels.reshape(-1, 1) == np.arange(federation.outputs) if classes else labels.reshape(-1, federation.outputs)
     real = np.ones(len(X)) if federation.mask is None or count_padding else federation.mask[rows].ravel().astype(float)
-    if bias:
+    if intercept:
         X = np.column_stack([X, np.ones(len(X), dtype)])
     return Batch(X, Y.astype(dtype), (real / max(real.sum(), 1)).astype(dtype), classes)  # no samples: a loss of 0
 
@@ -109,10 +109,10 @@ class Client:
 
     def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
         """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may be short."""
-        bias, padding = self.protocol.bias, self.protocol.count_padding
+        intercept, padding = self.protocol.intercept, self.protocol.count_padding
         batch = min(self.settings.batch, max(self.n, 1))  # a larger one holds no more samples
         for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, batch)[0]:
-            yield batch_of(self.federation, self.rows[drawn[drawn >= 0]], bias, padding, self.dtype)
+            yield batch_of(self.federation, self.rows[drawn[drawn >= 0]], intercept, padding, self.dtype)
 
     def passes(self, stream: Words, count: int) -> Iterator[Batch]:
         """The batches of `count` passes over all samples."""

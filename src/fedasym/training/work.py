@@ -36,8 +36,8 @@ class Work:
 
     @property
     def features(self) -> int:
-        """Rows of a head: the features, and the bias."""
-        return in_full(self.federation.dimension + self.protocol.bias, self.stored)
+        """Rows of a head: the features, and the intercept."""
+        return in_full(self.federation.dimension + self.protocol.intercept, self.stored)
 
     @property
     def outputs(self) -> int:
