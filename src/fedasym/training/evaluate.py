@@ -173,7 +173,7 @@ class Tester:
         form = "head" if client.kind == "keep" else work.best_form(rounded(largest), gradients, server.batch)
         tested = max(int(self.sizes.tested[group].max()), 1)
         fits = fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
-        sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits, work.filled)
+        sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits, work.filled, True)
         program = Program(client.kind, work.federation.task, work.protocol.compiled, server.inner_steps, form, *sizes)
         return Walk(program, steps, stops)
 

@@ -18,6 +18,7 @@ from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
 from fedasym.risk import plain, preformatted
 from fedasym.theory.spectra import Array
+from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.scores import Counts, Sums, lowest_tenth, over_clients, pooled, ratio, worse
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.wording import client_notes, folded, remedy, round_lines, run_notes, shown
@@ -26,7 +27,7 @@ VALIDATION, TEST = 0, 1  # the last axis of what was counted
 LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
 COLUMNS = {
     "classification": ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt", *LOSSES),
-    "regression": (*LOSSES, "hurt"),
+    "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
 }
 
 
@@ -40,6 +41,8 @@ class History:
     totals: (clients, 2) predictions counted: samples, or positions of sequences.
     shared: the last shared head, (features, outputs), with a last row for the intercept where there is one.
     diverged: the first round with a model that is not finite.
+    training_losses, shared_training_losses: (rounds, clients) summed losses on training samples, in regression.
+    exact: what the exact solutions reach on training samples, where there are any (`fedasym.training.convergence`).
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
 
     >>> from fedasym.algorithms import PAPER
@@ -69,6 +72,9 @@ class History:
     diverged: int | None = None
     interrupted: bool = False
     split: int | None = None
+    training_losses: Sums | None = None
+    shared_training_losses: Sums | None = None
+    exact: Exact | None = None
 
     @property
     def accuracy(self) -> Array:
@@ -121,6 +127,43 @@ class History:
     def mean_loss(self) -> Array:
         """The mean over clients of their personal models' mean losses: each client counts alike."""
         return over_clients(self.losses[..., TEST], self.totals[:, TEST])
+
+    @property
+    def training_loss(self) -> Array:
+        """The personal models' mean loss over all training samples, in regression: what training makes small."""
+        return self._trained(self.training_losses)
+
+    @property
+    def exact_loss(self) -> Array:
+        """The same of the exact solution, known after the last round; NaN where there is none."""
+        return self._last(self.exact.loss if self.exact else np.nan)
+
+    @property
+    def shared_training_loss(self) -> Array:
+        """The shared model's mean loss over all training samples, in regression; NaN where nothing is shared."""
+        return self._if_shared(self._trained(self.shared_training_losses))
+
+    @property
+    def exact_shared_loss(self) -> Array:
+        """The least that a shared model can have, known after the last round; NaN where that is not what is minimised."""
+        return self._last(self.exact.shared_loss if self.exact else np.nan)
+
+    @property
+    def excess(self) -> Array:
+        """How far the training loss is above that of the exact solution, in units of half the labels' variance."""
+        return (self.training_loss - self.exact_loss) / (self.exact.spread if self.exact else np.nan)
+
+    @property
+    def shared_excess(self) -> Array:
+        """The same of the shared model, against least squares on all training samples together."""
+        above = self.shared_training_loss - self.exact_shared_loss
+        return above / (self.exact.spread if self.exact else np.nan)
+
+    @property
+    def converged(self) -> bool | None:
+        """Whether personal and shared models are as good as exact on training samples; None where that is not known."""
+        known = [float(each[-1]) for each in (self.excess, self.shared_excess) if not np.isnan(each[-1])]
+        return max(known) <= NEAR if known and self.diverged is None else None
 
     @property
     def task(self) -> str:
@@ -247,6 +290,13 @@ class History:
 
     def _if_shared(self, values: Array) -> Array:
         return np.full(values.shape, np.nan) if self.algorithm.shares_nothing else values
+
+    def _last(self, value: float) -> Array:
+        return np.concatenate([np.full(len(self.rounds) - 1, np.nan), [value]])
+
+    def _trained(self, sums: Sums | None) -> Array:
+        counts = np.asarray(self.federation.counts("train"))
+        return np.full(len(self.rounds), np.nan) if sums is None else pooled(sums, counts)
 
     def _pooled(self, sums: Sums, split: int) -> Array:
         return pooled(sums[..., split], self.totals[:, split])

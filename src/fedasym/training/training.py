@@ -93,6 +93,8 @@ def train(
     for name, (value, known) in choices.items():
         if not isinstance(value, str | None) or value not in known:
             raise InvalidInput(f"{name} is {value!r}: it must be {' or '.join(map(str, known))}")
+    if form == "gram" and federation.personal is not None and not federation.personal.all():
+        raise InvalidInput("form is 'gram': some features' weights are the same for all clients, which takes 'head'")
     if precision == "bfloat16" and not (federation.sequences and federation.classes):
         raise InvalidInput("precision is 'bfloat16': it serves sequences of classes, and these are not; use 'mixed'")
     outcomes, stopped = compute(jobs, federation, rules, numbers, deals, precision, form, progress)
@@ -152,7 +154,11 @@ def recorded(
     algorithm, settings = job
     from fedasym.training.packing import counted
 
+    from fedasym.training.convergence import solve_exactly
+
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
+    judged = bool(outcome.fitted)
+    exact = solve_exactly(algorithm, settings, protocol, seed, federation, outcome.head) if judged else None
     totals = counted(federation, None if protocol.count_padding else federation.mask)
     return History(
         algorithm=algorithm,
@@ -170,4 +176,7 @@ def recorded(
         shared=outcome.head,
         diverged=outcome.diverged,
         interrupted=stopped and outcome.rounds[-1] < settings.rounds,
+        training_losses=np.stack(outcome.fitted) if judged else None,
+        shared_training_losses=np.stack(outcome.shared_fitted) if judged else None,
+        exact=exact,
     )

@@ -17,6 +17,7 @@ from fedasym.training.plans import batches
 from fedasym.training.settings import Protocol, Settings
 
 Head = NDArray[np.floating[Any]]
+Rows = NDArray[np.bool_] | None  # (d, 1): some rows of a head; None: all
 
 
 class Batch(NamedTuple):
@@ -72,13 +73,26 @@ def hessian_times(W: Head, D: Batch, V: Head) -> Head:
     return np.asarray(D.X.T @ (D.weights[:, None] * change))
 
 
-def stepped(own: Own, W: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
-    """A stage of the user's own: its step, batch after batch, from W."""
+def stepped(own: Own, W: Head, work: Iterable[list[Batch]], settings: Settings, free: Rows = None) -> Head:
+    """A stage of the user's own: its step, batch after batch, from W; rows that are not free stay as they are in W."""
     told = {name: getattr(settings, name) for name in own.settings}
     w = W
     for D in work:
-        w = own.step(w, W, lambda w, batch=0, D=D: gradient(w, D[batch]), **told)
+        w = own.step(w, W, lambda w, batch=0, D=D: of_rows(gradient(w, D[batch]), free), **told)
+        w = w if free is None else np.where(free, w, W)
     return w
+
+
+def of_rows(G: Head, rows: Rows) -> Head:
+    """A gradient in these rows of the head alone, 0 in the others."""
+    return G if rows is None else np.where(rows, G, 0)
+
+
+def personal_rows(federation: Federation, intercept: bool) -> Rows:
+    """Which rows of a head may differ between clients: those of the personal features, and the intercept; None: all."""
+    if federation.personal is None or federation.personal.all():
+        return None
+    return np.append(federation.personal, [True] * intercept)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +115,11 @@ class Client:
     def n(self) -> int:
         """How many there are."""
         return len(self.rows)
+
+    @cached_property
+    def own(self) -> Rows:
+        """The rows of a head that may be the client's own."""
+        return personal_rows(self.federation, self.protocol.intercept)
 
     @cached_property
     def identity(self) -> np.uint64:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import Descend, Meta, Moreau
+from fedasym.algorithms import Descend, Keep, Meta, Moreau
 from fedasym.risk import number
+from fedasym.training.convergence import NEAR
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -32,6 +33,7 @@ HEADS = {
         "shared_loss": "shared",
         "mean_loss": "clients' mean",
         "hurt": "hurt",
+        "excess": "excess",
     },
 }
 MEANINGS = {
@@ -41,8 +43,9 @@ MEANINGS = {
     "mean_loss": "Clients' mean: each client counts alike.",
     "worst_decile": "Worst decile: the tenth of the clients with the lowest accuracy.",
     "hurt": "Hurt: clients that the shared model serves better.",
+    "excess": "Excess: training loss above the exact solution's, in units of half the labels' variance.",
 }
-FRACTIONS = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt")
+FRACTIONS = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt", "excess")
 
 
 def cell(name: str, value: float) -> str:
@@ -111,6 +114,8 @@ def run_notes(history: History) -> list[str]:
     notes = []
     if history.diverged is not None:
         notes.append(f"Diverged: a model is not finite from round {history.diverged} on. {remedy(history)}")
+    if history.converged is False:
+        notes.append(f"Not converged: {how_far(history)}. {how_on([history])}")
     if history.interrupted:
         notes.append(f"Interrupted: the last test was after round {history.rounds[-1]} of {history.settings.rounds}.")
     accuracy = history.accuracy if history.task == "classification" else np.empty(0)
@@ -121,6 +126,49 @@ def run_notes(history: History) -> list[str]:
             "validation, not by this."
         )
     return notes
+
+
+def how_far(history: History) -> str:
+    """Which of a run's models are not converged, and by how much."""
+    parts = []
+    for whose, loss, exact, excess in (
+        ("personal", history.training_loss, history.exact_loss, history.excess),
+        ("shared", history.shared_training_loss, history.exact_shared_loss, history.shared_excess),
+    ):
+        same = history.exact is not None and whose == "shared" and isinstance(history.algorithm.personalise, Keep)
+        if excess[-1] > NEAR and not same:
+            model = "models'" if whose == "personal" else "model's"
+            parts.append(f"the {whose} {model} training loss is {above(float(loss[-1]), float(exact[-1]))}")
+    return ", and ".join(parts)
+
+
+def above(loss: float, exact: float) -> str:
+    """A loss beside the least one.
+
+    >>> above(190.0, 175.0), above(4977.0, 175.0), above(2.0, 1e-9)
+    ('190, 9% above the exact 175', '4977, 28 times the exact 175', '2, where the exact solution has 1e-09')
+    """
+    if exact * 1000 < loss:
+        return f"{number(loss)}, where the exact solution has {number(exact)}"
+    much = f"{loss / exact - 1:.0%} above" if loss < 2 * exact else f"{loss / exact:.0f} times"
+    return f"{number(loss)}, {much} the exact {number(exact)}"
+
+
+def how_on(histories: Sequence[History]) -> str:
+    """What to do about runs that have not converged, for each stage that needs it."""
+    advice = []
+    if any(run.algorithm.shares_nothing for run in histories):
+        advice.append("more rounds or a larger local_step for models on their own")
+    sharing = [run for run in histories if not run.algorithm.shares_nothing]
+    if any(run.shared_excess[-1] > NEAR for run in sharing):
+        advice.append(
+            "more rounds or a larger server_step for the shared model (fewer local_steps where more rounds change nothing)"
+        )
+    if any(run.excess[-1] > NEAR and not isinstance(run.algorithm.personalise, Keep) for run in sharing):
+        advice.append("more personal_epochs or a larger local_step for personalization, unless it is to stop early")
+    return (
+        f"Try {'; '.join(advice)}; or features of one scale. fa.linear.fit (fedasym fit) solves it exactly."
+    )
 
 
 def remedy(history: History) -> str:
