@@ -127,7 +127,8 @@ def sweep(
         text: as the paper says; code: as its released code does. Unless named: the text's rules, with an intercept and with
         steps for the scale of the features.
     intercept
-        Whether heads have one, shared and personal: by default they do, unless a protocol is named: text has none, code has one.
+        Whether heads have one, shared and personal; they do by default, unless a protocol is named: text has none, code has
+        one.
     precision
         float32, float64, mixed (float32 whose products an accelerator may shorten) or, for sequences, bfloat16.
     into

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NUMBERS = "fedasym numbers 1"  # to be raised when training gives other numbers for the same settings
 FIRST = 1  # the seed of tuning, and of training on reshuffled samples
 TUNING, SEEDS, SPLITS, GAINS = "tuning", "seeds", "splits", "gains"
+JUDGED = ("training_loss", "exact_loss", "excess", "shared_excess")  # of training samples, in regression
 ONE = " one batch"  # how the single batch is named beside its algorithm
 
 Chosen = dict[str, Values]  # the settings that validation chose, by algorithm
@@ -56,6 +57,7 @@ class Piece:
             "settings": told,
             "protocol": named | {"name": named["name"].replace("intercept", "bias")},  # as finished pieces have it
             "seeds": list(self.seeds),
+            **({"judged": True} if data.task == "regression" else {}),  # pieces without the excess of training are made again
         }
 
     def dealt(self, data: Record) -> str | list[str]:

@@ -39,8 +39,9 @@ def sweep(
     given), and the same call goes on after any interruption.
 
     grid: "paper", or as in `fedasym.train`. By default, where no protocol is named, the paper's with steps for the scale of
-        the features: in regression multiples of the stable step 1/L, L being the largest curvature. seeds: how many, or which, test what was chosen; 0: none.
-    on: where, as in `fedasym.run`. settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, ...
+        the features: in regression multiples of the stable step 1/L, L being the largest curvature of a client's loss.
+    seeds: how many, or which, test what was chosen; 0: none. on: where, as in `fedasym.run`.
+    settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, intercept, ...
 
     >>> import tempfile, fedasym as fa
     >>> data = fa.datasets.synthetic(task="classification", clients=9, dimension=5, classes=2, aspect=0.1)

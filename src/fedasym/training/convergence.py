@@ -111,7 +111,7 @@ def client_of(federation: Federation, client: object, intercept: bool, rows: NDA
 
 
 def personal_minimum(own: Own, W: Array, pull: float) -> float:
-    """n times the loss where |u - X delta|^2 / (2 n) + pull |delta|^2 / 2 is least, u being what W leaves unexplained."""
+    """The sum of the losses where |u - X delta|^2 / (2 n) + pull |delta|^2 / 2 is least, u being what W leaves unexplained."""
     n = len(own.y)
     u = own.y - own.X @ W
     explained = own.s**2 / (own.s**2 + n * pull)

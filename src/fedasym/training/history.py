@@ -21,6 +21,7 @@ from fedasym.theory.spectra import Array
 from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.scores import Counts, Sums, lowest_tenth, over_clients, pooled, ratio, worse
 from fedasym.training.settings import Protocol, Settings, named_settings
+from fedasym.training.storage import Roster
 from fedasym.training.wording import client_notes, folded, remedy, round_lines, run_notes, shown
 
 VALIDATION, TEST = 0, 1  # the last axis of what was counted
@@ -43,6 +44,7 @@ class History:
     diverged: the first round with a model that is not finite.
     training_losses, shared_training_losses: (rounds, clients) summed losses on training samples, in regression.
     exact: what the exact solutions reach on training samples, where there are any (`fedasym.training.convergence`).
+    heads: (clients, features, outputs) personal heads, where the history was loaded from a file.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
 
     >>> from fedasym.algorithms import PAPER
@@ -61,7 +63,7 @@ class History:
     settings: Settings
     protocol: Protocol
     seed: int
-    federation: Federation
+    federation: Federation | Roster
     rounds: Counts
     correct: Sums
     losses: Sums
@@ -75,6 +77,7 @@ class History:
     training_losses: Sums | None = None
     shared_training_losses: Sums | None = None
     exact: Exact | None = None
+    heads: NDArray[np.floating[Any]] | None = None
 
     @property
     def accuracy(self) -> Array:
@@ -211,6 +214,10 @@ class History:
         """A client's personal head after the last evaluated round, made again from the shared one: (features, outputs)."""
         from fedasym.training.twin import first_head, personal_head
 
+        if isinstance(self.federation, Roster):
+            place = self.federation.place(client)
+            assert self.heads is not None
+            return np.asarray(self.heads[place])
         self.federation.rows(client)  # refuses a client that is not there
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
         start = first_head(self.federation, self.protocol, self.seed, np.float32) if self.shared is None else self.shared
@@ -235,6 +242,27 @@ class History:
         if self.federation.classes is not None:
             return np.asarray(np.asarray(self.federation.classes)[outputs.argmax(-1)])
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a .safetensors file, whole or not at all: all heads and what was counted, no samples; returns where it is.
+
+        >>> import tempfile, fedasym as fa
+        >>> clients = fa.Federation.from_arrays([[0.0], [1.0]] * 4, [1.0, 3.0] * 4, clients=list("aaaabbbb"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = History.load(fa.train("ftfa", clients, rounds=20, evaluate_every=0).save(folder + "/run.safetensors"))
+        >>> again.predict([[0.5]], client="a").round(1).tolist(), again.predict([[0.5]]).shape
+        ([2.0], (1,))
+        """
+        from fedasym.training.storage import write_history
+
+        return write_history(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> History:
+        """The history that `save` wrote: predicts for its clients and, with client None, for others; prints as it did."""
+        from fedasym.training.storage import read_history
+
+        return cls(**read_history(path))
 
     def plot(self, path: str | Path | None = None) -> Path:
         """Draw accuracy (regression: loss) over rounds to a file (PNG, SVG or PDF by its ending, else training.png here)."""

@@ -111,9 +111,7 @@ def stable_steps(federation: Federation, intercept: bool, batch: int, ridge: flo
     return {name: stable_step(L + beside.get(name, 0.0), most) for name, most in PAPER_STEPS.items()}
 
 
-def stable_grids(
-    names: list[str], federation: Federation, intercept: bool, batch: int
-) -> dict[str, dict[str, list[float]]]:
+def stable_grids(names: list[str], federation: Federation, intercept: bool, batch: int) -> dict[str, dict[str, list[float]]]:
     """The paper's grids with steps for the features' scale.
 
     In regression steps are multiples of 1/L below the 2/L where they diverge; with classes, the paper's, scaled down where

@@ -117,9 +117,7 @@ def with_intercept(protocol: Protocol, intercept: bool | None) -> Protocol:
     return replace(protocol, intercept=intercept, name=name)
 
 
-def resolve_protocol(
-    name: str | Protocol | None, intercept: bool | None, of_data: bool | None = None
-) -> Protocol:
+def resolve_protocol(name: str | Protocol | None, intercept: bool | None, of_data: bool | None = None) -> Protocol:
     """The rules of a run. An intercept that is given decides; else a protocol that is named; else what the data say.
 
     of_data: the federation's `intercept`. Without a protocol named, all other rules are those of the paper's text.

@@ -100,7 +100,7 @@ def moreau(program: Program, space: Space, points: tuple[Point, Point], batch: B
 def partly(
     program: Program, space: Head, points: tuple[Array, Array], batch: Batch, rates: Rates, live: Array
 ) -> tuple[Array, Array]:
-    """pFedMe where only some rows may be a client's own: the others are w's in theta too, and follow the loss at theta."""
+    """Moreau where only some rows may be a client's own: the others are w's in theta too, and follow the loss at theta."""
     step, ridge, decay = live * rates["inner_step"], rates["ridge"], program.protocol.decay
     w, last = points
     moves = space._replace(keep=True)

@@ -152,9 +152,8 @@ def recorded(
 ) -> History:  # fmt: skip
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
-    from fedasym.training.packing import counted
-
     from fedasym.training.convergence import solve_exactly
+    from fedasym.training.packing import counted
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)

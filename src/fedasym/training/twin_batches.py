@@ -29,7 +29,9 @@ class Batch(NamedTuple):
     classes: bool  # whether the loss is softmax cross-entropy, or squares
 
 
-def batch_of(federation: Federation, rows: NDArray[np.integer], intercept: bool, count_padding: bool, dtype: DTypeLike) -> Batch:
+def batch_of(
+    federation: Federation, rows: NDArray[np.integer], intercept: bool, count_padding: bool, dtype: DTypeLike
+) -> Batch:
     """The samples in these rows of the federation."""
     X = federation.features[rows].reshape(-1, federation.dimension).astype(dtype)
     labels, classes = federation.labels[rows], federation.classes is not None
@@ -92,7 +94,7 @@ def personal_rows(federation: Federation, intercept: bool) -> Rows:
     """Which rows of a head may differ between clients: those of the personal features, and the intercept; None: all."""
     if federation.personal is None or federation.personal.all():
         return None
-    return np.append(federation.personal, [True] * intercept)[:, None]
+    return np.append(federation.personal, np.ones(int(intercept), bool))[:, None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedasym.algorithms import Descend, Keep, Meta, Moreau
+from fedasym.federations.federation import Federation
 from fedasym.risk import number
 from fedasym.training.convergence import NEAR
+from fedasym.training.scales import columns_out_of_scale
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -166,9 +168,7 @@ def how_on(histories: Sequence[History]) -> str:
         )
     if any(run.excess[-1] > NEAR and not isinstance(run.algorithm.personalise, Keep) for run in sharing):
         advice.append("more personal_epochs or a larger local_step for personalization, unless it is to stop early")
-    return (
-        f"Try {'; '.join(advice)}; or features of one scale. fa.linear.fit (fedasym fit) solves it exactly."
-    )
+    return f"Try {'; '.join(advice)}; or features of one scale. fa.linear.fit solves it exactly."
 
 
 def remedy(history: History) -> str:
@@ -184,11 +184,38 @@ def remedy(history: History) -> str:
         case _ if by_server:
             names = ["server_step"]
         case _, Descend(step):
-            return f"Try a smaller step than Descend's {shown(step)}, or features of a smaller scale."
+            return f"Try a smaller step than Descend's {shown(step)}, {or_scale(history)}."
         case _:
             names = ["local_step"]
     listed = " or ".join(f"{name} (now {shown(getattr(history.settings, name))})" for name in names)
-    return f"Try a smaller {listed}, or features of a smaller scale."
+    return f"Try a smaller {listed}, {or_scale(history)}."
+
+
+def or_scale(history: History) -> str:
+    """What else helps against divergence: the columns that are out of scale, where there are any."""
+    known = isinstance(history.federation, Federation)  # a saved history has no samples
+    if cause := blame(columns_out_of_scale(history.federation) if known else {}):
+        return f"or rather mend the features: {cause}"
+    return "or features of a smaller scale"
+
+
+def blame(far: Mapping[str, float]) -> str:
+    """The columns that are out of scale, and what to do about them.
+
+    >>> blame({"student": 2.04e5}), blame({})
+    ("column 'student' has values around 2e+05: scale it, or drop it", '')
+    """
+    if not far:
+        return ""
+    listed = [f"{name!r} has values around {size:.0e}" for name, size in list(far.items())[:3]]
+    more = f", and {len(far) - 3} more" if len(far) > 3 else ""
+    one = len(far) == 1
+    return f"column {', '.join(listed)}{more}: scale {'it' if one else 'them'}, or drop {'it' if one else 'them'}"
+
+
+def smaller_steps(far: Mapping[str, float], largest: float | None) -> str:
+    """What to do where everything diverged: mend the columns that are out of scale, or take steps that can be stable."""
+    return blame(far) or ("try smaller steps" if largest is None else f"try steps below {number(largest)}")
 
 
 def client_notes(history: History) -> list[str]:

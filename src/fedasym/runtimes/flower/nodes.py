@@ -58,7 +58,13 @@ def evaluate(
     configuration = Configuration.of(algorithm, config)
     shared, round_ = array_of(message.content), told_in(message.content)["server-round"]
     name = configuration.algorithm.name
-    about = {"algorithm": name, "round": round_, "run": run, "seed": configuration.seed, "bias": configuration.protocol.intercept}
+    about = {
+        "algorithm": name,
+        "round": round_,
+        "run": run,
+        "seed": configuration.seed,
+        "bias": configuration.protocol.intercept,
+    }
     about["classes"] = None if federation.classes is None else list(federation.classes)
     own, theirs, validated, hurt = Marks(), Marks(), Marks(), 0
     for client in working(federation, configuration):
