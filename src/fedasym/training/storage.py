@@ -87,7 +87,8 @@ def write_history(history: History, path: str | Path) -> Path:
     arrays |= {"heads": np.stack([history.personal(client) for client in history.federation.clients])}
     arrays |= {"training": np.asarray(history.federation.counts("train"), np.int64)}
     held = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
-    about = json.dumps(described(history) | {"sum": checksum(held)})
+    told = described(history)
+    about = json.dumps(told | {"sum": checksum(held, told)})
     try:
         with replacing(place) as fresh:
             fresh.write_bytes(library.save(held, metadata={KEY: about}))
@@ -157,9 +158,9 @@ def forgotten_step(settings: list[str]) -> Any:
     return step
 
 
-def checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
-    """CRC-32 over all arrays: a file that was damaged or edited is told from one that is whole."""
-    total = 0
+def checksum(arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> int:
+    """CRC-32 over all arrays and words: a file that was damaged or edited is told from one that is whole."""
+    total = zlib.crc32(json.dumps(told, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
         total = zlib.crc32(f"{name} {array.dtype.name} {array.shape}".encode(), total)
@@ -178,7 +179,7 @@ def read_history(path: str | Path) -> dict[str, Any]:
             if about["format"] != FORMAT:
                 raise ValueError
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        if checksum(arrays) != about["sum"]:
+        if checksum(arrays, {name: value for name, value in about.items() if name != "sum"}) != about["sum"]:
             raise ValueError
         return fields_in(about, arrays)
     except (*BROKEN, safetensors.SafetensorError):
