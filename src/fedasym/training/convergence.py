@@ -82,7 +82,8 @@ def is_cheap(federation: Federation, intercept: bool) -> bool:
     d, counts = federation.dimension + intercept, federation.counts("train").astype(float)
     narrow = np.minimum(counts, d)
     work = counts.sum() * d * min(d, counts.sum()) + (counts * d * narrow).sum()
-    return d <= WIDEST and counts.any() and work <= WORK and (counts * (d + narrow)).sum() <= MEMORY
+    fits = work <= WORK and (counts * (d + narrow)).sum() <= MEMORY
+    return bool(d <= WIDEST and counts.any() and fits)
 
 
 def clients_of(federation: Federation, intercept: bool, alone: bool) -> tuple[Own, ...]:

@@ -86,7 +86,8 @@ class Head(NamedTuple):
         """The matrix W + X_b' amounts."""
         x = self.rows(batch)
         change = product(x.T, amounts.astype(x.dtype), point.dtype)
-        return point + (self.of_own(change) if self.keep else change)
+        moved: Array = point + (self.of_own(change) if self.keep else change)
+        return moved
 
     def of_own(self, change: Array) -> Array:
         """A change in the rows that may be a client's own alone."""

@@ -125,4 +125,5 @@ def settle(told: Mapping[str, Any], algorithm: Algorithm, federation: Federation
     if scaled is None or not set(missing) & set(used_settings(algorithm)):
         return settings
     chosen = stable_steps(federation, scaled, settings.batch, settings.ridge)
-    return replace(settings, **{name: chosen[name] for name in missing})
+    steps: dict[str, Any] = {name: chosen[name] for name in missing}
+    return replace(settings, **steps)

@@ -84,11 +84,11 @@ def largest_eigenvalue(x: Array) -> float:
     n, d = x.shape
     if min(n, d) <= EXACT:
         small = x @ x.T if n < d else x.T @ x
-        return float(np.linalg.eigvalsh(small)[-1]) / n
+        return float(np.linalg.eigvalsh(small)[-1] / n)
     v = x.T @ x.sum(1)
     for _ in range(30):
         v = x.T @ (x @ (v / max(float(np.linalg.norm(v)), 1e-300)))
-    return float(np.linalg.norm(v)) / n
+    return float(np.linalg.norm(v) / n)
 
 
 def stable_step(L: float, most: float = math.inf) -> float:
@@ -144,4 +144,5 @@ def columns_out_of_scale(federation: Federation) -> dict[str, float]:
 def column_sizes(federation: Federation) -> NDArray[np.float64]:
     """The root of the mean square of each column over training samples."""
     x = federation.features[federation.split == 0].reshape(-1, federation.dimension)
-    return np.sqrt(np.einsum("nd,nd->d", x, x, dtype=np.float64, casting="unsafe") / max(len(x), 1))
+    squares = np.einsum("nd,nd->d", x, x, dtype=np.float64, casting="unsafe")
+    return np.asarray(np.sqrt(squares / max(len(x), 1)))

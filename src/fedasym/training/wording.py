@@ -193,8 +193,8 @@ def remedy(history: History) -> str:
 
 def or_scale(history: History) -> str:
     """What else helps against divergence: the columns that are out of scale, where there are any."""
-    known = isinstance(history.federation, Federation)  # a saved history has no samples
-    if cause := blame(columns_out_of_scale(history.federation) if known else {}):
+    data = history.federation
+    if isinstance(data, Federation) and (cause := blame(columns_out_of_scale(data))):  # a saved history has no samples
         return f"or rather mend the features: {cause}"
     return "or features of a smaller scale"
 
