@@ -100,6 +100,7 @@ def test_a_quick_copy_is_small_and_valid(tmp_path):
         ({"name": "a", "settings": {"rounds": -1}}, "settings: rounds is -1: it must be a whole number of at least 0"),
         ({"name": "a", "settings": {"local_step": float("inf")}}, "settings.local_step is inf: it must be a finite number"),
         ({"name": "a", "settings": {"protocol": "txt"}}, "settings.protocol is 'txt': it must be 'text' or 'code'"),
+        ({"name": "a", "settings": {"bias": True}}, "settings.bias is True: it is called intercept now; rename it"),
         ({"name": "a", "settings": {"intercept": 1}}, "settings.intercept is 1: it must be true or false"),
         ({"name": "a", "settings": []}, "settings is []: it must be a table of settings"),
         ({"name": "a", "settings": {"evalute_every": 1}}, "did you mean evaluate_every"),

@@ -108,7 +108,7 @@ def configurations(
         axes = grid_of(algorithm, algorithms, tried)
         for values in product(*axes.values()):
             plain = (np.asarray(value).item() if np.ndim(value) == 0 else value for value in values)
-            settings = settle({**told, **dict(zip(axes, plain, strict=True))}, algorithm, federation, scaled)
+            settings = settle(told, dict(zip(axes, plain, strict=True)), algorithm, federation, scaled)
             if settings.cohort is not None and settings.cohort > able and not isinstance(algorithm.server, Nothing):
                 raise InvalidInput(
                     f"cohort is {settings.cohort}, and {able} clients have training samples: give at most that many"
@@ -117,10 +117,12 @@ def configurations(
     return jobs
 
 
-def settle(told: Mapping[str, Any], algorithm: Algorithm, federation: Federation, scaled: bool | None) -> Settings:
-    """The settings with the ridge and the steps that are not told put in."""
-    missing = [name for name in STEPS if told.get(name) is None]
-    given = {name: value for name, value in told.items() if name not in missing}
+def settle(
+    told: Mapping[str, Any], tried: Mapping[str, Any], algorithm: Algorithm, federation: Federation, scaled: bool | None
+) -> Settings:
+    """What is told with the values of a grid; the ridge and the steps that neither says are put in."""
+    missing = [name for name in STEPS if told.get(name) is None and name not in tried]
+    given = {name: value for name, value in {**told, **tried}.items() if name not in missing}
     settings = resolve_ridge(Settings(**given), algorithm)
     if scaled is None or not set(missing) & set(used_settings(algorithm)):
         return settings

@@ -121,7 +121,7 @@ def packed(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> 
         for rows, counts in zip(rows_of(federation), (train, validation + test), strict=True)
     )
     numbers = (jnp.asarray(counts, jnp.int32) for counts in (train, validation, test))
-    data = Packed(training, tested, *numbers, personal=own_rows(federation, protocol, dtype))
+    data = Packed(training, tested, *numbers)._replace(personal=own_rows(federation, protocol, dtype))
     return data, Sizes(train, validation + test)
 
 
