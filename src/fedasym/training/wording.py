@@ -168,7 +168,7 @@ def how_on(histories: Sequence[History]) -> str:
         )
     if any(run.excess[-1] > NEAR and not isinstance(run.algorithm.personalise, Keep) for run in sharing):
         advice.append("more personal_epochs or a larger local_step for personalization, unless it is to stop early")
-    return f"Try {'; '.join(advice)}; or features of one scale. fa.linear.fit solves it exactly."
+    return f"Try {'; '.join(advice)}; or features of one scale. fedasym fit (fa.linear.fit) solves it exactly."
 
 
 def remedy(history: History) -> str:
