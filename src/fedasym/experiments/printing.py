@@ -13,7 +13,7 @@ from fedasym.experiments.selection import validated_by
 from fedasym.experiments.wording import flush, spoken
 from fedasym.training.configurations import EDGES, spread
 from fedasym.training.convergence import NEAR
-from fedasym.training.wording import HEADS, WIDTH, above, cell, columns, folded, meanings, shown, smaller_steps
+from fedasym.training.wording import HEADS, WIDTH, above, cell, columns, folded, meanings, one_scale, shown, smaller_steps
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
@@ -131,7 +131,8 @@ def left_out(results: Results) -> list[str]:
 
 def not_converged(results: Results) -> list[str]:
     """The algorithms whose chosen settings did not take training to its end; fine-tuning may be meant to stop early."""
-    short, early = [], []
+    short: list[str] = []
+    early: list[str] = []
     for name in results.tuned:
         found = results.judged(name)
         own, shared = found.get("excess", np.nan), found.get("shared_excess", np.nan)
@@ -146,7 +147,8 @@ def not_converged(results: Results) -> list[str]:
     if short:
         notes.append(
             f"Not converged: {'; '.join(short)}. What it loses by that is no property of the algorithm. Try more rounds or "
-            "personal_epochs, larger steps, or features of one scale; fedasym fit (fa.linear.fit) solves it exactly."
+            f"personal_epochs, larger steps, {one_scale(results.data.out_of_scale or {})}; fedasym fit (fa.linear.fit) "
+            "solves it exactly."
         )
     if early:
         notes.append(

@@ -168,7 +168,9 @@ def how_on(histories: Sequence[History]) -> str:
         )
     if any(run.excess[-1] > NEAR and not isinstance(run.algorithm.personalise, Keep) for run in sharing):
         advice.append("more personal_epochs or a larger local_step for personalization, unless it is to stop early")
-    return f"Try {'; '.join(advice)}; or features of one scale. fedasym fit (fa.linear.fit) solves it exactly."
+    data = histories[0].federation
+    far = columns_out_of_scale(data) if isinstance(data, Federation) else {}  # a saved history has no samples
+    return f"Try {'; '.join(advice)}; {one_scale(far)}. fedasym fit (fa.linear.fit) solves it exactly."
 
 
 def remedy(history: History) -> str:
@@ -211,6 +213,11 @@ def blame(far: Mapping[str, float]) -> str:
     more = f", and {len(far) - 3} more" if len(far) > 3 else ""
     one = len(far) == 1
     return f"column {', '.join(listed)}{more}: scale {'it' if one else 'them'}, or drop {'it' if one else 'them'}"
+
+
+def one_scale(far: Mapping[str, float]) -> str:
+    """What else helps slow training: features of one scale, and the columns that are not."""
+    return f"or mend the features: {blame(far)}" if far else "or features of one scale"
 
 
 def smaller_steps(far: Mapping[str, float], largest: float | None) -> str:
