@@ -31,7 +31,7 @@ TUNED = {  # table "CIFAR-100 Best Hyperparameters"
 }
 ALL = tuple(TUNED)
 CHOICES = {  # what it is, and whom it can concern
-    "bias": ("the head has a bias", ALL),
+    "intercept": ("the head has an intercept", ALL),
     "random_start": ("a random first head", ALL),
     "continued_passes": ("passes go on between visits", ALL[1:]),
     "penalty": ("rtfa's penalty is not halved", ("rtfa",)),

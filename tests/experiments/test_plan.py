@@ -119,13 +119,14 @@ def test_a_key_depends_on_all_that_makes_the_numbers_and_on_nothing_else(tmp_pat
         replace(piece, grid={"local": {"local_step": (0.3,)}}),
         replace(piece, grid={**piece.grid, "local_ridge": {}}),
         *(replace(piece, settings=piece.settings | change) for change in (
-            {"rounds": 5}, {"protocol": "code"}, {"bias": True}, {"precision": "float64"}, {"batch": 16}, {"inner_step": 0.1},
+            {"rounds": 5}, {"protocol": "code"}, {"intercept": True},
+            {"precision": "float64"}, {"batch": 16}, {"inner_step": 0.1},
         )),
     ]  # fmt: skip
     keys = {key, *(each.key(data) for each in changes)}
     keys |= {piece.key(data._replace(samples="other")), piece.key(data._replace(split="other"))}
     assert len(keys) == len(changes) + 3
-    assert replace(piece, settings=piece.settings | {"bias": False}).key(data) == key  # as the protocol says anyway
+    assert replace(piece, settings=piece.settings | {"intercept": False}).key(data) == key  # as the protocol says anyway
 
 
 def test_more_seeds_or_algorithms_keep_the_pieces_that_are_there(tmp_path, data):

@@ -208,6 +208,17 @@ def head(folder: Path, data: bytes) -> object:
     return Model.load(folder / "ann.safetensors").predict([[1.0, 2.0, 3.0]])
 
 
+def history_samples() -> list[bytes]:
+    told = {"rounds": 2, "evaluate_every": 1, "local_steps": 2, "personal_epochs": 1, "batch": 4}
+    return [made(fa.train("ftfa", federation(), **told).save, ".safetensors")]
+
+
+def history(folder: Path, data: bytes) -> object:
+    (folder / "run.safetensors").write_bytes(data)
+    run = fa.History.load(folder / "run.safetensors")
+    return str(run), run.to_json(), run.predict(np.ones((2, 3)))
+
+
 NETWORK = "import torch\n\ndef model():\n    torch.manual_seed(3)\n    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))\n"  # noqa: E501
 
 
@@ -254,5 +265,6 @@ DOORS = [
     Door("piece of a run", cache(piece_samples), piece, refusals=(pieces.Damaged,)),
     Door("saved simulation", cache(ledger_samples), ledger, changed_json),
     Door("client's head", cache(head_samples), head, changed_safetensors),
+    Door("saved history", cache(history_samples), history, changed_safetensors),
     Door("pretrained network", cache(lambda: [own_network().read_bytes()]), network, changed_safetensors),
 ]

@@ -161,7 +161,7 @@ def test_a_value_that_makes_no_sense(name, tmp_path, monkeypatch):
         ("train", "algorithm", np.zeros(2), "unknown algorithm"),
         ("train", "rounds", HUGE, "rounds is 1000.*at least 0 and at most 2147483647"),
         ("train", "grid", np.zeros(2), "grid is array.*it must name settings"),
-        ("train", "bias", "yes", "bias is 'yes': it must be True or False"),
+        ("train", "intercept", "yes", "intercept is 'yes': it must be True or False"),
         ("train", "precision", np.zeros(2), "precision is array.*it must be float32 or"),
     ],
 )

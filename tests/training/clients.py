@@ -63,7 +63,7 @@ def federation(
         y = scores.argmax(-1) if classes else scores if outputs else scores[..., 0]
         parts.append((np.repeat(chr(97 + place), n), x, y, split, mask))
     names, x, y, split, mask = (np.concatenate(each) if each[0] is not None else None for each in zip(*parts, strict=True))
-    return fa.Federation.from_arrays(x, y, names, split=split, mask=mask, classes=classes)
+    return fa.Federation.from_arrays(x, y, names, split=split, mask=mask, classes=classes, intercept=False)
 
 
 def scores(clients: fa.Federation, heads: Any, protocol: Protocol) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -74,7 +74,7 @@ def scores(clients: fa.Federation, heads: Any, protocol: Protocol) -> tuple[np.n
         for side, split in enumerate(("validation", "test")):
             for row in clients.rows(name, split):
                 x, y = np.asarray(clients.features[row], float), clients.labels[row]
-                z = x @ head[: clients.dimension] + (head[-1] if protocol.bias else 0)
+                z = x @ head[: clients.dimension] + (head[-1] if protocol.intercept else 0)
                 if not clients.sequences:
                     z, y = z[None], np.asarray(y)[None]
                 keep = np.ones(len(z), bool)

@@ -119,7 +119,7 @@ def test_heads_and_predictions(name, task, protocol):
     shared = None if name == "local" else last.shared.astype(np.float32)
     run = replace(history(name, federation, protocol=protocol, shared=shared, rounds=[0, 4]), settings=settings, seed=3)
     x = np.random.default_rng(1).normal(size=(7, 2))
-    with_one = np.column_stack([x, np.ones(7)]) if protocol.bias else x
+    with_one = np.column_stack([x, np.ones(7)]) if protocol.intercept else x
     for client in (None, "c0", "c2"):
         if client is None and name == "local":
             with pytest.raises(fa.InvalidInput, match="no shared model: name one of the clients"):

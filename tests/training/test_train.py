@@ -48,8 +48,8 @@ def test_every_algorithm_is_its_twin(name, protocol):
         as_twin(fa.train(EVERY[name], clients, **DOUBLE, protocol=protocol, form=FORMS[protocol], seed=3), clients)
 
 
-WARM = replace(TEXT, bias=True, continued_passes=True, warm_start=True, test_inner=False, count_padding=True)
-COLD = replace(CODE, bias=False, continued_passes=False, warm_start=False, test_inner=True)
+WARM = replace(TEXT, intercept=True, continued_passes=True, warm_start=True, test_inner=False, count_padding=True)
+COLD = replace(CODE, intercept=False, continued_passes=False, warm_start=False, test_inner=True)
 THREE = [TRAINED["rtfa"], TRAINED["pfedme"], fa.Algorithm("free, keep", Meta(0.15, "free"), Keep())]
 
 
@@ -111,12 +111,12 @@ def test_a_batch_may_be_larger_than_any_client(batch):
 
 def test_a_bias_is_a_setting_of_its_own():
     clients = federation()
-    run = fa.train("rtfa", clients, **DOUBLE, form="gram", bias=True)
-    assert (run.protocol.name, len(run.shared)) == ("text with bias", clients.dimension + 1)
+    run = fa.train("rtfa", clients, **DOUBLE, form="gram", intercept=True)
+    assert (run.protocol.name, len(run.shared)) == ("text with intercept", clients.dimension + 1)
     as_twin(run, clients)
-    assert fa.train("rtfa", clients, **DOUBLE, form="gram", bias=False).protocol == TEXT
-    with pytest.raises(fa.InvalidInput, match="bias is 'yes': it must be True or False"):
-        fa.train("rtfa", clients, bias="yes")
+    assert fa.train("rtfa", clients, **DOUBLE, form="gram", intercept=False).protocol == TEXT
+    with pytest.raises(fa.InvalidInput, match="intercept is 'yes': it must be True or False"):
+        fa.train("rtfa", clients, intercept="yes")
 
 
 VERY_RAGGED = ((5, 2, 3), (0, 40, 2), (1, 0, 2), (9, 3, 0), (60, 0, 0), (3, 6, 2), (33, 1, 1), (2, 1, 1), (64, 9, 0))

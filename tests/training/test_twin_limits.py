@@ -53,7 +53,7 @@ def test_the_own_step_of_a_meta_stage_is_that_of_the_linear_lens():
 @pytest.mark.parametrize("bias", [False, True])
 def test_long_training_on_classes_is_logistic_regression(bias):
     federation = drawn([60], seed=5)
-    protocol = replace(TEXT, bias=bias)
+    protocol = replace(TEXT, intercept=bias)
     settings = replace(LONG, rounds=600, evaluate_every=600, local_step=1.0, ridge=0.05)
     found = last(TRAINED["local_ridge"], federation, settings, protocol)
     X = np.column_stack([federation.features, np.ones(60)]) if bias else federation.features

@@ -70,7 +70,7 @@ def test_cohorts_and_continued_passes_are_those_of_the_plans(protocol):
         for member, rounds_work in zip(members, work, strict=True):
             rows, w = federation.rows(federation.clients[member], "train"), W
             for step in rounds_work:
-                w = w - 0.2 * gradient(w, batch_of(federation, rows[step[step >= 0]], protocol.bias, False, float))
+                w = w - 0.2 * gradient(w, batch_of(federation, rows[step[step >= 0]], protocol.intercept, False, float))
             sent.append(w)
         W = np.average(sent, axis=0, weights=sizes[members])
     np.testing.assert_allclose(last(TRAINED["fedavg"], federation, settings, protocol, 8).shared, W, rtol=1e-12)

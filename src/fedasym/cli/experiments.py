@@ -86,10 +86,10 @@ def sweep(
     local_steps: int = 20,
     batch: int = 32,
     personal_epochs: int = 10,
-    inner_step: float = 0.05,
+    inner_step: float | None = None,
     inner_steps: int = 5,
-    protocol: str = "text",
-    bias: bool | None = None,
+    protocol: str | None = None,
+    intercept: bool | None = None,
     precision: str = "float32",
     into: str | None = None,
     columns: Columns = COLUMNS,
@@ -103,7 +103,8 @@ def sweep(
     data
         A file or folder of samples, as fedasym train takes it, or synthetic: 30 drawn clients.
     grid
-        A setting and its values; the paper's grids by default. Every combination is trained.
+        A setting and its values; by default the paper's grids with steps for the scale of the features, or the paper's as
+        they are where a protocol is named. Every combination is trained.
     seeds
         How many seeds test what was chosen; 0 for none.
     rounds
@@ -119,13 +120,15 @@ def sweep(
     personal_epochs
         Passes over a client's own samples in personalization (P).
     inner_step
-        Step size of pfedme's inner problem.
+        Step size of pfedme's inner problem; by default 0.05, or less where the features' scale asks for it.
     inner_steps
         Steps of pfedme's inner problem.
     protocol
-        text: as the paper says; code: as its released code does.
-    bias
-        Whether the head has one; as the protocol says by default.
+        text: as the paper says; code: as its released code does. Unless named: the text's rules, with an intercept and with
+        steps for the scale of the features.
+    intercept
+        Whether heads have one, shared and personal; they do by default, unless a protocol is named: text has none, code has
+        one.
     precision
         float32, float64, mixed (float32 whose products an accelerator may shorten) or, for sequences, bfloat16.
     into
@@ -138,7 +141,7 @@ def sweep(
         results = fa.sweep(
             names(algorithms) or [],
             federation,
-            grid=parse_grid(grid) or "paper",
+            grid=parse_grid(grid),
             seeds=seeds,
             name="sweep",
             into=Path("runs", f"sweep-{Path(data).stem}") if into is None else into,
@@ -153,7 +156,7 @@ def sweep(
             inner_step=inner_step,
             inner_steps=inner_steps,
             protocol=protocol,
-            bias=bias,
+            intercept=intercept,
             precision=precision,
         )
     print(results.to_json() if json else results)

@@ -53,8 +53,8 @@ def train(
     *,
     algorithms: Annotated[str, Parameter(help="Names separated by commas.")] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
     rounds: int = 400,
-    server_step: float = 0.1,
-    local_step: float = 0.1,
+    server_step: float | None = None,
+    local_step: float | None = None,
     ridge: float | None = None,
     difference: float = 1e-3,
     mixing: float = 1.0,
@@ -62,15 +62,15 @@ def train(
     local_steps: int = 20,
     batch: int = 32,
     personal_epochs: int = 10,
-    inner_step: float = 0.05,
+    inner_step: float | None = None,
     inner_steps: int = 5,
     evaluate_every: int = 50,
     grid: Annotated[
         list[str] | None, Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it.")
     ] = None,
     seeds: Annotated[str, Parameter(help="Seeds, separated by commas.")] = "0",
-    protocol: str = "text",
-    bias: bool | None = None,
+    protocol: str | None = None,
+    intercept: bool | None = None,
     precision: str = "float32",
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
@@ -85,9 +85,9 @@ def train(
     rounds
         Communication rounds (R); local training takes as many epochs.
     server_step
-        Step size of local work for the shared model (eta).
+        Step size of local work for the shared model (eta); by default 0.1, or less where the features' scale asks for it.
     local_step
-        Step size of personalization, and of MAML's inner step (alpha).
+        Step size of personalization, and of MAML's inner step (alpha); by default as server_step.
     ridge
         Penalty (lambda); 0.1 for rtfa and 15 for pfedme by default.
     difference
@@ -103,7 +103,7 @@ def train(
     personal_epochs
         Passes over a client's own samples in personalization (P).
     inner_step
-        Step size of pfedme's inner problem.
+        Step size of pfedme's inner problem; by default 0.05, or less where the features' scale asks for it.
     inner_steps
         Steps of pfedme's inner problem.
     evaluate_every
@@ -113,9 +113,11 @@ def train(
     seeds
         Seeds, such as 0,1,2 or 0:11.
     protocol
-        text: as the paper says; code: as its released code does.
-    bias
-        Whether the head has one; as the protocol says by default: text has none, code has one.
+        text: as the paper says; code: as its released code does. Unless named: the text's rules, with an intercept and with
+        steps for the scale of the features.
+    intercept
+        Whether heads have one, shared and personal; they do by default, unless a protocol is named: text has none, code has
+        one.
     precision
         float32, float64, mixed (float32 whose products an accelerator may shorten) or, for sequences, bfloat16.
     """
@@ -141,7 +143,7 @@ def train(
             grid=parse_grid(grid),
             seeds=whole_numbers("seeds", seeds),
             protocol=protocol,
-            bias=bias,
+            intercept=intercept,
             precision=precision,
             progress=show_progress if sys.stderr.isatty() else None,
         )

@@ -14,7 +14,7 @@ import polars as pl
 import fedasym
 from fedasym.experiments.grids import TUNED
 from fedasym.experiments.parts import BATCH
-from fedasym.experiments.plan import GAINS, ONE, SEEDS, SPLITS, TUNING, Piece
+from fedasym.experiments.plan import GAINS, JUDGED, ONE, SEEDS, SPLITS, TUNING, Piece
 from fedasym.training.history import COLUMNS, History
 from fedasym.training.settings import SIZES, named_settings
 
@@ -28,8 +28,8 @@ CLIENTS = {  # what is kept of each client after the last round
 
 
 def statistics(stage: str, task: str) -> tuple[str, ...]:
-    """The statistics that a stage keeps: tuning those of validation samples, and no other."""
-    return tuple(name for name in COLUMNS[task] if stage != TUNING or name.startswith("validation"))
+    """The statistics that a stage keeps: tuning those of validation samples, and how far training is from its end."""
+    return tuple(name for name in COLUMNS[task] if stage != TUNING or name.startswith("validation") or name in JUDGED)
 
 
 def schema(stage: str, task: str) -> dict[str, Any]:

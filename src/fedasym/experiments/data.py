@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,8 @@ import numpy as np
 from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
 from fedasym.federations.splits import SPLITS
+from fedasym.training.scales import columns_out_of_scale, curvature
+from fedasym.training.settings import Settings
 
 if TYPE_CHECKING:
     from fedasym.experiments.parts import Data
@@ -33,6 +36,8 @@ class Record(NamedTuple):
     counts: dict[str, int]
     dimension: int
     outputs: int
+    curvature: float | None = None  # the largest of a client's training loss with an intercept, in regression
+    out_of_scale: dict[str, float] | None = None  # columns far larger than the others, and their usual size
 
 
 def record_in(text: str) -> Record:
@@ -53,6 +58,8 @@ def record_in(text: str) -> Record:
             and all(is_count(each) for each in (*held.training, *held.counts.values(), held.dimension, held.outputs))
             and len(held.clients) == len(held.training)
             and set(held.counts) == set(SPLITS)
+            and all(is_amount(each) for each in ((held.out_of_scale or {}).values()))
+            and (held.curvature is None or is_amount(held.curvature))
         )
     except (TypeError, AttributeError, RecursionError):
         whole = False
@@ -64,6 +71,11 @@ def record_in(text: str) -> Record:
 def is_count(value: Any) -> bool:
     """Whether it is a number of samples, or of features."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def is_amount(value: Any) -> bool:
+    """Whether it is a finite number of at least 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def load(data: Data | None) -> Federation:
@@ -136,15 +148,17 @@ def recorded(federation: Federation, splits: tuple[int, ...]) -> Record:
         counts={name: int(federation.counts(name).sum()) for name in SPLITS},
         dimension=federation.dimension,
         outputs=federation.outputs,
+        curvature=curvature(federation, True, Settings.batch) if federation.classes is None else None,
+        out_of_scale=columns_out_of_scale(federation) or None,
     )
 
 
 def fingerprint(federation: Federation) -> str:
     """SHA-256 of all that training reads of the samples, but for their split."""
     total = hashlib.sha256(json.dumps([federation.clients, federation.classes]).encode())
-    for name in ("features", "labels", "owner", "mask"):
+    for name in ("features", "labels", "owner", "mask", "personal"):
         array = getattr(federation, name)
-        if array is not None:
+        if array is not None and not (name == "personal" and array.all()):  # all personal is what is meant without
             total.update(f"{name} {array.dtype.str} {array.shape}".encode())
             total.update(np.ascontiguousarray(array).data.cast("B"))
     return total.hexdigest()

@@ -74,6 +74,7 @@ def run(
         check_federation(federation)
     ray = None if on is None else runtime_of(on)
     clients = load(experiment.data) if federation is None else federation
+    experiment = experiment.settled_on(clients)
     data = recorded(clients, experiment.trials.splits)
     check_cohort(experiment, data)
     place = Path(RUNS, experiment.name) if into is None else into if isinstance(into, str) else path_of("into", into)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.training.settings import Protocol, resolve_protocol
 from fedasym.training.settings import Settings as Checked
 
 try:
@@ -119,7 +120,10 @@ class Data(Part):
 
 
 class Settings(Part):
-    """What every run is told, as `fedasym.train` takes it; a grid varies some of it."""
+    """What every run is told, as `fedasym.train` takes it; a grid varies some of it.
+
+    What is chosen for the data, the intercept and the steps where no protocol is named, is put in by `run` (`settled_on`).
+    """
 
     rounds: int = 400
     evaluate_every: int = 50
@@ -127,21 +131,26 @@ class Settings(Part):
     local_steps: int = 20
     batch: int = 32
     personal_epochs: int = 10
-    server_step: float = 0.1
-    local_step: float = 0.1
+    server_step: float | None = None
+    local_step: float | None = None
     ridge: float | None = None
     difference: float = 1e-3
     mixing: float = 1.0
-    inner_step: float = 0.05
+    inner_step: float | None = None
     inner_steps: int = 5
-    protocol: Literal["text", "code"] = "text"
-    bias: bool | None = None
+    protocol: Literal["text", "code"] | None = None
+    intercept: bool | None = None
     precision: Literal["float32", "float64", "mixed", "bfloat16"] = "float32"
 
     @model(mode="after")
     def _in_range(self) -> Self:
-        Checked(**self.model_dump(exclude={"protocol", "bias", "precision"}))
+        Checked(**self.model_dump(exclude={"protocol", "intercept", "precision"}, exclude_none=True))
         return self
+
+    @property
+    def rules(self) -> Protocol:
+        """The protocol with its intercept; where the file says neither, as far as it is known without the data."""
+        return resolve_protocol(self.protocol, self.intercept)
 
 
 class Trials(Part):

@@ -16,7 +16,8 @@ from fedasym.experiments.data import Record
 from fedasym.experiments.grids import Axes, Grid, Values, checked, combinations
 from fedasym.experiments.parts import BATCH
 from fedasym.experiments.pieces import key_of
-from fedasym.training.settings import find_protocol, used_settings, with_bias
+from fedasym.training.scales import PAPER_STEPS
+from fedasym.training.settings import resolve_protocol, used_settings
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 NUMBERS = "fedasym numbers 1"  # to be raised when training gives other numbers for the same settings
 FIRST = 1  # the seed of tuning, and of training on reshuffled samples
 TUNING, SEEDS, SPLITS, GAINS = "tuning", "seeds", "splits", "gains"
+JUDGED = ("training_loss", "exact_loss", "excess", "shared_excess")  # of training samples, in regression
 ONE = " one batch"  # how the single batch is named beside its algorithm
 
 Chosen = dict[str, Values]  # the settings that validation chose, by algorithm
@@ -42,8 +44,9 @@ class Piece:
 
     def description(self, data: Record) -> dict[str, Any]:
         """Everything that its numbers depend on."""
-        told = {name: value for name, value in self.settings.items() if name not in ("protocol", "bias")}
-        protocol = with_bias(find_protocol(self.settings["protocol"]), self.settings["bias"])
+        told = {name: value for name, value in self.settings.items() if name not in ("protocol", "intercept")}
+        protocol = vars(resolve_protocol(self.settings["protocol"], self.settings["intercept"]))
+        named = {"bias" if name == "intercept" else name: value for name, value in protocol.items()}
         return {
             "numbers": NUMBERS,
             "stage": self.stage,
@@ -52,8 +55,9 @@ class Piece:
             "one_batch": list(self.one_batch),
             "grid": {name: {axis: list(values) for axis, values in axes.items()} for name, axes in self.grid.items()},
             "settings": told,
-            "protocol": vars(protocol),
+            "protocol": named | {"name": named["name"].replace("intercept", "bias")},  # as finished pieces have it
             "seeds": list(self.seeds),
+            **({"judged": True} if data.task == "regression" else {}),  # pieces without the excess of training are made again
         }
 
     def dealt(self, data: Record) -> str | list[str]:
@@ -123,9 +127,15 @@ def placeholder(experiment: Experiment) -> Chosen:
     return {name: combinations(axes)[0] for name, axes in experiment.grid.items()}
 
 
+def told_to(experiment: Experiment) -> dict[str, Any]:
+    """What `train` is told in every piece: steps that are not given are the paper's, unless `run` chose them for the data."""
+    told = experiment.settings.model_dump()
+    return told | {name: value for name, value in PAPER_STEPS.items() if told[name] is None}
+
+
 def tuning(experiment: Experiment) -> list[Piece]:
     """One seed, tested after the last round; fine: one piece for each family and server step, coarse: for each family."""
-    told = experiment.settings.model_dump()
+    told = told_to(experiment)
     told["evaluate_every"] = 0  # the last round decides
     pieces = []
     for family in families(tuned_over(experiment)):
@@ -143,7 +153,7 @@ def tuning(experiment: Experiment) -> list[Piece]:
 
 def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
     """The chosen settings on the seeds and on the splits, and the gains of personalization."""
-    told, gains = experiment.settings.model_dump(), experiment.gains
+    told, gains = told_to(experiment), experiment.gains
     pieces = []
     together = families(name for name in experiment.algorithms if name in chosen)
     grids = [{name: single(chosen[name]) for name in family} for family in together]

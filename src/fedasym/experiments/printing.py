@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedasym.algorithms import TRAINED, Interpolate
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.selection import validated_by
 from fedasym.experiments.wording import flush, spoken
 from fedasym.training.configurations import EDGES, spread
-from fedasym.training.wording import HEADS, WIDTH, cell, columns, folded, meanings, shown
+from fedasym.training.convergence import NEAR
+from fedasym.training.wording import HEADS, WIDTH, above, cell, columns, folded, meanings, one_scale, shown, smaller_steps
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
 
+NEARLY_UNSTABLE = 1.2  # a step times the curvature; from 2 on it diverges
 SWEEPS = {
     SEEDS: "seeds of training, same samples",
     SPLITS: "reshuffles of training and validation samples, same test samples",
@@ -27,12 +30,16 @@ def lines(results: Results) -> list[str]:
     data, told = results.data, results.experiment.settings
     sizes = [f"{len(data.clients)} clients", *(f"{name} {count:,}" for name, count in data.counts.items())]
     what = [results.experiment.name, results.experiment.about.rstrip("."), *sizes]
-    what += [f"{told.rounds} rounds", f"protocol {told.protocol}"]
+    what += [f"{told.rounds} rounds", f"protocol {told.rules.name}"]
     out = [*folded(" · ".join(filter(None, what))), "", *chosen_lines(results)]
     for sweep in SWEEPS:
         out += sweep_lines(results, sweep)
     out += gain_lines(results)
-    statistics = ("accuracy", "mean_accuracy", "worst_decile", "hurt") if results.task == "classification" else ("loss", "hurt")
+    statistics = (
+        ("accuracy", "mean_accuracy", "worst_decile", "hurt")
+        if results.task == "classification"
+        else (("loss", "hurt", "excess"))
+    )
     out += ["", *meanings(statistics)] if results.trials.height else []
     notes = [line for note in results.notes for line in textwrap.wrap(note, WIDTH)]
     return [*out, *(["", *notes] if notes else [])]
@@ -41,14 +48,17 @@ def lines(results: Results) -> list[str]:
 def chosen_lines(results: Results) -> list[str]:
     """The settings that validation chose, out of how many."""
     name = validated_by(results.task)
-    rows = [["algorithm", "tried", "diverged", "validation", "chosen settings"]]
+    judged = results.task == "regression"
+    rows = [["algorithm", "tried", "diverged", "validation", *(["excess"] if judged else []), "chosen settings"]]
     for algorithm in results.experiment.algorithms:
         tried = [row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm]
         best = next((row for row in tried if row["chosen"]), None)
         score = "-" if best is None else cell(name, best[name])
         settings = results.tuned.get(algorithm)
         failed = sum(row["diverged"] for row in tried)
-        rows.append([algorithm, str(len(tried)), str(failed or "-"), score, "none" if settings is None else listed(settings)])
+        row = [algorithm, str(len(tried)), str(failed or "-"), score]
+        row += [cell("excess", results.judged(algorithm).get("excess", np.nan))] if judged else []
+        rows.append([*row, "none" if settings is None else listed(settings)])
     what = "loss" if results.task == "regression" else "accuracy"
     return [f"Chosen by validation {what} after the last round, seed 1; test samples choose nothing.", *flush(rows, left=1)]
 
@@ -96,21 +106,55 @@ def gain_lines(results: Results) -> list[str]:
 
 def left_out(results: Results) -> list[str]:
     """Algorithms for which nothing could be chosen, trials that diverged, and a missing baseline."""
-    notes, experiment = [], results.experiment
+    notes, experiment, data = [], results.experiment, results.data
     tuned = results.tuning.filter(results.tuning["chosen"])["algorithm"].to_list()
     for name in experiment.algorithms:
         tried = results.tuning.filter(results.tuning["algorithm"] == name)
         if name in tuned or not tried.height:
             continue
-        reason = "every configuration diverged: try smaller steps" if tried["diverged"].all() else (
+        mend = smaller_steps(data.out_of_scale or {}, 2 / data.curvature if data.curvature else None)
+        reason = f"every configuration diverged: {mend}" if tried["diverged"].all() else (
             "no configuration has a finite validation score: are there validation samples?"
         )  # fmt: skip
         notes.append(f"Nothing is chosen for {name}, and it is left out of the trials: {reason}.")
+    many = int(results.tuning["diverged"].sum())
+    if 2 * many > results.tuning.height > 1 and tuned:
+        mend = smaller_steps(data.out_of_scale or {}, 2 / data.curvature if data.curvature else None)
+        notes.append(f"Most configurations diverged, {many} of {results.tuning.height}: {mend}.")
     failed = results.trials.filter(results.trials["diverged"])
     for sweep, name in dict.fromkeys(zip(failed["sweep"], failed["algorithm"], strict=True)):
         notes.append(f"Diverged in {sweep}: {name}, and a mean over trials counts it as no number.")
     if not {"local", "local_ridge"} & set(experiment.algorithms) and len(experiment.algorithms) > 1:
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
+    return notes
+
+
+def not_converged(results: Results) -> list[str]:
+    """The algorithms whose chosen settings did not take training to its end; fine-tuning may be meant to stop early."""
+    short: list[str] = []
+    early: list[str] = []
+    for name in results.tuned:
+        found = results.judged(name)
+        own, shared = found.get("excess", np.nan), found.get("shared_excess", np.nan)
+        if shared > NEAR and not own > NEAR:
+            of_variance = f"{shared:.0%} of half the labels' variance above the exact one"
+            short.append(f"{name}, whose shared model's training loss is {of_variance}")
+        elif own > NEAR:
+            tunes = isinstance(TRAINED[name].personalise, Interpolate) and not TRAINED[name].shares_nothing
+            loss = above(found["training_loss"], found["exact_loss"])
+            (early if tunes and not shared > NEAR else short).append(f"{name}, whose training loss is {loss}")
+    notes = []
+    if short:
+        notes.append(
+            f"Not converged: {'; '.join(short)}. What it loses by that is no property of the algorithm. Try more rounds or "
+            f"personal_epochs, larger steps, {one_scale(results.data.out_of_scale or {})}; fedasym fit (fa.linear.fit) "
+            "solves it exactly."
+        )
+    if early:
+        notes.append(
+            f"Not converged in personalization: {'; '.join(early)}. Stopping early can be right, and validation chose it "
+            "among the steps tried; more personal_epochs come nearer, fedasym fit (fa.linear.fit) is exact."
+        )
     return notes
 
 
@@ -125,6 +169,8 @@ def edges(results: Results) -> list[str]:
             values = sorted(results.experiment.grid[algorithm].get(axis, ()))
             if len(values) < 3 or settings[axis] not in (values[0], values[-1]):
                 continue
+            if axis != "ridge" and settings[axis] * (results.data.curvature or 0.0) > NEARLY_UNSTABLE:
+                continue  # what lies beyond diverges
             if best > max((sign * row[name] for row in tried if row[axis] != settings[axis]), default=-np.inf):
                 side = "smallest" if settings[axis] == values[0] else "largest"
                 ends.append(f"{algorithm} {axis} {shown(settings[axis])} ({side})")

@@ -20,7 +20,7 @@ from fedasym.experiments.folder import DAMAGED, RunFolder
 from fedasym.experiments.foresight import Foreseen, foreseen_in
 from fedasym.experiments.pieces import Damaged, Finished
 from fedasym.experiments.plan import GAINS, SEEDS, SPLITS, TUNING, Chosen, Piece
-from fedasym.experiments.printing import edges, left_out, lines
+from fedasym.experiments.printing import edges, left_out, lines, not_converged
 from fedasym.experiments.remote import kind_of
 from fedasym.experiments.selection import chosen
 from fedasym.risk import plain, preformatted
@@ -146,10 +146,28 @@ class Results:
         finals = {sweep: self.finals(sweep, name) for sweep in (SEEDS, SPLITS)}
         return compared(finals, pairs, default if margin is None else margin, "loss" if name.endswith("loss") else name)
 
+    def judged(self, algorithm: str) -> dict[str, float]:
+        """How far the chosen settings took training, in regression: the worst trial's training_loss, exact_loss, excess, ...
+
+        Before any trial, as tuning found it; empty where that is not known.
+        """
+        last = self.experiment.settings.rounds
+        rows = [
+            *(row for row in self.trials.iter_rows(named=True) if row["round"] == last),
+            *(row for row in self.tuning.iter_rows(named=True) if row["chosen"]),
+        ]
+        mine = [
+            {name: np.nan if row[name] is None else float(row[name]) for name in plan.JUDGED}
+            for row in rows
+            if row["algorithm"] == algorithm and row.get("excess") is not None and not row["diverged"]
+        ]
+        known = [row for row in mine if not np.isnan(row["excess"])]
+        return max(known, key=lambda row: row["excess"], default={})
+
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a fair reader should know."""
-        return (*self.remarks, *left_out(self), *edges(self))
+        return (*self.remarks, *not_converged(self), *left_out(self), *edges(self))
 
     def to_json(self) -> str:
         """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes; not by client."""

@@ -6,13 +6,14 @@ Pieces of tuning hold no test statistic at all (`computing.py`), so that there i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from fedasym.experiments.grids import Values, combinations
-from fedasym.experiments.plan import Chosen, settled
+from fedasym.experiments.plan import JUDGED, Chosen, settled
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
@@ -24,6 +25,7 @@ class Score(NamedTuple):
     settings: Values
     validation: float
     diverged: bool
+    judged: Mapping[str, float | None] = MappingProxyType({})  # how far training was from its end, in regression
 
 
 def validated_by(task: str) -> str:
@@ -35,7 +37,12 @@ def scores(experiment: Experiment, name: str, rows: pl.DataFrame, task: str) -> 
     """An algorithm's configurations in the order of its grid, from the rows of its tuning."""
     axes = list(experiment.grid[name])
     held = {
-        tuple(row[axis] for axis in axes): Score({axis: row[axis] for axis in axes}, row[validated_by(task)], row["diverged"])
+        tuple(row[axis] for axis in axes): Score(
+            {axis: row[axis] for axis in axes},
+            row[validated_by(task)],
+            row["diverged"],
+            {name: row[name] for name in JUDGED if name in row},
+        )
         for row in rows.iter_rows(named=True)
         if row["algorithm"] == name and row["round"] == experiment.settings.rounds
     }

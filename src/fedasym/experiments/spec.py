@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 # The parts come first: they say it in a sentence where pydantic is missing.
 from fedasym.experiments.parts import Data, Gains, Names, Part, Settings, Trials  # isort: skip
@@ -21,6 +21,11 @@ from fedasym.errors import InvalidInput, unknown
 from fedasym.experiments.grids import GRID_SCHEMA, Grid, completed
 from fedasym.risk import preformatted
 from fedasym.training.jobs import named
+from fedasym.training.scales import PAPER_STEPS, stable_steps
+from fedasym.training.settings import TEXT, resolve_protocol
+
+if TYPE_CHECKING:
+    from fedasym.federations.federation import Federation
 
 PAPER = Path(__file__).parent / "paper"
 ALL = ("local", "fedavg", "ftfa", "rtfa", "maml_fo", "maml_hf", "pfedme")  # what the paper compares
@@ -32,7 +37,8 @@ class Experiment(Part):
     name: of its run folder. about: what it is, in words.
     data: one of features = "cifar100", file = "clients.parquet" (with label, client, columns, split) and synthetic = {...};
         left out, the federation is given to `run`.
-    algorithms: names, the paper's seven by default. settings: as `fedasym.train` takes them.
+    algorithms: names, the paper's seven by default. settings: as `fedasym.train` takes them; name the protocol to have the
+        paper's head and steps, whatever the data.
     grid: "paper"; or settings and values, {"server_step": [0.01, 0.1]}, for all that use them; or such a grid by algorithm.
     trials: seeds and splits of the chosen settings; a number n stands for 1, ..., n. gains: see `Gains`; none by default.
     pieces: "fine" (one server step, seed or split is the least that a crash can cost) or "coarse" (fewer, larger calls).
@@ -44,7 +50,7 @@ class Experiment(Part):
     >>> fa.Experiment(name="mine", settings={"round": 3})
     Traceback (most recent call last):
     ...
-    fedasym.errors.InvalidInput: settings.round is 3: there is no such field; did you mean rounds? known are rounds, evaluate_every, cohort, local_steps, batch, personal_epochs, server_step, local_step, ridge, difference, mixing, inner_step, inner_steps, protocol, bias, precision
+    fedasym.errors.InvalidInput: settings.round is 3: there is no such field; did you mean rounds? known are rounds, evaluate_every, cohort, local_steps, batch, personal_epochs, server_step, local_step, ridge, difference, mixing, inner_step, inner_steps, protocol, intercept, precision
     """  # noqa: E501
 
     name: str
@@ -151,6 +157,25 @@ class Experiment(Part):
         """The same on the data of a file, whose columns have the usual names."""
         limit = self.data.clients if self.data else None
         return self.model_copy(update={"data": Data.model_validate({"file": str(Path(file).absolute()), "clients": limit})})
+
+    def settled_on(self, federation: Federation) -> Experiment:
+        """The same with all that is left to the data put in: the intercept, and the steps where no protocol is named.
+
+        >>> import fedasym as fa
+        >>> long = fa.Federation.from_arrays([[30.0], [10.0]] * 5, [1.0, 2.0] * 5, clients=list("aabbccddee"))
+        >>> told = Experiment(name="mine").settled_on(long).settings
+        >>> told.rules.name, told.server_step, Experiment(name="mine", settings={"protocol": "text"}).settings.rules.name
+        ('text with intercept', 0.0011, 'text')
+        """
+        told = self.settings
+        rules = resolve_protocol(told.protocol, told.intercept, federation.intercept)
+        steps = PAPER_STEPS
+        changed: dict[str, Any] = {}
+        if told.protocol is None:
+            steps = stable_steps(federation, rules.intercept, told.batch, told.ridge)
+            changed |= {"protocol": TEXT.name, "intercept": rules.intercept}
+        changed |= {name: step for name, step in steps.items() if getattr(told, name) is None}
+        return self.model_copy(update={"settings": told.model_copy(update=changed)})
 
     def portable(self) -> Experiment:
         """The same without the folders of this machine: a data file by its name alone.

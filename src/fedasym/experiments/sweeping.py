@@ -6,10 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedasym.algorithms import GRIDS
 from fedasym.errors import listed
 from fedasym.experiments.execution import run
 from fedasym.experiments.results import Results
 from fedasym.progress import Progress
+from fedasym.training.jobs import check_federation
+from fedasym.training.scales import stable_grids
+from fedasym.training.settings import Settings, is_size
 
 if TYPE_CHECKING:
     from fedasym.federations.federation import Federation
@@ -20,7 +24,7 @@ def sweep(
     algorithms: str | Iterable[str],
     federation: Federation,
     *,
-    grid: str | Mapping[str, Any] = "paper",
+    grid: str | Mapping[str, Any] | None = None,
     seeds: int | Iterable[int] = 1,
     name: str = "sweep",
     into: str | Path | None = None,
@@ -34,8 +38,10 @@ def sweep(
     Like a `fedasym.train` with a grid, but for grids that take long: finished pieces are kept in `into` (`runs/<name>` unless
     given), and the same call goes on after any interruption.
 
-    grid: "paper", or as in `fedasym.train`. seeds: how many, or which, test what was chosen; 0: none.
-    on: where, as in `fedasym.run`. settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, ...
+    grid: "paper", or as in `fedasym.train`. By default, where no protocol is named, the paper's with steps for the scale of
+        the features: in regression multiples of the stable step 1/L, L being the largest curvature of a client's loss.
+    seeds: how many, or which, test what was chosen; 0: none. on: where, as in `fedasym.run`.
+    settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, intercept, ...
 
     >>> import tempfile, fedasym as fa
     >>> data = fa.datasets.synthetic(task="classification", clients=9, dimension=5, classes=2, aspect=0.1)
@@ -46,13 +52,24 @@ def sweep(
     """
     from fedasym.experiments.spec import Experiment
 
+    check_federation(federation)
+    chosen = [algorithms] if isinstance(algorithms, str) else listed("algorithms", algorithms, "give names")
     tested = seeds if isinstance(seeds, int) else listed("seeds", seeds, "give how many, or a list of them")
     experiment = Experiment(
         name=name,
-        algorithms=[algorithms] if isinstance(algorithms, str) else listed("algorithms", algorithms, "give names"),
+        algorithms=chosen,
         settings={key: value for key, value in settings.items() if value is not None},
-        grid=grid,
+        grid=default_grid(chosen, federation, settings) if grid is None else grid,
         trials={"seeds": tested, "splits": 0},
         pieces=pieces,
     )
     return run(experiment, federation, into=into, progress=progress, on=on)
+
+
+def default_grid(names: list[Any], federation: Federation, settings: Mapping[str, Any]) -> str | dict[str, Any]:
+    """The paper's grids, with steps for the scale of the features unless a protocol is named."""
+    batch, given = settings.get("batch") or Settings.batch, settings.get("intercept")
+    known = all(isinstance(name, str) and name in GRIDS for name in names) and is_size(batch, 1)
+    if settings.get("protocol") is not None or not known:
+        return "paper"  # which is refused, like a wrong batch, where all is checked
+    return stable_grids(names, federation, federation.intercept if given is None else bool(given), batch)

@@ -11,7 +11,7 @@ from fedasym.experiments.computing import CLIENTS, schema, statistics
 from fedasym.experiments.data import Record
 from fedasym.experiments.grids import TUNED, combinations
 from fedasym.experiments.pieces import Finished
-from fedasym.experiments.plan import GAINS, SEEDS, Chosen
+from fedasym.experiments.plan import GAINS, JUDGED, SEEDS, Chosen
 from fedasym.experiments.selection import Score, scores, validated_by
 from fedasym.training.settings import SIZES
 
@@ -29,7 +29,8 @@ def tuning_columns(experiment: Experiment, task: str) -> dict[str, Any]:
     varied = [name for name in TUNED if any(name in axes for axes in experiment.grid.values())]
     columns: dict[str, Any] = {"algorithm": pl.String}
     columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in varied}
-    return columns | {validated_by(task): pl.Float64, "chosen": pl.Boolean, "diverged": pl.Boolean}
+    judged = dict.fromkeys(JUDGED if task == "regression" else (), pl.Float64)
+    return columns | {validated_by(task): pl.Float64, **judged, "chosen": pl.Boolean, "diverged": pl.Boolean}
 
 
 def tuning_table(experiment: Experiment, rows: pl.DataFrame | None, chosen: Chosen, task: str) -> pl.DataFrame:
@@ -43,7 +44,7 @@ def tuning_table(experiment: Experiment, rows: pl.DataFrame | None, chosen: Chos
             tried = [] if rows is None else scores(experiment, name, rows, task)
         records += [
             {"algorithm": name, **score.settings, validated_by(task): score.validation, "diverged": score.diverged}
-            | {"chosen": score.settings == chosen.get(name)}
+            | {"chosen": score.settings == chosen.get(name), **score.judged}
             for score in tried
         ]
     return pl.DataFrame(records, schema=tuning_columns(experiment, task), orient="row")

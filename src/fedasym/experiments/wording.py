@@ -25,6 +25,7 @@ WANTED = {
     "model_type": "a table of settings",
     "dict_type": "a table of settings",
 }
+RENAMED = {"settings.bias": "intercept"}
 LONG = 60  # characters of a value that a sentence repeats
 
 
@@ -45,6 +46,8 @@ def said(problem: Mapping[str, Any], experiment: type[BaseModel]) -> str:
     told = repr(value) if len(repr(value)) <= LONG else f"{repr(value)[:LONG]}..."
     match kind:
         case "extra_forbidden":
+            if path in RENAMED:
+                return f"{path} is {told}: it is called {RENAMED[path]} now; rename it"
             known = list(fields_at(experiment, where[:-1]))
             near = difflib.get_close_matches(str(where[-1]), known, n=2, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
@@ -79,7 +82,9 @@ def summary(experiment: Experiment) -> str:
     tried = {name: math.prod(map(len, axes.values())) for name, axes in experiment.grid.items()}
     told, trials = experiment.settings, experiment.trials
     parts = [experiment.name, *([experiment.about] if experiment.about else [])]
-    sizes = [f"{told.rounds} rounds", f"protocol {told.protocol}", f"{experiment.pieces} pieces"]
+    open_ = told.protocol is None
+    rules = ["intercept and steps as the data ask"] if open_ else [f"protocol {told.rules.name}"]
+    sizes = [f"{told.rounds} rounds", *rules, f"{experiment.pieces} pieces"]
     lines = [
         *folded(" · ".join(parts)),
         *folded(" · ".join(sizes)),

@@ -111,7 +111,7 @@ def vertical(results: Results) -> str:
 
 def sizes(results: Results) -> list[str]:
     """What the figure is of, in a few words each."""
-    return [f"{len(results.data.clients)} clients", f"protocol {results.experiment.settings.protocol}"]
+    return [f"{len(results.data.clients)} clients", f"protocol {results.experiment.settings.rules.name}"]
 
 
 def trials_of(curves: Curves, what: str) -> str:

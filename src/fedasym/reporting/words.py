@@ -34,7 +34,7 @@ def facts(results: Results) -> list[str]:
         " · ".join(f"{name} {many:,}" for name, many in data.counts.items()) + " samples",
         f"{data.dimension} features{outputs}",
         plural(told.rounds, "round"),
-        f"protocol {told.protocol}",
+        f"protocol {told.rules.name}",
     ]
     repeats = [f"{sweep} {spoken(getattr(trials, sweep))}" for sweep in SWEEPS if getattr(trials, sweep)]
     return [*found, *repeats]

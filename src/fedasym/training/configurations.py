@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm
+from fedasym.federations.federation import Federation
 from fedasym.theory.spectra import Array
 from fedasym.training.history import VALIDATION, History
+from fedasym.training.scales import columns_out_of_scale, curvature
 from fedasym.training.settings import Protocol, Settings, named_settings
-from fedasym.training.wording import HEADS, cell, columns, meanings, shown
+from fedasym.training.wording import HEADS, cell, columns, how_far, how_on, meanings, shown, smaller_steps
 
 MOST = 40  # configurations that are printed
 NAMES = tuple(field.name for field in fields(Settings))
@@ -94,10 +96,19 @@ def value_of(run: History, name: str) -> Any:
 def why_none(groups: list[Configuration]) -> str:
     """Why none of an algorithm's configurations can be chosen, and what to do."""
     if all(group.diverged is not None for group in groups):
-        return "as every configuration diverged: try smaller steps"
+        return f"as every configuration diverged: {against_divergence(groups[0].runs[0])}"
     if not any(run.totals[:, VALIDATION].sum() for group in groups for run in group.runs):
         return "as there are no validation samples: resplit the federation so that some validate"
-    return "as no configuration has a finite validation score: try smaller steps"
+    return f"as no configuration has a finite validation score: {against_divergence(groups[0].runs[0])}"
+
+
+def against_divergence(run: History) -> str:
+    """What to do where steps diverge: the columns out of scale are the cause, or steps beyond what the curvature allows."""
+    data = run.federation
+    if not isinstance(data, Federation):
+        return smaller_steps({}, None)  # a saved history has no samples
+    L = curvature(data, run.protocol.intercept, run.settings.batch) if run.task == "regression" else 0.0
+    return smaller_steps(columns_out_of_scale(data), 2 / L if L else None)
 
 
 def split_settings(groups: list[Configuration]) -> tuple[dict[str, Any], list[str]]:
@@ -180,7 +191,9 @@ def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
         notes.append(f"Configurations tried: {tried}{fair}.")
     notes += [f"Nothing is chosen for {name}, {why_none(ranked[name])}." for name, group in chosen.items() if group is None]
     if failed := sum(group.diverged is not None for group in groups):
-        notes.append(f"Diverged, and never chosen: {many(failed, 'configuration')} of {len(groups)}.")
+        cause = f" Most did: {against_divergence(groups[0].runs[0])}." if 2 * failed > len(groups) > 1 else ""
+        notes.append(f"Diverged, and never chosen: {many(failed, 'configuration')} of {len(groups)}.{cause}")
+    notes += not_converged([group.runs[0] for group in chosen.values() if group is not None])
     if cut := sum(group.interrupted for group in groups):
         notes.append(f"Interrupted: {many(cut, 'configuration')} of {len(groups)}, shown at the last round that was evaluated.")
     for name, group in chosen.items():
@@ -188,6 +201,13 @@ def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
     if len({group.name for group in groups}) > 1 and not any(group.algorithm.shares_nothing for group in groups):
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
     return notes
+
+
+def not_converged(runs: list[History]) -> list[str]:
+    """Those of the runs that are not converged, in a sentence, and what to do."""
+    short = [run for run in runs if run.converged is False]
+    listed = "; ".join(f"{run.algorithm.name}, {how_far(run).replace('the ', 'whose ', 1)}" for run in short)
+    return [f"Not converged: {listed}. {how_on(short)}"] if short else []
 
 
 def edges(best: Configuration, groups: list[Configuration]) -> list[str]:

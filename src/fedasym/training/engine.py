@@ -46,6 +46,8 @@ def run_server(
     item = np.dtype(work.precision).itemsize
     cached = form == "gram" and max(len(work.splits), 1) * len(federation.clients) * largest**2 * item < work.machine.memory / 4
     data, sizes = pack(federation, work.splits, work.protocol, work.stored, largest if cached else 0)
+    if server.kind == "nothing":
+        data = data._replace(personal=None)  # nothing is shared, so that every weight is a client's own
     rules = work.protocol.compiled
     program = Program(server.kind, federation.task, rules, server.inner_steps, form, largest, together, classes=work.filled)
     schedule = Schedule(work, server, sizes)

@@ -95,7 +95,7 @@ class Tester:
     def real(self, shared: Array) -> NDArray[np.floating]:
         """Shared heads without what fills up their shape."""
         federation = self.work.federation
-        return np.asarray(shared)[..., : federation.dimension + self.work.protocol.bias, : federation.outputs]
+        return np.asarray(shared)[..., : federation.dimension + self.work.protocol.intercept, : federation.outputs]
 
     def rates(self, trajectories: Sequence[Trajectory], client: Client) -> list[list[Numbers]]:
         """(trajectories, configurations) rates, short rows filled up; pFedMe's clients use the server's."""
@@ -173,7 +173,7 @@ class Tester:
         form = "head" if client.kind == "keep" else work.best_form(rounded(largest), gradients, server.batch)
         tested = max(int(self.sizes.tested[group].max()), 1)
         fits = fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
-        sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits, work.filled)
+        sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits, work.filled, True)
         program = Program(client.kind, work.federation.task, work.protocol.compiled, server.inner_steps, form, *sizes)
         return Walk(program, steps, stops)
 

@@ -61,11 +61,13 @@ class Space(Protocol):
 
 
 class Head(NamedTuple):
-    """The model as its matrix."""
+    """The model as its matrix. Where only some of its rows may be a client's own, a client's moves touch no others."""
 
     training: Table
     shared: Array  # W_0, (d, outputs)
     classes: int = 0  # real outputs, where columns behind them only fill up the shape
+    own: Array | None = None  # (d, 1): rows that may be a client's own; None: all
+    keep: bool = False  # whether the others stay as they are in W_0: in client stages
 
     def start(self) -> Array:
         """The shared model."""
@@ -83,11 +85,23 @@ class Head(NamedTuple):
     def move(self, point: Any, batch: Batch, amounts: Array) -> Array:
         """The matrix W + X_b' amounts."""
         x = self.rows(batch)
-        moved: Array = point + product(x.T, amounts.astype(x.dtype), point.dtype)
+        change = product(x.T, amounts.astype(x.dtype), point.dtype)
+        moved: Array = point + (self.of_own(change) if self.keep else change)
         return moved
 
+    def of_own(self, change: Array) -> Array:
+        """A change in the rows that may be a client's own alone."""
+        return change if self.own is None else jnp.where(self.own, change, 0)
+
+    def held(self, point: Any, other: Any) -> Array:
+        """The point with the rows that may not be a client's own from another."""
+        return point if self.own is None else jnp.where(self.own, point, other)
+
     def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
-        """The products X_at X_b' amounts, from the cheaper side."""
+        """The products X_at P X_b' amounts, P being 1 on the rows that may be a client's own; from the cheaper side."""
+        if self.own is not None:
+            x = self.rows(batch)
+            return self.products(self.of_own(product(x.T, amounts.astype(x.dtype), self.shared.dtype)), at)
         if len(amounts) * (self.shared.shape[0] + self.shared.shape[1]) < 2 * self.shared.size:
             return jnp.matmul(product(self.rows(at), self.rows(batch).T, amounts.dtype), amounts)
         return self.products(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
@@ -96,7 +110,7 @@ class Head(NamedTuple):
         """The batch's own span, unless the batch has too many rows (positions of sequences)."""
         d, outputs = self.shared.shape
         rows = len(batch.weights)
-        if rows * (d + uses * outputs) >= 2 * uses * d * outputs:
+        if self.own is not None or rows * (d + uses * outputs) >= 2 * uses * d * outputs:
             return None
         x = self.rows(batch)
         return Span(product(x, x.T, batch.weights.dtype), self.products(point, batch), self.classes)

@@ -18,15 +18,17 @@ from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
 from fedasym.risk import plain, preformatted
 from fedasym.theory.spectra import Array
+from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.scores import Counts, Sums, lowest_tenth, over_clients, pooled, ratio, worse
 from fedasym.training.settings import Protocol, Settings, named_settings
+from fedasym.training.storage import Roster
 from fedasym.training.wording import client_notes, folded, remedy, round_lines, run_notes, shown
 
 VALIDATION, TEST = 0, 1  # the last axis of what was counted
 LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
 COLUMNS = {
     "classification": ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt", *LOSSES),
-    "regression": (*LOSSES, "hurt"),
+    "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
 }
 
 
@@ -38,8 +40,11 @@ class History:
     correct, losses: (rounds, clients, 2) correct predictions and summed losses of the personal models on validation and test.
     shared_correct, shared_losses: the same of the shared model.
     totals: (clients, 2) predictions counted: samples, or positions of sequences.
-    shared: the last shared head, (features, outputs), with a last row for the bias where the protocol has one.
+    shared: the last shared head, (features, outputs), with a last row for the intercept where there is one.
     diverged: the first round with a model that is not finite.
+    training_losses, shared_training_losses: (rounds, clients) summed losses on training samples, in regression.
+    exact: what the exact solutions reach on training samples, where there are any (`fedasym.training.convergence`).
+    heads: (clients, features, outputs) personal heads, where the history was loaded from a file.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
 
     >>> from fedasym.algorithms import PAPER
@@ -58,7 +63,7 @@ class History:
     settings: Settings
     protocol: Protocol
     seed: int
-    federation: Federation
+    federation: Federation | Roster
     rounds: Counts
     correct: Sums
     losses: Sums
@@ -69,6 +74,10 @@ class History:
     diverged: int | None = None
     interrupted: bool = False
     split: int | None = None
+    training_losses: Sums | None = None
+    shared_training_losses: Sums | None = None
+    exact: Exact | None = None
+    heads: NDArray[np.floating[Any]] | None = None
 
     @property
     def accuracy(self) -> Array:
@@ -123,6 +132,43 @@ class History:
         return over_clients(self.losses[..., TEST], self.totals[:, TEST])
 
     @property
+    def training_loss(self) -> Array:
+        """The personal models' mean loss over all training samples, in regression: what training makes small."""
+        return self._trained(self.training_losses)
+
+    @property
+    def exact_loss(self) -> Array:
+        """The same of the exact solution, known after the last round; NaN where there is none."""
+        return self._last(self.exact.loss if self.exact else np.nan)
+
+    @property
+    def shared_training_loss(self) -> Array:
+        """The shared model's mean loss over all training samples, in regression; NaN where nothing is shared."""
+        return self._if_shared(self._trained(self.shared_training_losses))
+
+    @property
+    def exact_shared_loss(self) -> Array:
+        """The least that a shared model can have, known after the last round; NaN where that is not what is minimised."""
+        return self._last(self.exact.shared_loss if self.exact else np.nan)
+
+    @property
+    def excess(self) -> Array:
+        """How far the training loss is above that of the exact solution, in units of half the labels' variance."""
+        return (self.training_loss - self.exact_loss) / (self.exact.spread if self.exact else np.nan)
+
+    @property
+    def shared_excess(self) -> Array:
+        """The same of the shared model, against least squares on all training samples together."""
+        above = self.shared_training_loss - self.exact_shared_loss
+        return above / (self.exact.spread if self.exact else np.nan)
+
+    @property
+    def converged(self) -> bool | None:
+        """Whether personal and shared models are as good as exact on training samples; None where that is not known."""
+        known = [float(each[-1]) for each in (self.excess, self.shared_excess) if not np.isnan(each[-1])]
+        return max(known) <= NEAR if known and self.diverged is None else None
+
+    @property
     def task(self) -> str:
         """Classification or regression."""
         return self.federation.task
@@ -168,6 +214,10 @@ class History:
         """A client's personal head after the last evaluated round, made again from the shared one: (features, outputs)."""
         from fedasym.training.twin import first_head, personal_head
 
+        if isinstance(self.federation, Roster):
+            place = self.federation.place(client)
+            assert self.heads is not None
+            return np.asarray(self.heads[place])
         self.federation.rows(client)  # refuses a client that is not there
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
         start = first_head(self.federation, self.protocol, self.seed, np.float32) if self.shared is None else self.shared
@@ -188,10 +238,31 @@ class History:
         head = self.shared if client is None else self.personal(client)
         if head is None or not np.isfinite(head).all():
             raise InvalidInput(f"the model diverged and predicts nothing. {remedy(self)}")
-        outputs = x @ head[:d] + head[d] if self.protocol.bias else x @ head
+        outputs = x @ head[:d] + head[d] if self.protocol.intercept else x @ head
         if self.federation.classes is not None:
             return np.asarray(np.asarray(self.federation.classes)[outputs.argmax(-1)])
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a .safetensors file, whole or not at all: all heads and what was counted, no samples; returns where it is.
+
+        >>> import tempfile, fedasym as fa
+        >>> clients = fa.Federation.from_arrays([[0.0], [1.0]] * 4, [1.0, 3.0] * 4, clients=list("aaaabbbb"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = History.load(fa.train("ftfa", clients, rounds=20, evaluate_every=0).save(folder + "/run.safetensors"))
+        >>> again.predict([[0.5]], client="a").round(1).tolist(), again.predict([[0.5]]).shape
+        ([2.0], (1,))
+        """
+        from fedasym.training.storage import write_history
+
+        return write_history(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> History:
+        """The history that `save` wrote: predicts for its clients and, with client None, for others; prints as it did."""
+        from fedasym.training.storage import read_history
+
+        return cls(**read_history(path))
 
     def plot(self, path: str | Path | None = None) -> Path:
         """Draw accuracy (regression: loss) over rounds to a file (PNG, SVG or PDF by its ending, else training.png here)."""
@@ -247,6 +318,13 @@ class History:
 
     def _if_shared(self, values: Array) -> Array:
         return np.full(values.shape, np.nan) if self.algorithm.shares_nothing else values
+
+    def _last(self, value: float) -> Array:
+        return np.concatenate([np.full(len(self.rounds) - 1, np.nan), [value]])
+
+    def _trained(self, sums: Sums | None) -> Array:
+        counts = np.asarray(self.federation.counts("train"))
+        return np.full(len(self.rounds), np.nan) if sums is None else pooled(sums, counts)
 
     def _pooled(self, sums: Sums, split: int) -> Array:
         return pooled(sums[..., split], self.totals[:, split])

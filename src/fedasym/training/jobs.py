@@ -12,10 +12,12 @@ import numpy as np
 from fedasym.algorithms import TRAINED, Algorithm, Nothing, Ridge
 from fedasym.errors import InvalidInput, known, listed, unknown
 from fedasym.federations.federation import Federation
+from fedasym.training.scales import stable_steps
 from fedasym.training.settings import Settings, check_trainable, resolve_ridge, used_settings
 
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
 SETTINGS = tuple(field.name for field in fields(Settings))
+STEPS = ("server_step", "local_step", "inner_step")  # chosen where they are not told
 COHORT = 20  # clients a round, where there are that many
 
 
@@ -89,9 +91,16 @@ def tunable(algorithm: Algorithm) -> list[str]:
 
 
 def configurations(
-    algorithms: Sequence[Algorithm], told: Mapping[str, Any], grid: Grid | None, federation: Federation
+    algorithms: Sequence[Algorithm],
+    told: Mapping[str, Any],
+    grid: Grid | None,
+    federation: Federation,
+    scaled: bool | None = None,
 ) -> list[tuple[Algorithm, Settings]]:
-    """Every algorithm with every combination of its grid's values, validated."""
+    """Every algorithm with every combination of its grid's values, validated.
+
+    scaled: whether there is an intercept, where steps that are not told are to suit the features' scale; None: the paper's.
+    """
     able = int((federation.counts("train") > 0).sum())
     tried = {} if grid is None else read_grid(grid)
     jobs = []
@@ -99,10 +108,24 @@ def configurations(
         axes = grid_of(algorithm, algorithms, tried)
         for values in product(*axes.values()):
             plain = (np.asarray(value).item() if np.ndim(value) == 0 else value for value in values)
-            settings = resolve_ridge(Settings(**{**told, **dict(zip(axes, plain, strict=True))}), algorithm)
+            settings = settle(told, dict(zip(axes, plain, strict=True)), algorithm, federation, scaled)
             if settings.cohort is not None and settings.cohort > able and not isinstance(algorithm.server, Nothing):
                 raise InvalidInput(
                     f"cohort is {settings.cohort}, and {able} clients have training samples: give at most that many"
                 )
             jobs.append((algorithm, replace(settings, cohort=settings.cohort or min(COHORT, able))))
     return jobs
+
+
+def settle(
+    told: Mapping[str, Any], tried: Mapping[str, Any], algorithm: Algorithm, federation: Federation, scaled: bool | None
+) -> Settings:
+    """What is told with the values of a grid; the ridge and the steps that neither says are put in."""
+    missing = [name for name in STEPS if told.get(name) is None and name not in tried]
+    given = {name: value for name, value in {**told, **tried}.items() if name not in missing}
+    settings = resolve_ridge(Settings(**given), algorithm)
+    if scaled is None or not set(missing) & set(used_settings(algorithm)):
+        return settings
+    chosen = stable_steps(federation, scaled, settings.batch, settings.ridge)
+    steps: dict[str, Any] = {name: chosen[name] for name in missing}
+    return replace(settings, **steps)

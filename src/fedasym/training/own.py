@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fedasym.algorithms import Own
 from fedasym.errors import InvalidInput
-from fedasym.training.heads import Batch, Point, Space, blend
+from fedasym.training.heads import Batch, Head, Point, Space, blend
 from fedasym.training.losses import residual
 
 
@@ -59,4 +59,5 @@ def moved(own: Own, task: str, space: Space, point: Point, batches: list[Batch],
             "by sums, differences and multiples"
         )
     live = batches[0].weights.sum() > 0
-    return jax.tree.map(lambda new, old: jnp.where(live, new.astype(old.dtype), old), found.point, point)
+    new = space.held(found.point, space.shared) if isinstance(space, Head) and space.keep else found.point
+    return jax.tree.map(lambda new, old: jnp.where(live, new.astype(old.dtype), old), new, point)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedasym.federations.federation import Federation
 from fedasym.training.settings import Protocol
+from fedasym.training.twin_batches import personal_rows
 
 
 class Table(NamedTuple):
@@ -53,8 +54,10 @@ class Packed(NamedTuple):
 
     training: Table
     tested: Table  # validation rows, then test rows
-    validation: Array  # (m,) how many
+    trained: Array  # (m,) how many rows train
+    validation: Array  # (m,) how many of the tested
     test: Array  # (m,)
+    personal: Array | None = None  # (d, 1): rows of a head that may differ between clients; None: all
     grams: Array | None = None  # (m, width, width) products of a client's training rows, for the Gram form
 
 
@@ -92,11 +95,12 @@ def pack(
     """
     kept = _KEPT.setdefault(federation, {})
     (device,) = jnp.zeros(()).devices()
-    key = (protocol.bias, protocol.count_padding, precision, device)
+    key = (protocol.intercept, protocol.count_padding, precision, device)
     if splits:
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
         data, sizes = several(kept[*key, "samples"], federation, splits)
+        data = data._replace(personal=own_rows(federation, protocol, np.dtype(precision)))
         return data._replace(grams=all_grams(data.training, gram_width) if gram_width else None), sizes
     if key not in kept:
         kept[key] = packed(federation, protocol, np.dtype(precision))
@@ -109,14 +113,15 @@ def pack(
 
 
 def packed(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> tuple[Packed, Sizes]:
-    """Sort the rows, append the constant feature of a bias, copy to the device."""
+    """Sort the rows, append the constant feature of an intercept, copy to the device."""
     train, validation, test = sizes_of(federation)
     mask = None if protocol.count_padding else federation.mask
     training, tested = (
         table(federation, protocol, mask, dtype, rows, counts)
         for rows, counts in zip(rows_of(federation), (train, validation + test), strict=True)
     )
-    data = Packed(training, tested, jnp.asarray(validation, jnp.int32), jnp.asarray(test, jnp.int32))
+    numbers = (jnp.asarray(counts, jnp.int32) for counts in (train, validation, test))
+    data = Packed(training, tested, *numbers)._replace(personal=own_rows(federation, protocol, dtype))
     return data, Sizes(train, validation + test)
 
 
@@ -147,8 +152,17 @@ def several(samples: Table, federation: Federation, splits: Sequence[int]) -> tu
         samples._replace(first=starts(np.tile(counts, len(splits))), order=padded(np.concatenate(rows), counts))
         for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
     )
-    numbers = (jnp.asarray(np.tile(counts, len(splits)), jnp.int32) for counts in (validation, test))
+    numbers = (jnp.asarray(np.tile(counts, len(splits)), jnp.int32) for counts in (train, validation, test))
     return Packed(training, tested, *numbers), Sizes(train, validation + test)
+
+
+def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:
+    """The rows of a head that may differ between clients, those that only fill up its shape among them."""
+    rows = personal_rows(federation, protocol.intercept)
+    if rows is None:
+        return None
+    missing = in_full(len(rows), dtype.name) - len(rows)
+    return jnp.asarray(np.concatenate([rows, np.ones((missing, 1), bool)]))
 
 
 def starts(counts: NDArray[np.int64]) -> Array:
@@ -172,7 +186,7 @@ def table(
 ) -> Table:
     """Some rows on the device."""
     features = federation.features[rows].astype(dtype)
-    if protocol.bias:
+    if protocol.intercept:
         features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
     missing = in_full(features.shape[-1], dtype.name) - features.shape[-1]
     if missing:

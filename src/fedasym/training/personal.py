@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows, without_filling
-from fedasym.training.losses import score
+from fedasym.training.losses import VALUES, score
 from fedasym.training.packing import Packed
 from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
 
@@ -23,7 +24,7 @@ def personalise(
 
     Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits differ; rows (seeds,
     members, steps, batches a step, batch); rates (servers, configurations); the result (seeds, members, servers,
-    configurations, stops, [validation, test], [hits, loss]).
+    configurations, stops, [validation, test], [hits, loss]), with training as a third side in regression.
     """
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
@@ -58,7 +59,43 @@ def one_client(program: Program, data: Packed, shared: Array, member: Array, row
 
 
 def examiner(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:
-    """The function that tests a point on a client's validation and test rows: ([validation, test], [hits, loss])."""
+    """The function that tests a point on a client's validation and test rows: ([validation, test], [hits, loss]).
+
+    Values that are predicted for single samples have a third row, training, by which convergence is judged.
+    """
+    tested = tester(program, data, member, space, shared)
+    if not is_judged(program, data):
+        return tested
+    x = client_rows(program, data, member)
+
+    def examine(point: Point) -> Array:
+        outputs = jnp.matmul(x, point) if isinstance(space, Head) else span_outputs(space, point)
+        return jnp.concatenate([tested(point), fitted(program, data, member, outputs)[None]])
+
+    return examine
+
+
+def is_judged(program: Program, data: Packed) -> bool:
+    """Whether the loss on training rows is measured as well."""
+    return program.task == VALUES and data.training.positions == 1
+
+
+def span_outputs(space: Any, point: Any) -> Array:
+    """The outputs at all of a client's training rows."""
+    outputs: Array = jnp.matmul(space.gram, point.amounts) + point.scale * space.first_outputs
+    return outputs
+
+
+def fitted(program: Program, data: Packed, member: Array, outputs: Array) -> Array:
+    """Hits and losses of a client's training rows, summed."""
+    labels = data.training.read(data.training.labels, data.training.first[member], program.width)
+    scores = jnp.stack(score(program.task, outputs, labels), axis=-1)
+    mine = jnp.arange(program.width) < data.trained[member]
+    return jnp.where(mine[:, None], scores, 0).sum(0)
+
+
+def tester(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:
+    """The function that tests a point on rows that it was not trained on."""
     block = partial(data.tested.read, data.tested.features, count=program.block)
     first = data.tested.first[member]
     if isinstance(space, Head):

@@ -25,7 +25,7 @@ Plan = tuple[Rows, Rows, NDArray[np.floating]]  # members, rows and shares by ro
 
 def start_heads(work: Work, draws: Sequence[Draw], copies: int) -> Array:
     """(seeds, copies, d, outputs) first shared heads: zero, or uniform in +-1/sqrt(d) as PyTorch's linear layers begin."""
-    shape = (work.federation.dimension + work.protocol.bias, work.federation.outputs)
+    shape = (work.federation.dimension + work.protocol.intercept, work.federation.outputs)
     heads = np.zeros((len(draws), work.features, work.outputs), work.precision)
     if work.protocol.random_start:
         for place, draw in enumerate(draws):

@@ -81,7 +81,7 @@ class Protocol:
     """The choices that the paper's text and its released code make differently; `docs/how-to/train.md` lists them."""
 
     name: str
-    bias: bool  # whether the head has one
+    intercept: bool  # whether the head has one, as a last row
     random_start: bool  # the first shared head: uniform in +-1/sqrt(d), or zero
     continued_passes: bool  # a client drawn again goes on where its pass stopped, or starts a new one
     penalty: float  # the gradient of RTFA's penalty is this times ridge (theta - theta_0)
@@ -93,7 +93,7 @@ class Protocol:
     @property
     def compiled(self) -> Protocol:
         """What of it is part of a compiled program; the rest only changes the data, and shares programs."""
-        return replace(self, name="", bias=False, random_start=False, continued_passes=False, count_padding=False)
+        return replace(self, name="", intercept=False, random_start=False, continued_passes=False, count_padding=False)
 
 
 TEXT = Protocol("text", False, False, False, 1.0, False, 0.0, True, False)
@@ -105,11 +105,29 @@ def find_protocol(name: str | Protocol) -> Protocol:
     return name if isinstance(name, Protocol) else known("protocol", name, {each.name: each for each in (TEXT, CODE)})
 
 
-def with_bias(protocol: Protocol, bias: bool | None) -> Protocol:
-    """The protocol with a bias or without one, named so where that is not its own choice."""
-    if bias is None or flag("bias", bias) == protocol.bias:
+def with_intercept(protocol: Protocol, intercept: bool | None) -> Protocol:
+    """The protocol with an intercept or without one, named so where that is not its own choice.
+
+    >>> with_intercept(TEXT, True).name, with_intercept(CODE, True).name, with_intercept(CODE, None).intercept
+    ('text with intercept', 'code', True)
+    """
+    if intercept is None or flag("intercept", intercept) == protocol.intercept:
         return protocol
-    return replace(protocol, bias=bias, name=f"{protocol.name} {'with' if bias else 'without'} bias")
+    name = f"{protocol.name} {'with' if intercept else 'without'} intercept"
+    return replace(protocol, intercept=intercept, name=name)
+
+
+def resolve_protocol(name: str | Protocol | None, intercept: bool | None, of_data: bool | None = None) -> Protocol:
+    """The rules of a run. An intercept that is given decides; else a protocol that is named; else what the data say.
+
+    of_data: the federation's `intercept`. Without a protocol named, all other rules are those of the paper's text.
+
+    >>> resolve_protocol(None, None, of_data=True).name, resolve_protocol("text", None, of_data=True).name
+    ('text with intercept', 'text')
+    """
+    if name is None:
+        return with_intercept(TEXT, of_data if intercept is None else intercept)
+    return with_intercept(find_protocol(name), intercept)
 
 
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:

@@ -40,6 +40,7 @@ class Program:
     tested: int = 0  # validation and test rows of the largest client that it serves
     block: int = 0  # rows tested at a time
     classes: int = 0  # real outputs, where heads have more to fill up their shape
+    personal: bool = False  # a client stage: what moves is a client's own model
 
 
 def batches_a_step(kind: str | Own) -> int:
@@ -83,6 +84,8 @@ def moreau(program: Program, space: Space, points: tuple[Point, Point], batch: B
         r = pull(program.task, space, theta, batch)
         return space.move(blend((1 - step * (ridge + decay), theta), (step * ridge, w)), batch, -step * r)
 
+    if isinstance(space, Head) and space.own is not None:
+        return partly(program, space, points, batch, rates, live)
     if near is None:
         first = theta if program.protocol.warm_start else w
         theta = lax.fori_loop(0, program.inner_steps, partial(descend, space, w, batch), first)
@@ -92,6 +95,30 @@ def moreau(program: Program, space: Space, points: tuple[Point, Point], batch: B
         theta = lifted(space, w, batch, moved)
     towards = live * rates["server_step"] * ridge
     return blend((1 - towards, w), (towards, theta)), theta
+
+
+def partly(
+    program: Program, space: Head, points: tuple[Array, Array], batch: Batch, rates: Rates, live: Array
+) -> tuple[Array, Array]:
+    """Moreau where only some rows may be a client's own: the others are w's in theta too, and follow the loss at theta."""
+    step, ridge, decay = live * rates["inner_step"], rates["ridge"], program.protocol.decay
+    w, last = points
+    moves = space._replace(keep=True)
+
+    def descend(_: int, theta: Array) -> Array:
+        pulled = moves.move((1 - step * (ridge + decay)) * theta + step * ridge * w, batch, -step * at(theta))
+        return space.held(pulled, w)
+
+    def at(theta: Array) -> Array:
+        return pull(program.task, space, theta, batch)
+
+    theta = lax.fori_loop(0, program.inner_steps, descend, last if program.protocol.warm_start else w)
+    eta = live * rates["server_step"]
+    follows = w - eta * ridge * (w - theta)
+    if not space.keep:
+        moved = space._replace(keep=False).move(w, batch, -eta * at(theta))
+        follows = space.held(follows, moved)
+    return follows, space.held(theta, follows)
 
 
 def descend(task: str, space: Space, theta: Point, batch: Batch, rates: Rates) -> Point:
@@ -110,7 +137,8 @@ def shrink(program: Program, space: Space, theta: Point, batch: Batch, rates: Ra
 def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Space:
     """The form in which a client's model moves."""
     if program.form == "head":
-        return Head(data.training, shared, program.classes)
+        own = None if program.kind == "keep" else data.personal
+        return Head(data.training, shared, program.classes, own, program.personal)
     x = client_rows(program, data, member)
     gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, : program.width, : program.width]
     return Span(gram, jnp.matmul(x, shared))

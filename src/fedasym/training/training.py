@@ -14,7 +14,7 @@ from fedasym.progress import Progress, check_progress
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
 from fedasym.training.jobs import SETTINGS, Grid, check_federation, configurations, named, whole_numbers
-from fedasym.training.settings import Protocol, Settings, find_protocol, with_bias
+from fedasym.training.settings import Protocol, Settings, resolve_protocol
 from fedasym.training.sharing import shared_work
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def train(
     federation: Federation,
     *,
     rounds: int = 400,
-    server_step: float = 0.1,
-    local_step: float = 0.1,
+    server_step: float | None = None,
+    local_step: float | None = None,
     ridge: float | None = None,
     difference: float = 1e-3,
     mixing: float = 1.0,
@@ -35,15 +35,15 @@ def train(
     local_steps: int = 20,
     batch: int = 32,
     personal_epochs: int = 10,
-    inner_step: float = 0.05,
+    inner_step: float | None = None,
     inner_steps: int = 5,
     evaluate_every: int = 50,
     seed: int = 0,
     grid: Grid | None = None,
     seeds: Iterable[int] | None = None,
     splits: Iterable[int] | None = None,
-    protocol: str | Protocol = "text",
-    bias: bool | None = None,
+    protocol: str | Protocol | None = None,
+    intercept: bool | None = None,
     precision: str = "float32",
     form: str | None = None,
     progress: Progress | None = None,
@@ -58,15 +58,19 @@ def train(
     rounds, cohort, local_steps, batch, server_step: R, D, K, B and eta; in each round `cohort` clients (20, or all where there
         are fewer) take `local_steps` steps on batches from reshuffled passes, then their models are averaged by samples.
     personal_epochs, local_step: P and alpha of the client stage (and of MAML's inner step); `local` trains `rounds` epochs.
-    ridge: lambda of rtfa (0.1) and pfedme (15). difference: delta of maml_hf. mixing, inner_step, inner_steps: pfedme's.
+        Steps that are not given are 0.1, or 1/L where the largest curvature L of the clients' losses asks for less; 0.1 under
+        a named protocol, as in the paper. inner_step: 0.05, or 1/(L + ridge) likewise.
+    ridge: lambda of rtfa (0.1) and pfedme (15). difference: delta of maml_hf. mixing, inner_steps: pfedme's.
     grid: settings and their values, {"server_step": [0.01, 0.1]}, each algorithm taking those it uses; or a grid for each,
         {"ftfa": {...}, "rtfa": {...}}, such as the paper's, `fa.algorithms.GRIDS`.
     splits: numbers of reshuffles of each client's training and validation samples, as many of each and the same test samples
         (`federation.resplit(number, fractions=None)`): every seed is trained on each, side by side, instead of the split given.
     evaluate_every: all clients are personalised and tested after rounds 0, this many, twice as many, ..., and the last; 0: the
         last alone.
-    protocol: "text" follows the paper, "code" the choices of its released code; see docs/how-to/train.md.
-    bias: whether the head has one; by default as the protocol says ("text" has none, "code" has one).
+    protocol: "text" follows the paper, "code" the choices of its released code; see docs/how-to/train.md. Unless one is named,
+        the rules are those of the text, but for the intercept and the steps, which are chosen for the data.
+    intercept: whether heads have one, shared and personal. By default as a named protocol says ("text" has none, "code" has
+        one); without one, as the federation does, which has an intercept unless it was made without.
     precision: "float32", "float64", or "mixed": float32 whose products an accelerator may shorten (TF32); "bfloat16", for
         sequences: features and outputs are that short as well, while models, sums and losses stay in float32.
     form: "gram" or "head" instead of the cheaper; both give the same numbers.
@@ -83,12 +87,14 @@ def train(
     numbers = whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(whole_numbers("splits", splits))
     told = {name: value for name, value in locals().items() if name in SETTINGS}
-    jobs = configurations(chosen, told, grid, federation)
-    rules = with_bias(find_protocol(protocol), bias)
+    rules = resolve_protocol(protocol, intercept, federation.intercept)
+    jobs = configurations(chosen, told, grid, federation, rules.intercept if protocol is None else None)
     choices = {"precision": (precision, ("float32", "float64", "mixed", "bfloat16")), "form": (form, ("gram", "head", None))}
     for name, (value, known) in choices.items():
         if not isinstance(value, str | None) or value not in known:
             raise InvalidInput(f"{name} is {value!r}: it must be {' or '.join(map(str, known))}")
+    if form == "gram" and federation.personal is not None and not federation.personal.all():
+        raise InvalidInput("form is 'gram': some features' weights are the same for all clients, which takes 'head'")
     if precision == "bfloat16" and not (federation.sequences and federation.classes):
         raise InvalidInput("precision is 'bfloat16': it serves sequences of classes, and these are not; use 'mixed'")
     outcomes, stopped = compute(jobs, federation, rules, numbers, deals, precision, form, progress)
@@ -146,9 +152,12 @@ def recorded(
 ) -> History:  # fmt: skip
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
+    from fedasym.training.convergence import solve_exactly
     from fedasym.training.packing import counted
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
+    judged = bool(outcome.fitted)
+    exact = solve_exactly(algorithm, settings, protocol, seed, federation, outcome.head) if judged else None
     totals = counted(federation, None if protocol.count_padding else federation.mask)
     return History(
         algorithm=algorithm,
@@ -166,4 +175,7 @@ def recorded(
         shared=outcome.head,
         diverged=outcome.diverged,
         interrupted=stopped and outcome.rounds[-1] < settings.rounds,
+        training_losses=np.stack(outcome.fitted) if judged else None,
+        shared_training_losses=np.stack(outcome.shared_fitted) if judged else None,
+        exact=exact,
     )

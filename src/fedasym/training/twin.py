@@ -3,7 +3,7 @@
 From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared head for itself, how heads
 are tested; `twin_batches.py` has the loss and its gradient. The names alg:... are the paper's (appendix "Algorithm
 implementations"), its misprints corrected; the letters are r round, K local steps, W the shared head, w a client's copy of
-it, theta a personal head, D a batch. A head is a matrix (d, outputs), with the bias as one more row where there is one.
+it, theta a personal head, D a batch. A head is a matrix (d, outputs), with the intercept as one more row where there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from fedasym.federations.federation import Federation
 from fedasym.federations.shuffles import PERSONAL, START, mix
 from fedasym.training.plans import cohorts
 from fedasym.training.settings import Protocol, Settings, check_trainable, resolve_ridge
-from fedasym.training.twin_batches import Batch, Client, Head, batch_of, gradient, hessian_times, mean_loss, stepped
+from fedasym.training.twin_batches import (
+    Batch,
+    Client,
+    Head,
+    Rows,
+    batch_of,
+    gradient,
+    hessian_times,
+    mean_loss,
+    of_rows,
+    stepped,
+)
 
 COHORT = 20  # clients in a round where the settings do not say
 
@@ -85,7 +96,7 @@ def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTy
 
 def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
     """Zeros, or uniform in +-1/sqrt(d), for d features."""
-    shape = (d + protocol.bias, outputs)
+    shape = (d + protocol.intercept, outputs)
     if not protocol.random_start:
         return np.zeros(shape, dtype)
     u = mix(seed, START, np.arange(shape[0] * shape[1])) / 2.0**64
@@ -102,9 +113,10 @@ def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int)
             return averaged(W, client.steps(r, turn, 1), client.settings)
         case Meta(step, hessian):
             a = client.settings.local_step if algorithm in TRAINED.values() else step
-            return meta(W, client.steps(r, turn, 2 if hessian == "dropped" else 3), a, hessian, client.settings)
+            work = client.steps(r, turn, 2 if hessian == "dropped" else 3)
+            return meta(W, work, a, hessian, client.settings, client.own)
         case Moreau():  # with turn r: all clients work in every round, and the work of those not drawn is lost
-            return moreau(W, client.steps(r, r, 1), client.settings, client.protocol)[0]
+            return moreau(W, client.steps(r, r, 1), client.settings, client.protocol, client.own)[0]
         case Own() as own:
             return stepped(own, W, client.steps(r, turn, own.batches), client.settings)
         case _:
@@ -118,33 +130,44 @@ def averaged(w: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
     return w
 
 
-def meta(w: Head, work: Iterable[list[Batch]], a: float, hessian: str, settings: Settings) -> Head:
+def meta(w: Head, work: Iterable[list[Batch]], a: float, hessian: str, settings: Settings, own: Rows) -> Head:
     """MAML: a step along the gradient of loss(w - a grad(w)), which is (I - a Hessian(w)) grad(w - a grad(w)).
 
-    Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.)
+    Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.) Where only some
+    rows may be a client's own, P being 1 on them, the loss is that of w - a P grad(w), and the Hessian is times P.
     """
     eta, delta = settings.server_step, settings.difference
     for D, *more in work:
-        g = gradient(w - a * gradient(w, D), more[0])
+        g = gradient(w - a * of_rows(gradient(w, D), own), more[0])
         if hessian == "dropped":  # MAML-FO
             w = w - eta * g
             continue
         if hessian == "free":  # MAML-HF
-            Hg: Head = (gradient(w + delta * g, more[1]) - gradient(w - delta * g, more[1])) / (2 * delta)
+            along = delta * of_rows(g, own)
+            Hg: Head = (gradient(w + along, more[1]) - gradient(w - along, more[1])) / (2 * delta)
         else:
-            Hg = hessian_times(w, more[1], g)
+            Hg = hessian_times(w, more[1], of_rows(g, own))
         w = w - eta * (g - a * Hg)
     return w
 
 
-def moreau(w: Head, work: Iterable[list[Batch]], settings: Settings, protocol: Protocol) -> tuple[Head, Head]:
-    """PFedMe: theta nearly minimises loss + ridge/2 |theta - w|^2, and w follows it (alg:pfedme, lines 8 and 9)."""
+def moreau(
+    w: Head, work: Iterable[list[Batch]], settings: Settings, protocol: Protocol, own: Rows, keep: bool = False
+) -> tuple[Head, Head]:
+    """PFedMe: theta nearly minimises loss + ridge/2 |theta - w|^2, and w follows it (alg:pfedme, lines 8 and 9).
+
+    Rows that may not be a client's own are the same in theta and w, and follow the loss at theta; `keep` leaves them alone.
+    """
     ridge, theta = ridge_of(settings), w
     for (D,) in work:
         theta = theta if protocol.warm_start else w
         for _ in range(settings.inner_steps):
-            theta = theta - settings.inner_step * (gradient(theta, D) + ridge * (theta - w) + protocol.decay * theta)
+            pulled = gradient(theta, D) + ridge * (theta - w) + protocol.decay * theta
+            theta = theta - settings.inner_step * of_rows(pulled, own)
         w = w - settings.server_step * ridge * (w - theta)
+        if own is not None and not keep:
+            w = w - settings.server_step * of_rows(gradient(theta, D), ~own)
+            theta = np.where(own, theta, w)
     return w, theta
 
 
@@ -155,6 +178,7 @@ def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
     """The client's own head after r rounds; a client without training samples keeps the shared one."""
     settings, protocol = client.settings, client.protocol
     stream, epochs = mix(client.seed, PERSONAL, client.identity, r), settings.personal_epochs
+    own = None if algorithm.shares_nothing else client.own
     if algorithm.shares_nothing and isinstance(algorithm.personalise, Interpolate | Ridge | Own):
         stream, epochs = mix(client.seed, PERSONAL, client.identity, 0), r  # alg:local: there are no rounds, r counts passes
     match algorithm.server, algorithm.personalise:
@@ -163,25 +187,26 @@ def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
         case _, Keep():  # FedAvg
             return W
         case _, Interpolate():  # alg:ftfa-detail, line 3; MAML; local training
-            return descended(W, client.passes(stream, epochs), settings.local_step)
+            return descended(W, client.passes(stream, epochs), settings.local_step, own)
         case Moreau(), Ridge():  # pFedMe: what the client would do in round r, drawn or not
-            w, theta = moreau(W, client.steps(r, r, 1), settings, protocol)
+            w, theta = moreau(W, client.steps(r, r, 1), settings, protocol, own, keep=True)
             return theta if protocol.test_inner else w
         case _, Ridge():  # alg:rtfa, line 3
-            return descended(W, client.passes(stream, epochs), settings.local_step, protocol.penalty * ridge_of(settings))
+            pull = protocol.penalty * ridge_of(settings)
+            return descended(W, client.passes(stream, epochs), settings.local_step, own, pull)
         case _, Descend(step, steps):
-            return descended(W, client.batches(stream, 0, steps), step)
-        case _, Own() as own:
-            return stepped(own, W, ([D] for D in client.passes(stream, epochs)), settings)
+            return descended(W, client.batches(stream, 0, steps), step, own)
+        case _, Own() as stage:
+            return stepped(stage, W, ([D] for D in client.passes(stream, epochs)), settings, own)
         case _:
             raise AssertionError(algorithm.personalise)
 
 
-def descended(W: Head, work: Iterable[Batch], step: float, pull: float = 0.0) -> Head:
-    """SGD from W on the client's loss + pull/2 |theta - W|^2."""
+def descended(W: Head, work: Iterable[Batch], step: float, own: Rows, pull: float = 0.0) -> Head:
+    """SGD from W on the client's loss + pull/2 |theta - W|^2, in the rows that may be its own."""
     theta = W
     for D in work:
-        theta = theta - step * (gradient(theta, D) + pull * (theta - W))
+        theta = theta - step * (of_rows(gradient(theta, D), own) + pull * (theta - W))
     return theta
 
 

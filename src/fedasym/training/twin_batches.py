@@ -17,24 +17,27 @@ from fedasym.training.plans import batches
 from fedasym.training.settings import Protocol, Settings
 
 Head = NDArray[np.floating[Any]]
+Rows = NDArray[np.bool_] | None  # (d, 1): some rows of a head; None: all
 
 
 class Batch(NamedTuple):
     """Some samples as they enter the loss; the positions of sequences stand below one another."""
 
-    X: Head  # (rows, d), with a last column of ones where heads have a bias
+    X: Head  # (rows, d), with a last column of ones where heads have an intercept
     Y: Head  # (rows, outputs): 1 at the label's class and 0 elsewhere, or the numbers to predict
     weights: Head  # (rows,): equal and of sum one; 0 for padding
     classes: bool  # whether the loss is softmax cross-entropy, or squares
 
 
-def batch_of(federation: Federation, rows: NDArray[np.integer], bias: bool, count_padding: bool, dtype: DTypeLike) -> Batch:
+def batch_of(
+    federation: Federation, rows: NDArray[np.integer], intercept: bool, count_padding: bool, dtype: DTypeLike
+) -> Batch:
     """The samples in these rows of the federation."""
     X = federation.features[rows].reshape(-1, federation.dimension).astype(dtype)
     labels, classes = federation.labels[rows], federation.classes is not None
     Y = labels.reshape(-1, 1) == np.arange(federation.outputs) if classes else labels.reshape(-1, federation.outputs)
     real = np.ones(len(X)) if federation.mask is None or count_padding else federation.mask[rows].ravel().astype(float)
-    if bias:
+    if intercept:
         X = np.column_stack([X, np.ones(len(X), dtype)])
     return Batch(X, Y.astype(dtype), (real / max(real.sum(), 1)).astype(dtype), classes)  # no samples: a loss of 0
 
@@ -72,13 +75,26 @@ def hessian_times(W: Head, D: Batch, V: Head) -> Head:
     return np.asarray(D.X.T @ (D.weights[:, None] * change))
 
 
-def stepped(own: Own, W: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
-    """A stage of the user's own: its step, batch after batch, from W."""
+def stepped(own: Own, W: Head, work: Iterable[list[Batch]], settings: Settings, free: Rows = None) -> Head:
+    """A stage of the user's own: its step, batch after batch, from W; rows that are not free stay as they are in W."""
     told = {name: getattr(settings, name) for name in own.settings}
     w = W
     for D in work:
-        w = own.step(w, W, lambda w, batch=0, D=D: gradient(w, D[batch]), **told)
+        w = own.step(w, W, lambda w, batch=0, D=D: of_rows(gradient(w, D[batch]), free), **told)
+        w = w if free is None else np.where(free, w, W)
     return w
+
+
+def of_rows(G: Head, rows: Rows) -> Head:
+    """A gradient in these rows of the head alone, 0 in the others."""
+    return G if rows is None else np.where(rows, G, 0)
+
+
+def personal_rows(federation: Federation, intercept: bool) -> Rows:
+    """Which rows of a head may differ between clients: those of the personal features, and the intercept; None: all."""
+    if federation.personal is None or federation.personal.all():
+        return None
+    return np.append(federation.personal, np.ones(int(intercept), bool))[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,16 +119,21 @@ class Client:
         return len(self.rows)
 
     @cached_property
+    def own(self) -> Rows:
+        """The rows of a head that may be the client's own."""
+        return personal_rows(self.federation, self.protocol.intercept)
+
+    @cached_property
     def identity(self) -> np.uint64:
         """The name as a number for hashes."""
         return np.uint64(self.federation.identities[self.federation.clients.index(self.name)])
 
     def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
         """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may be short."""
-        bias, padding = self.protocol.bias, self.protocol.count_padding
+        intercept, padding = self.protocol.intercept, self.protocol.count_padding
         batch = min(self.settings.batch, max(self.n, 1))  # a larger one holds no more samples
         for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, batch)[0]:
-            yield batch_of(self.federation, self.rows[drawn[drawn >= 0]], bias, padding, self.dtype)
+            yield batch_of(self.federation, self.rows[drawn[drawn >= 0]], intercept, padding, self.dtype)
 
     def passes(self, stream: Words, count: int) -> Iterator[Batch]:
         """The batches of `count` passes over all samples."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import Descend, Meta, Moreau
+from fedasym.algorithms import Descend, Keep, Meta, Moreau
+from fedasym.federations.federation import Federation
 from fedasym.risk import number
+from fedasym.training.convergence import NEAR
+from fedasym.training.scales import columns_out_of_scale
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -32,6 +35,7 @@ HEADS = {
         "shared_loss": "shared",
         "mean_loss": "clients' mean",
         "hurt": "hurt",
+        "excess": "excess",
     },
 }
 MEANINGS = {
@@ -41,8 +45,9 @@ MEANINGS = {
     "mean_loss": "Clients' mean: each client counts alike.",
     "worst_decile": "Worst decile: the tenth of the clients with the lowest accuracy.",
     "hurt": "Hurt: clients that the shared model serves better.",
+    "excess": "Excess: training loss above the exact solution's, in units of half the labels' variance.",
 }
-FRACTIONS = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt")
+FRACTIONS = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt", "excess")
 
 
 def cell(name: str, value: float) -> str:
@@ -111,6 +116,8 @@ def run_notes(history: History) -> list[str]:
     notes = []
     if history.diverged is not None:
         notes.append(f"Diverged: a model is not finite from round {history.diverged} on. {remedy(history)}")
+    if history.converged is False:
+        notes.append(f"Not converged: {how_far(history)}. {how_on([history])}")
     if history.interrupted:
         notes.append(f"Interrupted: the last test was after round {history.rounds[-1]} of {history.settings.rounds}.")
     accuracy = history.accuracy if history.task == "classification" else np.empty(0)
@@ -121,6 +128,49 @@ def run_notes(history: History) -> list[str]:
             "validation, not by this."
         )
     return notes
+
+
+def how_far(history: History) -> str:
+    """Which of a run's models are not converged, and by how much."""
+    parts = []
+    for whose, loss, exact, excess in (
+        ("personal", history.training_loss, history.exact_loss, history.excess),
+        ("shared", history.shared_training_loss, history.exact_shared_loss, history.shared_excess),
+    ):
+        same = history.exact is not None and whose == "shared" and isinstance(history.algorithm.personalise, Keep)
+        if excess[-1] > NEAR and not same:
+            model = "models'" if whose == "personal" else "model's"
+            parts.append(f"the {whose} {model} training loss is {above(float(loss[-1]), float(exact[-1]))}")
+    return ", and ".join(parts)
+
+
+def above(loss: float, exact: float) -> str:
+    """A loss beside the least one.
+
+    >>> above(190.0, 175.0), above(4977.0, 175.0), above(2.0, 1e-9)
+    ('190, 9% above the exact 175', '4977, 28 times the exact 175', '2, where the exact solution has 1e-09')
+    """
+    if exact * 1000 < loss:
+        return f"{number(loss)}, where the exact solution has {number(exact)}"
+    much = f"{loss / exact - 1:.0%} above" if loss < 2 * exact else f"{loss / exact:.0f} times"
+    return f"{number(loss)}, {much} the exact {number(exact)}"
+
+
+def how_on(histories: Sequence[History]) -> str:
+    """What to do about runs that have not converged, for each stage that needs it."""
+    advice = []
+    if any(run.algorithm.shares_nothing for run in histories):
+        advice.append("more rounds or a larger local_step for models on their own")
+    sharing = [run for run in histories if not run.algorithm.shares_nothing]
+    if any(run.shared_excess[-1] > NEAR for run in sharing):
+        advice.append(
+            "more rounds or a larger server_step for the shared model (fewer local_steps where more rounds change nothing)"
+        )
+    if any(run.excess[-1] > NEAR and not isinstance(run.algorithm.personalise, Keep) for run in sharing):
+        advice.append("more personal_epochs or a larger local_step for personalization, unless it is to stop early")
+    data = histories[0].federation
+    far = columns_out_of_scale(data) if isinstance(data, Federation) else {}  # a saved history has no samples
+    return f"Try {'; '.join(advice)}; {one_scale(far)}. fedasym fit (fa.linear.fit) solves it exactly."
 
 
 def remedy(history: History) -> str:
@@ -136,11 +186,43 @@ def remedy(history: History) -> str:
         case _ if by_server:
             names = ["server_step"]
         case _, Descend(step):
-            return f"Try a smaller step than Descend's {shown(step)}, or features of a smaller scale."
+            return f"Try a smaller step than Descend's {shown(step)}, {or_scale(history)}."
         case _:
             names = ["local_step"]
     listed = " or ".join(f"{name} (now {shown(getattr(history.settings, name))})" for name in names)
-    return f"Try a smaller {listed}, or features of a smaller scale."
+    return f"Try a smaller {listed}, {or_scale(history)}."
+
+
+def or_scale(history: History) -> str:
+    """What else helps against divergence: the columns that are out of scale, where there are any."""
+    data = history.federation
+    if isinstance(data, Federation) and (cause := blame(columns_out_of_scale(data))):  # a saved history has no samples
+        return f"or rather mend the features: {cause}"
+    return "or features of a smaller scale"
+
+
+def blame(far: Mapping[str, float]) -> str:
+    """The columns that are out of scale, and what to do about them.
+
+    >>> blame({"student": 2.04e5}), blame({})
+    ("column 'student' has values around 2e+05: scale it, or drop it", '')
+    """
+    if not far:
+        return ""
+    listed = [f"{name!r} has values around {size:.0e}" for name, size in list(far.items())[:3]]
+    more = f", and {len(far) - 3} more" if len(far) > 3 else ""
+    one = len(far) == 1
+    return f"column {', '.join(listed)}{more}: scale {'it' if one else 'them'}, or drop {'it' if one else 'them'}"
+
+
+def one_scale(far: Mapping[str, float]) -> str:
+    """What else helps slow training: features of one scale, and the columns that are not."""
+    return f"or mend the features: {blame(far)}" if far else "or features of one scale"
+
+
+def smaller_steps(far: Mapping[str, float], largest: float | None) -> str:
+    """What to do where everything diverged: mend the columns that are out of scale, or take steps that can be stable."""
+    return blame(far) or ("try smaller steps" if largest is None else f"try steps below {number(largest)}")
 
 
 def client_notes(history: History) -> list[str]:

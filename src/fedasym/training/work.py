@@ -36,8 +36,8 @@ class Work:
 
     @property
     def features(self) -> int:
-        """Rows of a head: the features, and the bias."""
-        return in_full(self.federation.dimension + self.protocol.bias, self.stored)
+        """Rows of a head: the features, and the intercept."""
+        return in_full(self.federation.dimension + self.protocol.intercept, self.stored)
 
     @property
     def outputs(self) -> int:
@@ -55,13 +55,18 @@ class Work:
         return float(self.outputs * np.dtype(self.precision).itemsize)
 
     @property
+    def partly_shared(self) -> bool:
+        """Whether some features' weights are the same for all clients; clients then do not move along their samples alone."""
+        return self.federation.personal is not None and not bool(self.federation.personal.all())
+
+    @property
     def many_groups(self) -> bool:
         """Whether a client stage is worth more compiled programs."""
         return self.machine.together and self.federation.sequences
 
     def best_form(self, width: int, steps: int, batch: int) -> str:
-        """Gram or head form for clients of that width; sequences have too many rows for the Gram form."""
-        if self.federation.sequences:
+        """Gram or head form for clients of that width; sequences have too many rows for the Gram form, and it has no rows."""
+        if self.federation.sequences or self.partly_shared:
             return "head"
         return self.form or cheaper_form(width, self.features, steps, batch)
 
@@ -73,6 +78,8 @@ class Outcome:
     rounds: list[int] = field(default_factory=list)
     personal: list[Scored] = field(default_factory=list)  # by round
     shared: list[Scored] = field(default_factory=list)
+    fitted: list[Scored] = field(default_factory=list)  # by round: (m,) losses on training samples, in regression
+    shared_fitted: list[Scored] = field(default_factory=list)
     head: NDArray[np.floating] | None = None
     diverged: int | None = None
 
@@ -84,9 +91,12 @@ class Outcome:
         for moment, round_ in enumerate(rounds):
             own = personal[:, min(moment, personal.shape[1] - 1)]
             self.rounds.append(round_)
-            self.personal.append(own)
-            self.shared.append(shared[:, 0])
-            if self.diverged is None and (broken >= 0 or not np.isfinite(own[..., 1]).all()):
+            self.personal.append(own[:, :2])
+            self.shared.append(shared[:, 0, :2])
+            if own.shape[1] > 2:
+                self.fitted.append(own[:, 2, 1])
+                self.shared_fitted.append(shared[:, 0, 2, 1])
+            if self.diverged is None and (broken >= 0 or not np.isfinite(own[:, :2, 1]).all()):
                 self.diverged = broken if broken >= 0 else round_
 
 

@@ -18,7 +18,7 @@ from fedasym.training.settings import (
     is_size,
     resolve_ridge,
     used_settings,
-    with_bias,
+    with_intercept,
 )
 
 SHARING = tuple(name for name, algorithm in TRAINED.items() if not algorithm.shares_nothing)
@@ -65,7 +65,8 @@ class Configuration:
         settings = resolve_ridge(Settings(**told), chosen)
         if settings.rounds == 0:
             raise InvalidInput("rounds is 0: a federation that learns something has at least 1")
-        protocol = with_bias(find_protocol(rules["protocol"]), config.get("bias"))
+        named = "protocol" in config  # one that is not named leaves the intercept on, as training does
+        protocol = with_intercept(find_protocol(rules["protocol"]), config.get("intercept", None if named else True))
         return cls(
             chosen,
             settings,
@@ -93,7 +94,7 @@ def defaults(algorithm: Algorithm) -> dict[str, Any]:
     """The run config that an app begins with: what the algorithm uses, then the rules."""
     settings = resolve_ridge(Settings(rounds=50, evaluate_every=10), algorithm)
     used = {kebab(name): getattr(settings, name) for name in used_settings(algorithm)}
-    return used | {"cohort": settings.cohort or 0} | RULES
+    return used | {"cohort": settings.cohort or 0} | RULES | {"intercept": True}
 
 
 def kebab(name: str) -> str:

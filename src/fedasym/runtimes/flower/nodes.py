@@ -58,7 +58,13 @@ def evaluate(
     configuration = Configuration.of(algorithm, config)
     shared, round_ = array_of(message.content), told_in(message.content)["server-round"]
     name = configuration.algorithm.name
-    about = {"algorithm": name, "round": round_, "run": run, "seed": configuration.seed, "bias": configuration.protocol.bias}
+    about = {
+        "algorithm": name,
+        "round": round_,
+        "run": run,
+        "seed": configuration.seed,
+        "bias": configuration.protocol.intercept,
+    }
     about["classes"] = None if federation.classes is None else list(federation.classes)
     own, theirs, validated, hurt = Marks(), Marks(), Marks(), 0
     for client in working(federation, configuration):
@@ -99,7 +105,7 @@ class Marks(NamedTuple):
 def marks_of(client: Client, head: Head, split: str) -> Marks:
     """One client's samples of a split under a head."""
     federation, protocol = client.federation, client.protocol
-    D = batch_of(federation, federation.rows(client.name, split), protocol.bias, protocol.count_padding, head.dtype)
+    D = batch_of(federation, federation.rows(client.name, split), protocol.intercept, protocol.count_padding, head.dtype)
     if not (counted := int(np.count_nonzero(D.weights))):
         return Marks()
     right = (predictions(head, D).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)

@@ -192,7 +192,7 @@ class Personalized(Strategy):
     def save(self, arrays: ArrayRecord, path: str | Path) -> Path:
         """Write the shared head to a .safetensors file, ready for `fedasym.runtimes.flower.heads.Model.load`."""
         told = self.configuration
-        about = {"algorithm": told.algorithm.name, "bias": told.protocol.bias, "classes": json.loads(self.kind[3])}
+        about = {"algorithm": told.algorithm.name, "bias": told.protocol.intercept, "classes": json.loads(self.kind[3])}
         head = arrays[HEAD].numpy() if arrays else self.shared  # no round had a reply that counts
         where = Model(head, about | {"round": self.rounds, "seed": told.seed}).save(path).resolve()
         log.info("The shared head is in %s", where)

@@ -1,0 +1,255 @@
+"""Histories in files: heads and what was counted as safetensors, the rest as JSON beside them; whole or not at all.
+
+A file has all that predicting takes, the shared head and every client's own, and nothing of the samples. A stage of the
+user's own is a function, which no file keeps: what was trained with it predicts and prints, and trains no more.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym import algorithms
+from fedasym.algorithms import TRAINED, Algorithm, Own
+from fedasym.errors import InvalidInput, path_of, unknown
+from fedasym.federations.files import KEY, check_file
+from fedasym.federations.frames import needed
+from fedasym.federations.samples import owners_of
+from fedasym.replacing import replacing
+from fedasym.training.convergence import Exact
+from fedasym.training.settings import Protocol, Settings
+
+if TYPE_CHECKING:
+    from fedasym.training.history import History
+
+FORMAT = "fedasym history 1"
+COUNTED = ("rounds", "correct", "losses", "shared_correct", "shared_losses", "totals")
+OPTIONAL = ("shared", "training_losses", "shared_training_losses")
+STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend")
+BROKEN = (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError)
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """What a saved history knows of its federation: who its clients are, what they predict, and no sample of theirs."""
+
+    clients: tuple[Any, ...]
+    classes: tuple[Any, ...] | None
+    dimension: int
+    outputs: int
+    names: tuple[str, ...] | None
+    training: NDArray[np.int64]  # (m,) samples
+
+    @property
+    def task(self) -> str:
+        """Either "classification" or "regression"."""
+        return "regression" if self.classes is None else "classification"
+
+    @cached_property
+    def position(self) -> dict[Any, int]:
+        """Where each client stands."""
+        return {client: place for place, client in enumerate(self.clients)}
+
+    def counts(self, split: str) -> NDArray[np.int64]:
+        """How many training samples each client had; of other splits the history itself counts the predictions."""
+        if split != "train":
+            raise InvalidInput(f"split is {split!r}: a saved history knows its training samples; see its totals")
+        return self.training
+
+    def place(self, client: Any) -> int:
+        """Where a client stands; refuses one that is not there."""
+        found = self.position.get(client) if isinstance(client, str | int) else None
+        if found is None:
+            known = [str(each) for each in self.clients[:20]]
+            more = len(self.clients) - len(known)
+            raise unknown("client", client, known if more <= 0 else [*known, f"{more} more"])
+        return found
+
+
+def write_history(history: History, path: str | Path) -> Path:
+    """Save to a .safetensors file."""
+    place = path_of("path", path)
+    if place.suffix != ".safetensors":
+        raise InvalidInput(f"path is {str(place)!r}: its name must end in .safetensors")
+    if not place.parent.is_dir():
+        raise InvalidInput(f"path is {str(place)!r}: the folder {str(place.parent)!r} does not exist; make it first")
+    library = needed("safetensors.numpy", "a .safetensors file")
+    arrays = {name: getattr(history, name) for name in (*COUNTED, *OPTIONAL)}
+    arrays |= {"heads": np.stack([history.personal(client) for client in history.federation.clients])}
+    arrays |= {"training": np.asarray(history.federation.counts("train"), np.int64)}
+    held = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
+    told = described(history)
+    about = json.dumps(told | {"sum": checksum(held, told)})
+    try:
+        with replacing(place) as fresh:
+            fresh.write_bytes(library.save(held, metadata={KEY: about}))
+    except OSError as reason:
+        raise InvalidInput(f"path is {str(place)!r}: it cannot be written: {reason.strerror or reason}") from None
+    return place
+
+
+def described(history: History) -> dict[str, Any]:
+    """What the arrays do not say."""
+    federation = history.federation
+    return {
+        "format": FORMAT,
+        "algorithm": history.algorithm.name,
+        "stages": [stage_as(history.algorithm.server), stage_as(history.algorithm.personalise)],
+        "settings": asdict(history.settings),
+        "protocol": asdict(history.protocol),
+        "seed": history.seed,
+        "split": history.split,
+        "diverged": history.diverged,
+        "interrupted": history.interrupted,
+        "exact": None if history.exact is None else {name: finite(value) for name, value in asdict(history.exact).items()},
+        "clients": list(federation.clients),
+        "classes": None if federation.classes is None else list(federation.classes),
+        "names": None if federation.names is None else list(federation.names),
+        "dimension": federation.dimension,
+        "outputs": federation.outputs,
+    }
+
+
+def finite(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
+    return value if np.isfinite(value) else None
+
+
+def stage_as(stage: Any) -> dict[str, Any]:
+    """A stage by its name and numbers."""
+    if isinstance(stage, Own):
+        return {"stage": "Own", "settings": list(stage.settings), "batches": stage.batches}
+    held = {each.name: getattr(stage, each.name) for each in fields(stage)}
+    plain = {
+        name: np.asarray(value).item() if isinstance(value, np.generic | np.ndarray) else value for name, value in held.items()
+    }
+    return {"stage": type(stage).__name__, **plain}
+
+
+def stage_in(held: Mapping[str, Any]) -> Any:
+    """The stage that `stage_as` described."""
+    told = dict(held)
+    kind = told.pop("stage")
+    if kind == "Own":
+        return Own(forgotten_step(told["settings"]), int(told["batches"]))
+    if kind not in STAGES:
+        raise ValueError(f"{kind} is no stage")
+    return getattr(algorithms, kind)(**told)
+
+
+def forgotten_step(settings: list[str]) -> Any:
+    """A step that asks for these settings and can no longer be taken."""
+
+    def step(w: Any, start: Any, gradient: Any, **told: Any) -> Any:
+        raise InvalidInput("the step of this algorithm was a function, which no file keeps: train again with the function")
+
+    words = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("w", "start", "gradient")]
+    words += [inspect.Parameter(str(name), inspect.Parameter.KEYWORD_ONLY) for name in settings]
+    step.__signature__ = inspect.Signature(words)  # type: ignore[attr-defined]
+    return step
+
+
+def checksum(arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> int:
+    """CRC-32 over all arrays and words: a file that was damaged or edited is told from one that is whole."""
+    total = zlib.crc32(json.dumps(told, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        total = zlib.crc32(f"{name} {array.dtype.name} {array.shape}".encode(), total)
+        total = zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", total)
+    return total
+
+
+def read_history(path: str | Path) -> dict[str, Any]:
+    """The fields of the history that `write_history` saved."""
+    place = path_of("path", path)
+    check_file(place)
+    safetensors = needed("safetensors", "a .safetensors file")
+    try:
+        with safetensors.safe_open(str(place), framework="numpy") as file:
+            about = json.loads((file.metadata() or {})[KEY])
+            if about["format"] != FORMAT:
+                raise ValueError
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        if checksum(arrays, {name: value for name, value in about.items() if name != "sum"}) != about["sum"]:
+            raise ValueError
+        return fields_in(about, arrays)
+    except (*BROKEN, safetensors.SafetensorError):
+        raise InvalidInput(
+            f"path is {str(place)!r}: this is no history that save wrote, or it was damaged; name a file of History.save"
+        ) from None
+
+
+def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """The fields, checked; a ValueError or its like where they do not fit together."""
+    roster = roster_in(about, arrays["training"])
+    name, (server, client) = about["algorithm"], (stage_in(each) for each in about["stages"])
+    made = Algorithm(str(name), server, client)
+    protocol = protocol_in(about["protocol"])
+    m, rounds = len(roster.clients), len(arrays["rounds"])
+    head = (roster.dimension + protocol.intercept, roster.outputs)
+    shapes = dict.fromkeys(COUNTED, (rounds, m, 2)) | {"rounds": (rounds,), "totals": (m, 2), "heads": (m, *head)}
+    shapes |= {"shared": head, "training_losses": (rounds, m), "shared_training_losses": (rounds, m)}
+    for each, shape in shapes.items():
+        if each in arrays or each not in OPTIONAL:
+            kind = "iu" if each in ("rounds", "totals") else "f"
+            if arrays[each].shape != shape or arrays[each].dtype.kind not in kind:
+                raise ValueError
+    exact = about["exact"]
+    whole = {key: about[key] for key in ("seed", "split", "diverged")}
+    if not rounds or not all(each is None or type(each) is int for each in whole.values()) or whole["seed"] is None:
+        raise ValueError
+    return {
+        "algorithm": TRAINED[name] if TRAINED.get(name) == made else made,
+        "settings": Settings(**about["settings"]),
+        "protocol": protocol,
+        **whole,
+        "interrupted": bool(about["interrupted"]),
+        "federation": roster,
+        "exact": None if exact is None else Exact(**{key: amount_in(value) for key, value in exact.items()}),
+        **{each: arrays[each] for each in COUNTED},
+        **{each: arrays.get(each) for each in OPTIONAL},
+        "heads": arrays["heads"],
+    }
+
+
+def amount_in(value: Any) -> float:
+    """A number, NaN for none."""
+    return float("nan") if value is None else float(value)
+
+
+def protocol_in(held: Mapping[str, Any]) -> Protocol:
+    """The protocol that was saved."""
+    found = Protocol(**held)
+    for each in fields(Protocol):
+        value = getattr(found, each.name)
+        if not isinstance(value, {"str": str, "bool": bool}.get(str(each.type), int | float)):
+            raise ValueError
+    return found
+
+
+def roster_in(about: Mapping[str, Any], training: NDArray[Any]) -> Roster:
+    """Who was trained."""
+    clients, classes, names = about["clients"], about["classes"], about["names"]
+    if not isinstance(clients, list) or owners_of(clients).names != tuple(clients):
+        raise ValueError
+    sizes = about["dimension"], about["outputs"]
+    if not all(type(each) is int and each > 0 for each in sizes) or training.shape != (len(clients),):
+        raise ValueError
+    if names is not None and (len(names) != sizes[0] or not all(isinstance(each, str) for each in names)):
+        raise ValueError
+    if classes is not None and (len(classes) != sizes[1] or not all(isinstance(each, str | int | float) for each in classes)):
+        raise ValueError
+    if training.dtype.kind not in "iu":
+        raise ValueError
+    return Roster(
+        tuple(clients), None if classes is None else tuple(classes), *sizes, None if names is None else tuple(names), training
+    )
