@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.datasets.gathering import Fields, Source, by_kinds, listed
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingColumn, NotNumbers, UnreadableFile
 from fedasym.federations import files
 from fedasym.federations.frames import column, needed
 from fedasym.federations.samples import owners_of
@@ -68,7 +68,7 @@ def read_csv(file: Path, fields: Fields) -> Any:
         named = {fields.client: pl.String} if fields.client in header else {}
         frame = pl.read_csv(file, infer_schema_length=None, schema_overrides=named)
     except (OSError, pl.exceptions.PolarsError) as reason:
-        raise InvalidInput(f"{file}: it cannot be read as CSV: {str(reason).splitlines()[0]}") from None
+        raise UnreadableFile(f"{file}: it cannot be read as CSV: {str(reason).splitlines()[0]}") from None
     twice = [name for name in header if re.search(r"_duplicated_\d+$", name)]
     if twice:
         raise InvalidInput(f"{file}: there are several columns {twice[0].rsplit('_duplicated_', 1)[0]!r}: rename them")
@@ -82,7 +82,7 @@ def check_text(file: Path) -> None:
     with file.open("rb") as opened:
         start = opened.read(4)
     if start.startswith(PACKED):
-        raise InvalidInput(f"{file}: it is compressed: unpack it first, and read what comes out")
+        raise UnreadableFile(f"{file}: it is compressed: unpack it first, and read what comes out")
 
 
 def as_numbers(file: Path, frame: Any, fields: Fields) -> Any:
@@ -99,7 +99,7 @@ def as_numbers(file: Path, frame: Any, fields: Fields) -> Any:
         stray = (parsed.is_null() & values.is_not_null()).arg_true()
         if len(stray) and (fields.features is not None or 2 * parsed.count() >= values.count()):
             row = int(stray[0])
-            raise InvalidInput(
+            raise NotNumbers(
                 f"{file}: column {name!r}, row {row} (line {row + 2}) holds {values[row]!r} where numbers are expected: "
                 "correct it, or name the features without this column"
             )
@@ -114,7 +114,7 @@ def check_alike(file: Path, frame: Any, first: Path, other: Any) -> None:
         alone = [name for name in held.columns if name not in lacking.columns]
         if alone:
             lacks = file if one == first else first
-            raise InvalidInput(f"{lacks}: column {alone[0]!r} is missing, which {one} has; there is {listed(lacking.columns)}")
+            raise MissingColumn(f"{lacks}: column {alone[0]!r} is missing, which {one} has; there is {listed(lacking.columns)}")
     for name in frame.columns:
         kind, before = frame[name].dtype, other[name].dtype
         if kind != before and not (kind.is_numeric() and before.is_numeric()):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingValues, NotNumbers
 from fedasym.federations.splits import are_fractions, assigned, coded
 from fedasym.federations.summary import plural
 from fedasym.federations.targets import checked_labels
@@ -113,11 +113,11 @@ def read_features(features: Any) -> NDArray[Any]:
         if rows.dtype.kind == "O":  # numbers that came as Python objects
             rows = rows.astype(np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError) as reason:
-        raise InvalidInput(f"features cannot be read as an array of numbers: {reason}") from None
+        raise NotNumbers(f"features cannot be read as an array of numbers: {reason}") from None
     if rows.dtype.name == "bfloat16":
         return rows.astype(np.float32)
     if rows.dtype.kind not in "fiub":
-        raise InvalidInput(f"features hold {rows.dtype.name}: give numbers; encode text and categories first")
+        raise NotNumbers(f"features hold {rows.dtype.name}: give numbers; encode text and categories first")
     if rows.dtype.kind == "f":
         return rows.astype(f"f{min(rows.dtype.itemsize, 8)}", copy=False)  # in this machine's byte order
     if rows.dtype.itemsize > 2 and rows.size and (rows.max() > WHOLE or rows.min() < -WHOLE):
@@ -176,7 +176,7 @@ def checked_features(
     row, *where = (int(each) for each in np.argwhere(~good)[0])
     position = f", position {where[0]}" if len(where) > 1 else ""
     bad = plural(good.size - int(np.count_nonzero(good)), "NaN or infinite number")
-    raise InvalidInput(
+    raise MissingValues(
         f"features hold {bad}, the first at {spot(row)}{position}, column {where[-1]}: drop or fill those samples first"
     )
 
