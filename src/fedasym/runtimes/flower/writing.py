@@ -22,7 +22,8 @@ DATA = {  # where samples have what; a node's own --node-config goes first
     "client": ("client", "column of the clients"),
     "features": ("", "columns of the features, separated by commas and the same on every node; empty: all other numeric ones"),
     "task": ("", "regression or classification; empty: as the labels look"),
-    "classes": ("", "their number, or their names separated by commas: needed where some nodes lack some classes"),
+    "classes": ("", "their number, or their names separated by commas: needed where labels are classes"),
+    "data-name": ("", "what the results call the data: the server never learns where they are"),
 }
 MEANING = {
     "rounds": "communication rounds",
@@ -42,7 +43,7 @@ MEANING = {
     "protocol": "text: as the paper says; code: as its released code does",
     "precision": "of the heads that are sent, float32 or float64",
     "min-nodes": "the run begins when so many nodes are there",
-    "timeout": "seconds that a round waits for replies",
+    "timeout": "seconds that a round waits for replies, and a run for nodes that are at fault",
     "clip": "a change of the head longer than so many medians of the round is shortened; 0: never",
     "shared-path": "where the server keeps the shared head",
     "advice-path": "where the server keeps the advice, as JSON",
