@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy import Result
 
 import fedasym as fa
+from fedasym.runtimes.flower import attendance
 from fedasym.runtimes.flower.configuration import SHARING
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import heads_folder, of_clients
@@ -229,10 +231,128 @@ def test_a_node_with_other_data_or_none_is_named_and_the_others_go_on(clients, t
     grid = seated(tmp_path, [*files, wide, tmp_path / "nowhere.csv", files[0]], rounds=1)
     result = trained(grid)
     assert "Node 14 is left out: its data have 5 features and 3 outputs" in told.text
-    assert "Node 15 is left out: it failed" in told.text
-    assert "there is no such file or folder" in told.text
+    assert "Node 15 is left out: its data are not there, or cannot be read (code unreadable-file)" in told.text
     assert "is on nodes [11, 16] and counts on each" in told.text
     assert result.train_metrics_clientapp[1]["clients"] == 8
+
+
+def at_fault(grid: Table) -> str:
+    """The sentences that a run ends with."""
+    with pytest.raises(fa.InvalidInput) as caught:
+        trained(grid)
+    return str(caught.value)
+
+
+def test_a_run_that_faulty_nodes_cannot_make_complete_ends_with_a_sentence_for_each(clients, tmp_path, told):
+    wide = federation(sizes=((6, 2, 2),) * 2, d=5).save(tmp_path / "wide.safetensors")
+    grid = seated(tmp_path, [*clients[1][:2], wide, tmp_path / "nowhere.csv"], min_nodes=3, timeout=0.3)
+    grid.nodes[15] = {}
+    said = at_fault(grid).splitlines()
+    assert said[0] == ("min-nodes is 3, and 2 of the connected nodes can take part, 0.3 seconds after the last one connected:")
+    assert said[1:4] == [
+        "node 13: its data have 5 features and 3 outputs (classification), and the others' 4 features and 3 outputs "
+        "(classification)",
+        "node 14: its data are not there, or cannot be read (code unreadable-file); the node's own log says more",
+        "node 15: its node config names no data-path (code no-data-path); the node's own log says more",
+    ]
+    assert said[4].startswith("Mend these nodes or the run config, or lower min-nodes")
+    assert len(grid.passed) == 5  # nobody was asked twice
+
+
+def test_a_passing_fault_is_asked_about_again(clients, tmp_path, told, monkeypatch):
+    monkeypatch.setattr(attendance, "PAUSE", 0.01)
+    grid = seated(tmp_path, clients[1], min_nodes=3, rounds=1)
+    lost = [12, 12, 13]
+
+    def spoil(node, reply):
+        if node in lost:
+            lost.remove(node)
+            reply.content.clear()
+            reply.content["config"] = ConfigRecord({"fault": "unforeseen", "version": fa.__version__})
+        return reply
+
+    grid.spoil = spoil
+    trained(grid)
+    assert told.text.count("Node 12 is left out: something unforeseen went wrong there (code unforeseen)") == 1
+    assert "(out of 6 on 3)" in told.text
+
+
+def test_a_run_waits_for_nodes_that_have_yet_to_connect(clients, tmp_path, told, monkeypatch):
+    monkeypatch.setattr(attendance, "PAUSE", 0.01)
+    grid = seated(tmp_path, clients[1], min_nodes=3, rounds=1, timeout=0.05)
+    late, looks = {13: grid.nodes.pop(13)}, []
+    known = grid.get_node_ids
+
+    def connected():
+        looks.append(len(looks))
+        if len(looks) == 20:
+            grid.nodes.update(late)
+        return known()
+
+    monkeypatch.setattr(grid, "get_node_ids", connected)
+    trained(grid)
+    assert told.text.count("Waiting for nodes: 2 introduced (minimum required: 3)") == 1
+
+
+@pytest.mark.parametrize(("version", "has"), [("0.0.9", "fedasym 0.0.9"), (None, "no version"), ("XMARKx " * 9, "no version")])
+def test_another_version_is_told_from_other_faults(version, has, clients, tmp_path):
+    grid = seated(tmp_path, clients[1], min_nodes=3, timeout=0.1)
+
+    def spoil(node, reply):
+        if node == 12:
+            told = {name: value for name, value in reply.content["config"].items() if name != "version"}
+            reply.content["config"] = ConfigRecord(told | ({} if version is None else {"version": version}))
+        return reply
+
+    grid.spoil = spoil
+    assert f"node 12: it says that it has {has}, and the server has fedasym {fa.__version__}: install the same" in at_fault(
+        grid
+    )
+    grid.spoil = lambda node, reply: faulty(reply, version or "", "unforeseen") if node == 12 else reply
+    assert f"node 12: it says that it has {has}, and the server" in at_fault(grid)
+    grid.spoil = lambda node, reply: faulty(reply, fa.__version__, "row 5 holds XMARKx") if node == 12 else reply
+    assert "node 12: it reports a fault by a code that is unknown here" in at_fault(grid)
+
+
+def faulty(reply: Message, version: str, code: str) -> Message:
+    reply.content.clear()
+    reply.content["config"] = ConfigRecord({"fault": code, "version": version})
+    return reply
+
+
+def test_an_app_that_lets_errors_through_is_not_repeated(clients, tmp_path, told):
+    grid = seated(tmp_path, clients[1], min_nodes=3, timeout=0.1)
+    codes = {11: ErrorCode.LOAD_CLIENT_APP_EXCEPTION, 12: ErrorCode.CLIENT_APP_RAISED_EXCEPTION}
+
+    def spoil(node, reply):
+        if node not in codes:
+            return reply
+        changed = Message(Error(codes[node], "row 5 holds XMARKx"), reply_to=grid.asked)
+        changed.metadata.__dict__["_src_node_id"] = node
+        return changed
+
+    grid.spoil = spoil
+    said = at_fault(grid)
+    assert "node 11: the app cannot be loaded there: install the server's version of fedasym" in said
+    assert "node 12: it failed (Flower's error 2)" in said
+    assert "XMARKx" not in said + told.text
+
+
+def test_the_run_says_what_it_trains_on(clients, tmp_path, told):
+    shared = tmp_path / "shared.safetensors"
+    grid = seated(tmp_path, clients[1][:2], rounds=1, shared_path=str(shared), classes="3")
+    grid.play()
+    about = Model.load(shared).about
+    assert about["data"] == "4 clients with 24 training samples on 2 nodes"
+    assert about["classes"] == [0, 1, 2]
+    assert f"Training ftfa on {about['data']}" in told.text
+    assert f"Trained on {about['data']}" in told.text
+    drawn = seated(tmp_path / "drawn", [], rounds=1, shared_path=str(shared))
+    drawn.nodes = {k: {"data-path": "synthetic", "partition-id": k, "num-partitions": 10} for k in range(2)}
+    drawn.nodes |= {k: each | {"heads-path": str(tmp_path / "heads")} for k, each in drawn.nodes.items()}
+    drawn.play()
+    assert Model.load(shared).about["data"] == "6 drawn clients (no data was given) with 360 training samples on 2 nodes"
+    assert Model.load(shared).about["classes"] == [0, 1, 2, 3, 4]
 
 
 # What stays, and what is sent
@@ -247,7 +367,7 @@ def test_personal_heads_stay_on_the_node_and_persist_between_runs(clients, tmp_p
     assert first.about["client"] == "b"
     assert first.about["round"] == 2
     assert [each.name for each in (tmp_path / "server").iterdir()] == ["shared.safetensors"]
-    sent = [array.numpy() for message, reply in grid.sent for each in (message, reply) for array in arrays_of(each)]
+    sent = [array.numpy() for message, reply in grid.passed for each in (message, reply) for array in arrays_of(each)]
     assert not any(np.array_equal(array, first.head) for array in sent)
     grid.config |= {"rounds": 1}
     grid.play()
@@ -278,7 +398,7 @@ def test_what_is_sent_is_heads_counts_and_scores(clients, tmp_path):
     whole, files = clients
     grid = seated(tmp_path, files, precision="float32")
     trained(grid)
-    for message, reply in grid.sent:
+    for message, reply in grid.passed:
         for array in [*arrays_of(message), *arrays_of(reply)]:
             assert (array.shape, array.dtype) == ((4, 3), "float32")
         assert len(arrays_of(reply)) == (reply.metadata.message_type == "train")

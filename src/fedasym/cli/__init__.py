@@ -32,6 +32,7 @@ COMMANDS = {
     "simulate": "linear",
     "sweep": "experiments",
     "train": "training",
+    "try": "deploying",
 }
 
 

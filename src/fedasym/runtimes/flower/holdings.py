@@ -22,6 +22,7 @@ from fedasym.runtimes.flower.faults import Fault, NodeFault, report_as
 MEANING = ("label", "client", "features", "split", "task", "classes")  # said for all nodes, or for one
 SAVED = ".safetensors"  # a federation that its owner saved, with its columns and classes
 SYNTHETIC = "synthetic"
+DRAWN = 30  # clients of a node without data, or of a simulation
 
 
 def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Federation:
@@ -37,14 +38,13 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
     >>> len(first), len(second), first.dimension, set(first.clients) & set(second.clients)
     (15, 15, 60, set())
     """
-    from fedasym.datasets import read, synthetic
+    from fedasym.datasets import read
 
-    if is_drawn(node_config):
-        drawn = synthetic(task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5)
-        return part_of(drawn, node_config)
     with report_as(Fault.BAD_CONFIGURATION):
-        options = read_options(node_config, run_config)
-        path = path_of("data-path", node_config["data-path"])
+        drawn, options = is_drawn(node_config), read_options(node_config, run_config)
+        path = path_of("data-path", node_config.get("data-path", SYNTHETIC))
+    if drawn:
+        return part_of(draw_clients(options.get("task")), node_config)
     if path.suffix == SAVED:
         federation = read(path)
         check_classes(federation, options.get("classes"))
@@ -57,6 +57,15 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
                 'node\'s --node-config, or task="regression" where whole numbers are meant as numbers',
             )
     return part_of(federation, node_config)
+
+
+def draw_clients(task: str | None) -> Federation:
+    """Clients to try things out: classes, or numbers where the task is regression."""
+    from fedasym.datasets import synthetic
+
+    if task == "regression":
+        return synthetic(task="regression", clients=DRAWN, dimension=20, aspect=0.5, radius=1, noise=0.5)
+    return synthetic(task="classification", clients=DRAWN, dimension=60, aspect=1, centre=4, radius=3, classes=5)
 
 
 def is_drawn(node_config: Mapping[str, Any]) -> bool:

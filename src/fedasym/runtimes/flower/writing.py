@@ -99,6 +99,10 @@ def config_of(what: str) -> str:
         values = defaults(TRAINED[what]) | {"shared-path": "shared.safetensors"}
     lines = [(name, value, MEANING[name]) for name, value in values.items()]
     lines += [(name, *told) for name, told in DATA.items()]
+    if what == ADVISE:  # it is for numbers: whole ones are meant as such
+        lines = [
+            ("task", "regression", meaning) if name == "task" else (name, value, meaning) for name, value, meaning in lines
+        ]
     written = [(f"{name} = {json.dumps(value)}", meaning) for name, value, meaning in lines]
     width = max(len(text) for text, _ in written)
     return "\n".join(f"{text:<{width}}  # {meaning}" for text, meaning in written)
