@@ -327,3 +327,9 @@ def test_class_names_of_an_owner_stay_and_their_number_is_said(folder, files, no
     ):
         node.ask("query", RecordDict(), saved, run)
         assert node.codes[-1] == code
+
+
+def test_the_page_has_every_code():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "flower.md").read_text(encoding="utf-8")
+    for fault in Fault:
+        assert f"| `{fault.value}` | {fault.meaning} | {'yes' if fault.permanent else 'no'} |\n" in page

@@ -1,7 +1,7 @@
 """A real federation: SuperLink and SuperNodes as processes on loopback, TLS on, nodes known by their keys.
 
-A node answers one message at a time, in four seconds or so whatever it does: the runs here are short, and share their nodes.
-What a bad node does is in the app of its run. All is one test, since tests that share a federation may go to several workers.
+A node starts a process for every message: the runs here are short, and all share one federation. What a bad node does is
+in the app of its run. The last tests write over the nodes' data.
 """
 
 import json
@@ -16,6 +16,7 @@ from fedasym.advisor.advise import from_summaries
 from fedasym.advisor.federated import as_sent
 from fedasym.advisor.intake import taken_in
 from fedasym.algorithms import TRAINED
+from fedasym.runtimes.flower.faults import Fault
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import of_clients
 from fedasym.runtimes.flower.writing import write_app
@@ -25,7 +26,11 @@ from fedasym.training.twin_batches import Client
 
 from .flower_federation import Federation, Process, node_keys, wait_until
 
+pytestmark = pytest.mark.xdist_group("flower")
+MARK = "XMARKx"  # in words that must not leave a node
+
 NODES = ("north", "south", "east")
+ADVISED = "x0,x1"  # few features: each takes a message to every node
 OPTIONS = {
     "rounds": 2,
     "evaluate_every": 2,
@@ -36,7 +41,7 @@ OPTIONS = {
     "server_step": 0.3,
 }
 DONE = "The shared head is in"
-PATIENCE = 240
+PATIENCE = 120
 
 SPOIL = '''
 import time
@@ -72,12 +77,12 @@ def spoiled_app(folder: Path, name: str, deeds: dict[tuple[str, int], str]) -> P
     """The app of FTFA with nodes that do these deeds, by node and round."""
     app = write_app("ftfa", folder / name)
     file = app / name / "client_app.py"
-    told = file.read_text().replace("app = ClientApp()", f"DEEDS = {deeds!r}\n{SPOIL}\n\napp = ClientApp(mods=[spoil])")
+    told = file.read_text().replace("app = NodeApp()", f"DEEDS = {deeds!r}\n{SPOIL}\n\napp = NodeApp(mods=[spoil])")
     file.write_text(told)
     return app
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Seven clients in three tables, and all of them in one."""
     import polars as pl
@@ -97,7 +102,7 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def federation(tmp_path_factory, data):
     """The SuperLink and three nodes that it knows, and one that it does not."""
     running = Federation(tmp_path_factory.mktemp("federation"))
@@ -115,15 +120,15 @@ def federation(tmp_path_factory, data):
 
 
 def start_node(running: Federation, name: str, data: Path) -> Process:
-    return running.node(name, running.keys[name], data_path=str(data / f"{name}.csv"), site=name, lively=name == "east")
+    return running.node(name, running.keys[name], data_path=str(data / f"{name}.csv"), site=name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runs(federation):
     """A run that trains and one that advises, side by side."""
     folder, rules = federation.folder, {"min_nodes": 3, "timeout": 60.0}
     told = OPTIONS | rules | {"precision": "float64", "classes": "3", "shared_path": str(folder / "rtfa.safetensors")}
-    asked = {"min-nodes": 3, "timeout": 60.0, "task": "regression", "advice-path": str(folder / "advice.json")}
+    asked = {"min-nodes": 3, "timeout": 60.0, "features": ADVISED, "advice-path": str(folder / "advice.json")}
     code = f"from fedasym.runtimes.flower.running import advise_nodes; advise_nodes('here', {asked!r})"
     return {
         "rtfa": federation.run(write_app("rtfa", folder / "rtfa"), **told),
@@ -131,14 +136,7 @@ def runs(federation):
     }
 
 
-def test_a_real_federation(federation, runs, data):
-    learns_what_training_here_learns(federation, runs, data)
-    is_advised(federation, runs, data)
-    refuses_a_wrong_key(federation, runs)
-    completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, data)
-
-
-def learns_what_training_here_learns(federation, runs, data):
+def test_it_learns_what_training_here_learns(federation, runs, data):
     what, whole = "rtfa", fa.datasets.read(data / "all.csv", classes=3)
     history = fa.train(what, whole, precision="float64", **OPTIONS)
     log = runs[what].wait_for(DONE, PATIENCE)
@@ -157,25 +155,28 @@ def learns_what_training_here_learns(federation, runs, data):
         assert f"'{name.replace('_', '-')}': '{value:.4e}'" in log  # Flower's summary of results
     for node in NODES:
         assert f"Node {federation.numbers[node]} introduced" in log
+    assert shared.about["data"].startswith("7 clients with ")
+    assert f"Training rtfa on {shared.about['data']}" in log
+    assert "drawn clients" not in log
 
 
-def is_advised(federation, runs, data):
+def test_it_is_advised(federation, runs, data):
     log = runs["advise"].wait_for("The advice is in", PATIENCE)
     advice = json.loads((federation.folder / "advice.json").read_text())
-    whole = fa.datasets.read(data / "all.csv", task="regression")
+    whole = fa.datasets.read(data / "all.csv", task="regression", features=ADVISED.split(","))
     expected = from_summaries(as_sent(taken_in(of_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)]))))
     assert advice["recommended"] == expected.recommended
     assert expected.recommended in log
     assert "client 0" not in log
 
 
-def refuses_a_wrong_key(federation, runs):
+def test_it_refuses_a_wrong_key(federation, runs):
     log = runs["rtfa"].wait_for(DONE, PATIENCE)
     assert log.count(" introduced ") == 3
     assert federation.stranger.process.poll() not in (None, 0)
 
 
-def completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, data):
+def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs, data):
     """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work. Then all are back."""
     for run in runs.values():
         run.wait_for(" is in ", PATIENCE)
@@ -188,6 +189,7 @@ def completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, dat
     while not accepted(node := start_node(federation, "east", data)):  # as a service manager would, until it is taken back
         node.stop()
         time.sleep(2)
+    federation.nodes["east"] = node
     log, number = run.wait_for(DONE, PATIENCE), federation.numbers
     rounds = log.split("[ROUND ")[1:]
     assert f"Node {number['south']} is left out: its head has NaN or infinity in 90 of 90 places" in rounds[0]
@@ -198,6 +200,84 @@ def completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, dat
         assert "aggregate_train: Received 1 results and 2 failures" in text
     assert "aggregate_evaluate: Received 3 results and 0 failures" in rounds[1]
     np.testing.assert_allclose(Model.load(shared).head, by_hand(data), rtol=0, atol=1e-9)
+
+
+RECORDER = '''
+from flwr.common.serde import message_to_proto
+from fedasym.runtimes.flower.answers import Attentive
+
+
+class Recorder(Attentive):
+    """Keeps all that the server receives."""
+
+    def pull_messages(self, message_ids):
+        replies = list(super().pull_messages(message_ids))
+        with open(RECORDED, "ab") as file:
+            for reply in replies:
+                file.write(message_to_proto(reply).SerializeToString() + b"\\n")
+        return replies
+'''
+
+
+def recording_app(folder: Path, name: str) -> Path:
+    """An app whose server keeps what it receives, in a file, and whose node at the east has a fault of its own."""
+    app = write_app("ftfa", folder / name)
+    server, task = app / name / "server_app.py", app / name / "task.py"
+    told = server.read_text().replace(
+        "app = ServerApp()", f"RECORDED = {str(folder / f'{name}.bin')!r}\n{RECORDER}\n\napp = ServerApp()"
+    )
+    server.write_text(told.replace("strategy.train(grid)", "strategy.train(Recorder(grid))"))
+    east = f'    if "{name}" == "second" and context.node_config["site"] == "east":\n        raise RuntimeError("{MARK}east")\n'
+    task.write_text(task.read_text().replace("    return held_by", f"{east}    return held_by"))
+    return app
+
+
+def with_faults(data: Path, changes: dict[str, bytes | None]) -> None:
+    """The nodes' files with something wrong in them; None takes a file away."""
+    for node, text in changes.items():
+        (data / f"{node}.csv").unlink(missing_ok=True)
+        if text is not None:
+            (data / f"{node}.csv").write_bytes(text)
+
+
+@pytest.mark.parametrize("run", ["first", "second"])
+def test_of_six_faults_the_server_hears_codes_alone_and_the_run_fails(run, federation, runs, data):
+    for other in runs.values():
+        other.wait_for(" is in ", PATIENCE)
+    healthy = (data / "all.csv").read_text().replace("client 0", f"{MARK}client")
+    header, first, *rest = healthy.splitlines()
+    cells = first.split(",")
+    word, hole, label = (
+        "\n".join([header, ",".join([*cells[:at], value, *cells[at + 1 :]]), *rest]).encode()
+        for at, value in ((5, f"{MARK}HIV-positive"), (5, ""), (1, "7351942"))
+    )
+    faults = {
+        "first": {
+            "north": (word, "not-numbers"),
+            "south": (healthy.replace("label", MARK).encode(), "missing-column"),
+            "east": (None, "unreadable-file"),
+        },
+        "second": {
+            "north": (hole, "missing-values"),
+            "south": (label, "other-classes"),
+            "east": (healthy.encode(), "unforeseen"),
+        },
+    }[run]
+    with_faults(data, {node: text for node, (text, _) in faults.items()})
+    started = federation.run(recording_app(federation.folder, run), min_nodes=2, timeout=4.0, rounds=1, classes="3")
+    log = started.wait_for("start the run again", PATIENCE)
+    for node, (_, code) in faults.items():
+        assert f"node {federation.numbers[node]}: {Fault.find(code).sentence}" in log
+        assert MARK in federation.nodes[node].text or node == "south"  # what the server must not know is in the node's log
+    assert f"{MARK}east" in federation.nodes["east"].text or run == "first"
+    received = (federation.folder / f"{run}.bin").read_bytes()
+    assert all(code.encode() in received for _, code in faults.values())
+    link = next(process for process in federation.started if process.log.name.startswith("superlink"))
+    for text in (log, link.text, received.decode(errors="replace")):
+        assert MARK not in text
+        assert "7351942" not in text
+        assert str(data) not in text
+    wait_until(lambda: "failed" in federation.flwr("list", "here", "--format", "json"), 20, "end of the run")
 
 
 def by_hand(data: Path) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The written app: short, readable, what Flower takes, and errors in words where it cannot be written or configured."""
 
 import ast
+import logging
 import os
 import subprocess
 import sys
@@ -101,8 +102,9 @@ def test_the_command_that_is_printed_works_and_says_what_it_trains_on(tmp_path):
     assert len(list((tmp_path / "fedasym.heads" / "rtfa").iterdir())) == 30
 
 
-def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch, capfd):
+def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     write_app("rtfa", tmp_path / "tried")
     rows = "\n".join(f"{'abcde'[k % 5]},{k},{k * k % 7},{('well', 'ill')[k % 2]}" for k in range(60))
     (tmp_path / "wards.csv").write_text(f"ward,hours,age,mark\n{rows}\n")
@@ -125,7 +127,7 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
         del sys.modules[name]
     with pytest.raises(fa.InvalidInput, match=r"node 12: something unforeseen went wrong there \(code unforeseen\)"):
         try_app("tried")
-    assert "RuntimeError: lost" in capfd.readouterr().err  # the nodes' log is this process's
+    assert "RuntimeError: lost" in caplog.text  # the nodes' log is this process's
 
 
 def test_advice_is_tried_too(tmp_path, monkeypatch):
