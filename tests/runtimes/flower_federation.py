@@ -21,12 +21,13 @@ from cryptography.x509.oid import NameOID
 
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
-# A SuperNode that shows itself every 10 seconds, not 30: the SuperLink takes a killed one back after two silent intervals;
-# and that looks for messages five times a second, not every three seconds.
+# A SuperNode that looks for messages five times a second, not every three seconds. One that is to be killed shows itself
+# every 10 seconds, not 30: the SuperLink takes it back after two silent intervals. (A busy machine needs the 30: the node
+# gives up on its own apps after as many.)
 LIVELY = """
 import sys, time, types
 import flwr.common.constant
-flwr.common.constant.HEARTBEAT_DEFAULT_INTERVAL = 10
+flwr.common.constant.HEARTBEAT_DEFAULT_INTERVAL = %d
 from flwr.supernode import start_client_internal
 start_client_internal.time = types.SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.2)))
 from flwr.supernode.cli import flower_supernode
@@ -202,10 +203,10 @@ class Federation:
         told = json.loads(self.flwr("supernode", "register", f"{key}.pub", "here", "--format", "json"))
         return int(told["node-id"])
 
-    def node(self, name: str, key: Path, **config: object) -> Process:
+    def node(self, name: str, key: Path, *, shown_every: int = 30, **config: object) -> Process:
         told = " ".join(f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items())
         words = [
-            *["python", "-c", LIVELY],
+            *["python", "-c", LIVELY % shown_every],
             "--superlink",
             f"{HOST}:{self.port}",
             "--root-certificates",

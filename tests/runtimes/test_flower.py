@@ -10,11 +10,14 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy import Result
 
 import fedasym as fa
+from fedasym.algorithms import TRAINED
 from fedasym.runtimes.flower import attendance
 from fedasym.runtimes.flower.configuration import SHARING
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import heads_folder, of_clients
 from fedasym.runtimes.flower.strategy import Personalized
+from fedasym.training import twin
+from fedasym.training.settings import Settings, find_protocol
 
 from ..training.clients import SMALL, federation, optimised
 from .flower_table import Table, table
@@ -35,43 +38,63 @@ def trained(grid: Table, what: str = "ftfa") -> Result:
 ALL = list(SHARING)
 
 
+OPTIONS = SMALL | {"difference": 0.01, "mixing": 0.8}
+
+
+def own_heads(grid: Table, what: str) -> dict[str, np.ndarray]:
+    """The clients' own heads that the nodes keep."""
+    kept = {}
+    for node in grid.nodes.values():
+        held = fa.Federation.from_safetensors(node["data-path"])
+        for name, identity in zip(held.clients, held.identities, strict=True):
+            kept[name] = Model.load(file_of(heads_folder(node), what, name, identity)).head
+    return kept
+
+
 @pytest.mark.parametrize(
-    ("protocol", "classes", "positions", "algorithms"),
-    [
-        ("text", 3, None, ALL),
-        ("code", 3, None, ["rtfa", "maml_hf", "pfedme"]),
-        ("text", None, None, ["rtfa"]),
-        ("text", 3, 2, ["ftfa"]),
-    ],
-    ids=["text", "code", "regression", "sequences"],
+    ("protocol", "algorithms"), [("text", ALL), ("code", ["rtfa", "maml_hf", "pfedme"])], ids=["text", "code"]
 )
-def test_every_algorithm_agrees_with_training_here(protocol, classes, positions, algorithms, tmp_path):
-    whole = federation(classes=classes, positions=positions)
-    options = SMALL | {"difference": 0.01, "mixing": 0.8}
-    with optimised(False):
-        histories = fa.train(algorithms, whole, protocol=protocol, precision="float64", **options)
+def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_path):
+    """The compiled programs of `fa.train` are held against the same loops in the tests of training."""
+    whole = federation(classes=3)
     files = parts(whole, tmp_path)
-    for history in histories:
-        what = history.algorithm.name
-        grid = table(tmp_path, what, files, protocol=protocol, precision="float64", min_nodes=NODES, clip=0.0, **options)
+    for what in algorithms:
+        grid = table(tmp_path, what, files, protocol=protocol, precision="float64", min_nodes=NODES, clip=0.0, **OPTIONS)
         result = trained(grid, what)
-        np.testing.assert_allclose(result.arrays["head"].numpy(), history.shared, rtol=0, atol=1e-9)
-        for node, file in zip(grid.nodes.values(), files, strict=True):
-            held = fa.Federation.from_safetensors(file)
-            for name, identity in zip(held.clients, held.identities, strict=True):
-                own = Model.load(file_of(heads_folder(node), what, name, identity))
-                np.testing.assert_allclose(own.head, history.personal(name), rtol=0, atol=2e-5)  # made in float32 there
-        for at, round_ in list(enumerate(history.rounds))[1:]:
-            told = result.evaluate_metrics_clientapp[int(round_)]
-            names = {"loss": "loss", "shared-loss": "shared_loss", "validation-loss": "validation_loss", "hurt": "hurt"}
-            if classes:
-                names |= {
-                    "accuracy": "accuracy",
-                    "shared-accuracy": "shared_accuracy",
-                    "validation-accuracy": "validation_accuracy",
-                }
-            for ours, theirs in names.items():
-                assert told[ours] == pytest.approx(float(getattr(history, theirs)[at]), rel=1e-6), (what, ours)
+        *_, last = twin.run(TRAINED[what], whole, Settings(**OPTIONS), find_protocol(protocol), seed=0)
+        np.testing.assert_allclose(result.arrays["head"].numpy(), last.shared, rtol=0, atol=1e-12, err_msg=what)
+        for name, head in own_heads(grid, what).items():
+            np.testing.assert_allclose(head, last.personal[name], rtol=0, atol=1e-12, err_msg=what)
+        told = result.evaluate_metrics_clientapp[last.round]
+        padding = find_protocol(protocol).count_padding
+        for score, of in (("accuracy", twin.accuracy), ("loss", twin.loss)):
+            assert told[score] == pytest.approx(of(whole, last.personal, "test", padding), rel=1e-9), (what, score)
+            assert told[f"shared-{score}"] == pytest.approx(of(whole, last.shared, "test", padding), rel=1e-9), (what, score)
+            own = of(whole, last.personal, "validation", padding)
+            assert told[f"validation-{score}"] == pytest.approx(own, rel=1e-9), (what, score)
+
+
+@pytest.mark.parametrize(
+    ("classes", "positions", "what"),
+    [(3, None, "rtfa"), (None, None, "rtfa"), (3, 2, "ftfa")],
+    ids=["classes", "regression", "sequences"],
+)
+def test_all_scores_agree_with_training_here(classes, positions, what, tmp_path):
+    whole = federation(classes=classes, positions=positions)
+    with optimised(False):
+        history = fa.train(what, whole, precision="float64", **OPTIONS)
+    grid = table(tmp_path, what, parts(whole, tmp_path), precision="float64", min_nodes=NODES, clip=0.0, **OPTIONS)
+    result = trained(grid, what)
+    np.testing.assert_allclose(result.arrays["head"].numpy(), history.shared, rtol=0, atol=1e-9)
+    for name, head in own_heads(grid, what).items():
+        np.testing.assert_allclose(head, history.personal(name), rtol=0, atol=2e-5)  # made in float32 there
+    scores = ["loss", "shared-loss", "validation-loss", "hurt"]
+    scores += ["accuracy", "shared-accuracy", "validation-accuracy"] if classes else []
+    for at, round_ in list(enumerate(history.rounds))[1:]:
+        told = result.evaluate_metrics_clientapp[int(round_)]
+        for score in scores:
+            theirs = float(getattr(history, score.replace("-", "_"))[at])
+            assert told[score] == pytest.approx(theirs, rel=1e-6), (round_, score)
 
 
 # Nodes that come, go and misbehave
