@@ -21,14 +21,12 @@ from cryptography.x509.oid import NameOID
 
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
-# A SuperNode that looks for messages five times a second, not every three seconds. One that is to be killed shows itself
-# every 10 seconds, not 30: the SuperLink takes it back after two silent intervals. (A busy machine needs the 30: the node
-# gives up on its own apps after as many.)
+# A SuperNode that looks for messages five times a second, not every three seconds. The SuperLink gives up on one that has
+# not shown itself for two intervals: a busy machine needs long ones, and a node that is to be killed a short one.
 LIVELY = """
 import sys, time, types
-import flwr.common.constant
-flwr.common.constant.HEARTBEAT_DEFAULT_INTERVAL = %d
-from flwr.supernode import start_client_internal
+from flwr.supernode import fleet_http_connection, start_client_internal
+fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = %d
 start_client_internal.time = types.SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.2)))
 from flwr.supernode.cli import flower_supernode
 sys.argv[0] = "flower-supernode"
@@ -203,10 +201,10 @@ class Federation:
         told = json.loads(self.flwr("supernode", "register", f"{key}.pub", "here", "--format", "json"))
         return int(told["node-id"])
 
-    def node(self, name: str, key: Path, *, shown_every: int = 30, **config: object) -> Process:
+    def node(self, name: str, key: Path, *, interval: int = 30, **config: object) -> Process:
         told = " ".join(f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items())
         words = [
-            *["python", "-c", LIVELY % shown_every],
+            *["python", "-c", LIVELY % interval],
             "--superlink",
             f"{HOST}:{self.port}",
             "--root-certificates",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message
+from flwr.app import Message
 from numpy.typing import NDArray
 
 import fedasym
@@ -20,7 +20,6 @@ from fedasym.federations.federation import Federation
 from fedasym.federations.samples import identities_of
 from fedasym.runtimes.flower.answers import log
 from fedasym.runtimes.flower.faults import VERSION, Fault, NodeFault, report_as
-from fedasym.runtimes.flower.holdings import is_drawn
 from fedasym.runtimes.flower.records import MALFORMED, array_of, arrays_in, content_of, told_in
 
 Rows = NDArray[np.float64]
@@ -29,13 +28,13 @@ NUMBERS = ("rest", "tails", "pooled")
 MODELS, LIVE, GROUPS, TOLD = "models", "live", "groups", "told"  # the names of what the server sends
 
 
-def introduce(message: Message, context: Context, federation: Federation) -> Message:
+def introduce(message: Message, federation: Federation) -> Message:
     """Reply with hashes, counts and the features' sums of squares; the node's own log says whose hash is whose."""
     data = data_of(federation)
     power = sum((X**2).sum(0) for X, _ in data)
     for part, name in zip(data.parts, hashes_of(data), strict=True):
         log.info("Client %r is known to the server as %s", part.name, name)
-    told: dict[str, Any] = {VERSION: fedasym.__version__, "synthetic": is_drawn(context.node_config)}
+    told: dict[str, Any] = {VERSION: fedasym.__version__, "synthetic": federation.truth is not None}
     told |= {"clients": hashes_of(data), "samples": data.sizes.tolist()}
     return Message(content_of({"power": np.asarray(power, float)}, told), reply_to=message)
 

@@ -32,7 +32,8 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
         node config says goes first. Empty words count as not said; several features or classes are separated by commas.
         Labels that are classes need `classes`, unless a saved federation has its own.
     partition-id, num-partitions: take every so many-th client of the file only.
-    data-path "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path.
+    data-path "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path. Such clients
+        alone have a `truth`.
 
     >>> first, second = (held_by({"partition-id": k, "num-partitions": 2}, {}) for k in range(2))
     >>> len(first), len(second), first.dimension, set(first.clients) & set(second.clients)
@@ -40,11 +41,14 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
     """
     from fedasym.datasets import read
 
+    place = node_config.get("data-path", SYNTHETIC if "partition-id" in node_config else None)
+    if place is None:
+        raise NodeFault(Fault.NO_DATA_PATH, "data-path is missing: start this node with --node-config 'data-path=\"...\"'")
     with report_as(Fault.BAD_CONFIGURATION):
-        drawn, options = is_drawn(node_config), read_options(node_config, run_config)
-        path = path_of("data-path", node_config.get("data-path", SYNTHETIC))
-    if drawn:
-        return part_of(draw_clients(options.get("task")), node_config)
+        options, path = read_options(node_config, run_config), path_of("data-path", place)
+    if place == SYNTHETIC:
+        drawn = draw_clients(options.get("task"))
+        return replace(part_of(drawn, node_config), truth={"shared": drawn.truth["shared"]} if drawn.truth else None)
     if path.suffix == SAVED:
         federation = read(path)
         check_classes(federation, options.get("classes"))
@@ -56,7 +60,7 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
                 "classes is not said and the labels are classes: give their number or names in the run config or in this "
                 'node\'s --node-config, or task="regression" where whole numbers are meant as numbers',
             )
-    return part_of(federation, node_config)
+    return replace(part_of(federation, node_config), truth=None)
 
 
 def draw_clients(task: str | None) -> Federation:
@@ -66,13 +70,6 @@ def draw_clients(task: str | None) -> Federation:
     if task == "regression":
         return synthetic(task="regression", clients=DRAWN, dimension=20, aspect=0.5, radius=1, noise=0.5)
     return synthetic(task="classification", clients=DRAWN, dimension=60, aspect=1, centre=4, radius=3, classes=5)
-
-
-def is_drawn(node_config: Mapping[str, Any]) -> bool:
-    """Whether a node's clients are drawn, since it has no data: it says so itself, or it is one of a simulation."""
-    if "data-path" not in node_config and "partition-id" not in node_config:
-        raise NodeFault(Fault.NO_DATA_PATH, "data-path is missing: start this node with --node-config 'data-path=\"...\"'")
-    return bool(node_config.get("data-path", SYNTHETIC) == SYNTHETIC)
 
 
 def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,6 +141,5 @@ def heads_folder(node_config: Mapping[str, Any]) -> Path:
     with report_as(Fault.BAD_CONFIGURATION):
         if told := node_config.get("heads-path"):
             return path_of("heads-path", told)
-        if is_drawn(node_config):
-            return Path("fedasym.heads")
-        return path_of("data-path", node_config["data-path"]).resolve().with_suffix(".heads")
+        path = path_of("data-path", node_config.get("data-path", SYNTHETIC))
+        return Path("fedasym.heads") if str(path) == SYNTHETIC else path.resolve().with_suffix(".heads")

@@ -22,7 +22,7 @@ from fedasym.federations.splits import SPLITS
 from fedasym.runtimes.flower.configuration import Configuration
 from fedasym.runtimes.flower.faults import VERSION, Fault, report_as
 from fedasym.runtimes.flower.heads import Model, file_of
-from fedasym.runtimes.flower.holdings import heads_folder, is_drawn
+from fedasym.runtimes.flower.holdings import heads_folder
 from fedasym.runtimes.flower.records import HEAD, MALFORMED, array_of, content_of, told_in
 from fedasym.training.scores import ROUNDING
 from fedasym.training.settings import is_size
@@ -33,7 +33,7 @@ from fedasym.training.twin_batches import Client, Head, batch_of, mean_loss, pre
 def introduce(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
     """Reply with the node's clients and sizes; no name, no sample, no label."""
     protocol = configure(algorithm, context).protocol
-    told: dict[str, Any] = {VERSION: fedasym.__version__, "synthetic": is_drawn(context.node_config)}
+    told: dict[str, Any] = {VERSION: fedasym.__version__, "synthetic": federation.truth is not None}
     told |= {"dimension": federation.dimension, "outputs": federation.outputs, "task": federation.task}
     samples, tested = federation.counts("train").tolist(), int(np.count_nonzero(federation.counts("test")))
     counted = {split: predicted(federation, split, protocol.count_padding) for split in ("validation", "test")}
