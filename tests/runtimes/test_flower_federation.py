@@ -5,6 +5,7 @@ in the app of its run. The last tests write over the nodes' data.
 """
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -176,7 +177,7 @@ def test_it_refuses_a_wrong_key(federation, runs):
 
 
 def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs, data):
-    """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work. Then all are back."""
+    """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work, which is started again."""
     for run in runs.values():
         run.wait_for(" is in ", PATIENCE)
     federation.nodes["east"].stop()
@@ -200,7 +201,8 @@ def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs,
     assert f"Node {number['east']} is left out: it did not reply" in rounds[1]
     for text in rounds:
         assert "aggregate_train: Received 1 results and 2 failures" in text
-    assert "aggregate_evaluate: Received 3 results and 0 failures" in rounds[1]
+    # The killed node may still count as connected when it is asked to evaluate; that it is back, the next test sees.
+    assert re.search(r"aggregate_evaluate: Received (3 results and 0|2 results and 1) failures", rounds[1])
     np.testing.assert_allclose(Model.load(shared).head, by_hand(data), rtol=0, atol=1e-9)
 
 
