@@ -181,7 +181,7 @@ def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs,
     for run in runs.values():
         run.wait_for(" is in ", PATIENCE)
     federation.nodes["east"].stop()
-    federation.nodes["east"] = start_node(federation, "east", data, interval=10)
+    federation.nodes["east"] = start_node(federation, "east", data, interval=20)
     assert accepted(federation.nodes["east"])
     deeds = {("south", 1): "nan", ("east", 1): "shape", ("south", 2): "large", ("east", 2): "sleep"}
     told = OPTIONS | {"evaluate_every": 0, "cohort": 7, "min_nodes": 3, "timeout": TIMEOUT, "precision": "float64"}
