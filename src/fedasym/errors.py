@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 Entry = TypeVar("Entry")
 
@@ -19,6 +19,34 @@ class InvalidInput(ValueError):
     ...
     fedasym.errors.InvalidInput: aspect is 0: it is unknowns per sample, d/n, and must be finite and above 0
     """
+
+    def at(self, where: object) -> Self:
+        """The same refusal, of the same kind, with the place of what is refused before it.
+
+        >>> MissingColumn("no column 'mark': name another").at("pupils.csv")
+        MissingColumn("pupils.csv: no column 'mark': name another")
+        """
+        return type(self)(f"{where}: {self}")
+
+
+class UnreadableFile(InvalidInput):
+    """A file or folder that is not there, or that cannot be read in its format."""
+
+
+class MissingColumn(InvalidInput):
+    """A column, array or field that is asked for and that the data do not have."""
+
+
+class MissingValues(InvalidInput):
+    """Samples with something missing, or a number that is not finite."""
+
+
+class NotNumbers(InvalidInput):
+    """Text, or anything else, where numbers are expected."""
+
+
+class UnknownClass(InvalidInput):
+    """A label that is none of the classes."""
 
 
 class NoFormula(InvalidInput):
@@ -49,14 +77,14 @@ class ThresholdWarning(UserWarning):
     """
 
 
-def unknown(kind: str, name: object, allowed: Iterable[str]) -> InvalidInput:
+def unknown(kind: str, name: object, allowed: Iterable[str], error: type[InvalidInput] = InvalidInput) -> InvalidInput:
     """The error for a misspelt name: the nearest names first, then all."""
     import difflib  # only a misspelling needs it
 
     allowed = list(allowed)
     near = difflib.get_close_matches(str(name), allowed, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return InvalidInput(f"unknown {kind} {name!r}: {hint}known are {', '.join(allowed)}")
+    return error(f"unknown {kind} {name!r}: {hint}known are {', '.join(allowed)}")
 
 
 def known(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:

@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 
+import fedasym
 from fedasym.errors import InvalidInput
 from fedasym.runtimes.flower.configuration import Configuration
 from fedasym.runtimes.flower.replies import Refused, array_in, count_in, scores_in
@@ -18,8 +19,8 @@ from .mutation import changed_bytes, changed_json
 from .samples import array_bytes
 
 INTRODUCTION = {
-    "dimension": 3, "outputs": 2, "task": "classification", "classes": "[0, 1]", "clients": ["0" * 16, "1" * 16],
-    "samples": [4, 7], "tested": 2, "validation": 3, "test": 5,
+    "version": fedasym.__version__, "synthetic": False, "dimension": 3, "outputs": 2, "task": "classification",
+    "clients": ["0" * 16, "1" * 16], "samples": [4, 7], "tested": 2, "validation": 3, "test": 5,
 }  # fmt: skip
 SCORES = {"num-examples": 5, "accuracy": 0.5, "loss": 1.25}
 CONFIG = {"rounds": 3, "server-step": 0.5, "cohort": 0, "batch": 8, "min-nodes": 2, "timeout": 60.0, "clip": 10.0,

@@ -14,7 +14,7 @@ import numpy as np
 
 import fedasym as fa
 from fedasym.linear.simulation import simulate
-from fedasym.runtimes import Ray
+from fedasym.runtimes import Ray, ray_pool
 from fedasym.runtimes.ray_cluster import joined
 from fedasym.runtimes.ray_pieces import held, pool_for, portable
 from fedasym.runtimes.ray_pool import Pool, Task, worked
@@ -85,6 +85,7 @@ def sentence(call: Any) -> str:
 def looked() -> dict[str, Any]:
     from .ray_processes import inside, listening
 
+    ray_pool.CRASHES = 1  # each takes a new worker, which takes seconds
     settings = Ray(workers=2)
     world = fa.Population(1, 0.5, 2, norm=2)
     sizes = {"dimension": 40, "clients": 8, "trials": 3, "vary": {"noise": [0.3, 1.0]}}

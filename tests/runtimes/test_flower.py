@@ -5,14 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy import Result
 
 import fedasym as fa
+from fedasym.algorithms import TRAINED
+from fedasym.runtimes.flower import attendance
 from fedasym.runtimes.flower.configuration import SHARING
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import heads_folder, of_clients
 from fedasym.runtimes.flower.strategy import Personalized
+from fedasym.training import twin
+from fedasym.training.settings import Settings, find_protocol
 
 from ..training.clients import SMALL, federation, optimised
 from .flower_table import Table, table
@@ -33,43 +38,63 @@ def trained(grid: Table, what: str = "ftfa") -> Result:
 ALL = list(SHARING)
 
 
+OPTIONS = SMALL | {"difference": 0.01, "mixing": 0.8}
+
+
+def own_heads(grid: Table, what: str) -> dict[str, np.ndarray]:
+    """The clients' own heads that the nodes keep."""
+    kept = {}
+    for node in grid.nodes.values():
+        held = fa.Federation.from_safetensors(node["data-path"])
+        for name, identity in zip(held.clients, held.identities, strict=True):
+            kept[name] = Model.load(file_of(heads_folder(node), what, name, identity)).head
+    return kept
+
+
 @pytest.mark.parametrize(
-    ("protocol", "classes", "positions", "algorithms"),
-    [
-        ("text", 3, None, ALL),
-        ("code", 3, None, ["rtfa", "maml_hf", "pfedme"]),
-        ("text", None, None, ["rtfa"]),
-        ("text", 3, 2, ["ftfa"]),
-    ],
-    ids=["text", "code", "regression", "sequences"],
+    ("protocol", "algorithms"), [("text", ALL), ("code", ["rtfa", "maml_hf", "pfedme"])], ids=["text", "code"]
 )
-def test_every_algorithm_agrees_with_training_here(protocol, classes, positions, algorithms, tmp_path):
-    whole = federation(classes=classes, positions=positions)
-    options = SMALL | {"difference": 0.01, "mixing": 0.8}
-    with optimised(False):
-        histories = fa.train(algorithms, whole, protocol=protocol, precision="float64", **options)
+def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_path):
+    """The compiled programs of `fa.train` are held against the same loops in the tests of training."""
+    whole = federation(classes=3)
     files = parts(whole, tmp_path)
-    for history in histories:
-        what = history.algorithm.name
-        grid = table(tmp_path, what, files, protocol=protocol, precision="float64", min_nodes=NODES, clip=0.0, **options)
+    for what in algorithms:
+        grid = table(tmp_path, what, files, protocol=protocol, precision="float64", min_nodes=NODES, clip=0.0, **OPTIONS)
         result = trained(grid, what)
-        np.testing.assert_allclose(result.arrays["head"].numpy(), history.shared, rtol=0, atol=1e-9)
-        for node, file in zip(grid.nodes.values(), files, strict=True):
-            held = fa.Federation.from_safetensors(file)
-            for name, identity in zip(held.clients, held.identities, strict=True):
-                own = Model.load(file_of(heads_folder(node), what, name, identity))
-                np.testing.assert_allclose(own.head, history.personal(name), rtol=0, atol=2e-5)  # made in float32 there
-        for at, round_ in list(enumerate(history.rounds))[1:]:
-            told = result.evaluate_metrics_clientapp[int(round_)]
-            names = {"loss": "loss", "shared-loss": "shared_loss", "validation-loss": "validation_loss", "hurt": "hurt"}
-            if classes:
-                names |= {
-                    "accuracy": "accuracy",
-                    "shared-accuracy": "shared_accuracy",
-                    "validation-accuracy": "validation_accuracy",
-                }
-            for ours, theirs in names.items():
-                assert told[ours] == pytest.approx(float(getattr(history, theirs)[at]), rel=1e-6), (what, ours)
+        *_, last = twin.run(TRAINED[what], whole, Settings(**OPTIONS), find_protocol(protocol), seed=0)
+        np.testing.assert_allclose(result.arrays["head"].numpy(), last.shared, rtol=0, atol=1e-12, err_msg=what)
+        for name, head in own_heads(grid, what).items():
+            np.testing.assert_allclose(head, last.personal[name], rtol=0, atol=1e-12, err_msg=what)
+        told = result.evaluate_metrics_clientapp[last.round]
+        padding = find_protocol(protocol).count_padding
+        for score, of in (("accuracy", twin.accuracy), ("loss", twin.loss)):
+            assert told[score] == pytest.approx(of(whole, last.personal, "test", padding), rel=1e-9), (what, score)
+            assert told[f"shared-{score}"] == pytest.approx(of(whole, last.shared, "test", padding), rel=1e-9), (what, score)
+            own = of(whole, last.personal, "validation", padding)
+            assert told[f"validation-{score}"] == pytest.approx(own, rel=1e-9), (what, score)
+
+
+@pytest.mark.parametrize(
+    ("classes", "positions", "what"),
+    [(3, None, "rtfa"), (None, None, "rtfa"), (3, 2, "ftfa")],
+    ids=["classes", "regression", "sequences"],
+)
+def test_all_scores_agree_with_training_here(classes, positions, what, tmp_path):
+    whole = federation(classes=classes, positions=positions)
+    with optimised(False):
+        history = fa.train(what, whole, precision="float64", **OPTIONS)
+    grid = table(tmp_path, what, parts(whole, tmp_path), precision="float64", min_nodes=NODES, clip=0.0, **OPTIONS)
+    result = trained(grid, what)
+    np.testing.assert_allclose(result.arrays["head"].numpy(), history.shared, rtol=0, atol=1e-9)
+    for name, head in own_heads(grid, what).items():
+        np.testing.assert_allclose(head, history.personal(name), rtol=0, atol=2e-5)  # made in float32 there
+    scores = ["loss", "shared-loss", "validation-loss", "hurt"]
+    scores += ["accuracy", "shared-accuracy", "validation-accuracy"] if classes else []
+    for at, round_ in list(enumerate(history.rounds))[1:]:
+        told = result.evaluate_metrics_clientapp[int(round_)]
+        for score in scores:
+            theirs = float(getattr(history, score.replace("-", "_"))[at])
+            assert told[score] == pytest.approx(theirs, rel=1e-6), (round_, score)
 
 
 # Nodes that come, go and misbehave
@@ -229,10 +254,128 @@ def test_a_node_with_other_data_or_none_is_named_and_the_others_go_on(clients, t
     grid = seated(tmp_path, [*files, wide, tmp_path / "nowhere.csv", files[0]], rounds=1)
     result = trained(grid)
     assert "Node 14 is left out: its data have 5 features and 3 outputs" in told.text
-    assert "Node 15 is left out: it failed" in told.text
-    assert "there is no such file or folder" in told.text
+    assert "Node 15 is left out: its data are not there, or cannot be read (code unreadable-file)" in told.text
     assert "is on nodes [11, 16] and counts on each" in told.text
     assert result.train_metrics_clientapp[1]["clients"] == 8
+
+
+def at_fault(grid: Table) -> str:
+    """The sentences that a run ends with."""
+    with pytest.raises(fa.InvalidInput) as caught:
+        trained(grid)
+    return str(caught.value)
+
+
+def test_a_run_that_faulty_nodes_cannot_make_complete_ends_with_a_sentence_for_each(clients, tmp_path, told):
+    wide = federation(sizes=((6, 2, 2),) * 2, d=5).save(tmp_path / "wide.safetensors")
+    grid = seated(tmp_path, [*clients[1][:2], wide, tmp_path / "nowhere.csv"], min_nodes=3, timeout=0.3)
+    grid.nodes[15] = {}
+    said = at_fault(grid).splitlines()
+    assert said[0] == ("min-nodes is 3, and 2 of the connected nodes can take part, 0.3 seconds after the last one connected:")
+    assert said[1:4] == [
+        "node 13: its data have 5 features and 3 outputs (classification), and the others' 4 features and 3 outputs "
+        "(classification)",
+        "node 14: its data are not there, or cannot be read (code unreadable-file); the node's own log says more",
+        "node 15: its node config names no data-path (code no-data-path); the node's own log says more",
+    ]
+    assert said[4].startswith("Mend these nodes or the run config, or lower min-nodes")
+    assert len(grid.passed) == 5  # nobody was asked twice
+
+
+def test_a_passing_fault_is_asked_about_again(clients, tmp_path, told, monkeypatch):
+    monkeypatch.setattr(attendance, "PAUSE", 0.01)
+    grid = seated(tmp_path, clients[1], min_nodes=3, rounds=1)
+    lost = [12, 12, 13]
+
+    def spoil(node, reply):
+        if node in lost:
+            lost.remove(node)
+            reply.content.clear()
+            reply.content["config"] = ConfigRecord({"fault": "unforeseen", "version": fa.__version__})
+        return reply
+
+    grid.spoil = spoil
+    trained(grid)
+    assert told.text.count("Node 12 is left out: something unforeseen went wrong there (code unforeseen)") == 1
+    assert "(out of 6 on 3)" in told.text
+
+
+def test_a_run_waits_for_nodes_that_have_yet_to_connect(clients, tmp_path, told, monkeypatch):
+    monkeypatch.setattr(attendance, "PAUSE", 0.01)
+    grid = seated(tmp_path, clients[1], min_nodes=3, rounds=1, timeout=0.05)
+    late, looks = {13: grid.nodes.pop(13)}, []
+    known = grid.get_node_ids
+
+    def connected():
+        looks.append(len(looks))
+        if len(looks) == 20:
+            grid.nodes.update(late)
+        return known()
+
+    monkeypatch.setattr(grid, "get_node_ids", connected)
+    trained(grid)
+    assert told.text.count("Waiting for nodes: 2 introduced (minimum required: 3)") == 1
+
+
+@pytest.mark.parametrize(("version", "has"), [("0.0.9", "fedasym 0.0.9"), (None, "no version"), ("XMARKx " * 9, "no version")])
+def test_another_version_is_told_from_other_faults(version, has, clients, tmp_path):
+    grid = seated(tmp_path, clients[1], min_nodes=3, timeout=0.1)
+
+    def spoil(node, reply):
+        if node == 12:
+            told = {name: value for name, value in reply.content["config"].items() if name != "version"}
+            reply.content["config"] = ConfigRecord(told | ({} if version is None else {"version": version}))
+        return reply
+
+    grid.spoil = spoil
+    assert f"node 12: it says that it has {has}, and the server has fedasym {fa.__version__}: install the same" in at_fault(
+        grid
+    )
+    grid.spoil = lambda node, reply: faulty(reply, version or "", "unforeseen") if node == 12 else reply
+    assert f"node 12: it says that it has {has}, and the server" in at_fault(grid)
+    grid.spoil = lambda node, reply: faulty(reply, fa.__version__, "row 5 holds XMARKx") if node == 12 else reply
+    assert "node 12: it reports a fault by a code that is unknown here" in at_fault(grid)
+
+
+def faulty(reply: Message, version: str, code: str) -> Message:
+    reply.content.clear()
+    reply.content["config"] = ConfigRecord({"fault": code, "version": version})
+    return reply
+
+
+def test_an_app_that_lets_errors_through_is_not_repeated(clients, tmp_path, told):
+    grid = seated(tmp_path, clients[1], min_nodes=3, timeout=0.1)
+    codes = {11: ErrorCode.LOAD_CLIENT_APP_EXCEPTION, 12: ErrorCode.CLIENT_APP_RAISED_EXCEPTION}
+
+    def spoil(node, reply):
+        if node not in codes:
+            return reply
+        changed = Message(Error(codes[node], "row 5 holds XMARKx"), reply_to=grid.asked)
+        changed.metadata.__dict__["_src_node_id"] = node
+        return changed
+
+    grid.spoil = spoil
+    said = at_fault(grid)
+    assert "node 11: the app cannot be loaded there: install the server's version of fedasym" in said
+    assert "node 12: it failed (Flower's error 2)" in said
+    assert "XMARKx" not in said + told.text
+
+
+def test_the_run_says_what_it_trains_on(clients, tmp_path, told):
+    shared = tmp_path / "shared.safetensors"
+    grid = seated(tmp_path, clients[1][:2], rounds=1, shared_path=str(shared), classes="3")
+    grid.play()
+    about = Model.load(shared).about
+    assert about["data"] == "4 clients with 24 training samples on 2 nodes"
+    assert about["classes"] == [0, 1, 2]
+    assert f"Training ftfa on {about['data']}" in told.text
+    assert f"Trained on {about['data']}" in told.text
+    drawn = seated(tmp_path / "drawn", [], rounds=1, shared_path=str(shared))
+    drawn.nodes = {k: {"data-path": "synthetic", "partition-id": k, "num-partitions": 10} for k in range(2)}
+    drawn.nodes |= {k: each | {"heads-path": str(tmp_path / "heads")} for k, each in drawn.nodes.items()}
+    drawn.play()
+    assert Model.load(shared).about["data"] == "6 drawn clients (no data was given) with 360 training samples on 2 nodes"
+    assert Model.load(shared).about["classes"] == [0, 1, 2, 3, 4]
 
 
 # What stays, and what is sent
@@ -247,7 +390,7 @@ def test_personal_heads_stay_on_the_node_and_persist_between_runs(clients, tmp_p
     assert first.about["client"] == "b"
     assert first.about["round"] == 2
     assert [each.name for each in (tmp_path / "server").iterdir()] == ["shared.safetensors"]
-    sent = [array.numpy() for message, reply in grid.sent for each in (message, reply) for array in arrays_of(each)]
+    sent = [array.numpy() for message, reply in grid.passed for each in (message, reply) for array in arrays_of(each)]
     assert not any(np.array_equal(array, first.head) for array in sent)
     grid.config |= {"rounds": 1}
     grid.play()
@@ -278,7 +421,7 @@ def test_what_is_sent_is_heads_counts_and_scores(clients, tmp_path):
     whole, files = clients
     grid = seated(tmp_path, files, precision="float32")
     trained(grid)
-    for message, reply in grid.sent:
+    for message, reply in grid.passed:
         for array in [*arrays_of(message), *arrays_of(reply)]:
             assert (array.shape, array.dtype) == ((4, 3), "float32")
         assert len(arrays_of(reply)) == (reply.metadata.message_type == "train")

@@ -1,14 +1,16 @@
 """A real federation: SuperLink and SuperNodes as processes on loopback, TLS on, nodes known by their keys.
 
-A node answers one message at a time, in four seconds or so whatever it does: the runs here are short, and share their nodes.
-What a bad node does is in the app of its run. All is one test, since tests that share a federation may go to several workers.
+A node starts a process for every message: the runs here are short, and all share one federation. What a bad node does is
+in the app of its run. The last tests write over the nodes' data.
 """
 
 import json
+import re
 import time
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import fedasym as fa
@@ -16,6 +18,7 @@ from fedasym.advisor.advise import from_summaries
 from fedasym.advisor.federated import as_sent
 from fedasym.advisor.intake import taken_in
 from fedasym.algorithms import TRAINED
+from fedasym.runtimes.flower.faults import Fault
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import of_clients
 from fedasym.runtimes.flower.writing import write_app
@@ -24,6 +27,9 @@ from fedasym.training.twin import local_work
 from fedasym.training.twin_batches import Client
 
 from .flower_federation import Federation, Process, node_keys, wait_until
+
+pytestmark = pytest.mark.xdist_group("flower")
+MARK = "XMARKx"  # in words that must not leave a node
 
 NODES = ("north", "south", "east")
 OPTIONS = {
@@ -36,7 +42,8 @@ OPTIONS = {
     "server_step": 0.3,
 }
 DONE = "The shared head is in"
-PATIENCE = 240
+PATIENCE = 400  # seconds; a busy machine may need minutes for what takes seconds
+TIMEOUT = 180.0  # of a round: nothing here waits for its end
 
 SPOIL = '''
 import time
@@ -52,7 +59,7 @@ def spoil(message, context, call_next):
     deed = DEEDS.get((context.node_config["site"], config.get("server-round")))
     if deed == "sleep" and message.metadata.message_type == "train":
         Path("asleep").touch()
-        time.sleep(60)
+        time.sleep(600)
     reply = call_next(message, context)
     if message.metadata.message_type == "train" and deed in SPOILED:
         head = reply.content["arrays"]["head"].numpy()
@@ -72,16 +79,14 @@ def spoiled_app(folder: Path, name: str, deeds: dict[tuple[str, int], str]) -> P
     """The app of FTFA with nodes that do these deeds, by node and round."""
     app = write_app("ftfa", folder / name)
     file = app / name / "client_app.py"
-    told = file.read_text().replace("app = ClientApp()", f"DEEDS = {deeds!r}\n{SPOIL}\n\napp = ClientApp(mods=[spoil])")
+    told = file.read_text().replace("app = NodeApp()", f"DEEDS = {deeds!r}\n{SPOIL}\n\napp = NodeApp(mods=[spoil])")
     file.write_text(told)
     return app
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Seven clients in three tables, and all of them in one."""
-    import polars as pl
-
     folder = tmp_path_factory.mktemp("data")
     drawn = fa.datasets.synthetic(task="classification", clients=7, dimension=30, aspect=2, centre=2, radius=1, classes=3)
     names = [f"client {place}" for place in range(7)]
@@ -97,7 +102,7 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def federation(tmp_path_factory, data):
     """The SuperLink and three nodes that it knows, and one that it does not."""
     running = Federation(tmp_path_factory.mktemp("federation"))
@@ -114,16 +119,16 @@ def federation(tmp_path_factory, data):
         running.stop()
 
 
-def start_node(running: Federation, name: str, data: Path) -> Process:
-    return running.node(name, running.keys[name], data_path=str(data / f"{name}.csv"), site=name, lively=name == "east")
+def start_node(running: Federation, name: str, data: Path, interval: int = 30) -> Process:
+    return running.node(name, running.keys[name], interval=interval, data_path=str(data / f"{name}.csv"), site=name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runs(federation):
     """A run that trains and one that advises, side by side."""
-    folder, rules = federation.folder, {"min_nodes": 3, "timeout": 60.0}
+    folder, rules = federation.folder, {"min_nodes": 3, "timeout": TIMEOUT}
     told = OPTIONS | rules | {"precision": "float64", "classes": "3", "shared_path": str(folder / "rtfa.safetensors")}
-    asked = {"min-nodes": 3, "timeout": 60.0, "task": "regression", "advice-path": str(folder / "advice.json")}
+    asked = {"min-nodes": 3, "timeout": TIMEOUT, "task": "regression", "advice-path": str(folder / "advice.json")}
     code = f"from fedasym.runtimes.flower.running import advise_nodes; advise_nodes('here', {asked!r})"
     return {
         "rtfa": federation.run(write_app("rtfa", folder / "rtfa"), **told),
@@ -131,14 +136,7 @@ def runs(federation):
     }
 
 
-def test_a_real_federation(federation, runs, data):
-    learns_what_training_here_learns(federation, runs, data)
-    is_advised(federation, runs, data)
-    refuses_a_wrong_key(federation, runs)
-    completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, data)
-
-
-def learns_what_training_here_learns(federation, runs, data):
+def test_it_learns_what_training_here_learns(federation, runs, data):
     what, whole = "rtfa", fa.datasets.read(data / "all.csv", classes=3)
     history = fa.train(what, whole, precision="float64", **OPTIONS)
     log = runs[what].wait_for(DONE, PATIENCE)
@@ -157,9 +155,12 @@ def learns_what_training_here_learns(federation, runs, data):
         assert f"'{name.replace('_', '-')}': '{value:.4e}'" in log  # Flower's summary of results
     for node in NODES:
         assert f"Node {federation.numbers[node]} introduced" in log
+    assert shared.about["data"].startswith("7 clients with ")
+    assert f"Training rtfa on {shared.about['data']}" in log
+    assert "drawn clients" not in log
 
 
-def is_advised(federation, runs, data):
+def test_it_is_advised(federation, runs, data):
     log = runs["advise"].wait_for("The advice is in", PATIENCE)
     advice = json.loads((federation.folder / "advice.json").read_text())
     whole = fa.datasets.read(data / "all.csv", task="regression")
@@ -169,18 +170,21 @@ def is_advised(federation, runs, data):
     assert "client 0" not in log
 
 
-def refuses_a_wrong_key(federation, runs):
+def test_it_refuses_a_wrong_key(federation, runs):
     log = runs["rtfa"].wait_for(DONE, PATIENCE)
     assert log.count(" introduced ") == 3
     assert federation.stranger.process.poll() not in (None, 0)
 
 
-def completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, data):
-    """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work. Then all are back."""
+def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs, data):
+    """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work, which is started again."""
     for run in runs.values():
         run.wait_for(" is in ", PATIENCE)
+    federation.nodes["east"].stop()
+    federation.nodes["east"] = start_node(federation, "east", data, interval=20)
+    assert accepted(federation.nodes["east"])
     deeds = {("south", 1): "nan", ("east", 1): "shape", ("south", 2): "large", ("east", 2): "sleep"}
-    told = OPTIONS | {"evaluate_every": 0, "cohort": 7, "min_nodes": 3, "timeout": 60.0, "precision": "float64"}
+    told = OPTIONS | {"evaluate_every": 0, "cohort": 7, "min_nodes": 3, "timeout": TIMEOUT, "precision": "float64"}
     shared = federation.folder / "bad.safetensors"
     run = federation.run(spoiled_app(federation.folder, "bad", deeds), **told, classes="3", shared_path=str(shared))
     wait_until((federation.folder / "asleep").exists, PATIENCE, "sleeping node", lambda: run.text[-3000:])
@@ -188,6 +192,7 @@ def completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, dat
     while not accepted(node := start_node(federation, "east", data)):  # as a service manager would, until it is taken back
         node.stop()
         time.sleep(2)
+    federation.nodes["east"] = node
     log, number = run.wait_for(DONE, PATIENCE), federation.numbers
     rounds = log.split("[ROUND ")[1:]
     assert f"Node {number['south']} is left out: its head has NaN or infinity in 90 of 90 places" in rounds[0]
@@ -196,8 +201,81 @@ def completes_rounds_without_nodes_that_reply_badly_or_die(federation, runs, dat
     assert f"Node {number['east']} is left out: it did not reply" in rounds[1]
     for text in rounds:
         assert "aggregate_train: Received 1 results and 2 failures" in text
-    assert "aggregate_evaluate: Received 3 results and 0 failures" in rounds[1]
+    # The killed node may still count as connected when it is asked to evaluate; that it is back, the next test sees.
+    assert re.search(r"aggregate_evaluate: Received (3 results and 0|2 results and 1) failures", rounds[1])
     np.testing.assert_allclose(Model.load(shared).head, by_hand(data), rtol=0, atol=1e-9)
+
+
+RECORDER = '''
+from flwr.common.serde import message_to_proto
+from fedasym.runtimes.flower.answers import Attentive
+
+
+class Recorder(Attentive):
+    """Keeps all that the server receives."""
+
+    def pull_messages(self, message_ids):
+        replies = list(super().pull_messages(message_ids))
+        with open(RECORDED, "ab") as file:
+            for reply in replies:
+                file.write(message_to_proto(reply).SerializeToString() + b"\\n")
+        return replies
+'''
+
+
+def recording_app(folder: Path, name: str) -> Path:
+    """An app whose server keeps what it receives, in a file, and whose node at the east has a fault of its own."""
+    app = write_app("ftfa", folder / name)
+    server, task = app / name / "server_app.py", app / name / "task.py"
+    told = server.read_text().replace(
+        "app = ServerApp()", f"RECORDED = {str(folder / f'{name}.bin')!r}\n{RECORDER}\n\napp = ServerApp()"
+    )
+    server.write_text(told.replace("strategy.train(grid)", "strategy.train(Recorder(grid))"))
+    east = f'    if "{name}" == "second" and context.node_config["site"] == "east":\n        raise RuntimeError("{MARK}east")\n'
+    task.write_text(task.read_text().replace("    return held_by", f"{east}    return held_by"))
+    return app
+
+
+def test_of_six_faults_the_server_hears_codes_alone_and_the_runs_fail(federation, runs, data):
+    """Two runs over the same files: three nodes with two faults each, by the columns that a run names."""
+    for other in runs.values():
+        other.wait_for(" is in ", PATIENCE)
+    frame = pl.read_csv(data / "all.csv").with_columns(pl.col("client").str.replace("client", f"{MARK}client"))
+    first = pl.int_range(pl.len()) == 0
+    word = pl.when(first).then(pl.lit(f"{MARK}HIV-positive")).otherwise(pl.col("x3").cast(pl.String)).alias("x3")
+    hole = pl.when(first).then(None).otherwise("x5").alias("x5")
+    frame.with_columns(word, hole).write_csv(data / "north.csv")
+    outside = pl.when(first).then(7351942).otherwise("label").alias("label")
+    frame.with_columns(outside).write_csv(data / "south.csv")
+    (data / "east.csv").write_bytes(b"\x1f\x8b" + MARK.encode())
+    columns = {"first": {"features": "x3", "label": "mark"}, "second": {"features": "x5"}}
+    codes = {
+        "first": {"north": "not-numbers", "south": "missing-column", "east": "unreadable-file"},
+        "second": {"north": "missing-values", "south": "other-classes", "east": "unforeseen"},
+    }
+    rules = {"min_nodes": 2, "timeout": 30.0, "rounds": 1, "classes": "3"}
+    started = {name: federation.run(recording_app(federation.folder, name), **rules, **told) for name, told in columns.items()}
+    for name, run in started.items():
+        log = run.wait_for("start the run again", PATIENCE)
+        received = (federation.folder / f"{name}.bin").read_bytes()
+        for node, code in codes[name].items():
+            assert f"node {federation.numbers[node]}: {Fault.find(code).sentence}" in log
+            assert code.encode() in received
+        link = next(process for process in federation.started if process.log.name.startswith("superlink"))
+        for text in (log, link.text, received.decode(errors="replace")):
+            assert MARK not in text
+            assert "7351942" not in text
+            assert str(data) not in text
+    told = {node: federation.nodes[node].text for node in NODES}  # what the server must not know is in the nodes' own logs
+    assert f"{MARK}HIV-positive" in told["north"]
+    assert f"{MARK}client" in told["north"]
+    assert "7351942" in told["south"]
+    assert f"RuntimeError: {MARK}east" in told["east"]
+
+    def failed() -> bool:
+        return federation.flwr("list", "here", "--format", "json").count("finished:failed") == len(started)
+
+    wait_until(failed, 60, "end of the runs")
 
 
 def by_hand(data: Path) -> np.ndarray:

@@ -1,6 +1,8 @@
 """The written app: short, readable, what Flower takes, and errors in words where it cannot be written or configured."""
 
 import ast
+import logging
+import os
 import subprocess
 import sys
 import tomllib
@@ -15,6 +17,7 @@ from fedasym.algorithms import TRAINED
 from fedasym.runtimes.flower.configuration import SHARING, Configuration, defaults
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import heads_folder, held_by
+from fedasym.runtimes.flower.rehearsal import try_app
 from fedasym.runtimes.flower.replies import Change, shortened
 from fedasym.runtimes.flower.strategy import Personalized
 from fedasym.runtimes.flower.writing import DEPLOYED, write_app
@@ -69,7 +72,7 @@ def test_the_command_writes_and_says_what_to_do(tmp_path):
     into = tmp_path / "my-app"
     done = typed("deploy", "rtfa", "--into", into)
     assert done.returncode == 0, done.stderr
-    assert f"flwr run {into}" in done.stdout
+    assert f"\n    fedasym try {into}\n" in done.stdout
     assert "not installed" not in done.stdout
     again = typed("deploy", "rtfa", "--into", into)
     assert again.returncode == 2
@@ -78,6 +81,67 @@ def test_the_command_writes_and_says_what_to_do(tmp_path):
     assert misspelt.returncode == 2
     assert "did you mean rtfa" in misspelt.stderr
     assert all(name in misspelt.stderr for name in DEPLOYED)
+
+
+def tried(folder: Path, *words: object) -> subprocess.CompletedProcess:
+    """`fedasym try` in an empty folder, with no way out to an index or a link."""
+    nowhere = {"FLWR_HOME": str(folder / "flwr"), "PIP_INDEX_URL": "http://127.0.0.1:9/", "UV_OFFLINE": "1"}
+    command = [sys.executable, "-m", "fedasym", "try", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=os.environ | nowhere)
+
+
+def test_the_command_that_is_printed_works_and_says_what_it_trains_on(tmp_path):
+    typed("deploy", "rtfa", "--into", tmp_path / "my-app")
+    done = tried(tmp_path, "my-app", "--run-config", "rounds=2")
+    assert done.returncode == 0, done.stderr
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line]
+    assert "Trying my-app on 30 drawn clients (no data was given), dealt out to 3 nodes of this process" in said[0]
+    assert "Trained on 30 drawn clients (no data was given) with 1800 training samples on 3 nodes" in said[-2]
+    assert "The shared head is in" in said[-1]
+    assert "30 drawn clients" in Model.load(tmp_path / "shared.safetensors").about["data"]
+    assert len(list((tmp_path / "fedasym.heads" / "rtfa").iterdir())) == 30
+
+
+def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    write_app("rtfa", tmp_path / "tried")
+    rows = "\n".join(f"{'abcde'[k % 5]},{k},{k * k % 7},{('well', 'ill')[k % 2]}" for k in range(60))
+    (tmp_path / "wards.csv").write_text(f"ward,hours,age,mark\n{rows}\n")
+    config = {"label": "mark", "client": "ward", "rounds": 2, "server-step": 1e-4, "local-step": 1e-4}
+    with pytest.raises(fa.InvalidInput, match="classes is not said and the labels are classes"):
+        try_app("tried", "wards.csv", config=config)
+    try_app("tried", "wards.csv", nodes=9, config=config | {"classes": "well, ill"})
+    about = Model.load("shared.safetensors").about
+    assert about["classes"] == ["well", "ill"]
+    assert about["data"] == "wards.csv: 5 clients with 50 training samples on 5 nodes"
+    assert len(list((tmp_path / "wards.heads" / "rtfa").iterdir())) == 5
+    with pytest.raises(fa.InvalidInput, match="unknown name in the run config 'round': did you mean rounds"):
+        try_app("tried", "wards.csv", config={"round": 2})
+    with pytest.raises(fa.InvalidInput, match=r"it has no pyproject\.toml of a Flower app"):
+        try_app("nowhere")
+    (tmp_path / "tried" / "tried" / "task.py").write_text(
+        "ALGORITHM = 'rtfa'\ndef load(context):\n    raise RuntimeError('lost')\n"
+    )
+    for name in [name for name in sys.modules if name.split(".")[0] == "tried"]:
+        del sys.modules[name]
+    with pytest.raises(fa.InvalidInput, match=r"node 12: something unforeseen went wrong there \(code unforeseen\)"):
+        try_app("tried")
+    assert "RuntimeError: lost" in caplog.text  # the nodes' log is this process's
+
+
+def test_advice_is_tried_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedasym.runtimes.flower.advising.advise", lambda summaries: Summaries(len(summaries)))
+    try_app(write_app("advise", tmp_path / "my-advice"))
+    assert (tmp_path / "advice.json").read_text() == "30"
+
+
+class Summaries(int):
+    """In place of advice, which takes seconds and has tests of its own: how many clients sent summaries."""
+
+    def to_json(self) -> str:
+        return str(int(self))
 
 
 def test_a_folder_that_no_app_fits_is_refused(tmp_path):
@@ -168,9 +232,10 @@ def test_two_nodes_cannot_judge_each_other():
 def test_only_the_flower_runtime_imports_flower():
     source = Path(fa.__file__).parent
     for file in source.rglob("*.py"):
-        names = {node.module or "" for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)}
-        names |= {
-            name.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Import) for name in node.names
-        }
-        if source / "runtimes" / "flower" not in file.parents:
+        text = file.read_text(encoding="utf-8")
+        if source / "runtimes" / "flower" in file.parents or "flwr" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
             assert not any(name.split(".")[0] == "flwr" for name in names), file

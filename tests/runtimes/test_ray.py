@@ -210,8 +210,8 @@ def test_a_cluster_of_this_machine_listens_to_it_alone(alone):
 
 
 def test_a_task_that_kills_its_workers_is_given_up(alone):
-    assert alone["crashes"] == 5
-    assert alone["crashed"].startswith("InvalidInput: a task was lost 5 times, at last because its worker died")
+    assert alone["crashes"] == 2  # one more than it may survive there
+    assert alone["crashed"].startswith("InvalidInput: a task was lost 2 times, at last because its worker died")
 
 
 def test_errors_of_tasks_come_back(alone):

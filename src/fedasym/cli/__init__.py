@@ -34,6 +34,7 @@ COMMANDS = {
     "simulate": "linear",
     "sweep": "experiments",
     "train": "training",
+    "try": "deploying",
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.datasets.gathering import Fields, flattened, listed, numbers, texts
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingColumn, UnreadableFile
 from fedasym.federations.damage import BROKEN
 from fedasym.federations.splits import FRACTIONS
 from fedasym.machine import check_fits
@@ -26,9 +26,9 @@ def read_arrays(path: Path, fields: Fields, split: Any) -> dict[str, Any]:
         try:
             archive: Any = np.load(file, allow_pickle=False)
         except BROKEN as reason:
-            raise InvalidInput(f"{path}: it cannot be read as .npz: {reason}") from None
+            raise UnreadableFile(f"{path}: it cannot be read as .npz: {reason}") from None
         if not hasattr(archive, "files"):
-            raise InvalidInput(f"{path}: this is a single array: save features, labels and clients with numpy.savez")
+            raise UnreadableFile(f"{path}: this is a single array: save features, labels and clients with numpy.savez")
         held = list(archive.files)
         wanted = {
             "features": FEATURES if fields.features is None else (fields.features,),
@@ -53,7 +53,7 @@ def chosen(held: Sequence[str], path: Path, field: str, names: Sequence[Any]) ->
         return found[0]
     if found:
         raise InvalidInput(f"{path}: {' and '.join(found)} could both be the {field}: name one")
-    raise InvalidInput(f"{path}: no array {' or '.join(map(str, names))} for the {field}: there is {listed(held)}")
+    raise MissingColumn(f"{path}: no array {' or '.join(map(str, names))} for the {field}: there is {listed(held)}")
 
 
 def loaded(archive: Any, path: Path, name: str) -> NDArray[Any]:
@@ -64,8 +64,8 @@ def loaded(archive: Any, path: Path, name: str) -> NDArray[Any]:
         array = np.asarray(archive[name])
     except BROKEN as reason:
         if "allow_pickle" not in str(reason):
-            raise InvalidInput(f"{path}: array {name!r} is damaged: {reason}") from None
-        raise InvalidInput(
+            raise UnreadableFile(f"{path}: array {name!r} is damaged: {reason}") from None
+        raise UnreadableFile(
             f"{path}: array {name!r} holds pickled Python objects, which can run code when read: save numbers or text, such "
             f"as {name}.astype(str)"
         ) from None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedasym.datasets.assembly import library
 from fedasym.datasets.examples import Malformed, Value, decoded
 from fedasym.datasets.gathering import Fields, Part, Source, listed, numbers, texts
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingColumn, UnreadableFile
 from fedasym.federations.splits import SPELLED
 from fedasym.machine import check_fits
 
@@ -35,10 +35,10 @@ def check_fields(where: str, numeric: Mapping[str, bool], label: str, features: 
     """The field of features: the one that is named, or the only one of numbers beside the label."""
     there = f"there is {listed(numeric)}"
     if label not in numeric:
-        raise InvalidInput(f"{where}: no field {label!r} for the labels: {there}; name one with label=")
+        raise MissingColumn(f"{where}: no field {label!r} for the labels: {there}; name one with label=")
     if features is not None:
         if features not in numeric or features == label:
-            raise InvalidInput(f"{where}: no field {features!r} beside the label for the features: {there}")
+            raise MissingColumn(f"{where}: no field {features!r} beside the label for the features: {there}")
         return features
     found = [name for name, is_number in numeric.items() if is_number and name != label]
     if len(found) != 1:
@@ -57,7 +57,7 @@ def hdf5_parts(sources: Sequence[Source], fields: Fields) -> Generator[Part, Non
             with h5py.File(path, "r") as file:
                 examples = file.get("examples")
                 if not isinstance(examples, h5py.Group) or not len(examples):
-                    raise InvalidInput(f"{path}: no group 'examples' with clients in it: there is {listed(file)}")
+                    raise UnreadableFile(f"{path}: no group 'examples' with clients in it: there is {listed(file)}")
                 for client in examples:
                     if not isinstance(client, str):  # bytes that are not UTF-8
                         raise InvalidInput(f"{path}: client {client!r} has a name that is no text: the file is damaged")
@@ -74,7 +74,7 @@ def hdf5_parts(sources: Sequence[Source], fields: Fields) -> Generator[Part, Non
         except InvalidInput:
             raise
         except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError) as reason:
-            raise InvalidInput(f"{path}: it cannot be read as HDF5, it is damaged or of another kind: {reason}") from None
+            raise UnreadableFile(f"{path}: it cannot be read as HDF5, it is damaged or of another kind: {reason}") from None
 
 
 def values(data: Any, file: Any, where: str) -> NDArray[Any]:
@@ -94,7 +94,7 @@ def sqlite_parts(sources: Sequence[Source], fields: Fields) -> Generator[Part, N
                 base.execute("PRAGMA trusted_schema = OFF")
                 yield from clients_of(base, source, label, features)
         except (sqlite3.Error, UnicodeDecodeError, MemoryError, OverflowError) as reason:
-            raise InvalidInput(f"{source.file}: it cannot be read as SQLite: {reason}") from None
+            raise UnreadableFile(f"{source.file}: it cannot be read as SQLite: {reason}") from None
 
 
 def clients_of(base: sqlite3.Connection, source: Source, label: str, features: str | None) -> Generator[Part, None, None]:
@@ -108,7 +108,7 @@ def clients_of(base: sqlite3.Connection, source: Source, label: str, features: s
         missing = [column for column in columns if column not in held]
         if missing:
             what = f"column {missing[0]!r} of table {table!r}" if held else f"table {table!r}"
-            raise InvalidInput(f"{path}: {what} is missing: there is {listed(held or tables)}; give a file of SqlClientData")
+            raise UnreadableFile(f"{path}: {what} is missing: there is {listed(held or tables)}; give a file of SqlClientData")
     said: Counter[tuple[Any, Any]] = Counter()
     for client, split, count in base.execute("SELECT client_id, split_name, num_examples FROM client_metadata"):
         if not isinstance(client, str) or not isinstance(count, int):

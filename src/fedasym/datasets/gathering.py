@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.datasets.assembly import by_files
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, NotNumbers
 from fedasym.federations.federation import Federation
 from fedasym.federations.splits import FRACTIONS, TEST, TRAIN, VALIDATION, are_fractions
 from fedasym.federations.targets import is_text, read_labels
@@ -73,7 +73,7 @@ def numbers(values: Any, where: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         what = "text or something missing" if array.dtype.kind in "USO" else str(array.dtype)
-        raise InvalidInput(f"{where} holds {what}: features are numbers; encode them first and use Federation.from_clients")
+        raise NotNumbers(f"{where} holds {what}: features are numbers; encode them first and use Federation.from_clients")
     return array
 
 
@@ -151,7 +151,7 @@ def checked(parts: Iterable[Part]) -> Iterator[Part]:
             try:
                 labels = read_labels(part.labels)
             except InvalidInput as reason:
-                raise InvalidInput(f"{who}: {reason}") from None
+                raise reason.at(who) from None
             usual = part._replace(features=flattened(part.features, labels), labels=labels)
             first = first or usual
             check_part(who, usual, first)
@@ -187,7 +187,7 @@ def federated(
         rows = poured(features)
         return Federation.from_arrays(rows, labels, names[owner], split=split, seed=seed, task=task, classes=classes)
     except InvalidInput as reason:
-        raise InvalidInput(f"{path}: {reason}") from None
+        raise reason.at(path) from None
 
 
 def poured(arrays: list[NDArray[Any]]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.datasets.gathering import Fields, Part, Source, listed, numbers
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingColumn, MissingValues, UnreadableFile
 
 KEYS = ("users", "num_samples", "user_data")
 
@@ -32,11 +32,11 @@ def users(file: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
     try:
         held = json.loads(file.read_bytes())
     except (ValueError, RecursionError, OSError) as reason:
-        raise InvalidInput(f"{file}: it cannot be read as JSON: {reason}") from None
+        raise UnreadableFile(f"{file}: it cannot be read as JSON: {reason}") from None
     missing = [key for key in KEYS if not isinstance(held, dict) or key not in held]
     if missing:
         found = listed(held) if isinstance(held, dict) else f"a {type(held).__name__}"
-        raise InvalidInput(f"{file}: {missing[0]!r} is missing, and there is {found}: LEAF's JSON has {', '.join(KEYS)}")
+        raise UnreadableFile(f"{file}: {missing[0]!r} is missing, and there is {found}: LEAF's JSON has {', '.join(KEYS)}")
     names, counts, data = (held[key] for key in KEYS)
     if not isinstance(names, list) or not isinstance(counts, list) or not isinstance(data, dict) or len(names) != len(counts):
         raise InvalidInput(f"{file}: 'users' and 'num_samples' must be lists of one length, and 'user_data' an object by user")
@@ -58,7 +58,7 @@ def values(file: Path, user: str, data: dict[str, Any], name: str, count: int) -
     where = f"{file}: user {user!r}, field {name!r}"
     held = data.get(name)
     if not isinstance(held, list):
-        raise InvalidInput(f"{where} is missing or no list, and there is {listed(data)}")
+        raise MissingColumn(f"{where} is missing or no list, and there is {listed(data)}")
     if len(held) != count:
         raise InvalidInput(f"{where} has {len(held)} samples where 'num_samples' says {count}: write the file again")
     for row, entry in enumerate(held):
@@ -66,7 +66,7 @@ def values(file: Path, user: str, data: dict[str, Any], name: str, count: int) -
             size = f"a list of {len(entry)}" if isinstance(entry, list) else repr(entry)
             raise InvalidInput(f"{where}, row {row} is {size}, unlike row 0: give every sample the same shape")
         if entry is None or isinstance(entry, dict):
-            raise InvalidInput(f"{where}, row {row} is {entry!r}: drop or fill that sample first")
+            raise MissingValues(f"{where}, row {row} is {entry!r}: drop or fill that sample first")
     if any(isinstance(entry, str) for entry in held):
         return np.array(held, dtype=object)  # else numpy would turn numbers beside text into text
     try:

@@ -12,7 +12,7 @@ from typing import Any
 from fedasym.data.tables.fields import read_table
 from fedasym.datasets import arrays, clientfiles, leaf, tables
 from fedasym.datasets.gathering import Fields, Source, federated, listed
-from fedasym.errors import InvalidInput, path_of
+from fedasym.errors import InvalidInput, UnreadableFile, path_of
 from fedasym.federations.federation import Federation
 from fedasym.federations.splits import SPELLED
 
@@ -91,7 +91,7 @@ def read(
             return Federation.from_arrays(**read_table(**held, **meaning, **told))
         return Federation.from_frame(**held, **meaning, **told)
     except InvalidInput as reason:
-        raise InvalidInput(f"{path}: {reason}") from None
+        raise reason.at(path) from None
 
 
 def read_arrays(
@@ -107,7 +107,7 @@ def read_arrays(
     try:
         return Federation.from_arrays(**held, **meaning)
     except InvalidInput as reason:
-        raise InvalidInput(f"{path}: {reason}") from None
+        raise reason.at(path) from None
 
 
 def saved(path: Path, fields: Fields, split: Any, seed: int, task: str | None, classes: Any) -> Federation:
@@ -121,7 +121,7 @@ def saved(path: Path, fields: Fields, split: Any, seed: int, task: str | None, c
 def found(path: Path) -> tuple[list[Source], str]:
     """The files to read, with what their names say, and their format."""
     if not os.path.exists(path):  # False, and no error, for a name that no disk can hold
-        raise InvalidInput(f"path is {str(path)!r}: there is no such file or folder; check the name")
+        raise UnreadableFile(f"path is {str(path)!r}: there is no such file or folder; check the name")
     if path.is_file():
         return [Source(path)], format_of(path)
     folders = {
@@ -139,9 +139,9 @@ def found(path: Path) -> tuple[list[Source], str]:
     kind = next(iter(formats), None)
     if kind is None:
         inside = listed(sorted(each.name for each in path.iterdir()))
-        raise InvalidInput(f"path is {str(path)!r}, a folder with {inside}: nothing in it can be read; {READ}")
+        raise UnreadableFile(f"path is {str(path)!r}, a folder with {inside}: nothing in it can be read; {READ}")
     if kind not in MANY:
-        raise InvalidInput(f"path is {str(path)!r}, a folder: give the {sources[0].file.suffix} file itself")
+        raise UnreadableFile(f"path is {str(path)!r}, a folder: give the {sources[0].file.suffix} file itself")
     return sources, kind
 
 
@@ -172,7 +172,9 @@ def format_of(file: Path) -> str:
     """The format of a file, by its ending, or else by its first bytes."""
     ending = file.suffix.lower()
     if ending == ".lzma":
-        raise InvalidInput(f"path is {str(file)!r}: unpack it first, xz --format=lzma -d -k {file.name}, and read {file.stem}")
+        raise UnreadableFile(
+            f"path is {str(file)!r}: unpack it first, xz --format=lzma -d -k {file.name}, and read {file.stem}"
+        )
     if ending in ENDINGS:
         return ENDINGS[ending]
     with file.open("rb") as opened:
@@ -181,4 +183,4 @@ def format_of(file: Path) -> str:
         if start.startswith(beginning):
             return kind
     what = f"the ending {ending!r} is unknown" if ending else "its name has no ending"
-    raise InvalidInput(f"path is {str(file)!r}: {what}; {READ}; for other data use Federation.from_arrays")
+    raise UnreadableFile(f"path is {str(file)!r}: {what}; {READ}; for other data use Federation.from_arrays")

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedasym.data.tables.dialects import TEXTS, read_file
 from fedasym.datasets.gathering import Fields, Source, by_kinds, listed
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingColumn
 from fedasym.federations.frames import column, is_nested, needed
 from fedasym.federations.samples import owners_of
 
@@ -63,7 +63,7 @@ def check_alike(file: Path, frame: Any, first: Path, other: Any) -> None:
         alone = [name for name in held.columns if name not in lacking.columns]
         if alone:
             lacks = file if one == first else first
-            raise InvalidInput(f"{lacks}: column {alone[0]!r} is missing, which {one} has; there is {listed(lacking.columns)}")
+            raise MissingColumn(f"{lacks}: column {alone[0]!r} is missing, which {one} has; there is {listed(lacking.columns)}")
     for name in frame.columns:
         kind, before = frame[name].dtype, other[name].dtype
         empty = "Null" in (str(kind), str(before))

@@ -210,7 +210,7 @@ class Federation:
         try:
             return cls.from_frame(frame, label=label, client=client, **options)
         except InvalidInput as reason:
-            raise InvalidInput(f"path is {str(path)!r}: {reason}") from None
+            raise reason.at(f"path is {str(path)!r}") from None
 
     @classmethod
     def from_safetensors(cls, path: str | Path) -> Federation:

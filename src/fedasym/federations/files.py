@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.data.tables.recipe import Recipe
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, UnreadableFile
 from fedasym.federations.frames import column, needed
 from fedasym.federations.samples import owners_of
 from fedasym.federations.splits import SPLITS
@@ -92,7 +92,7 @@ def recognised(text: str | None, path: Path) -> dict[str, Any]:
         if held["format"] != FORMAT or not isinstance(held["clients"], list) or not isinstance(held["classes"], list | None):
             raise ValueError
     except (ValueError, KeyError, TypeError):
-        raise InvalidInput(
+        raise UnreadableFile(
             f"path is {str(path)!r}: this is not a federation that save wrote; use from_arrays or from_frame"
         ) from None
     return dict(held)
@@ -101,15 +101,15 @@ def recognised(text: str | None, path: Path) -> dict[str, Any]:
 def check_whole(fields: Mapping[str, Any], held: Mapping[str, Any], path: Path, offer: str) -> None:
     """Refuse what is not what was saved."""
     if checksum(fields) != held.get("sum"):
-        raise InvalidInput(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}")
+        raise UnreadableFile(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}")
 
 
 def check_file(path: Path) -> None:
     """A file that is there."""
     if path.is_dir():
-        raise InvalidInput(f"path is {str(path)!r}: this is a folder; name a file, or read it yourself and use from_frame")
+        raise UnreadableFile(f"path is {str(path)!r}: this is a folder; name a file, or read it yourself and use from_frame")
     if not path.exists():
-        raise InvalidInput(f"path is {str(path)!r}: there is no such file; check the name")
+        raise UnreadableFile(f"path is {str(path)!r}: there is no such file; check the name")
 
 
 def write_safetensors(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
@@ -133,13 +133,13 @@ def read_safetensors(path: Path) -> dict[str, Any]:
             held = recognised((file.metadata() or {}).get(KEY), path)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (OSError, safetensors.SafetensorError) as reason:
-        raise InvalidInput(f"path is {str(path)!r}: it cannot be read as safetensors: {reason}") from None
+        raise UnreadableFile(f"path is {str(path)!r}: it cannot be read as safetensors: {reason}") from None
     truth = {name.removeprefix("truth."): array for name, array in arrays.items() if name.startswith("truth.")}
     fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
     fields |= {name: None if held[name] is None else tuple(held[name]) for name in ("clients", "classes")}
     fields |= {"truth": truth or None, **told_of_features(held)}
     if any(fields[name] is None for name in ARRAYS[:4]):
-        raise InvalidInput(f"path is {str(path)!r}: an array is missing from this file; save the federation again")
+        raise UnreadableFile(f"path is {str(path)!r}: an array is missing from this file; save the federation again")
     check_whole(fields, held, path, "save the federation again")
     return fields
 
@@ -184,7 +184,7 @@ def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None
         check_fits(8 * columns * pl.scan_parquet(path).select(pl.len()).collect().item(), f"path is {str(path)!r}: it")
         frame = pl.read_parquet(path)
     except (OSError, MemoryError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as reason:
-        raise InvalidInput(f"path is {str(path)!r}: it cannot be read as Parquet: {reason}") from None
+        raise UnreadableFile(f"path is {str(path)!r}: it cannot be read as Parquet: {reason}") from None
     if not as_saved or text is None:
         return frame, None
     held = recognised(text, path)
@@ -208,6 +208,6 @@ def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None
             **told_of_features(held),
         }
     except (KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
-        raise InvalidInput(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}") from None
+        raise UnreadableFile(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}") from None
     check_whole(fields, held, path, offer)
     return frame, fields

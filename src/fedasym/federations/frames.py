@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput, MissingPackage, unknown
+from fedasym.errors import InvalidInput, MissingColumn, MissingPackage, NotNumbers, unknown
 
 MANY = 30  # columns that an error still lists in full
 
@@ -99,7 +99,7 @@ def check_column(field: str, name: Any, columns: list[Any]) -> None:
         known = [str(each) for each in columns]
         if len(known) > MANY:
             known = [*difflib.get_close_matches(str(name), known, n=5, cutoff=0.0), f"{len(known) - 5} more"]
-        raise unknown(f"{field} column", name, known)
+        raise unknown(f"{field} column", name, known, MissingColumn)
 
 
 def default_features(frame: Any, others: list[Any]) -> list[Any]:
@@ -139,7 +139,7 @@ def together(field: str, frame: Any, names: list[Any]) -> NDArray[Any]:
         if array.ndim > 1:
             raise InvalidInput(f"{field} column {name!r} holds lists: name it alone, or give columns of numbers")
         if array.dtype.kind not in "biuf":
-            raise InvalidInput(
+            raise NotNumbers(
                 f"{field} column {name!r} holds {frame[name].dtype}: give numbers; encode text and categories first"
             )
     return np.stack(arrays, axis=1)

@@ -55,7 +55,7 @@ def batch_of(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         rows, values = read_features(x), read_labels(y)
     except InvalidInput as reason:
-        raise InvalidInput(f"{who}: {reason}") from None
+        raise reason.at(who) from None
     if values.ndim == 0 and rows.ndim > 1 and len(rows) == 1:
         values = values[None]
     if rows.ndim == 1:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingValues, NotNumbers
 from fedasym.federations.splits import are_fractions, assigned, coded
 from fedasym.federations.summary import plural
 from fedasym.federations.targets import checked_labels
@@ -122,11 +122,11 @@ def read_features(features: Any) -> NDArray[Any]:
         if rows.dtype.kind == "O":  # numbers that came as Python objects
             rows = rows.astype(np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError) as reason:
-        raise InvalidInput(f"features cannot be read as an array of numbers: {reason}") from None
+        raise NotNumbers(f"features cannot be read as an array of numbers: {reason}") from None
     if rows.dtype.name == "bfloat16":
         return rows.astype(np.float32)
     if rows.dtype.kind not in "fiub":
-        raise InvalidInput(f"features hold {rows.dtype.name}: give numbers; encode text and categories first")
+        raise NotNumbers(f"features hold {rows.dtype.name}: give numbers; encode text and categories first")
     if rows.dtype.kind == "f":
         return rows.astype(f"f{min(rows.dtype.itemsize, 8)}", copy=False)  # in this machine's byte order
     if rows.dtype.itemsize > 2 and rows.size and (rows.max() > WHOLE or rows.min() < -WHOLE):
@@ -187,7 +187,7 @@ def checked_features(
     bad = plural(good.size - int(np.count_nonzero(good)), "NaN or infinite number")
     named = names is not None and len(names) == rows.shape[-1]
     column = repr(names[where[-1]]) if named and names else f"column {where[-1]}"
-    raise InvalidInput(f"features hold {bad}, the first at {spot(row)}{position}, {column}: drop or fill those samples first")
+    raise MissingValues(f"features hold {bad}, the first at {spot(row)}{position}, {column}: drop or fill those samples first")
 
 
 def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput, one_of
+from fedasym.errors import InvalidInput, MissingValues, NotNumbers, UnknownClass, one_of
 from fedasym.federations.summary import plural
 
 TASKS = ("classification", "regression")
@@ -63,7 +63,7 @@ def checked_labels(
     entries = resolved(entries, at)
     if (task or ("regression" if entries.dtype.kind == "f" and classes is None else "classification")) == "regression":
         if is_text(entries):
-            raise InvalidInput(f"task is 'regression' while the label at {at(0)} is {entries.flat[0]!r}: give numbers")
+            raise NotNumbers(f"task is 'regression' while the label at {at(0)} is {entries.flat[0]!r}: give numbers")
         outputs = entries.shape[1] if entries.ndim > 1 else 1
         return spread(entries.astype(np.float64), values, real).reshape(*shape, outputs), None
     if entries.ndim > 1:
@@ -95,7 +95,7 @@ def resolved(entries: NDArray[Any], at: Where) -> NDArray[Any]:
         entries = plain(entries, lambda entry: at(entry // each))
     if entries.dtype.kind == "f" and not np.isfinite(entries).all():
         bad = np.flatnonzero(~np.isfinite(entries))
-        raise InvalidInput(
+        raise MissingValues(
             f"labels hold {plural(bad.size, 'NaN or infinite number')}, the first at {at(int(bad[0]) // each)}: drop those "
             "samples or label them first"
         )
@@ -112,7 +112,7 @@ def plain(entries: NDArray[Any], at: Where) -> NDArray[Any]:
                 return array.reshape(entries.shape)
     for entry, value in enumerate(listed):
         if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and np.isnan(value)):
-            raise InvalidInput(f"the label at {at(entry)} is {value!r}: drop that sample or label it first")
+            raise MissingValues(f"the label at {at(entry)} is {value!r}: drop that sample or label it first")
         if not isinstance(value, str | Real | np.bool_) or isinstance(value, str) != isinstance(listed[0], str):
             raise InvalidInput(
                 f"the label at {at(entry)} is {value!r}, of type {type(value).__name__}, while the first is {listed[0]!r}: "
@@ -126,7 +126,7 @@ def encoded(entries: NDArray[Any], classes: Any, at: Where) -> tuple[NDArray[np.
     if entries.dtype.kind == "f":
         broken = np.flatnonzero((entries != np.floor(entries)) | (np.abs(entries) > EXACT))
         if broken.size:
-            raise InvalidInput(
+            raise UnknownClass(
                 f"the label at {at(int(broken[0]))} is {float(entries[broken[0]])!r}, no whole number: a class is a whole "
                 "number or a string; for numbers to predict use task='regression'"
             )
@@ -142,7 +142,7 @@ def encoded(entries: NDArray[Any], classes: Any, at: Where) -> tuple[NDArray[np.
         hint = (
             f"classes={len(names)} takes codes 0 to {len(names) - 1}" if names and isinstance(names[0], str) else "correct it"
         )
-        raise InvalidInput(
+        raise UnknownClass(
             f"the label at {at(entry)} is {labels[inverse[entry]]!r}, not among the {len(names)} classes {shown}: "
             f"{hint}, or give other classes"
         )

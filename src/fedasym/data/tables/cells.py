@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.data.tables.frames import format_level, import_polars
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, NotNumbers
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # in lower case, in any column
 MISSING_NUMBER = (".", "?", "-")  # where the rest of the column are numbers
@@ -181,7 +181,7 @@ def refuse_stray(cells: Cells, line: int | None, use: str = "feature") -> None:
         what = "where numbers are expected: correct it, leave the cell empty"
     role = f"--role {cells.name}"
     offer = f", or take the column as categories, {role}=category, or leave it out, {role}=ignore"
-    raise InvalidInput(
+    raise NotNumbers(
         f"column {cells.name!r}, {place} holds {word!r}{' ' if what[0] == 'w' else ', '}{what}"
         + (offer if use == "feature" else "; --task classification takes words as classes")
     )
@@ -198,7 +198,7 @@ def read_numbers(cells: Cells, line: int | None = None) -> NDArray[np.float64]:
     if cells.kind in (Kind.TEXT, Kind.LISTS):
         held = "lists" if cells.kind is Kind.LISTS else "words"
         row = int(np.argmin(cells.missing))
-        raise InvalidInput(
+        raise NotNumbers(
             f"column {cells.name!r} holds {held} where numbers are expected, such as {str(cells.values[row])[:40]!r} in "
             f"row {row}: give it the role category or ignore"
         )

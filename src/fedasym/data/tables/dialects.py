@@ -18,7 +18,7 @@ from zipfile import BadZipFile, ZipFile
 
 from fedasym.data.tables.cells import MISSING, MISSING_NUMBER, Kind, blank_words, read_cells
 from fedasym.data.tables.frames import import_polars
-from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.errors import InvalidInput, MissingPackage, UnreadableFile
 from fedasym.machine import check_fits
 
 TEXTS = (".csv", ".tsv", ".txt")
@@ -49,7 +49,7 @@ def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
     """
     file = Path(path)
     if not file.is_file():
-        raise InvalidInput(f"path is {str(path)!r}: there is no such file; check the name")
+        raise UnreadableFile(f"path is {str(path)!r}: there is no such file; check the name")
     ending = file.suffix.lower()
     if ending in TEXTS:
         return read_text_file(file, names)
@@ -72,11 +72,11 @@ def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
         source: Any = file if wide is None else io.BytesIO(file.read_bytes().decode(wide).encode())
         frame = pl.read_csv(source, separator=separator, infer_schema=False, truncate_ragged_lines=False)
     except UnicodeDecodeError:
-        raise InvalidInput(f"{file}: it cannot be read as UTF-16 text: save it as UTF-8") from None
+        raise UnreadableFile(f"{file}: it cannot be read as UTF-16 text: save it as UTF-8") from None
     except (OSError, pl.exceptions.PolarsError) as reason:
-        raise InvalidInput(f"{file}: it cannot be read as CSV: {explain_failure(head, separator, reason)}") from None
+        raise UnreadableFile(f"{file}: it cannot be read as CSV: {explain_failure(head, separator, reason)}") from None
     except pl.exceptions.PanicException:
-        raise InvalidInput(f"{file}: it cannot be read as CSV: check its quotes and line ends") from None
+        raise UnreadableFile(f"{file}: it cannot be read as CSV: check its quotes and line ends") from None
     frame = frame.rename(strip_header(file, frame.columns))
     comma = separator != ","
     columns = {}
@@ -95,15 +95,15 @@ def read_head(file: Path) -> bytes:
         with file.open("rb") as opened:
             head = opened.read(HEAD)
     except OSError as reason:
-        raise InvalidInput(f"{file}: it cannot be read: {reason.strerror or reason}") from None
+        raise UnreadableFile(f"{file}: it cannot be read: {reason.strerror or reason}") from None
     if head.startswith(PACKED):
-        raise InvalidInput(f"{file}: it is compressed: unpack it first, and read what comes out")
+        raise UnreadableFile(f"{file}: it is compressed: unpack it first, and read what comes out")
     if not head.startswith(tuple(WIDE)):
         try:
             codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
         except UnicodeDecodeError as reason:
             line = head[: reason.start].count(b"\n") + 1
-            raise InvalidInput(f"{file}: line {line} is not UTF-8 text: save the table as UTF-8") from None
+            raise UnreadableFile(f"{file}: line {line} is not UTF-8 text: save the table as UTF-8") from None
     return head
 
 
@@ -205,12 +205,12 @@ def read_excel(file: Path) -> Any:
         with ZipFile(file) as archive:
             check_fits(sum(each.file_size for each in archive.infolist()), f"{file}: it")
     except (OSError, BadZipFile, NotImplementedError):
-        raise InvalidInput(f"{file}: it cannot be read as .xlsx: save it again, or as CSV") from None
+        raise UnreadableFile(f"{file}: it cannot be read as .xlsx: save it again, or as CSV") from None
     try:
         frame = pl.read_excel(file, engine=engine, infer_schema_length=None)
     except InvalidInput:
         raise
     except Exception as reason:  # each engine has errors of its own
         told = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
-        raise InvalidInput(f"{file}: it cannot be read as .xlsx: {told}") from None
+        raise UnreadableFile(f"{file}: it cannot be read as .xlsx: {told}") from None
     return frame.rename(strip_header(file, frame.columns))

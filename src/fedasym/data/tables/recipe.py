@@ -18,7 +18,7 @@ from fedasym.data.tables.cells import Cells, Kind, check_magnitude, read_cells, 
 from fedasym.data.tables.clients import read_names
 from fedasym.data.tables.frames import read_polars
 from fedasym.data.tables.roles import Reason
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, MissingColumn, MissingValues
 
 FORMAT = "fedasym recipe 1"
 SCALES = ("standard", "none")
@@ -166,7 +166,7 @@ class Recipe:
         held = read_polars(frame)
         absent = [column.name for column in self.columns if column.name not in held.columns]
         if absent:
-            raise InvalidInput(
+            raise MissingColumn(
                 f"the table lacks {describe_names(absent)}, of which features are made: there is "
                 f"{describe_names(held.columns)}; give the columns that the model was fitted with"
             )
@@ -209,7 +209,7 @@ class Recipe:
         """
         held = read_polars(frame)
         if self.client not in held.columns:
-            raise InvalidInput(f"the table lacks the client column {self.client!r}: there is {describe_names(held.columns)}")
+            raise MissingColumn(f"the table lacks the client column {self.client!r}: there is {describe_names(held.columns)}")
         names, _ = read_names(held[self.client], self.client, self.client_kind)
         absent = [row for row, name in enumerate(names) if name is None]
         if absent:
@@ -304,8 +304,8 @@ def refuse_missing(absent: Mapping[str, NDArray[np.bool_]], line: int | None = N
         return
     text = ", ".join(listed[:8]) + (f" and {len(listed) - 8} more columns" if len(listed) > 8 else "")
     if applied:
-        raise InvalidInput(f'missing values in {text}: fill them first, or fit with missing="mean" (--missing mean)')
-    raise InvalidInput(
+        raise MissingValues(f'missing values in {text}: fill them first, or fit with missing="mean" (--missing mean)')
+    raise MissingValues(
         f'missing values in {text}: choose missing="drop" (those rows are left out), "mean" (numbers get the mean, '
         'categories a level "missing") or "indicator" (a feature says so besides); on the command line '
         "--missing drop|mean|indicator"

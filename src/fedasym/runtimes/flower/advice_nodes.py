@@ -7,24 +7,24 @@ summarise, again: a client's samples along their own axes, a few numbers for eac
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from flwr.app import Message
 from numpy.typing import NDArray
 
+import fedasym
 from fedasym.advisor.federated import PAIRS, again, summarise
 from fedasym.advisor.intake import Data, from_federation
-from fedasym.errors import NoFormula
 from fedasym.federations.federation import Federation
 from fedasym.federations.samples import identities_of
-from fedasym.runtimes.flower.records import array_of, arrays_in, content_of, told_in
+from fedasym.runtimes.flower.answers import log
+from fedasym.runtimes.flower.faults import VERSION, Fault, NodeFault, report_as
+from fedasym.runtimes.flower.records import MALFORMED, array_of, arrays_in, content_of, told_in
 
-log = logging.getLogger("flwr")
+Rows = NDArray[np.float64]
 VECTORS = ("power", "residual", "raw", "pull", "probes")
 NUMBERS = ("rest", "tails", "pooled")
-CLASSES = "the labels are classes, and advice through a federation is for numbers: task = 'regression' reads whole ones as such"
 MODELS, LIVE, GROUPS, TOLD = "models", "live", "groups", "told"  # the names of what the server sends
 
 
@@ -34,15 +34,17 @@ def introduce(message: Message, federation: Federation) -> Message:
     power = sum((X**2).sum(0) for X, _ in data)
     for part, name in zip(data.parts, hashes_of(data), strict=True):
         log.info("Client %r is known to the server as %s", part.name, name)
-    told = {"clients": hashes_of(data), "samples": data.sizes.tolist()}
+    told: dict[str, Any] = {VERSION: fedasym.__version__, "synthetic": federation.truth is not None}
+    told |= {"clients": hashes_of(data), "samples": data.sizes.tolist()}
     return Message(content_of({"power": np.asarray(power, float)}, told), reply_to=message)
 
 
 def differentiate(message: Message, federation: Federation) -> Message:
     """Reply with the sums of X'(X w - y) over this node's clients of each pair of groups, at that pair's w."""
-    at = array_of(message.content, MODELS)
+    data, groups = read_order(message, federation)
+    at = read_models(message, data.dimension)
     total = np.zeros_like(at)
-    for _, X, y, group in clients_of(message, federation):
+    for (X, y), group in zip(data, groups, strict=True):
         mine = [place for place, pair in enumerate(PAIRS) if group in pair]
         total[mine] += (at[mine] @ X.T - y) @ X
     return Message(content_of({"gradients": total}), reply_to=message)
@@ -50,32 +52,48 @@ def differentiate(message: Message, federation: Federation) -> Message:
 
 def tell(message: Message, federation: Federation) -> Message:
     """Reply with every client's summary: about the models where they are sent, and the second answer where `told` is."""
-    told = told_in(message.content).get(TOLD)
-    sent = MODELS in arrays_in(message.content)
-    models = dict(zip(PAIRS, array_of(message.content, MODELS), strict=True)) if sent else None
-    arrays: dict[str, NDArray[np.float64]] = {}
+    data, groups = read_order(message, federation)
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        told = told_in(message.content).get(TOLD)
+        first = None if told is None else (float(told[0]), float(told[1]))
+        sent = MODELS in arrays_in(message.content)
+    models = dict(zip(PAIRS, read_models(message, data.dimension), strict=True)) if sent else None
+    arrays: dict[str, Rows] = {}
     numbers: dict[str, list[float]] = {}
-    for name, X, y, group in clients_of(message, federation):
+    for name, (X, y), group in zip(hashes_of(data), data, groups, strict=True):
         summary = summarise(name, X, y, group=group, models=models)
-        summary = summary if told is None else again(summary, X, y, (told[0], told[1]))
+        summary = summary if first is None else again(summary, X, y, first)
         arrays |= {f"{name}.{each}": np.asarray(getattr(summary, each), float) for each in VECTORS}
         numbers[name] = [float(getattr(summary, each)) for each in NUMBERS]
     return Message(content_of(arrays, numbers), reply_to=message)
 
 
-def clients_of(message: Message, federation: Federation) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.float64], int]]:
-    """Each client's hash, samples, labels and group, in the features that the server says are alive anywhere."""
-    asked = told_in(message.content)
-    data = data_of(federation, np.array(asked[LIVE], bool))
-    groups = dict(zip(hashes_of(data), asked[GROUPS], strict=True))
-    for name, (X, y) in zip(hashes_of(data), data, strict=True):
-        yield name, X, y, groups[name]
+def read_order(message: Message, federation: Federation) -> tuple[Data, list[int]]:
+    """The node's clients in the features that the server says are alive anywhere, and the group of each."""
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        asked = told_in(message.content)
+        live, groups = np.array(asked[LIVE], bool), list(map(int, asked[GROUPS]))
+        if live.shape != (federation.dimension,) or not live.any():
+            raise ValueError("the features that are alive do not fit the data")
+    data = data_of(federation, live)
+    if len(groups) != len(data.parts):
+        raise NodeFault(Fault.BAD_MESSAGE, f"there are {len(groups)} groups for {len(data.parts)} clients")
+    return data, groups
+
+
+def read_models(message: Message, dimension: int) -> Rows:
+    """The models that the server asks about, one per pair of groups, in the features that are alive."""
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        at = array_of(message.content, MODELS)
+        if at.shape != (len(PAIRS), dimension):
+            raise ValueError("the models do not fit the data")
+        return at
 
 
 def data_of(federation: Federation, live: NDArray[np.bool_] | None = None) -> Data:
-    """The node's clients with training samples; what advice is not for is refused here, and the server names the reason."""
+    """The node's clients with training samples; what advice is not for is refused here."""
     if federation.task == "classification":
-        raise NoFormula(CLASSES)
+        raise NodeFault(Fault.CLASSES_ADVISED, Fault.CLASSES_ADVISED.meaning)
     parts = tuple(part for part in from_federation(federation) if part.train.size)
     return Data(parts, np.ones(federation.dimension, bool) if live is None else live)
 

@@ -7,8 +7,8 @@ or breaks the rules is named and left out, and what it had a part in is done aga
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,11 +26,13 @@ from fedasym.advisor.summaries import Summary
 from fedasym.errors import InvalidInput
 from fedasym.experiments.pieces import write_text
 from fedasym.runtimes.flower import advice_nodes as names
-from fedasym.runtimes.flower.answers import Attentive, log, sorted_out
+from fedasym.runtimes.flower.answers import Attentive, log, log_troubles, sort_replies
+from fedasym.runtimes.flower.attendance import Attendance
 from fedasym.runtimes.flower.configuration import Configuration
+from fedasym.runtimes.flower.faults import VERSION
 from fedasym.runtimes.flower.records import arrays_in, content_of, told_in
-from fedasym.runtimes.flower.replies import Refused, array_in
-from fedasym.runtimes.flower.roster import is_count, is_hash
+from fedasym.runtimes.flower.replies import Refused, Trouble, array_in, check_version
+from fedasym.runtimes.flower.roster import describe_data, is_count, is_hash
 from fedasym.runtimes.flower.solving import Rows, least_squares
 
 Taken = TypeVar("Taken")
@@ -40,20 +42,44 @@ class Lost(Exception):
     """Some node did not answer as it should, and is no longer counted."""
 
 
+@dataclass(frozen=True)
+class Member:
+    """What a node said of itself: samples by client, the features' sums of squares, and whether its clients are drawn."""
+
+    clients: Mapping[str, int]
+    power: NDArray[np.float64]
+    synthetic: bool
+
+    @classmethod
+    def of(cls, _: int, content: RecordDict) -> Member:
+        """Read and check an introduction."""
+        told = told_in(content)
+        check_version(told.get(VERSION))
+        clients, samples = told["clients"], told["samples"]
+        if not clients or len(set(clients)) != len(clients) or not all(map(is_hash, clients)):
+            raise Refused("its clients must be hashes of 16 digits, at least one and each once")
+        if len(samples) != len(clients) or not all(is_count(n) and n > 0 for n in samples):
+            raise Refused(f"its samples are {samples!r}: they must be whole numbers above 0, one per client")
+        power = one(content, "power", tuple(arrays_in(content)["power"].shape))
+        if power.ndim != 1 or (power < 0).any():
+            raise Refused("its sums of squares must be one number of at least 0 per feature")
+        return cls(dict(zip(clients, samples, strict=True)), power, told.get("synthetic") is True)
+
+
 class Advisor:
     """Asks connected nodes and advises; `advise` does it all."""
 
     def __init__(self, grid: Grid, config: Mapping[str, Any]) -> None:
         rules = Configuration.of("fedavg", config)
-        self.grid, self.timeout, self.least = Attentive(grid), rules.timeout, rules.min_nodes
-        self.nodes: dict[int, dict[str, int]] = {}  # samples by client, by node
-        self.power: dict[int, NDArray[np.float64]] = {}
+        self.grid, self.timeout, self.data_name = Attentive(grid), rules.timeout, rules.data_name
+        self.attendance = Attendance(rules.min_nodes, rules.timeout)
+        self.nodes: dict[int, Member] = {}
 
     def advise(self) -> Advice:
         """Meet the nodes, ask until none is lost on the way, and advise."""
         self.meet()
         while True:
-            clients = sum(map(len, self.nodes.values()))
+            clients = sum(len(member.clients) for member in self.nodes.values())
             if clients < LEAST_CLIENTS:
                 raise InvalidInput(
                     f"there are {clients} clients: how clients differ takes at least {LEAST_CLIENTS}; connect more nodes"
@@ -65,29 +91,34 @@ class Advisor:
 
     def meet(self) -> None:
         """Wait for enough nodes, and let all that are connected introduce themselves."""
-        while len(connected := sorted(self.grid.get_node_ids())) < self.least:
-            log.info("Waiting for nodes: %d connected (minimum required: %d)", len(connected), self.least)
-            time.sleep(1)
-        told = self.ask("introduce", {node: RecordDict() for node in connected}, introduction)
-        sizes = [power.size for _, power in told.values()]
+        self.attendance.wait(self.grid, self.nodes, self.introduce)
+        log.info("Advising on %s", describe_data(self.data_name, self.nodes.values()))
+
+    def introduce(self, new: list[int]) -> dict[int, Trouble]:
+        """Let nodes tell what they have; where they differ, those that are there decide, or else most of them."""
+        told, troubles = self.ask("introduce", {node: RecordDict() for node in new}, Member.of)
+        sizes = [member.power.size for member in (self.nodes or told).values()]
         usual = max(sizes, key=sizes.count) if sizes else 0
-        for node, (clients, power) in told.items():
-            known = {name for each in self.nodes.values() for name in each}
-            if power.size != usual:
-                log.warning("Node %d is left out: it has %d features, and the others %d", node, power.size, usual)
-            elif known & set(clients):
-                log.warning("Node %d is left out: client %s is on another node too", node, min(known & set(clients)))
+        for node, member in told.items():
+            known = {name for each in self.nodes.values() for name in each.clients}
+            size, samples = member.power.size, sum(member.clients.values())
+            if size != usual:
+                troubles[node] = Trouble(f"it has {size} features, and the others {usual}", permanent=True)
+            elif known & set(member.clients):
+                double = min(known & set(member.clients))
+                troubles[node] = Trouble(f"client {double} is on another node too", permanent=True)
             else:
-                self.nodes[node], self.power[node] = clients, power
-                log.info("Node %d introduced %d clients with %d training samples", node, len(clients), sum(clients.values()))
+                self.nodes[node] = member
+                log.info("Node %d introduced %d clients with %d training samples", node, len(member.clients), samples)
+        return troubles
 
     def summaries(self) -> list[Summary]:
         """Every client's summary, by products of residuals where samples suffice, else by two answers."""
-        power = sum(self.power[node] for node in self.nodes)
+        power = sum(member.power for member in self.nodes.values())
         self.live = np.asarray(power) > 0
-        order = sorted(name for clients in self.nodes.values() for name in clients)
+        order = sorted(name for member in self.nodes.values() for name in member.clients)
         self.groups = {name: group_of(place) for place, name in enumerate(order)}
-        samples, d = sum(sum(clients.values()) for clients in self.nodes.values()), int(self.live.sum())
+        samples, d = sum(sum(member.clients.values()) for member in self.nodes.values()), int(self.live.sum())
         if d == 0:
             raise InvalidInput("all features are 0 on every node: check how the nodes read their data")
         if samples >= ROOM * d and len(order) >= GROUPS:
@@ -111,7 +142,7 @@ class Advisor:
             "tell",
             arrays,
             config,
-            lambda node, content: [summary_in(content, name, n, d, twice) for name, n in self.nodes[node].items()],
+            lambda node, content: [summary_in(content, name, n, d, twice) for name, n in self.nodes[node].clients.items()],
         )
         return sorted((each for node in told.values() for each in node), key=lambda summary: str(summary.name))
 
@@ -124,35 +155,24 @@ class Advisor:
     ) -> dict[int, Taken]:
         """The answers of all nodes; where one is missing, it is counted no longer, and all is to be asked again."""
         contents = {}
-        for node, clients in self.nodes.items():
-            told = {**config, names.LIVE: self.live.tolist(), names.GROUPS: [self.groups[name] for name in clients]}
-            contents[node] = content_of(arrays, told)
-        taken = self.ask(what, contents, read)
-        if len(taken) < len(self.nodes):
-            self.nodes = {node: clients for node, clients in self.nodes.items() if node in taken}
+        for node, member in self.nodes.items():
+            groups = [self.groups[name] for name in member.clients]
+            contents[node] = content_of(arrays, {**config, names.LIVE: self.live.tolist(), names.GROUPS: groups})
+        taken, troubles = self.ask(what, contents, read)
+        if troubles:
+            log_troubles(troubles)
+            self.nodes = {node: member for node, member in self.nodes.items() if node in taken}
             raise Lost
         return taken
 
-    def ask(self, what: str, contents: Mapping[int, RecordDict], read: Callable[[int, RecordDict], Taken]) -> dict[int, Taken]:
-        """Send each node its message, and return the answers that pass the rules."""
+    def ask(
+        self, what: str, contents: Mapping[int, RecordDict], read: Callable[[int, RecordDict], Taken]
+    ) -> tuple[dict[int, Taken], dict[int, Trouble]]:
+        """Send each node its message; returns the answers that pass the rules, and what is wrong with the others."""
         messages = [
             Message(content, node, f"{MessageType.QUERY}.{what}", ttl=self.timeout) for node, content in contents.items()
         ]
-        return sorted_out(self.grid.send_and_receive(messages, timeout=self.timeout), contents, read)
-
-
-def introduction(_: int, content: RecordDict) -> tuple[dict[str, int], NDArray[np.float64]]:
-    """A node's clients with their samples, and its features' sums of squares."""
-    told = told_in(content)
-    clients, samples = told["clients"], told["samples"]
-    if not clients or len(set(clients)) != len(clients) or not all(map(is_hash, clients)):
-        raise Refused("its clients must be hashes of 16 digits, at least one and each once")
-    if len(samples) != len(clients) or not all(is_count(n) and n > 0 for n in samples):
-        raise Refused(f"its samples are {samples!r}: they must be whole numbers above 0, one per client")
-    read = one(content, "power", tuple(arrays_in(content)["power"].shape))
-    if read.ndim != 1 or (read < 0).any():
-        raise Refused("its sums of squares must be one number of at least 0 per feature")
-    return dict(zip(clients, samples, strict=True)), read
+        return sort_replies(self.grid.send_and_receive(messages, timeout=self.timeout), contents, read)
 
 
 def one(content: RecordDict, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -1,16 +1,19 @@
-"""Nodes' replies: those that count, and the rest named in the log with the reason."""
+"""Nodes' replies: those that count, and for each of the others why it does not."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from flwr.app import Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from fedasym.runtimes.flower.replies import Refused
+from fedasym.runtimes.flower.faults import FAULT, VERSION, Fault
+from fedasym.runtimes.flower.records import CONFIG
+from fedasym.runtimes.flower.replies import Refused, Trouble, check_version
 
 log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stand together
 PAUSE = 0.5  # seconds between two looks for replies
@@ -62,35 +65,51 @@ class Attentive(Grid):
         return replies
 
 
-def sorted_out(
-    replies: Iterable[Message],
-    nodes: Iterable[int],
-    read: Callable[[int, RecordDict], Taken],
-    forget: dict[int, Any] | None = None,
-) -> dict[int, Taken]:
-    """What `read` takes from each node's reply; errors, silence and refusals are logged by node.
+SILENT = Trouble("it did not reply in time")
+UNLOADED = Trouble(
+    "the app cannot be loaded there: install the server's version of fedasym; the node's own log says more", True
+)
 
-    forget: nodes whose reply was refused are taken out of here, so that they introduce themselves anew before they count again.
-    """
+
+def sort_replies(
+    replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Taken]
+) -> tuple[dict[int, Taken], dict[int, Trouble]]:
+    """What `read` takes from each node's reply, and for every other node what is wrong with it."""
     expected, taken, wrong = set(nodes), {}, {}
     for reply in replies:
         node = reply.metadata.src_node_id
         if node not in expected or node in taken or node in wrong:
-            continue  # the link itself speaks where a node is gone; who did not reply is told below
-        if reply.has_error():
-            wrong[node] = f"it failed: {(reply.error.reason or '').strip()}"
-            continue
+            continue  # the link itself speaks where a node is gone, which is silent then
         try:
-            taken[node] = read(node, reply.content)
+            if (trouble := trouble_in(reply)) is not None:
+                wrong[node] = trouble
+            else:
+                taken[node] = read(node, reply.content)
         except Refused as reason:
-            wrong[node] = str(reason)
+            wrong[node] = Trouble(str(reason), permanent=True)
         except (KeyError, TypeError, ValueError, AttributeError):
-            wrong[node] = "its reply has not the records that were asked for"
-    for node in sorted(expected):
-        if node in wrong:
-            log.warning("Node %d is left out: %s", node, wrong[node])
-            if forget is not None:
-                forget.pop(node, None)
-        elif node not in taken:
-            log.warning("Node %d is left out: it did not reply in time", node)
-    return dict(sorted(taken.items()))
+            wrong[node] = Trouble("its reply has not the records that were asked for", permanent=True)
+    troubles = {node: wrong.get(node, SILENT) for node in sorted(expected) if node not in taken}
+    return dict(sorted(taken.items())), troubles
+
+
+def trouble_in(reply: Message) -> Trouble | None:
+    """The fault that a node reports; an error's own text may be anything, and is not repeated."""
+    if reply.has_error():
+        if reply.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION:
+            return UNLOADED
+        return Trouble(f"it failed (Flower's error {reply.error.code}); the node's own log says more")
+    told = reply.content.config_records.get(CONFIG)
+    if told is None or FAULT not in told:
+        return None
+    check_version(told.get(VERSION))
+    fault = Fault.find(told[FAULT])
+    if fault is None:
+        raise Refused("it reports a fault by a code that is unknown here")
+    return Trouble(fault.sentence, fault.permanent)
+
+
+def log_troubles(troubles: Mapping[int, Trouble]) -> None:
+    """Name the nodes that are left out, each with the reason."""
+    for node, trouble in troubles.items():
+        log.warning("Node %d is left out: %s", node, trouble.text)

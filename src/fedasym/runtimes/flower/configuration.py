@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from fedasym.algorithms import TRAINED, Algorithm
 from fedasym.errors import InvalidInput, unknown
 from fedasym.federations.splits import check_seed
+from fedasym.federations.targets import class_names
 from fedasym.training.settings import (
     Protocol,
     Settings,
@@ -33,6 +35,8 @@ class Configuration:
     precision: of the heads that are sent; clients compute in float64.
     min_nodes: the server waits for this many before it begins. timeout: seconds that a round waits for replies.
     clip: a change longer than this many medians is shortened; 0: never.
+    classes: as the run config names them; None where it does not.
+    data_name: what the results call the data; the server cannot know.
 
     >>> configuration = Configuration.of("rtfa", {"rounds": 3, "server-step": 0.5, "min-nodes": 3})
     >>> configuration.settings.server_step, configuration.settings.ridge, configuration.min_nodes
@@ -47,6 +51,8 @@ class Configuration:
     min_nodes: int
     timeout: float
     clip: float
+    classes: tuple[Any, ...] | None = None
+    data_name: str = ""
 
     @classmethod
     def of(cls, algorithm: str | Algorithm, config: Mapping[str, Any]) -> Configuration:
@@ -76,6 +82,8 @@ class Configuration:
             min_nodes=int(rules["min-nodes"]),
             timeout=float(rules["timeout"]),
             clip=float(rules["clip"]),
+            classes=read_classes(config.get("classes")),
+            data_name=str(config.get("data-name", "")),
         )
 
 
@@ -88,6 +96,23 @@ def found(algorithm: str | Algorithm) -> Algorithm:
     if chosen.shares_nothing:
         raise InvalidInput(f"algorithm is {chosen.name!r}, which shares nothing: a federation has nothing to do for it")
     return chosen
+
+
+def read_classes(value: Any) -> tuple[Any, ...] | None:
+    """The names of the classes from a config: their number, or names separated by commas; None where nothing is said.
+
+    >>> read_classes("3"), read_classes("well, ill"), read_classes("1,2,5"), read_classes("")
+    ((0, 1, 2), ('well', 'ill'), (1, 2, 5), None)
+    """
+    if value in (None, "", 0):
+        return None
+    if not isinstance(value, str):
+        return class_names(value)
+    parts: list[Any] = [part.strip() for part in value.split(",")]
+    if all(re.fullmatch(r"-?[0-9]{1,18}", part) for part in parts):
+        parts = [int(part) for part in parts]
+        return class_names(parts[0]) if len(parts) == 1 else class_names(parts)
+    return class_names(parts)
 
 
 def defaults(algorithm: Algorithm) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""The samples of one node: where they are is said on the node alone; they may be one client's or several clients'."""
+"""The samples of one node: where they are is said on the node alone; they may be one client's or several clients'.
+
+Names of classes are said by people, in the run config, in the node config or in a saved federation: a node never takes
+them from the cells of a column, which a run config could name at will.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.errors import InvalidInput
+from fedasym.errors import InvalidInput, one_of, path_of
 from fedasym.federations.federation import Federation
+from fedasym.federations.targets import TASKS
+from fedasym.runtimes.flower.configuration import read_classes
+from fedasym.runtimes.flower.faults import Fault, NodeFault, report_as
 
 MEANING = ("label", "client", "features", "split", "task", "classes")  # said for all nodes, or for one
+SAVED = ".safetensors"  # a federation that its owner saved, with its columns and classes
 SYNTHETIC = "synthetic"
+DRAWN = 30  # clients of a node without data, or of a simulation
 
 
 def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Federation:
@@ -21,40 +30,77 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
 
     label, client, features, split, task, classes: as `read` takes them, from the run config for all nodes alike; what the
         node config says goes first. Empty words count as not said; several features or classes are separated by commas.
+        Labels that are classes need `classes`, unless a saved federation has its own.
     partition-id, num-partitions: take every so many-th client of the file only.
-    data-path "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path.
+    data-path "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path. Such clients
+        alone have a `truth`.
 
     >>> first, second = (held_by({"partition-id": k, "num-partitions": 2}, {}) for k in range(2))
     >>> len(first), len(second), first.dimension, set(first.clients) & set(second.clients)
     (15, 15, 60, set())
     """
-    from fedasym.datasets import read, synthetic
+    from fedasym.datasets import read
 
-    path = node_config.get("data-path", SYNTHETIC if "partition-id" in node_config else None)
-    if path is None:
-        raise InvalidInput("data-path is missing: start this node with --node-config 'data-path=\"...\"'")
-    if path == SYNTHETIC:
-        drawn = synthetic(task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5)
-        return part_of(drawn, node_config)
-    # Nodes know nothing of each other's rows: scaling by their own would give the same feature another meaning on each.
-    return part_of(read(path, scale="none", **options_of(Path(path), node_config, run_config)), node_config)
+    place = node_config.get("data-path", SYNTHETIC if "partition-id" in node_config else None)
+    if place is None:
+        raise NodeFault(Fault.NO_DATA_PATH, "data-path is missing: start this node with --node-config 'data-path=\"...\"'")
+    with report_as(Fault.BAD_CONFIGURATION):
+        options, path = read_options(node_config, run_config), path_of("data-path", place)
+    if place == SYNTHETIC:
+        drawn = draw_clients(options.get("task"))
+        return replace(part_of(drawn, node_config), truth={"shared": drawn.truth["shared"]} if drawn.truth else None)
+    if path.suffix == SAVED:
+        federation = read(path)
+        check_classes(federation, options.get("classes"))
+    else:
+        # Nodes know nothing of each other's rows: scaling by their own would give a feature another meaning on each.
+        federation = read(path, scale="none", **options)
+        if federation.task == "classification" and "classes" not in options:
+            raise NodeFault(
+                Fault.NO_CLASSES,
+                "classes is not said and the labels are classes: give their number or names in the run config or in this "
+                'node\'s --node-config, or task="regression" where whole numbers are meant as numbers',
+            )
+    return replace(part_of(federation, node_config), truth=None)
 
 
-def options_of(path: Path, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """How to read the file: what is said, the node's word first; a saved federation has its own columns and classes.
+def draw_clients(task: str | None) -> Federation:
+    """Clients to try things out: classes, or numbers where the task is regression."""
+    from fedasym.datasets import synthetic
 
-    >>> options_of(Path("a.csv"), {"label": "score"}, {"label": "y", "features": "age, hours", "classes": "3", "task": ""})
-    {'label': 'score', 'features': ['age', 'hours'], 'classes': 3}
+    if task == "regression":
+        return synthetic(task="regression", clients=DRAWN, dimension=20, aspect=0.5, radius=1, noise=0.5)
+    return synthetic(task="classification", clients=DRAWN, dimension=60, aspect=1, centre=4, radius=3, classes=5)
+
+
+def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """How to read a file: what is said, the node's word first.
+
+    >>> read_options({"label": "score"}, {"label": "y", "features": "age, hours", "classes": "3", "task": ""})
+    {'label': 'score', 'features': ['age', 'hours'], 'classes': (0, 1, 2)}
     """
     told = {name: node_config.get(name, run_config.get(name)) for name in MEANING}
     options = {name: value for name, value in told.items() if value not in (None, "", 0)}
-    if path.suffix == ".safetensors":
-        return {}
-    for name in ("features", "classes"):
-        if isinstance(options.get(name), str):
-            parts = [each.strip() for each in options[name].split(",")]
-            options[name] = int(parts[0]) if name == "classes" and len(parts) == 1 and parts[0].isdigit() else parts
+    for name in ("label", "client", "features", "split", "task"):
+        if not isinstance(options.get(name, ""), str):
+            raise InvalidInput(f"{name} is {options[name]!r}: give text")
+    if "task" in options:
+        one_of("task", options["task"], TASKS)
+    if "features" in options:
+        columns = [each.strip() for each in options["features"].split(",")]
+        options["features"] = columns if len(columns) > 1 else columns[0]  # formats without columns have one field
+    if "classes" in options:
+        options["classes"] = read_classes(options["classes"])
     return options
+
+
+def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None:
+    """Refuse a saved federation whose classes are not those that were named; a number alone stands for 0, 1, ..."""
+    if named is None:
+        return
+    own = federation.classes or ()
+    if own != named and (len(own) != len(named) or named != tuple(range(len(named)))):
+        raise NodeFault(Fault.OTHER_CLASSES, f"the saved federation has the classes {own!r}, and the run or node {named!r}")
 
 
 def part_of(federation: Federation, node_config: Mapping[str, Any]) -> Federation:
@@ -63,11 +109,15 @@ def part_of(federation: Federation, node_config: Mapping[str, Any]) -> Federatio
         return federation
     first, step = node_config["partition-id"], node_config.get("num-partitions", 1)
     if not (isinstance(first, int) and isinstance(step, int) and 0 <= first < step):
-        raise InvalidInput(
-            f"partition-id is {first!r} of num-partitions {step!r}: it must be a whole number from 0 to {step!r} - 1"
+        raise NodeFault(
+            Fault.BAD_CONFIGURATION,
+            f"partition-id is {first!r} of num-partitions {step!r}: it must be a whole number from 0 to {step!r} - 1",
         )
     if first >= len(federation):
-        raise InvalidInput(f"partition-id is {first}, and the file has {len(federation)} clients: start fewer nodes")
+        raise NodeFault(
+            Fault.BAD_CONFIGURATION,
+            f"partition-id is {first}, and the file has {len(federation)} clients: start fewer nodes",
+        )
     return of_clients(federation, federation.clients[first::step])
 
 
@@ -89,7 +139,8 @@ def of_clients(federation: Federation, names: Sequence[Any]) -> Federation:
 
 def heads_folder(node_config: Mapping[str, Any]) -> Path:
     """Where the clients' own heads are kept: `heads-path`, or beside the data, clients.csv in clients.heads."""
-    if told := node_config.get("heads-path"):
-        return Path(told)
-    path = node_config.get("data-path", SYNTHETIC)
-    return Path("fedasym.heads") if path == SYNTHETIC else Path(path).resolve().with_suffix(".heads")
+    with report_as(Fault.BAD_CONFIGURATION):
+        if told := node_config.get("heads-path"):
+            return path_of("heads-path", told)
+        path = path_of("data-path", node_config.get("data-path", SYNTHETIC))
+        return Path("fedasym.heads") if str(path) == SYNTHETIC else path.resolve().with_suffix(".heads")

@@ -1,67 +1,68 @@
 """What a node does with each kind of message; the arithmetic is the plain-loop version of `fedasym.train`, client by client.
 
-introduce: say which clients there are (64-bit hashes of their names), their sample counts, and the kind of the data.
+introduce: say which clients there are (64-bit hashes of their names), their sample counts, and the kind of the data:
+    numbers of features and outputs, and the task. Names of classes stay here.
 train: the drawn clients' local work from the shared head; one head goes back, averaged by samples over the node's clients.
 evaluate: every client's own head, made from the shared one, kept in a folder of the node, and tested; scores go back.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Context, Message, RecordDict
+from numpy.typing import NDArray
 
+import fedasym
 from fedasym.algorithms import Algorithm
 from fedasym.federations.federation import Federation
 from fedasym.federations.splits import SPLITS
 from fedasym.runtimes.flower.configuration import Configuration
+from fedasym.runtimes.flower.faults import VERSION, Fault, report_as
 from fedasym.runtimes.flower.heads import Model, file_of
-from fedasym.runtimes.flower.records import HEAD, array_of, content_of, told_in
+from fedasym.runtimes.flower.holdings import heads_folder
+from fedasym.runtimes.flower.records import HEAD, MALFORMED, array_of, content_of, told_in
 from fedasym.training.scores import ROUNDING
+from fedasym.training.settings import is_size
 from fedasym.training.twin import local_work, personalised
 from fedasym.training.twin_batches import Client, Head, batch_of, mean_loss, predictions
 
 
-def introduce(message: Message, federation: Federation, algorithm: str | Algorithm, config: Mapping[str, Any]) -> Message:
+def introduce(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
     """Reply with the node's clients and sizes; no name, no sample, no label."""
-    protocol = Configuration.of(algorithm, config).protocol
-    kind = {"dimension": federation.dimension, "outputs": federation.outputs, "task": federation.task}
-    classes = json.dumps(None if federation.classes is None else list(federation.classes))
+    protocol = configure(algorithm, context).protocol
+    told: dict[str, Any] = {VERSION: fedasym.__version__, "synthetic": federation.truth is not None}
+    told |= {"dimension": federation.dimension, "outputs": federation.outputs, "task": federation.task}
     samples, tested = federation.counts("train").tolist(), int(np.count_nonzero(federation.counts("test")))
     counted = {split: predicted(federation, split, protocol.count_padding) for split in ("validation", "test")}
-    told = {**kind, "classes": classes, "clients": hashes(federation), "samples": samples, "tested": tested, **counted}
+    told |= {"clients": hashes(federation), "samples": samples, "tested": tested, **counted}
     return Message(content_of(config=told), reply_to=message)
 
 
-def train(message: Message, federation: Federation, algorithm: str | Algorithm, config: Mapping[str, Any]) -> Message:
+def train(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
     """Reply with W + sum_j n_j (w_j - W) / sum_j n_j over the drawn clients j of this node."""
-    configuration = Configuration.of(algorithm, config)
-    shared, asked = array_of(message.content), told_in(message.content)
-    clients = dict(zip(hashes(federation), working(federation, configuration), strict=True))
+    configuration = configure(algorithm, context)
+    shared, round_ = read_order(message.content, federation, configuration)
+    drawn = read_drawn(message.content, dict(zip(hashes(federation), working(federation, configuration), strict=True)))
     change, samples = np.zeros_like(shared), 0
-    for name, turn in zip(asked["drawn"], asked["turns"], strict=True):
-        client = clients[name]
-        w = local_work(configuration.algorithm, client, shared, asked["server-round"] - 1, turn)
+    for client, turn in drawn:
+        w = local_work(configuration.algorithm, client, shared, round_ - 1, turn)
         change, samples = change + client.n * (w - shared), samples + client.n
     head = (shared + change / samples).astype(configuration.precision)
     return Message(content_of({HEAD: head}, metrics={"num-examples": samples}), reply_to=message)
 
 
-def evaluate(
-    message: Message, federation: Federation, algorithm: str | Algorithm, config: Mapping[str, Any], folder: Path, run: int
-) -> Message:
+def evaluate(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
-    configuration = Configuration.of(algorithm, config)
-    shared, round_ = array_of(message.content), told_in(message.content)["server-round"]
-    name = configuration.algorithm.name
+    configuration = configure(algorithm, context)
+    shared, round_ = read_order(message.content, federation, configuration)
+    name, folder = configuration.algorithm.name, heads_folder(context.node_config)
     about = {
         "algorithm": name,
         "round": round_,
-        "run": run,
+        "run": context.run_id,
         "seed": configuration.seed,
         "bias": configuration.protocol.intercept,
     }
@@ -70,7 +71,8 @@ def evaluate(
     for client in working(federation, configuration):
         head = personalised(configuration.algorithm, client, shared, round_)
         if np.isfinite(head).all():  # one that diverged replaces none that works; the server hears of it in the scores
-            Model(head, about | {"client": client.name}).save(file_of(folder, name, client.name, int(client.identity)))
+            with report_as(Fault.UNWRITABLE_HEADS):
+                Model(head, about | {"client": client.name}).save(file_of(folder, name, client.name, int(client.identity)))
         mine, others = marks_of(client, head, "test"), marks_of(client, shared, "test")
         own, theirs, validated = own.plus(mine), theirs.plus(others), validated.plus(marks_of(client, head, "validation"))
         hurt += mine.worse_than(others, federation.task)
@@ -78,6 +80,33 @@ def evaluate(
     scores = own.told("", federation.task) | theirs.told("shared-", federation.task)
     told |= scores | validated.told("validation-", federation.task)
     return Message(content_of(metrics=told), reply_to=message)
+
+
+def configure(algorithm: str | Algorithm, context: Context) -> Configuration:
+    """The run as its config tells it."""
+    with report_as(Fault.BAD_CONFIGURATION):
+        return Configuration.of(algorithm, context.run_config)
+
+
+def read_order(content: RecordDict, federation: Federation, configuration: Configuration) -> tuple[NDArray[np.float64], int]:
+    """The shared head and the number of the round that the server sends."""
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        shared, round_ = array_of(content), told_in(content)["server-round"]
+        if shared.shape != (federation.dimension + configuration.protocol.intercept, federation.outputs):
+            raise ValueError("the shared head does not fit the data")
+        if not is_size(round_, 1):
+            raise ValueError("server-round is no number of a round")
+        return shared, int(round_)
+
+
+def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple[Client, int]]:
+    """The drawn clients of this node, each with how often it was drawn before."""
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        asked = told_in(content)
+        drawn = [(clients[name], turn) for name, turn in zip(asked["drawn"], asked["turns"], strict=True)]
+        if not any(client.n for client, _ in drawn) or not all(is_size(turn, 0) for _, turn in drawn):
+            raise ValueError("no client with training samples is drawn, or a turn is no count")
+        return drawn
 
 
 class Marks(NamedTuple):

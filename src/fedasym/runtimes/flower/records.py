@@ -9,7 +9,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedasym.federations.damage import BROKEN
+
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
+MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)  # what reading a record of another form raises
 
 
 def content_of(

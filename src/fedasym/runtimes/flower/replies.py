@@ -8,21 +8,33 @@ be, one with NaN or infinity, and counts other than the node announced. Shortene
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+import fedasym
 from fedasym.federations.damage import BROKEN
 
 Head = NDArray[np.floating[Any]]
 ROOM = 4096  # bytes that the header of an array may take beside its numbers
+WRITTEN = r"[0-9][0-9A-Za-z.+]{0,30}"  # what a version looks like in a log
 JUDGES = 3  # replies from which the median says what is usual
 
 
 class Refused(Exception):
     """A reply that does not count; the message says why."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a node does not count, in words; a permanent one stays until somebody mends it."""
+
+    text: str
+    permanent: bool = False
 
 
 class Change(NamedTuple):
@@ -65,6 +77,14 @@ def count_in(metrics: Mapping[str, Any], name: str, expected: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value != expected:
         raise Refused(f"its {name} is {value!r}, and it announced {expected}")
     return expected
+
+
+def check_version(version: Any) -> None:
+    """Refuse a node with another fedasym than the server's: the two would not compute, or not say, the same."""
+    if version == fedasym.__version__:
+        return
+    has = f"fedasym {version}" if isinstance(version, str) and re.fullmatch(WRITTEN, version) else "no version"
+    raise Refused(f"it says that it has {has}, and the server has fedasym {fedasym.__version__}: install the same on both")
 
 
 def scores_in(metrics: Mapping[str, Any], names: tuple[str, ...], most: Mapping[str, float]) -> dict[str, float]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, MetricRecordValues, RecordDict
@@ -14,16 +12,26 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedasym.algorithms import Algorithm, Moreau
-from fedasym.runtimes.flower.answers import Attentive, log, sorted_out
+from fedasym.runtimes.flower.answers import SILENT, Attentive, log, log_troubles, sort_replies
+from fedasym.runtimes.flower.attendance import Attendance
 from fedasym.runtimes.flower.configuration import Configuration
 from fedasym.runtimes.flower.heads import Model
 from fedasym.runtimes.flower.records import HEAD, arrays_in, content_of, metrics_in, told_in
-from fedasym.runtimes.flower.replies import Change, Refused, array_in, averaged, count_in, scores_in, shortened
-from fedasym.runtimes.flower.roster import Node, Roster
+from fedasym.runtimes.flower.replies import (
+    Change,
+    Refused,
+    Trouble,
+    array_in,
+    averaged,
+    count_in,
+    scores_in,
+    shortened,
+)
+from fedasym.runtimes.flower.roster import Kind, Node, Roster, describe_data
 from fedasym.training.settings import named_settings
 from fedasym.training.twin import start_head
 
-PAUSE = 2  # seconds between two looks for nodes
+Taken = TypeVar("Taken")
 
 
 class Personalized(Strategy):
@@ -36,7 +44,9 @@ class Personalized(Strategy):
 
     def __init__(self, algorithm: str | Algorithm, config: Mapping[str, Any]) -> None:
         self.configuration = Configuration.of(algorithm, config)
-        self.roster = Roster()
+        told = self.configuration
+        self.attendance = Attendance(told.min_nodes, told.timeout)
+        self.roster = Roster(None if told.classes is None else len(told.classes))
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
         self.drawn: dict[int, dict[str, int]] = {}
         self.tested: list[int] = []
@@ -66,33 +76,37 @@ class Personalized(Strategy):
     def meet(self, grid: Grid) -> ArrayRecord:
         """Wait for enough nodes, let them introduce themselves, and return the first shared head."""
         self.present(grid)
-        d, outputs, *_ = self.kind
+        d, outputs, _ = self.kind
+        log.info("Training %s on %s", self.configuration.algorithm.name, self.data)
         return record_of(start_head(d, outputs, self.configuration.protocol, self.configuration.seed, self.precision))
 
     def present(self, grid: Grid) -> list[int]:
         """The connected nodes that have introduced themselves, once there are enough."""
-        least = self.configuration.min_nodes
-        while True:
-            connected = sorted(grid.get_node_ids())
-            self.introduce(grid, [node for node in connected if node not in self.roster.nodes])
-            known = [node for node in connected if node in self.roster.nodes]
-            if len(known) >= least:
-                return known
-            log.info("Waiting for nodes: %d introduced (minimum required: %d)", len(known), least)
-            time.sleep(PAUSE)
+        return self.attendance.wait(grid, self.roster.nodes, lambda new: self.introduce(grid, new))
 
-    def introduce(self, grid: Grid, new: list[int]) -> None:
-        """Let nodes tell what they have."""
+    def introduce(self, grid: Grid, new: list[int]) -> dict[int, Trouble]:
+        """Let nodes tell what they have; returns what is wrong with which."""
         messages = [Message(RecordDict(), node, MessageType.QUERY, ttl=self.timeout) for node in new]
-        replies = grid.send_and_receive(messages, timeout=self.timeout) if new else []
-        told = sorted_out(replies, new, lambda _, content: Node.of(told_in(content)))
-        for node, reason in self.roster.add_all(told).items():
-            log.warning("Node %d is left out: %s", node, reason)
+        replies = grid.send_and_receive(messages, timeout=self.timeout)
+        told, troubles = sort_replies(replies, new, lambda _, content: Node.of(told_in(content)))
+        troubles |= self.roster.add_all(told)
         for node in sorted(set(told) & set(self.roster.nodes)):
             clients = self.roster.nodes[node].clients
             log.info("Node %d introduced %d clients with %d training samples", node, len(clients), sum(clients.values()))
         for name, nodes in self.roster.doubles(set(told)).items():
             log.warning("Client %s is on nodes %s and counts on each: give every client a name of its own", name, nodes)
+        return troubles
+
+    def take(
+        self, replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Taken]
+    ) -> dict[int, Taken]:
+        """The replies that count; a node whose reply does not introduces itself anew before it is asked again."""
+        taken, troubles = sort_replies(replies, nodes, read)
+        log_troubles(troubles)
+        for node, trouble in troubles.items():
+            if trouble is not SILENT:
+                self.roster.nodes.pop(node, None)
+        return taken
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Draw clients among those of connected nodes; a node hears of its own ones alone."""
@@ -112,7 +126,7 @@ class Personalized(Strategy):
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The average by samples of the changes that pass the rules; nothing changes where none does."""
-        taken = sorted_out(replies, self.drawn, self.change_in, forget=self.roster.nodes)
+        taken = self.take(replies, self.drawn, self.change_in)
         log.info("aggregate_train: Received %d results and %d failures", len(taken), len(self.drawn) - len(taken))
         if not taken:
             log.warning("The shared head stays as it is. If heads have NaN or infinity, lower server-step.")
@@ -157,7 +171,7 @@ class Personalized(Strategy):
         """Means over all predictions of all clients; `hurt` over clients: the share whose own head is worse than the shared."""
         if not self.tested:
             return None
-        taken = sorted_out(replies, self.tested, self.scores_of, forget=self.roster.nodes)
+        taken = self.take(replies, self.tested, self.scores_of)
         log.info("aggregate_evaluate: Received %d results and %d failures", len(taken), len(self.tested) - len(taken))
         if not taken:
             return None
@@ -192,17 +206,25 @@ class Personalized(Strategy):
     def save(self, arrays: ArrayRecord, path: str | Path) -> Path:
         """Write the shared head to a .safetensors file, ready for `fedasym.runtimes.flower.heads.Model.load`."""
         told = self.configuration
-        about = {"algorithm": told.algorithm.name, "bias": told.protocol.intercept, "classes": json.loads(self.kind[3])}
+        _, outputs, task = self.kind
+        classes = None if task == "regression" else list(told.classes or range(outputs))
+        about = {"algorithm": told.algorithm.name, "bias": told.protocol.intercept, "classes": classes, "data": self.data}
         head = arrays[HEAD].numpy() if arrays else self.shared  # no round had a reply that counts
         where = Model(head, about | {"round": self.rounds, "seed": told.seed}).save(path).resolve()
+        log.info("Trained on %s", self.data)
         log.info("The shared head is in %s", where)
         return where
 
     @property
-    def kind(self) -> tuple[int, int, str, str]:
-        """What all nodes' data have in common: features, outputs, task, classes."""
+    def kind(self) -> Kind:
+        """What all nodes' data have in common: features, outputs, task."""
         assert self.roster.kind is not None, "meet the nodes first"
         return self.roster.kind
+
+    @property
+    def data(self) -> str:
+        """What is trained on, in words: all nodes that introduced themselves so far."""
+        return describe_data(self.configuration.data_name, self.roster.met.values())
 
     @property
     def precision(self) -> str:

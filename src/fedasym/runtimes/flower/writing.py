@@ -22,7 +22,8 @@ DATA = {  # where samples have what; a node's own --node-config goes first
     "client": ("client", "column of the clients"),
     "features": ("", "columns of the features, separated by commas and the same on every node; empty: all other numeric ones"),
     "task": ("", "regression or classification; empty: as the labels look"),
-    "classes": ("", "their number, or their names separated by commas: needed where some nodes lack some classes"),
+    "classes": ("", "their number, or their names separated by commas: needed where labels are classes"),
+    "data-name": ("", "what the results call the data: the server never learns where they are"),
 }
 MEANING = {
     "rounds": "communication rounds",
@@ -43,7 +44,7 @@ MEANING = {
     "intercept": "whether heads have one, shared and personal",
     "precision": "of the heads that are sent, float32 or float64",
     "min-nodes": "the run begins when so many nodes are there",
-    "timeout": "seconds that a round waits for replies",
+    "timeout": "seconds that a round waits for replies, and a run for nodes that are at fault",
     "clip": "a change of the head longer than so many medians of the round is shortened; 0: never",
     "shared-path": "where the server keeps the shared head",
     "advice-path": "where the server keeps the advice, as JSON",
@@ -99,6 +100,10 @@ def config_of(what: str) -> str:
         values = defaults(TRAINED[what]) | {"shared-path": "shared.safetensors"}
     lines = [(name, value, MEANING[name]) for name, value in values.items()]
     lines += [(name, *told) for name, told in DATA.items()]
+    if what == ADVISE:  # it is for numbers: whole ones are meant as such
+        lines = [
+            ("task", "regression", meaning) if name == "task" else (name, value, meaning) for name, value, meaning in lines
+        ]
     written = [(f"{name} = {json.dumps(value)}", meaning) for name, value, meaning in lines]
     width = max(len(text) for text, _ in written)
     return "\n".join(f"{text:<{width}}  # {meaning}" for text, meaning in written)
