@@ -120,7 +120,7 @@ def test_a_bad_value_exits_with_2_and_one_sentence(args, says):
 
 
 def test_a_process_says_and_ends_the_same():
-    for args in ((), ("predict", *WORLD), ("predict", *WORLD, "--clients", "1.5"), ("predikt",)):
+    for args in ((), ("predict", *WORLD), ("predict", *WORLD, "--clients", "1.5")):
         words = [sys.executable, "-m", "fedasym", *args]
         alone, here = subprocess.run(words, capture_output=True, text=True, check=False), fedasym(*args)
         assert (alone.returncode, alone.stdout, alone.stderr) == (here.returncode, here.stdout, here.stderr)
