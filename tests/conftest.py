@@ -9,6 +9,11 @@ import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
 
 if "PYTEST_XDIST_WORKER" not in os.environ:
     KEPT = tempfile.mkdtemp(prefix="fedasym-tests-")
@@ -36,3 +41,29 @@ def pytest_collection_finish():
         return usual(*args, env_options_overrides=env_options_overrides, **named)
 
     compiler.get_compile_options = options
+
+
+# Folders in which a test takes long: they come first, so that no worker waits for another at the end.
+LONG = ("runtimes", "training", "experiments", "advisor", "explore", "reporting", "pretraining", "theory_classes", "hardening")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    def place(item):
+        folder = Path(item.path).parent
+        return LONG.index(folder.name) if folder.name in LONG and folder.parent == HERE else len(LONG)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """One worker has all tests of a file, in the order above: what they share is made and compiled once."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid):
+            return super()._split_scope(nodeid).partition("::")[0]  # the group, where a test names one
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
