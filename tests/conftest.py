@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 HERE = Path(__file__).parent
 
@@ -41,6 +42,12 @@ def pytest_collection_finish():
         return usual(*args, env_options_overrides=env_options_overrides, **named)
 
     compiler.get_compile_options = options
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Examples to run are in the source and in the documentation: here there are none to look for."""
+    return [each for each in (yield) if not isinstance(each, DoctestModule)]
 
 
 # Folders in which a test takes long: they come first, so that no worker waits for another at the end.
