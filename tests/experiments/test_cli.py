@@ -14,9 +14,7 @@ import fedasym as fa
 from fedasym.cli.watching import Teller
 
 from ..command import fedasym
-from .small import PIECES, command, environment, unoptimised, written
-
-quick = pytest.fixture(scope="module", autouse=True)(unoptimised)
+from .small import PIECES, command, environment, written
 
 FEW = ["--rounds", "3", "--evaluate-every", "3", "--local-steps", "2", "--personal-epochs", "1"]
 
