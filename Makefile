@@ -1,13 +1,16 @@
 # make demo  sets up its own environment and runs the main job on embedded numbers
 # make test  sets up its own environment and passes lint, types and tests
+# make quick passes lint and the core of the tests, in about a minute
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/pytest -q -n auto --dist loadgroup
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
+unexport PYTHONDONTWRITEBYTECODE # tests start many processes, and each would compile the package again
 
-.PHONY: demo test lint types pytest browser bench figures docs dist clean
+.PHONY: demo test quick lint types pytest browser bench figures docs dist clean
 
 # What users need, for the demo; what developers need comes on top of it.
 $(VENV)/.installed: pyproject.toml
@@ -31,7 +34,20 @@ demo: $(VENV)/.installed
 	$(BIN)/fedasym run examples/demo.toml --into out/demo
 	$(BIN)/fedasym report out/demo --into out/report.html --figures out/figures
 
-test: lint types pytest
+# Types are checked beside the tests, one process more for the cores at hand, and told after them; each fails the whole.
+test: lint browser
+	@told=$$(mktemp); $(BIN)/mypy >$$told 2>&1 & types=$$!; \
+	$(PYTEST); tests=$$?; \
+	wait $$types; typed=$$?; cat $$told; rm -f $$told; exit $$((tests || typed))
+
+# Theory and its golden numbers, exact linear fits, federations, the training twin and its compiled form, commands.
+CORE := tests/test_golden.py tests/theory_classes/test_golden_binary.py tests/test_contract.py tests/test_errors.py tests/test_imports.py \
+  tests/test_cli.py tests/linear/test_estimators.py tests/linear/test_server.py tests/linear/test_personal.py \
+  tests/linear/test_likelihood.py tests/federations tests/classification/test_predict.py tests/experiments/test_spec.py \
+  tests/training/test_twin_algorithms.py tests/training/test_twin_server.py tests/training/test_twin_clients.py \
+  tests/training/test_twin_losses.py tests/training/test_plans.py tests/training/test_train_edges.py tests/training/test_train_hessians.py
+quick: lint
+	$(PYTEST) $(CORE)
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -41,7 +57,7 @@ types: $(VENV)/.ready
 	$(BIN)/mypy
 
 pytest: $(VENV)/.ready browser
-	$(BIN)/pytest -q -n auto --dist loadgroup
+	$(PYTEST)
 
 # A browser, to test pages as readers see them: installed where that may be done, and otherwise those tests skip themselves.
 BROWSERS ?= chromium chromium-browser google-chrome google-chrome-stable

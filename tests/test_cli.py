@@ -9,11 +9,9 @@ import pytest
 import fedasym as fa
 from fedasym.cli import COMMANDS
 
+from .command import fedasym
+
 WORLD = ["--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
-
-
-def fedasym(*args):
-    return subprocess.run([sys.executable, "-m", "fedasym", *args], capture_output=True, text=True, check=False)
 
 
 def test_predict_prints_the_table_with_the_winner_marked():
@@ -119,6 +117,13 @@ def test_a_bad_value_exits_with_2_and_one_sentence(args, says):
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_process_says_and_ends_the_same():
+    for args in ((), ("predict", *WORLD), ("predict", *WORLD, "--clients", "1.5")):
+        words = [sys.executable, "-m", "fedasym", *args]
+        alone, here = subprocess.run(words, capture_output=True, text=True, check=False), fedasym(*args)
+        assert (alone.returncode, alone.stdout, alone.stderr) == (here.returncode, here.stdout, here.stderr)
 
 
 def test_each_command_is_found_in_its_module():

@@ -5,88 +5,90 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import fedasym
 
 SOURCE = Path(fedasym.__file__).parent
 
 
-def imported(file: Path) -> set[str]:
-    """Every module that a file imports, anywhere in it."""
-    names = set()
+def read(file: Path) -> tuple[set[str], bool]:
+    """Every module that a file imports, anywhere in it; and whether it prints."""
+    names, prints = set(), False
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {str(node.module)} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+        elif isinstance(node, ast.Call):
+            prints |= isinstance(node.func, ast.Name) and node.func.id == "print"
+    return names, prints
 
 
-FILES = {".".join(("fedasym", *file.relative_to(SOURCE).with_suffix("").parts)): file for file in SOURCE.rglob("*.py")}
+@pytest.fixture(scope="module")
+def modules() -> dict[str, tuple[set[str], bool]]:
+    """What every module imports, and whether it prints: one walk over the source."""
+    return {".".join(("fedasym", *file.relative_to(SOURCE).with_suffix("").parts)): read(file) for file in SOURCE.rglob("*.py")}
 
 
-def test_nothing_imports_the_command_line():
-    for name, file in FILES.items():
-        if name != "fedasym.__main__" and not name.startswith("fedasym.cli"):
-            assert not any(each.startswith("fedasym.cli") for each in imported(file)), name
+def importing(modules, prefix: str, *homes: str) -> list[str]:
+    """The modules outside of their homes that import something."""
+    return [
+        name
+        for name, (names, _) in modules.items()
+        if not name.startswith(homes) and any(f"{each}.".startswith(f"{prefix}.") for each in names)
+    ]
 
 
-def test_theory_imports_no_figures_and_no_heavy_library():
-    for name, file in FILES.items():
-        if name.startswith("fedasym.theory"):
-            heavy = {"jax", "torch", "matplotlib", "cyclopts"}
-            heavy |= set() if name.startswith("fedasym.theory.classes") else {"scipy"}  # special functions of Gaussians
-            foreign = {each.split(".")[0] for each in imported(file)} & heavy
-            assert not foreign, (name, foreign)
-            assert not any(each.startswith("fedasym.figures") for each in imported(file)), name
+def test_nothing_imports_the_command_line(modules):
+    assert importing(modules, "fedasym.cli", "fedasym.cli") == ["fedasym.__main__"]
 
 
-def test_only_figures_import_matplotlib():
-    for name, file in FILES.items():
-        if not name.startswith("fedasym.figures"):
-            assert not any(each.split(".")[0] == "matplotlib" for each in imported(file)), name
+@pytest.mark.parametrize("library", ["jax", "torch", "matplotlib", "cyclopts", "scipy", "fedasym.figures"])
+def test_theory_imports_no_figures_and_no_heavy_library(modules, library):
+    theory = {name: each for name, each in modules.items() if name.startswith("fedasym.theory")}
+    special = ("fedasym.theory.classes",) if library == "scipy" else ()  # special functions of Gaussians
+    assert len(theory) > 20
+    assert importing(theory, library, *special) == []
 
 
-def test_only_training_imports_jax():
-    for name, file in FILES.items():
-        if not name.startswith("fedasym.training"):
-            assert not any(each.split(".")[0] == "jax" for each in imported(file)), name
+@pytest.mark.parametrize(
+    ("library", "home"),
+    [
+        ("matplotlib", "fedasym.figures"),
+        ("jax", "fedasym.training"),
+        ("torch", "fedasym.pretraining"),
+        ("ray", "fedasym.runtimes.ray"),
+    ],
+)
+def test_a_heavy_library_is_imported_in_one_place(modules, library, home):
+    assert importing(modules, library, home) == []
+    assert importing(modules, library)  # where it is at home
 
 
-def test_only_pretraining_imports_torch():
-    for name, file in FILES.items():
-        if not name.startswith("fedasym.pretraining"):
-            assert not any(each.split(".")[0] == "torch" for each in imported(file)), name
+def test_no_module_prints_below_the_command_line(modules):
+    assert [name for name, (_, prints) in modules.items() if prints and not name.startswith("fedasym.cli")] == []
 
 
-def test_client_data_and_results_do_not_start_jax():
-    code = "import sys, fedasym as fa; fa.Federation, fa.History, fa.Histories, fa.train; print('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+STARTS = {
+    "importing fedasym": ("import fedasym", "numpy matplotlib cyclopts jax"),
+    "importing the exact lens": ("import fedasym.linear", "numpy scipy sklearn"),
+    "predicting": ("import fedasym as fa; fa.predict(fa.Population(1, 1, 2))", "matplotlib scipy"),
+    "classes": ("import fedasym as fa; fa.ClassPopulation(1, 1, 2).energies", "scipy"),
+    "client data and results": (
+        "import numpy as np, fedasym as fa; fa.Federation, fa.History, fa.Histories, fa.train, fa.algorithms;"
+        "fa.Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list('aabb'))",
+        "jax",
+    ),
+    "experiments": (
+        "import fedasym as fa, fedasym.runtimes; fa.run, fa.sweep, fa.simulate; from fedasym.runtimes import ray_pieces",
+        "ray fsspec",
+    ),
+}
 
 
-def test_importing_fedasym_is_cheap_and_has_no_side_effects():
-    code = "import sys, fedasym; print([name for name in ('numpy', 'matplotlib', 'cyclopts', 'jax') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-
-
-def test_predicting_does_not_import_matplotlib():
-    code = "import sys, fedasym as fa; fa.predict(fa.Population(1, 1, 2)); print('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
-
-
-def test_no_module_prints_below_the_command_line():
-    for name, file in FILES.items():
-        if not name.startswith("fedasym.cli"):
-            calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
-            assert not any(isinstance(call.func, ast.Name) and call.func.id == "print" for call in calls), name
-
-
-def test_only_the_runtime_on_ray_imports_ray():
-    for name, file in FILES.items():
-        if not name.startswith("fedasym.runtimes.ray"):
-            assert not any(each.split(".")[0] == "ray" for each in imported(file)), name
-
-
-def test_experiments_start_neither_ray_nor_fsspec():
-    code = "import sys, fedasym as fa, fedasym.runtimes; fa.run, fa.sweep, fa.simulate; from fedasym.runtimes import ray_pieces"
-    code += "; print([name for name in ('ray', 'fsspec') if name in sys.modules])"
+@pytest.mark.parametrize("way", STARTS)
+def test_starting_is_cheap_and_imports_nothing_that_is_not_needed(way):
+    code, heavy = STARTS[way]
+    code += f"; import sys; print([name for name in {heavy.split()} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -83,3 +83,9 @@ class ClassWorld:
 @pytest.fixture(scope="session")
 def class_world():
     return ClassWorld()
+
+
+@pytest.fixture
+def _unstopped(monkeypatch):
+    """Advice without the point where fine-tuning should stop, half of its time: for many draws that do not look at it."""
+    monkeypatch.setattr("fedasym.advisor.advise.stopping", lambda *_: None)

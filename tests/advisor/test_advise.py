@@ -29,6 +29,7 @@ def true_losses(world, X, y, theta):
     return {name: float((each**2 @ world.eigenvalues).mean()) for name, each in off.items()}
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_the_recommended_algorithm_is_near_the_best_and_losses_are_as_predicted(world):
     kinds = [{}, {"radius": 0.1}, {"radius": 3.0, "centre": 0.3}, {"correlation": 0.6}, {"samples": 60}, {"clients": 12}]
     regrets, offs = [], []

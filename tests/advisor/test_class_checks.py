@@ -67,7 +67,13 @@ def changed(world, what):
     raise AssertionError(what)
 
 
-@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("trained features", "ridge")])
+@pytest.fixture(scope="module")
+def linked(class_world):
+    """Advice on clients whose features cluster by class."""
+    return advise(*changed(class_world, "link"))
+
+
+@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("trained features", "ridge", "link")])
 def test_each_check_speaks_where_it_should(class_world, check):
     found = doubts(*changed(class_world, check))
     assert check in found
@@ -104,9 +110,10 @@ def test_features_trained_on_the_very_samples_are_noticed(class_world):
     assert found.predictions["fedavg"].trusted < honest.predictions["fedavg"].trusted + 0.02
 
 
-def test_a_page_with_levels_in_doubt_calls_itself_a_ranking_aid(class_world):
-    found = advise(*changed(class_world, "link"))
+def test_a_page_with_levels_in_doubt_calls_itself_a_ranking_aid(linked):
+    found = linked
     assert found.ranking_aid
+    assert [len(doubt.text) > 40 for doubt in found.doubts if doubt.check == "link"] == [True]
     assert {doubt.check for doubt in found.doubts} & set(RANKING)
     assert "Take this as a ranking aid" in " ".join(str(found).split())  # lines may break anywhere
     moved = [row for row in found.predictions.values() if row.contradicted and row.probe is not None]

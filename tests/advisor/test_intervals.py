@@ -107,6 +107,7 @@ def test_no_upper_end_where_a_client_has_as_many_samples_as_features_and_they_we
     assert here["ftfa"].loss.high > 1.3 * here["ftfa"].loss.value
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_losses_without_a_ridge_are_predicted_where_samples_match_the_features():
     """A loss without a finite variance: given the features, its mean over many draws of labels is what is predicted."""
     rng = np.random.default_rng(8)

@@ -1,18 +1,14 @@
 """The command line with --task classification: same words, same numbers."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 import fedasym as fa
 
+from ..command import fedasym
+
 WORLD = ["--task", "classification", "--radius", "1.1", "--centre", "1.4", "--aspect", "2.3"]
-
-
-def fedasym(*args):
-    return subprocess.run([sys.executable, "-m", "fedasym", *args], capture_output=True, text=True, check=False)
 
 
 def test_predict():
@@ -70,10 +66,3 @@ def test_a_bad_value_exits_with_2_and_one_sentence(args, says):
     assert done.stdout == ""
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_regression_starts_without_scipy():
-    code = "import sys, fedasym as fa; fa.predict(fa.Population(1, 1, 2)); print('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
-    code = "import sys, fedasym as fa; fa.ClassPopulation(1, 1, 2).energies; print('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,16 @@ import pytest
 import fedasym as fa
 from fedasym.datasets.catalogue import CATALOGUE
 
+from .. import command
+
 DATA = Path(os.environ.get("FEDASYM_DATA", Path(__file__).parents[3] / "shared" / "data"))
 real = pytest.mark.skipif(not (DATA / "shakespeare").is_dir(), reason=f"the true Shakespeare files are not in {DATA}")
 
 
 def fedasym(*args, data):
-    command = [sys.executable, "-m", "fedasym", "data", *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "FEDASYM_DATA": str(data)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDASYM_DATA", str(data))
+        return command.fedasym("data", *args)
 
 
 def test_the_list_says_what_is_here(tmp_path):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 
 import fedasym as fa
 
-from .small import small, unoptimised
+from .small import small
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +20,5 @@ def finished(tmp_path_factory):
     """The small experiment, run once without disturbance: it, its results, its folder."""
     folder = tmp_path_factory.mktemp("finished")
     experiment = small(folder)
-    with contextmanager(unoptimised)():
-        results = fa.run(experiment, into=folder / "run")
+    results = fa.run(experiment, into=folder / "run")
     return experiment, results, folder / "run"

@@ -6,11 +6,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import polars as pl
 
 import fedasym as fa
@@ -75,18 +73,9 @@ def times_computed(folder: Path) -> Counter[str]:
     return Counter(entry.key for entry in RunFolder(folder).log() if entry.event == COMPUTED)
 
 
-def unoptimised() -> Iterator[None]:
-    """Programs are compiled quickly, in this process."""
-    name = "jax_disable_most_optimizations"
-    before = jax.config.values[name]
-    jax.config.update(name, True)
-    yield
-    jax.config.update(name, before)
-
-
 def environment(cache: Path) -> dict[str, str]:
-    """Programs are compiled quickly, and once for all processes."""
-    return {**os.environ, "XDG_CACHE_HOME": str(cache), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    """What processes are given: a cache of their own. Compiled programs are kept where all tests keep them."""
+    return {**os.environ, "XDG_CACHE_HOME": str(cache)}
 
 
 def command(*args: Any) -> list[str]:

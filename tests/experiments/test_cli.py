@@ -11,10 +11,10 @@ from contextlib import suppress
 import pytest
 
 import fedasym as fa
-from fedasym import cli
 from fedasym.cli.watching import Teller
 
-from .small import PIECES, command, environment, fedasym, written
+from ..command import fedasym
+from .small import PIECES, command, environment, written
 
 FEW = ["--rounds", "3", "--evaluate-every", "3", "--local-steps", "2", "--personal-epochs", "1"]
 
@@ -25,9 +25,9 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(home, cache):
+def run(home):
     """The small experiment by its command, in a folder of its own."""
-    return fedasym(cache, "run", written(home), cwd=home), home / "runs" / "small"
+    return fedasym("run", written(home), cwd=home), home / "runs" / "small"
 
 
 def test_run_prints_the_results_and_tells_of_every_piece(run):
@@ -40,24 +40,24 @@ def test_run_prints_the_results_and_tells_of_every_piece(run):
     assert said[-1].endswith("done")
 
 
-def test_runs_are_listed_shown_saved_and_cleaned(home, cache, run, tmp_path):
+def test_runs_are_listed_shown_saved_and_cleaned(home, run, tmp_path):
     _, folder = run
-    listed = fedasym(cache, "runs", "list", cwd=home)
+    listed = fedasym("runs", "list", cwd=home)
     assert f"{PIECES}/{PIECES}" in listed.stdout
     assert "complete" in listed.stdout
-    shown = fedasym(cache, "runs", "show", "small", "--budget", "--comparisons", "--save", tmp_path / "tables", cwd=home)
+    shown = fedasym("runs", "show", "small", "--budget", "--comparisons", "--save", tmp_path / "tables", cwd=home)
     results = fa.Results.read(folder)
     for part in (str(results), str(results.comparisons()), *results.budget):
         assert part in shown.stdout
     assert "fedasym run" not in shown.stderr
     assert fa.Results.load(tmp_path / "tables").to_json() == results.to_json()
-    as_json = fedasym(cache, "runs", "show", folder, "--json")
+    as_json = fedasym("runs", "show", folder, "--json")
     assert json.loads(as_json.stdout) == json.loads(results.to_json())
-    assert fedasym(cache, "runs", "clean", folder).stdout == "Removed 0 files, 0.0 MB.\n"
+    assert fedasym("runs", "clean", folder).stdout == "Removed 0 files, 0.0 MB.\n"
     (folder.parent / "broken" / "pieces").mkdir(parents=True)
     (folder.parent / "broken" / "experiment.toml").write_text("name = ")
-    assert "unreadable" in fedasym(cache, "runs", "list", cwd=home).stdout
-    assert "There are no runs" in fedasym(cache, "runs", "list", tmp_path).stdout
+    assert "unreadable" in fedasym("runs", "list", cwd=home).stdout
+    assert "There are no runs" in fedasym("runs", "list", tmp_path).stdout
 
 
 def test_progress_on_a_terminal_is_one_line(home, cache, run, tmp_path):
@@ -90,7 +90,7 @@ def test_what_is_damaged_is_said_where_nobody_watches_too(capsys):
     assert len(said) == 3
 
 
-def test_a_users_own_data_and_a_quick_copy(cache, tmp_path):
+def test_a_users_own_data_and_a_quick_copy(tmp_path):
     data = fa.datasets.synthetic(task="classification", clients=40, dimension=4, classes=2, aspect=0.5)
     federation = fa.Federation.from_arrays(
         data.features, data.labels, [f"client {i}" for i in data.owner], split=data.split, classes=2
@@ -99,23 +99,23 @@ def test_a_users_own_data_and_a_quick_copy(cache, tmp_path):
     text = 'name = "small"\nalgorithms = ["fedavg"]\ngrid = {}\n[settings]\nrounds = 3\nlocal_steps = 2\n'
     written(tmp_path, text)
     words = ["run", tmp_path / "small.toml", "--quick", "--data", path, "--into", tmp_path / "run", "--json"]
-    done = fedasym(cache, *words)
+    done = fedasym(*words)
     assert done.returncode == 0, done.stderr
     held = json.loads(done.stdout)
     assert held["experiment"]["name"] == "small-quick"
     assert held["data"]["clients"] == 30
-    without = fedasym(cache, "run", tmp_path / "small.toml")
+    without = fedasym("run", tmp_path / "small.toml")
     assert without.returncode == 2
     assert "data is missing" in without.stderr
 
 
-def test_a_sweep_over_a_file(cache, tmp_path):
+def test_a_sweep_over_a_file(tmp_path):
     data = fa.datasets.synthetic(task="classification", clients=6, dimension=4, classes=2, aspect=0.5)
     frame_path = fa.Federation.from_arrays(data.features, data.labels, data.owner, split=data.split).save(
         tmp_path / "own.parquet"
     )
     words = ["sweep", frame_path, "--algorithms", "fedavg,ftfa", "--grid", "server-step=0.01,1", *FEW]
-    done = fedasym(cache, *words, cwd=tmp_path)
+    done = fedasym(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     results = fa.Results.read(tmp_path / "runs" / "sweep-own")
     assert done.stdout == f"{results}\n"
@@ -123,28 +123,10 @@ def test_a_sweep_over_a_file(cache, tmp_path):
     assert results.trials["trial"].unique().to_list() == [1]
 
 
-@pytest.fixture
-def called(capsys, monkeypatch, tmp_path):
-    """A command in this process: its exit code and its words."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
-        monkeypatch.setenv(name, "")  # commands set them where they are not set
-
-    def call(*args):
-        cli.load(args)
-        try:
-            code = cli.run(lambda: cli.app(args, exit_on_error=False, print_error=False))
-        except SystemExit as ended:
-            code = ended.code
-        return code, *capsys.readouterr()
-
-    return call
-
-
-def test_the_schema_is_json(called):
-    code, printed, _ = called("run", "--schema")
-    assert code == 0
-    assert json.loads(printed) == json.loads(fa.Experiment.schema_text())
+def test_the_schema_is_json():
+    done = fedasym("run", "--schema")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == json.loads(fa.Experiment.schema_text())
 
 
 @pytest.mark.parametrize(
@@ -163,9 +145,9 @@ def test_the_schema_is_json(called):
         (["sweep", "synthetic", "--seeds", "-1"], "trials.seeds is -1"),
     ],
 )
-def test_a_mistake_gives_one_sentence(called, tmp_path, args, says):
+def test_a_mistake_gives_one_sentence(tmp_path, args, says):
     (tmp_path / "wrong.toml").write_text('name = "a"\n[settings]\nround = 3\n')
-    code, printed, said = called(*args)
-    assert (code, printed) == (2, "")
-    assert says in said
-    assert said.count("\n") == 1
+    done = fedasym(*args, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1

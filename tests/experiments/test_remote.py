@@ -18,9 +18,7 @@ from fedasym.experiments.listing import found
 from fedasym.experiments.remote import RemoteFolder, is_url
 from fedasym.replacing import PART
 
-from .small import PIECES, same_bits, times_computed, unoptimised
-
-quick = pytest.fixture(scope="module", autouse=True)(unoptimised)
+from .small import PIECES, same_bits, times_computed
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ from fedasym.experiments import listing
 from fedasym.experiments.folder import RunFolder
 from fedasym.experiments.selection import Score, choose
 
-from .small import TOML, unoptimised, written
-
-quick = pytest.fixture(scope="module", autouse=True)(unoptimised)
+from .small import TOML, written
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,7 @@ import fedasym as fa
 from fedasym.experiments import execution, listing
 from fedasym.experiments.folder import DAMAGED, ENVIRONMENT, RunFolder
 
-from .small import PIECES, flipped, frames, same_bits, times_computed, unoptimised
-
-quick = pytest.fixture(scope="module", autouse=True)(unoptimised)
+from .small import PIECES, flipped, frames, same_bits, times_computed
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ import fedasym as fa
 from fedasym.explore import Explorer, page, write
 from fedasym.explore.advising import binned
 
+from ..command import fedasym
+
 ROOT = Path(__file__).parents[2]
 TYPE = {"Content-Type": "application/octet-stream"}
 
@@ -270,8 +272,7 @@ def test_the_command_prints_its_address_and_ends_on_an_interrupt(tmp_path):
 
 
 def test_the_committed_page_is_what_the_command_writes(tmp_path):
-    command = [sys.executable, "-m", "fedasym", "explore", "--static", "page.html"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = fedasym("explore", "--static", "page.html", cwd=tmp_path)
     assert done.stdout.startswith("Written to page.html")
     written = (tmp_path / "page.html").read_text()
     assert written == page()

@@ -44,9 +44,11 @@ def faults(tree: ast.AST) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda file: str(file.relative_to(SOURCE)))
-def test_no_way_to_run_what_comes_in(file):
-    assert faults(ast.parse(file.read_text(encoding="utf-8"))) == []
+def test_no_way_to_run_what_comes_in():
+    files = sorted(SOURCE.rglob("*.py"))
+    assert len(files) > 100
+    found = {str(file.relative_to(SOURCE)): faults(ast.parse(file.read_text(encoding="utf-8"))) for file in files}
+    assert {name: each for name, each in found.items() if each} == {}
 
 
 @pytest.mark.parametrize(

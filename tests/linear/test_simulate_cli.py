@@ -15,12 +15,10 @@ import pytest
 import fedasym as fa
 from fedasym.linear import trials
 
+from ..command import fedasym
+
 WORLD = ["--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
 SMALL = ["--dimension", "30", "--clients", "4", "--trials", "2"]
-
-
-def fedasym(*args, **options):
-    return subprocess.run([sys.executable, "-m", "fedasym", *args], capture_output=True, text=True, check=False, **options)
 
 
 def test_prints_what_the_library_prints():

@@ -20,6 +20,7 @@ from fedasym.pretraining import extraction, store
 from fedasym.pretraining.networks import build
 from fedasym.pretraining.recipes import RECIPES
 
+from ..command import fedasym
 from .small import images, perceptron, sentences, vectors
 
 LAST = {"digits": "11", "shakespeare": "head"}
@@ -187,16 +188,11 @@ def test_killed_features_go_on_where_they_were(mine, tmp_path):
     assert len(list(note.iterdir())) == 1
 
 
-def command(*words):
-    """A command in a process of its own, in the current folder."""
-    return subprocess.run([sys.executable, "-m", "fedasym", *words], capture_output=True, text=True, check=False)
-
-
 def test_from_a_users_file_to_training_by_commands(mine):
     vectors().save("mine.parquet")
-    told = command("pretrain", "mine.parquet", "--network", "my_networks:model", "--epochs", "2", "--into", "out")
+    told = fedasym("pretrain", "mine.parquet", "--network", "my_networks:model", "--epochs", "2", "--into", "out")
     assert "accuracy of the network itself: validation" in told.stdout, told.stderr
-    told = command("features", "mine.parquet", "--into", "out")
+    told = fedasym("features", "mine.parquet", "--into", "out")
     assert "5 clients · classification · 16 features · 3 classes" in told.stdout, told.stderr
     path = told.stdout.split("fedasym train ")[1].strip()
     assert fa.Federation.from_safetensors(path).dimension == 16
@@ -209,7 +205,7 @@ def test_the_commands_name_what_is_wrong(mine):
         (("pretrain", "mine.parquet", "--into", "out"), "recipe is missing"),
         (("features", "mine.parquet", "--into", "out"), "run fedasym pretrain mine"),
     ):
-        told = command(*words)
+        told = fedasym(*words)
         assert told.returncode == 2
         assert says in told.stderr
         assert "Traceback" not in told.stderr

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 
 import fedasym as fa
 
-from ..experiments.small import small, unoptimised
+from ..experiments.small import small
 from .browser import opened
 from .invented import invented
 
@@ -22,8 +20,7 @@ def results():
 def run_folder(tmp_path_factory):
     """A run folder that an experiment really left."""
     folder = tmp_path_factory.mktemp("ran")
-    with contextmanager(unoptimised)():
-        fa.run(small(folder), into=folder / "run")
+    fa.run(small(folder), into=folder / "run")
     return folder / "run"
 
 

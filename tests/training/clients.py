@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -9,9 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import compiler
 
 import fedasym as fa
 from fedasym.training import twin
+from fedasym.training.personal import personalise
+from fedasym.training.server import advance
 from fedasym.training.settings import Protocol
 
 # (training, validation, test) samples of a client: none at all, one, a whole batch of 8, more, several batches
@@ -27,13 +31,27 @@ GRAM = {**DOUBLE, "form": "gram"}
 @contextmanager
 def optimised(wanted: bool) -> Iterator[None]:
     """Programs that are compiled within it are optimised, as users have them, or compiled quickly."""
-    name = "jax_disable_most_optimizations"
+    name, usual = "jax_disable_most_optimizations", compiler.get_compile_options
     before = jax.config.values[name]
-    jax.config.update(name, not wanted)
+
+    def fused(*args: Any, env_options_overrides: dict[str, Any] | None = None, **named: Any) -> Any:
+        chosen = {"xla_cpu_use_fusion_emitters": True, **(env_options_overrides or {})}
+        return usual(*args, env_options_overrides=chosen, **named)
+
+    def switch(quickly: bool) -> None:
+        if jax.config.values[name] != quickly:
+            for program in (advance, personalise):  # JAX would take those that it has, however they were compiled
+                program.clear_cache()
+        jax.config.update(name, quickly)
+
+    switch(not wanted)
+    if wanted and "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", ""):  # of tests/conftest.py
+        compiler.get_compile_options = fused
     try:
         yield
     finally:
-        jax.config.update(name, before)
+        compiler.get_compile_options = usual
+        switch(before)
 
 
 def federation(

@@ -1,11 +1,10 @@
-"""What the tests of training are given: a grid of invented runs, and programs that are compiled quickly."""
+"""What the tests of training are given: a grid of invented runs, and few programs to compile."""
 
 import pytest
 
 from fedasym.training import layout
 from fedasym.training.histories import Histories
 
-from .clients import optimised
 from .invented import data, history
 
 
@@ -26,7 +25,5 @@ def grid():
 
 @pytest.fixture
 def _light(monkeypatch):
-    """Clients of all sizes in one program, and programs compiled quickly: compiling is what these tests take time for."""
+    """Clients of all sizes in one program: compiling is what these tests take time for."""
     monkeypatch.setattr(layout, "GROUPS", 1)
-    with optimised(False):
-        yield

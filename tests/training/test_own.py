@@ -9,7 +9,7 @@ import fedasym as fa
 from fedasym.algorithms import Average, Interpolate, Keep, Meta, Moreau, Nothing, Own, Ridge
 from fedasym.training.settings import CODE
 
-from .clients import SMALL, as_twin, federation, optimised, same
+from .clients import SMALL, as_twin, federation, same
 
 QUARTER = np.float64(0.25)  # NumPy's numbers multiply models too
 EXACT = SMALL | {"precision": "float64"}
@@ -37,12 +37,6 @@ def shrunk(w, start, gradient, *, local_step, ridge):
 
 def mixed(w, start, gradient, *, local_step, pull=QUARTER):
     return -(-w - local_step * -gradient(w) / 0.5) * 0.75 + pull * start
-
-
-@pytest.fixture(autouse=True)
-def compiled_quickly():
-    with optimised(False):
-        yield
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""For all tests: programs are compiled quickly, and once for all processes of a run.
+
+JAX reads the variables when it is imported, so they are set as soon as this file is; what the run starts inherits them. The
+programs are kept in a folder of the run's own, which begins empty and goes away. Tests that are of the optimised programs, as
+users have them, ask for those: `optimised` in `training/clients.py`.
+"""
+
+import os
+import shutil
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from _pytest.doctest import DoctestModule
+
+HERE = Path(__file__).parent
+
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    KEPT = tempfile.mkdtemp(prefix="fedasym-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = KEPT
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    if version("jaxlib").startswith(("0.8.", "0.9.", "0.10.")):  # another may not know the flag, and would refuse to start
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+
+    def pytest_unconfigure():
+        shutil.rmtree(KEPT, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Examples to run are in the source and in the documentation: here there are none to look for."""
+    return [each for each in (yield) if not isinstance(each, DoctestModule)]
+
+
+# Folders in which a test takes long: they come first, so that no worker waits for another at the end.
+LONG = ("runtimes", "training", "experiments", "advisor", "explore", "reporting", "pretraining", "theory_classes", "hardening")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    def place(item):
+        folder = Path(item.path).parent
+        return LONG.index(folder.name) if folder.name in LONG and folder.parent == HERE else len(LONG)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """One worker has all tests of a file, in the order above: what they share is made and compiled once."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid):
+            return super()._split_scope(nodeid).partition("::")[0]  # the group, where a test names one
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
