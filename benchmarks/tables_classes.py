@@ -136,10 +136,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--only", nargs="*", default=None, help="tables by name")
     parser.add_argument("--also", nargs="*", default=[], help="algorithms to show too")
     arguments = parser.parse_args()
     folder = arguments.data
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     cases = [(n, f"{K} classes", partial(read_real, folder, n, K)) for n in REAL for K in (2, 3)]
     cases += [(n, kind, partial(make_clients, n, kind)) for n in MADE for kind in KINDS]
     head = "".join(f"{name:>9}" for name in ("pooled", "alone", "chosen", "ratio", "accuracy"))
@@ -152,7 +154,7 @@ def main() -> None:
         begun = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            runs = [run(X, y, ids, seed, arguments.also) for seed in range(arguments.seeds)]
+            runs = [run(X, y, ids, seed, arguments.also) for seed in seeds]
         seconds = (time.perf_counter() - begun) / arguments.seeds
         keys = [key for key in runs[0] if key != "which"]
         loss = {key: float(np.mean([each[key][0] for each in runs])) for key in keys}
