@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.advise import advise
     from fedasym.advisor.classes.advice import ClassAdvice
+    from fedasym.advisor.mixed_classes import ScoredAdvice
     from fedasym.algorithms import Algorithm
     from fedasym.classification.accuracy import Accuracy, AccuracyTable
     from fedasym.classification.comparing import AccuracyDiagram
@@ -73,6 +74,7 @@ _HOME = {
     "Recipe": "fedasym.data.tables.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.risk",
+    "ScoredAdvice": "fedasym.advisor.mixed_classes",
     "Separability": "fedasym.classification.regimes",
     "Simulation": "fedasym.linear.simulated",
     "Spectrum": "fedasym.theory.spectra",
@@ -128,6 +130,7 @@ __all__ = [
     "Recipe",
     "Results",
     "Risk",
+    "ScoredAdvice",
     "Separability",
     "Simulation",
     "Spectrum",

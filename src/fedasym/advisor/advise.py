@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.advisor.advice import Advice, Estimated, Steps
 from fedasym.advisor.checks import doubts_of
@@ -24,6 +25,7 @@ from fedasym.advisor.gathering import ROOM, Gathered, gathered
 from fedasym.advisor.given import seen as observed
 from fedasym.advisor.intake import LEAST_CLIENTS, Data, taken_in
 from fedasym.advisor.kinds import Kinds
+from fedasym.advisor.mixed_classes import ScoredAdvice
 from fedasym.advisor.persons import persons
 from fedasym.advisor.predictions import UNRIDGED, Prediction, endless, population_of, predictions
 from fedasym.advisor.structure import Structure, structure, with_power
@@ -42,6 +44,7 @@ from fedasym.tuning import fine_tuning
 
 SIMPLEST = ("fedavg", "ftfa", "rtfa", "pfedme", "local_ridge", "local", "maml")
 CLOSE = 0.005  # losses within this share are one: take the simpler
+FEW_CLASSES = 20  # so many at most have their models fitted to folds
 BARE = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
 
 
@@ -66,7 +69,7 @@ def advise(
     *,
     task: Literal["classification"],
     intercept: bool | None = None,
-) -> ClassAdvice: ...
+) -> ClassAdvice | ScoredAdvice: ...
 @overload
 def advise(
     data: Any,
@@ -75,7 +78,7 @@ def advise(
     *,
     task: str | None = None,
     intercept: bool | None = None,
-) -> Advice | ClassAdvice: ...
+) -> Advice | ClassAdvice | ScoredAdvice: ...
 def advise(
     data: Any,
     y: Any = None,
@@ -83,7 +86,7 @@ def advise(
     *,
     task: str | None = None,
     intercept: bool | None = None,
-) -> Advice | ClassAdvice:
+) -> Advice | ClassAdvice | ScoredAdvice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
     data: a `Federation` (training samples are learnt from, validation and test samples show how far levels can be
@@ -98,7 +101,8 @@ def advise(
     Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
     from the clients' own Gram eigenvalues, the losses from `fa.predict` with the number of clients at hand. With few features
     there is a variance for the intercept and one for the rest, or one for each feature where the data carry it, and the losses
-    are exact expectations given the clients' own features.
+    are exact expectations given the clients' own features; with few features and classes, personalised logistic regressions
+    are fitted to folds and scored (`ScoredAdvice`).
 
     >>> import numpy as np, fedasym as fa
     >>> rng = np.random.default_rng(0)
@@ -113,19 +117,17 @@ def advise(
         if y is not None or clients is not None:
             raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
         return from_sent(data)
-    if are_classes(data, y, task):
-        from fedasym.advisor.classes.advise import advise_classes
-
-        return advise_classes(data, y, clients)
-    taken = taken_in(data, y, clients)
     federation = data if isinstance(data, Federation) else None
     told = None if federation is None else federation.intercept
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
+    named = (None, None) if federation is None else (federation.names, federation.personal)
+    if are_classes(data, y, task):
+        return advise_on_classes(data, y, clients, free, *named)
+    taken = taken_in(data, y, clients)
     with few_threads(taken.dimension):
         if are_few(taken, free):
             from fedasym.advisor.mixed import advise_mixed
 
-            named = (None, None) if federation is None else (federation.names, federation.personal)
             return advise_mixed(taken, *named, free, notes=nested_doubts(federation))
         levels = Levels.of(taken) if free else None
         seen = gathered(taken.level() if free else taken)
@@ -137,6 +139,33 @@ def advise(
 def in_features(seen: Gathered) -> Array:
     """The pooled weights by feature, those that are always 0 left out."""
     return seen.pool.theta if seen.data.basis is None else seen.data.basis @ seen.pool.theta
+
+
+def advise_on_classes(
+    data: Any,
+    y: Any,
+    clients: Iterable[Hashable] | None,
+    intercept: bool,
+    names: tuple[str, ...] | None,
+    personal: NDArray[np.bool_] | None,
+) -> ClassAdvice | ScoredAdvice:
+    """With an intercept and few features the models are fitted to folds and scored; otherwise accuracies are predicted."""
+    from fedasym.advisor.classes.intake import classes_in
+
+    if isinstance(data, Federation) and data.sequences:
+        few = False
+    else:
+        taken = classes_in(data, y, clients)
+        few = intercept and taken.count <= FEW_CLASSES and are_few(taken.data, intercept)
+    if few:
+        from fedasym.advisor.mixed_classes import advise_scored
+
+        with few_threads(taken.data.dimension):
+            notes = nested_doubts(data if isinstance(data, Federation) else None)
+            return advise_scored(data, y, clients, names, personal, notes)
+    from fedasym.advisor.classes.advise import advise_classes
+
+    return advise_classes(data, y, clients)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:

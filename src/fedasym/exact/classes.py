@@ -620,3 +620,20 @@ def fit_classes(
         table.intercept,
         losses,
     )
+
+
+def score_folds(
+    algorithm: Algorithm, table: Table, penalties: Penalties, folds: int = FOLDS, seed: int = 0
+) -> tuple[Array, NDArray[np.bool_]]:
+    """The held-out log-loss of every row, and whether its class was the most probable one, at given penalties."""
+    samples, fold = table.samples(), split_folds(table.places, folds, seed)
+    losses, hits = np.zeros(samples.rows), np.zeros(samples.rows, bool)
+    for k in range(folds):
+        kept = (fold != k).astype(float)
+        B, U = solve(algorithm, samples, penalties, table.intercept, None, kept, 1e-4)
+        for block in samples.blocks:
+            logits = block.X @ (B + U[block.places]) @ samples.contrasts.T
+            here = block.present & (fold[block.rows] == k)
+            losses[block.rows[here]] = -softmax(logits, block.codes)[1][here]
+            hits[block.rows[here]] = (logits.argmax(-1) == block.codes)[here]
+    return losses, hits

@@ -16,22 +16,28 @@ if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.classes.advice import ClassAdvice
     from fedasym.advisor.estimates import Quantity
+    from fedasym.advisor.mixed_classes import ScoredAdvice
 
 WIDE = 20  # losses that many times the least are left out of the figure: the others would be one dot
 MOST = 500  # clients in the table: the rest is in `advice.clients`
 
 
-def write(advice: Advice | ClassAdvice, path: str | Path) -> Path:
+def write(advice: Advice | ClassAdvice | ScoredAdvice, path: str | Path) -> Path:
     """Write the page, whole or not at all, and return where it is."""
     return write_html(path, lambda: page(advice))
 
 
-def page(advice: Advice | ClassAdvice) -> str:
+def page(advice: Advice | ClassAdvice | ScoredAdvice) -> str:
     """The whole page; the same advice gives the same text."""
     from fedasym.advisor.classes.advice import ClassAdvice
+    from fedasym.advisor.mixed_classes import ScoredAdvice
 
-    parts = classes_parts(advice) if isinstance(advice, ClassAdvice) else regression_parts(advice)
-    sentence, facts, sections = parts
+    if isinstance(advice, ScoredAdvice):
+        sentence, facts, sections = scored_parts(advice)
+    elif isinstance(advice, ClassAdvice):
+        sentence, facts, sections = classes_parts(advice)
+    else:
+        sentence, facts, sections = regression_parts(advice)
     header = [
         element("h1", f"Use {advice.recommended}"),
         element("ul", *(element("li", fact) for fact in facts), class_="facts"),
@@ -41,19 +47,36 @@ def page(advice: Advice | ClassAdvice) -> str:
     check = element("p", str(advice.confirm))
     if isinstance(advice, ClassAdvice):
         check = joined(check, verbatim(advice.confirm.snippet))
-    return shell(
-        f"Advice: {advice.recommended}",
-        header,
-        [
-            *sections,
-            ("doubts", "Doubts", doubts),
-            ("clients", "Who gains", clients_of(advice)),
-            ("check", "To prove this wrong", check),
-        ],
-    )
+    gains = [] if isinstance(advice, ScoredAdvice) else [("clients", "Who gains", clients_of(advice))]
+    ending = [("doubts", "Doubts", doubts), *gains, ("check", "To prove this wrong", check)]
+    return shell(f"Advice: {advice.recommended}", header, [*sections, *ending])
 
 
 Parts = tuple[str, list[str], list[tuple[str, str, object]]]
+
+
+def scored_parts(advice: ScoredAdvice) -> Parts:
+    """Sentence, facts and the section on measured scores."""
+    from fedasym.advisor.mixed_classes import describe_choice
+
+    facts = [f"{advice.clients:,} clients", f"{advice.samples:,} samples", f"{len(advice.names):,} features"]
+    facts.append(f"{len(advice.classes)} classes")
+    rows = sorted(advice.scores.values(), key=lambda row: row.log_loss.value)
+    bars = [bar(row.algorithm, row.log_loss, None, advice.recommended) for row in rows]
+    heads = ("log-loss", "low", "high", "accuracy", "low", "high")
+    cells = [
+        [
+            Cell(row.algorithm),
+            *(number(v) for v in (row.log_loss.value, row.log_loss.low, row.log_loss.high)),
+            *(percent(v) for v in (row.accuracy.value, row.accuracy.low, row.accuracy.high)),
+        ]
+        for row in rows
+    ]
+    best = [at for at, row in enumerate(rows) if row.algorithm == advice.recommended]
+    drawn = figure(bars, "log-loss", "Log-loss on held-out folds of the training samples with its 95% interval.")
+    columns = [Column("algorithm", True), *map(Column, heads)]
+    scores = joined(drawn, table(columns, cells, "Scores on held-out folds", best))
+    return describe_choice(advice), facts, [("scores", "Held-out scores", scores)]
 
 
 def classes_parts(advice: ClassAdvice) -> Parts:

@@ -117,7 +117,7 @@ def federated(data: Any, y: Any, clients: Iterable[Hashable] | None, seed: int) 
     rows = [taken.data.rows(place) for place in range(len(taken.data.parts))]
     names = [place for place, (_, codes) in enumerate(rows) for _ in codes]
     X, codes = (np.concatenate(part) for part in zip(*rows, strict=True))
-    return Federation.from_arrays(X, codes.astype(int), names, split=TESTED, seed=seed, classes=taken.count)
+    return Federation.from_arrays(X, codes.astype(int), names, split=TESTED, seed=seed, classes=taken.count, intercept=False)
 
 
 def sampled(federation: Federation, seed: int) -> Federation:
@@ -135,6 +135,8 @@ def sampled(federation: Federation, seed: int) -> Federation:
         mask=None if federation.mask is None else federation.mask[rows],
         classes=len(federation.classes),
         seed=seed,
+        intercept=federation.intercept,
+        personal=federation.personal,
     )
 
 
