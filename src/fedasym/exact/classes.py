@@ -46,7 +46,7 @@ FACTORS = {  # of the estimated variances, tried by cross-validation, the neares
 }
 FOLDS = 5
 # Standard errors by which a candidate has to be better. A dozen candidates are tried one after the
-# other: with one standard error, equal clients got personal weights in three of ten tables.
+# other: with one standard error, equal clients got personal weights in three of ten splits.
 CLEAR = 2.0
 MANY = 30_000  # samples beyond which a part of the clients decides on variances and algorithm
 
