@@ -111,14 +111,14 @@ class ScoredAdvice:
             "",
             f"Held-out folds of {plural(self.samples, 'sample')} of {plural(self.clients, 'client')}, "
             f"{plural(len(self.names), 'feature')}; the largest class is {max(self.shares):.1%} of the labels",
-            f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>20}{'accuracy':>11}{'95% interval':>18}",
+            f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>24}{'accuracy':>11}{'95% interval':>18}",
         ]
         for row in sorted(self.scores.values(), key=lambda row: row.log_loss.value):
             mark = "*" if row.algorithm == self.recommended else " "
             loss = f"[{short(row.log_loss.low)}, {short(row.log_loss.high)}]"
             right = f"[{100 * row.accuracy.low:.1f}, {100 * row.accuracy.high:.1f}]"
             lines.append(
-                f"{mark} {row.algorithm:<13}{short(row.log_loss.value):>10}{loss:>20}{row.accuracy.value:>11.1%}{right:>18}"
+                f"{mark} {row.algorithm:<13}{short(row.log_loss.value):>10}{loss:>24}{row.accuracy.value:>11.1%}{right:>18}"
             )
         if self.doubts:
             lines += ["", "Doubts", *(filled(f"- {doubt}.".replace("..", "."), "  ") for doubt in self.doubts)]
