@@ -1,8 +1,10 @@
-"""Random tables with every nuisance that users' files have: how many are read, how many refused, and with which sentence.
+"""Random tables with every nuisance that users' files have: how many get advice and a fit, and with which sentence the others
+are refused.
 
     python benchmarks/tables_fuzz.py --cases 2000 --seed 0
 
-Anything but a federation of finite features or a refusal in words counts as a failure and is printed with its seed.
+Anything but advice of finite numbers within their intervals, and a fit, or a refusal in words counts as a failure and is
+printed with its seed.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def main() -> int:
                 print(f"seed {case}:\n{traceback.format_exc(limit=-4)}")
     for kind, count in counts.most_common():
         print(f"{count:6}  {kind}")
-    print(f"{given.cases} cases, {counts['read']} read, {failed} failed, {time.perf_counter() - start:.0f} s")
+    print(f"{given.cases} cases, {counts['advised']} advised, {failed} failed, {time.perf_counter() - start:.0f} s")
     return 1 if failed else 0
 
 

@@ -61,8 +61,11 @@ def restricted_fit(X: np.ndarray, y: np.ndarray, owner: np.ndarray, groups: np.n
         theta = np.linalg.solve(A, b)
         return v, theta, A, (len(y) - d) * np.log(c - b @ theta) + log_det + np.linalg.slogdet(A)[1]
 
-    best = minimize(lambda z: solve(z)[3], np.full(many, -1.0), method="L-BFGS-B", bounds=[(-14, 6)] * many).x
-    v, theta = solve(best)[:2]
+    tries = [  # from several places: a first step too long ends at a bound, where all is flat
+        minimize(lambda z: solve(z)[3] / 100, np.full(many, start), method="L-BFGS-B", bounds=[(-14, 6)] * many)
+        for start in (-1.0, -3.0, -5.0)
+    ]
+    v, theta = solve(min(tries, key=lambda each: each.fun).x)[:2]
     out = {}
     for k, (S, u) in zip(np.unique(owner), parts, strict=True):
         own = theta.copy()

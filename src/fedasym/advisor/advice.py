@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedasym.advisor.confirming import Confirmation
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.evidence import Doubt
@@ -115,7 +117,7 @@ class Advice:
                 "new_low": row.new.low,
                 "new_high": row.new.high,
                 "gcv": row.gcv,
-                "ridge": row.ridge,
+                "ridge": row.ridge if row.ridge is None or np.isfinite(row.ridge) else None,
                 "test_error": row.trusted + self.floor,
                 "recommended": name == self.recommended,
             }

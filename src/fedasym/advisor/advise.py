@@ -21,7 +21,7 @@ from fedasym.advisor.curves import Curves, curves
 from fedasym.advisor.estimates import Estimates, Quantity
 from fedasym.advisor.evidence import Doubt, Evidence
 from fedasym.advisor.federated import combine
-from fedasym.advisor.gathering import ROOM, Gathered, gathered
+from fedasym.advisor.gathering import Gathered, gathered
 from fedasym.advisor.given import seen as observed
 from fedasym.advisor.intake import LEAST_CLIENTS, Data, taken_in
 from fedasym.advisor.kinds import Kinds
@@ -44,7 +44,8 @@ from fedasym.tuning import fine_tuning
 
 SIMPLEST = ("fedavg", "ftfa", "rtfa", "pfedme", "local_ridge", "local", "maml")
 CLOSE = 0.005  # losses within this share are one: take the simpler
-FEW_CLASSES = 20  # so many at most have their models fitted to folds
+LEAST_OF_A_CLASS = 5  # samples
+LEAST_ROOM = 1.25  # samples per unknown below which few features are still too many
 BARE = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
 
 
@@ -152,11 +153,17 @@ def advise_on_classes(
     """With an intercept and few features the models are fitted to folds and scored; otherwise accuracies are predicted."""
     from fedasym.advisor.classes.intake import classes_in
 
-    if isinstance(data, Federation) and data.sequences:
-        few = False
-    else:
+    few = False
+    if intercept and not (isinstance(data, Federation) and data.sequences):
         taken = classes_in(data, y, clients)
-        few = intercept and taken.count <= FEW_CLASSES and are_few(taken.data, intercept)
+        samples = int(taken.data.sizes.sum())
+        few = taken.data.dimension + 1 <= MANY
+        if few and samples < LEAST_OF_A_CLASS * taken.count:
+            raise InvalidInput(
+                f"the labels are {taken.count} classes and there are {samples} training samples: fewer than {LEAST_OF_A_CLASS} "
+                "of a class on average; check which column is the label, merge rare classes, or take numbers as such "
+                "(task='regression')"
+            )
     if few:
         from fedasym.advisor.mixed_classes import advise_scored
 
@@ -185,9 +192,17 @@ def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
 
 
 def are_few(data: Data, intercept: bool) -> bool:
-    """Whether exact expectations serve better than limits: few unknowns, and samples enough for all of them."""
+    """Whether exact expectations serve better than limits: few unknowns. Too few samples for them are refused."""
     unknowns, samples = data.dimension + intercept, int(data.sizes.sum())
-    return unknowns <= (MANY if intercept else FEW) and samples >= ROOM * unknowns
+    if unknowns > (MANY if intercept else FEW):
+        return False
+    enough = samples >= LEAST_ROOM * unknowns + len(SIMPLEST)
+    if intercept and not enough:
+        raise InvalidInput(
+            f"there are {samples} training samples for {unknowns} unknowns (features and the intercept): how clients differ "
+            "cannot be told from so few; name fewer features, or give more samples"
+        )
+    return enough
 
 
 @dataclass(frozen=True, eq=False)

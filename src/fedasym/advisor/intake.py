@@ -81,7 +81,13 @@ class Data:
 
     def level(self) -> Data:
         """The same clients without their intercepts; those with a single training sample have nothing left."""
-        return replace(self, parts=tuple(part for part in self.parts if part.train.size > 1), levelled=True)
+        parts = tuple(part for part in self.parts if part.train.size > 1)
+        if len(parts) < LEAST_CLIENTS:
+            raise InvalidInput(
+                f"{len(parts)} clients have two training samples or more: with an intercept of its own a client needs two, and "
+                f"how clients differ takes {LEAST_CLIENTS} of them; give more samples, or leave the intercept out"
+            )
+        return replace(self, parts=parts, levelled=True)
 
     def _taken(self, part: Part, where: NDArray[np.intp]) -> tuple[Array, Array]:
         rows = np.asarray(part.features[where], dtype=float)

@@ -23,6 +23,7 @@ from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.advisor.predictions import Prediction
 from fedasym.algorithms import PAPER, Algorithm, Ridge
+from fedasym.errors import InvalidInput
 from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
 from fedasym.exact.reml import Components, Likelihood, estimate_components
 from fedasym.exact.sums import Sums
@@ -35,6 +36,7 @@ CLOSE = 0.005  # losses within this share are one: the simpler algorithm is take
 SIMPLEST = ("fedavg", "rtfa", "pfedme", "ftfa", "local_ridge", "local", "maml")
 CONTRADICTED, NOTABLE = 3.0, 0.02  # standard errors, and share of the error, from which folds decide
 EVEN = 1.96
+SMALLEST = 1e-100  # standard deviation of labels, and the inverse of the largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +144,7 @@ def advise_mixed(
 ) -> Advice:
     """The whole advice; `notes` are doubts that come with the data."""
     table = Table.of(data, names, personal, intercept)
+    check_labels(table.y)
     found = estimate_components(table.sums, intercept, table.personal)
     floor = 1e-12 * float(np.var(table.y))
     found = replace(found, noise2=max(found.noise2, floor))
@@ -169,6 +172,13 @@ def advise_mixed(
         weights=describe_weights(world),
         intercept=intercept,
     )
+
+
+def check_labels(y: Array) -> None:
+    """Refuse labels whose squares no float holds."""
+    apart = float(np.std(y))
+    if not SMALLEST < apart < 1 / SMALLEST:
+        raise InvalidInput(f"the labels vary by {apart:.3g}: their squares are beyond what numbers here can hold; rescale them")
 
 
 def alone_of(rows: dict[str, Prediction]) -> str:
@@ -253,14 +263,14 @@ def compare_with_folds(row: Prediction, fold: Fold, noise2: float) -> Prediction
 
 
 def typical_ridge(world: World, algorithm: Algorithm) -> float | None:
-    """sigma^2/(n tau^2) for a client of middling size, tau^2 the mean variance over features that differ."""
+    """sigma^2/(n tau^2) for a client of middling size, tau^2 the mean variance of features; None where no client differs."""
     if not isinstance(algorithm.personalise, Ridge):
         return None
     v = world.found.ratios + (world.beta**2 / world.found.noise2 if algorithm.shares_nothing else 0.0)
     features = v[: v.size - world.table.intercept][world.table.personal[: v.size - world.table.intercept]]
     live = features if features.size else v[-1:]
     mean = float(live.mean()) if live.size else 0.0
-    return float(np.inf if mean == 0 else 1 / (np.median(world.table.sums.counts) * mean))
+    return None if mean == 0 else float(1 / (np.median(world.table.sums.counts) * mean))
 
 
 def draw_estimates(world: World) -> list[tuple[float, Array]]:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
+import fedasym as fa
 from fedasym.datasets.reading import read
 from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
@@ -239,7 +240,32 @@ def answer(table: Table, folder: Path) -> str:
     assert np.isfinite(federation.labels).all()
     assert type(recipe).from_json(recipe.to_json()) == recipe
     assert recipe.describe()
-    return "read"
+    return judge(federation)
+
+
+def judge(federation: Federation) -> str:
+    """What advice and a fit make of a federation: an answer whose numbers are finite and in their intervals, or a sentence."""
+    if federation.outputs > 1 and federation.classes is None:
+        return "read, several outputs"
+    try:
+        advice = fa.advise(federation)
+    except InvalidInput as reason:
+        return f"read; {kind_of(str(reason))}"
+    for row in advice.table():
+        assert all(np.isfinite(value) for value in row.values() if isinstance(value, float)), row
+    rows = advice.scores if isinstance(advice, fa.ScoredAdvice) else advice.predictions
+    for row in rows.values():
+        shown = [row.log_loss, row.accuracy] if isinstance(advice, fa.ScoredAdvice) else [row.shown]
+        assert all(each.low <= each.value <= each.high for each in shown), row
+    steps = getattr(advice, "steps", None)
+    assert steps is None or steps.step > 1e-6
+    assert str(advice).startswith("Use ")
+    model = fa.fit(federation, advice.recommended)
+    known = [federation.clients[place] for place in federation.owner]
+    predicted = model.predict(federation.features, client=known)
+    if federation.classes is None:
+        assert np.isfinite(predicted).all()
+    return "advised"
 
 
 def kind_of(sentence: str) -> str:

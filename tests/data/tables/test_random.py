@@ -1,4 +1,4 @@
-"""Random tables: a federation with finite features, or a sentence."""
+"""Random tables: a federation with finite features, advice and a fit, or a sentence."""
 
 import tempfile
 from pathlib import Path
@@ -10,6 +10,6 @@ from .random_tables import answer, tables
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tables())
-def test_any_table_gives_a_federation_or_a_sentence(table):
+def test_any_table_gives_advice_and_a_fit_or_a_sentence(table):
     with tempfile.TemporaryDirectory() as folder:
         assert answer(table, Path(folder))
