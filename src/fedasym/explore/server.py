@@ -146,15 +146,15 @@ class Answer(BaseHTTPRequestHandler):
             receive(self.rfile, size, None)  # a browser reads no answer before it has sent all
             self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Another file is being read: wait for the answer, and try again")
         else:
+            told: dict[str, Any] | str
             try:
                 told = answer(size, {key: values[0] for key, values in parse_qs(asked.query).items()})
             except InvalidInput as reason:
-                told = None
-                words = str(reason)
+                told = str(reason)
             finally:
                 self.server.thinking.release()  # before the answer, after which the next file may come
-            if told is None:
-                self._say(HTTPStatus.UNPROCESSABLE_ENTITY, words)
+            if isinstance(told, str):
+                self._say(HTTPStatus.UNPROCESSABLE_ENTITY, told)
             else:
                 self._json(HTTPStatus.OK, told)
 

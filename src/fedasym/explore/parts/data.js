@@ -14,7 +14,8 @@ function makeData(explore) {
     });
   }
   drop.addEventListener("drop", (event) => {
-    if (event.dataTransfer.files.length === 1) take(event.dataTransfer.files[0]);
+    const { files } = event.dataTransfer;
+    if (files.length === 1) (chosen.files = files), take(files[0]); // the field shows the name as if it had been chosen
     else refuse("Drop one file at a time; for a folder of files, run fedasym advise FOLDER.");
   });
   chosen.addEventListener("change", () => chosen.files.length && take(chosen.files[0]));
