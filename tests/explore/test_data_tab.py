@@ -198,3 +198,18 @@ def test_a_file_that_is_too_large_is_not_even_sent(served, explorer):
     drop(served, "clients.csv", table())
     assert "fedasym advise FILE" in served.run('document.getElementById("refusal").textContent')
     assert len(served.named("Network.requestWillBeSent")) == sent
+
+
+def test_the_button_comes_back_when_another_file_takes_over(served):
+    served.run("document.body.dataset.most = 50000")
+    served.run(f"""(() => {{
+      const give = (size, name) => {{
+        const held = new DataTransfer();
+        held.items.add(new File([{json.dumps(table().decode())}.slice(0, size).padEnd(size)], name));
+        document.getElementById("drop").dispatchEvent(new DragEvent("drop", {{ dataTransfer: held }}));
+      }};
+      give(1000, "small.csv"), give(60000, "large.csv");
+    }})()""")
+    until(served, '!document.querySelector("#data [type=submit]").disabled')
+    assert "large.csv has" in served.run('document.getElementById("refusal").textContent')
+    assert served.run('document.getElementById("fields").hidden') is True

@@ -5,7 +5,7 @@ const LONGEST_ADDRESS = 60000; // characters of an address that a server takes
 function makeData(explore) {
   if (document.body.dataset.served !== "yes") return;
   const columns = makeColumns(), form = $("data"), drop = $("drop"), chosen = $("file"), button = form.querySelector("[type=submit]");
-  let dropped = null, estimates = null;
+  let dropped = null, estimates = null, sent = 0;
 
   for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
     drop.addEventListener(kind, (event) => {
@@ -48,8 +48,9 @@ function makeData(explore) {
     if (!found || file !== dropped) return;
     if (!found.columns) return columns.showArrays(), ask(); // lists of numbers: arrays, as in the other formats
     columns.show(found);
-    const counted = `${found.rows} row${found.rows === 1 ? "" : "s"} and ${found.columns.length} columns`;
-    $("progress").textContent = `${file.name} has ${counted}. Check what they are, then press Advise.`;
+    const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+    const size = `${counted(found.rows, "row")} and ${counted(found.columns.length, "column")}`;
+    $("progress").textContent = `${file.name} has ${size}. Check what they are, then press Advise.`;
   }
 
   async function ask() {
@@ -70,8 +71,10 @@ function makeData(explore) {
       return refuse(`${dropped.name} ${sizes}: run fedasym advise FILE.`), null;
     }
     const said = String(new URLSearchParams({ name: dropped.name, ...asked })), headers = { "Content-Type": "application/octet-stream" };
-    if (said.length > LONGEST_ADDRESS) return refuse("The names of columns are too long to be sent: shorten them, or run fedasym advise FILE."), null;
-    const file = dropped;
+    if (said.length > LONGEST_ADDRESS) {
+      return refuse("The names of columns are too long to be sent: shorten them, or run fedasym advise FILE."), null;
+    }
+    const file = dropped, turn = ++sent;
     clear();
     button.disabled = true;
     $("progress").textContent = words;
@@ -81,8 +84,8 @@ function makeData(explore) {
     } catch {
       // told below
     }
+    if (turn === sent) button.disabled = false;
     if (file !== dropped) return null; // another file has come meanwhile, and has its own answer
-    button.disabled = false;
     if (found.error) refuse(found.error);
     return found.error ? null : found;
   }
