@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -15,7 +16,7 @@ import time
 import urllib.request
 from html import unescape
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ import pytest
 import fedasym as fa
 from fedasym.explore import Explorer, page, write
 from fedasym.explore.advising import binned
+from fedasym.explore.columns import TABLES
 
 from ..command import fedasym
 
@@ -198,11 +200,138 @@ def test_a_broken_file_is_told_in_words(explorer, temporary, name, body, words):
     assert list(temporary.iterdir()) == []
 
 
-def test_one_file_at_a_time(explorer):
+@pytest.mark.parametrize("place", ["/advise", "/columns"])
+def test_one_file_at_a_time(explorer, place):
     with explorer.thinking:
-        found = ask(explorer, "POST", "/advise?name=a.csv", table(), TYPE)
+        found = ask(explorer, "POST", f"{place}?name=a.csv", table(), TYPE)
     assert found[0] == 503
     assert "wait" in error(found)
+
+
+def columns_of(explorer, name, body):
+    """What the server says of a table's columns."""
+    status, _, answer = ask(explorer, "POST", f"/columns?name={name}", body, TYPE)
+    assert status == 200, answer
+    return json.loads(answer)
+
+
+MIXED = b"""row;Subject;dose;when;smokes;<script>;y
+1;a;0,5;2024-05-31;true;x;1
+2;a;NA;2024-06-01;false;y;2
+3;b;1,5;2024-06-02;true;x;
+4;b;2,5;2024-06-03;true;7;4
+"""
+
+
+def test_columns_are_told_with_their_kinds_and_a_guess(explorer, temporary):
+    told = columns_of(explorer, "../../trial.csv", MIXED)
+    assert list(temporary.iterdir()) == []
+    assert [tuple(each.values()) for each in told.pop("columns")] == [
+        ("row", "whole numbers", 4, 0, "1"),
+        ("Subject", "words", 2, 0, "a"),
+        ("dose", "numbers", 3, 1, "0.5"),
+        ("when", "dates", 4, 0, "2024-05-31"),
+        ("smokes", "booleans", 2, 0, "True"),
+        ("<script>", "words", 3, 0, "x"),
+        ("y", "whole numbers", 3, 1, "1"),
+    ]
+    assert told == {"rows": 4, "label": "y", "client": "Subject", "split": None}
+
+
+@pytest.mark.parametrize(
+    ("header", "label", "client"),
+    [
+        ("client,label,x", "label", "client"),
+        ("schoolId,Score,x", "Score", "schoolId"),
+        ("group,USER_ID,target", "target", "USER_ID"),
+        ("pid,x,z", None, None),
+        ("zone_id,x,z", None, "zone_id"),
+        ("a,b,y", "y", None),
+        ("y,target,school", "y", "school"),
+    ],
+)
+def test_label_and_client_are_guessed_by_name(explorer, header, label, client):
+    rows = "\n".join(",".join(f"{at // 3 + place}" for place in range(3)) for at in range(12))
+    told = columns_of(explorer, "a.csv", f"{header}\n{rows}\n".encode())
+    assert (told["label"], told["client"]) == (label, client)
+
+
+def test_a_column_that_never_repeats_itself_is_no_client(explorer):
+    rows = "\n".join(f"{at},{at % 4}" for at in range(12))
+    assert columns_of(explorer, "a.csv", f"client,site\n{rows}\n".encode())["client"] == "site"
+    assert columns_of(explorer, "a.csv", b"client,site\n")["client"] is None
+
+
+def test_a_saved_federation_has_lists_and_no_columns_to_choose(explorer, tmp_path):
+    federation = fa.Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list("aabb"))
+    assert columns_of(explorer, "a.parquet", federation.save(tmp_path / "a.parquet").read_bytes())["columns"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "words"),
+    [
+        ("a.csv", b"", "a.csv"),
+        ("a.csv", b"x,x\n1,2\n", "several columns 'x'"),
+        ("a.csv", b"\x1f\x8b packed", "compressed"),
+        ("a.xlsx", b"PK\x03\x04", "a.xlsx"),
+        ("a.parquet", b"PAR1 but no more", "a.parquet"),
+        ("a.npz", b"PK\x03\x04", "no table"),
+        ("a.exe", b"MZ", "'a.exe'"),
+        ("", b"x", "ending"),
+    ],
+)
+def test_columns_of_a_broken_table_are_refused_in_words(explorer, temporary, name, body, words):
+    found = ask(explorer, "POST", f"/columns?name={name}", body, TYPE)
+    assert found[0] == 422
+    assert words in error(found)
+    assert str(temporary) not in error(found)
+    assert "Traceback" not in error(found)
+    assert list(temporary.iterdir()) == []
+
+
+def test_columns_are_told_to_our_own_page_alone(explorer):
+    assert ask(explorer, "POST", "/columns?name=a.csv", MIXED, {**TYPE, "Host": "evil.example"})[0] == 421
+    assert ask(explorer, "POST", "/columns?name=a.csv", MIXED, {**TYPE, "Origin": "http://evil.example"})[0] == 403
+    assert ask(explorer, "POST", "/columns?name=a.csv", MIXED)[0] == 403
+    assert ask(explorer, path="/columns?name=a.csv")[0] == 404
+
+
+def test_the_page_knows_which_endings_are_tables():
+    listed = re.search(r"const TABLES = (\[.*?\]);", page())[1]
+    assert tuple(json.loads(listed)) == TABLES
+
+
+def advise_on(explorer, **said):
+    return ask(explorer, "POST", "/advise?" + urlencode({"name": "clients.csv", **said}), table(), TYPE)
+
+
+def test_roles_and_scale_reach_the_recipe(explorer):
+    roles = json.dumps({"x0": "ignore", "x1": "shared"})
+    told = json.loads(advise_on(explorer, roles=roles, scale="none", task="regression")[2])
+    recipe = " ".join(told["recipe"].split())
+    assert "3 features, as they are: x1, x2, x3." in recipe
+    assert "or as you say): x1. Left out: x0 (as you say)." in recipe
+    assert "--" not in recipe
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"roles": "{"}, "roles is '{'"),
+        ({"roles": "[" * 20000}, "JSON object"),
+        ({"roles": '{"x0": 1}'}, "JSON object"),
+        ({"roles": '{"x0": "wrong"}'}, "wrong"),
+        ({"roles": '{"x9": "ignore"}'}, "x9"),
+        ({"roles": '{"label": "ignore"}'}, "this column is the label"),
+        ({"scale": "wrong"}, "scale"),
+        ({"missing": "wrong"}, "missing"),
+        ({"label": "client"}, "name it once"),
+    ],
+)
+def test_choices_that_make_no_sense_are_told(explorer, said, words):
+    found = advise_on(explorer, **said)
+    assert found[0] == 422
+    assert words in error(found)
 
 
 def test_a_file_that_breaks_off_is_forgotten(explorer, temporary):

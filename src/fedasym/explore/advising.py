@@ -1,73 +1,40 @@
-"""A file that a browser sent, and the advice on it: in a temporary folder that is gone afterwards."""
+"""The advice on a file that a browser sent, as a page, in words, and for the page's sliders."""
 
 from __future__ import annotations
 
-import os
-import tempfile
+import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedasym.errors import InvalidInput
+from fedasym.explore.receiving import Readable, receive_file
 
 if TYPE_CHECKING:
     from fedasym.advisor.advice import Estimated
 
-PIECE = 1 << 20
+SETTINGS = ("label", "client", "task", "scale", "missing")
 MOST_ATOMS = 12  # eigenvalues that the page is given of an estimated spectrum
 
 
-class Readable(Protocol):
-    """Where bytes come from."""
-
-    def read(self, size: int, /) -> bytes:
-        """The next bytes; none at the end."""
-
-
 class Advised(NamedTuple):
-    """Advice as a page, as a sentence, and as what the page's sliders take (None for classes)."""
+    """Advice as a page, as a sentence, and as what the page's sliders take (None for classes).
+
+    recipe: what was made of a table's columns, and what was left out and why; None for arrays.
+    """
 
     page: str
     words: str
+    recipe: str | None
     estimates: dict[str, Any] | None
 
 
 def advised(source: Readable, size: int, said: dict[str, str]) -> Advised:
-    """Receive a file of `size` bytes and advise on it; `said`: its name, its columns and its task."""
-    from fedasym.datasets.reading import ENDINGS, READ
-
-    name = said.get("name", "")
-    ending = Path(name).suffix.lower()
-    with tempfile.TemporaryDirectory(prefix="fedasym-explore-") as folder:
-        file = Path(folder, f"data{ending if ending in ENDINGS else ''}")  # never the name that was sent
-        receive(source, size, file)
-        if ending not in ENDINGS:
-            raise InvalidInput(f"the file is {name!r}: its ending tells the format, and {READ}")
-        try:
-            return advice_on(file, said)
-        except InvalidInput as reason:
-            raise InvalidInput(str(reason).replace(str(file), name)) from None
-        except MemoryError:
-            raise InvalidInput(f"{name} takes more memory than there is: give fewer samples or features") from None
-        except Exception as reason:  # a broken file fails in the reader's own way; whoever sent it should read a sentence
-            told = " ".join(str(reason).replace(str(file), name).split())[:300]
-            raise InvalidInput(f"{name} cannot be read as {ENDINGS[ending]}: {told or type(reason).__name__}") from None
-
-
-def receive(source: Readable, size: int, file: Path | None) -> None:
-    """Write what comes to a file (None: to nowhere), piece by piece."""
-    with open(os.devnull if file is None else file, "wb") as out:
-        while size > 0:
-            try:
-                piece = source.read(min(PIECE, size))
-            except OSError:  # the sender has gone, or fell silent
-                piece = b""
-            if not piece:
-                raise InvalidInput("the file did not arrive whole: send it again")
-            out.write(piece)
-            size -= len(piece)
+    """Receive a file of `size` bytes and advise on it; `said`: its name, its columns with their roles, and its task."""
+    with receive_file(source, size, said.get("name", "")) as file:
+        return advice_on(file, said)
 
 
 def advice_on(file: Path, said: dict[str, str]) -> Advised:
@@ -78,13 +45,32 @@ def advice_on(file: Path, said: dict[str, str]) -> Advised:
     from fedasym.errors import ThresholdWarning
     from fedasym.reporting.advice import page
 
-    named: dict[str, Any] = {key: said[key] for key in ("label", "client") if said.get(key)}
+    told: dict[str, Any] = {key: said[key] for key in SETTINGS if said.get(key)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)  # the advice says it among its doubts
-        advice = advise(read(file, task=said.get("task") or None, **named))
+        federation = read(file, roles=read_roles(said.get("roles")), **told)
+        advice = advise(federation)
     words = f"{said['name']}: use {advice.recommended}. The whole advice is below."
     estimates = sliders(advice.population) if isinstance(advice, Advice) else None
-    return Advised(page(advice), words, estimates)
+    recipe = None if federation.recipe is None else federation.recipe.describe(flags=False)
+    return Advised(page(advice), words, recipe, estimates)
+
+
+def read_roles(text: str | None) -> dict[str, str]:
+    """Columns and their roles, from JSON.
+
+    >>> read_roles('{"zip": "ignore"}'), read_roles(None)
+    ({'zip': 'ignore'}, {})
+    """
+    if not text:
+        return {}
+    try:
+        roles = json.loads(text)
+    except (ValueError, RecursionError):
+        roles = None
+    if not isinstance(roles, dict) or not all(isinstance(role, str) for role in roles.values()):
+        raise InvalidInput(f"roles is {text[:60]!r}: give a JSON object of columns and their roles")
+    return roles
 
 
 def sliders(found: Estimated) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fedasym.reporting.shapes import marker
 from fedasym.reporting.shell import asset, digest, tints, write_html
 
 THEORY = ("theory", "clients", "paths", "predict")
-SCRIPTS = (*THEORY, "state", "drawing", "figures", "curves", "words", "controls", "data", "main")
+SCRIPTS = (*THEORY, "state", "drawing", "figures", "curves", "words", "controls", "columns", "data", "main")
 
 
 def page(most_bytes: int | None = None) -> str:

@@ -20,8 +20,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import fedasym
 from fedasym.errors import InvalidInput
-from fedasym.explore.advising import advised, receive
+from fedasym.explore.advising import advised
+from fedasym.explore.columns import summarize_upload
 from fedasym.explore.page import page
+from fedasym.explore.receiving import receive
 
 MOST_BYTES = 256 << 20
 LOCAL = {"localhost", "127.0.0.1", "::1"}
@@ -124,13 +126,14 @@ class Answer(BaseHTTPRequestHandler):
             self._say(HTTPStatus.NOT_FOUND, "There is only one page here, at /")
 
     def do_POST(self) -> None:
-        """A file to be advised on."""
+        """A file to be advised on, or a table whose columns are asked for."""
         if not self._welcome():
             return
         asked = urlsplit(self.path)
         size = self._size()
-        if asked.path != "/advise":
-            self._say(HTTPStatus.NOT_FOUND, "Files go to /advise")
+        answer = {"/advise": self._advise, "/columns": self._columns}.get(asked.path)
+        if answer is None:
+            self._say(HTTPStatus.NOT_FOUND, "Files go to /columns or /advise")
         elif not self._from_here():
             self._say(HTTPStatus.FORBIDDEN, "This request comes from another page: open this server's own")
         elif size is None:
@@ -141,22 +144,28 @@ class Answer(BaseHTTPRequestHandler):
             self._say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
         elif not self.server.thinking.acquire(blocking=False):
             receive(self.rfile, size, None)  # a browser reads no answer before it has sent all
-            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Another file is being read: wait for its advice, and try again")
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Another file is being read: wait for the answer, and try again")
         else:
+            told: dict[str, Any] | str
             try:
-                self._advise(size, {key: values[0] for key, values in parse_qs(asked.query).items()})
+                told = answer(size, {key: values[0] for key, values in parse_qs(asked.query).items()})
+            except InvalidInput as reason:
+                told = str(reason)
             finally:
-                self.server.thinking.release()
+                self.server.thinking.release()  # before the answer, after which the next file may come
+            if isinstance(told, str):
+                self._say(HTTPStatus.UNPROCESSABLE_ENTITY, told)
+            else:
+                self._json(HTTPStatus.OK, told)
 
-    def _advise(self, size: int, said: dict[str, str]) -> None:
-        try:
-            found = advised(self.rfile, size, said)
-        except InvalidInput as reason:
-            self._say(HTTPStatus.UNPROCESSABLE_ENTITY, str(reason))
-            return
+    def _advise(self, size: int, said: dict[str, str]) -> dict[str, Any]:
+        found = advised(self.rfile, size, said)
         name = f"/advice/{secrets.token_urlsafe(16)}"
         self.server.pages = {name: found.page.encode()}
-        self._json(HTTPStatus.OK, {"words": found.words, "page": name, "estimates": found.estimates})
+        return {**found._asdict(), "page": name}
+
+    def _columns(self, size: int, said: dict[str, str]) -> dict[str, Any]:
+        return summarize_upload(self.rfile, size, said)
 
     def _welcome(self) -> bool:
         if self.server.knows(self.headers.get("Host")):

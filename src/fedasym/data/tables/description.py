@@ -15,28 +15,32 @@ WIDTH = 100
 WHY = {
     Reason.IDENTIFIER: ("identifier", "identifiers"),
     Reason.CONSTANT: ("constant", "constant"),
-    Reason.DATE: ("dates; --dates number takes them", "dates; --dates number takes them"),
+    Reason.DATE: ("dates", "dates"),
     Reason.EMPTY: ("empty", "empty"),
     Reason.LISTS: ("lists", "lists"),
     Reason.IGNORED: ("as you say", "as you say"),
 }
+FLAGS = {Reason.DATE: "--dates number takes them"}
 
 
-def describe_recipe(recipe: Recipe) -> str:
-    """The label's line, then the features, what is left out, and what was missing."""
+def describe_recipe(recipe: Recipe, flags: bool = True) -> str:
+    """The label's line, then the features, what is left out, and what was missing.
+
+    flags: whether to name the flags of the command line that change it.
+    """
     parts = [
         describe_features(recipe),
         describe_sharing(recipe),
-        describe_left(recipe),
+        describe_left(recipe, flags),
         *(describe_nested(recipe)),
         describe_missing(recipe),
         "With an intercept." if recipe.intercept else "Without an intercept.",
     ]
     text = " ".join(part for part in parts if part)
-    return describe_target(recipe.target) + "\n" + fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return describe_target(recipe.target, flags) + "\n" + fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def describe_target(target: Target) -> str:
+def describe_target(target: Target, flags: bool = True) -> str:
     """What the label was taken for, and how to say otherwise.
 
     >>> from fedasym.data.tables.recipe import Target
@@ -53,7 +57,7 @@ def describe_target(target: Target) -> str:
     text = f"label {name!r} has {held}, taken as {'classes' if classes else 'numbers'}"
     if target.asked:
         return text + ", as you say"
-    if target.kind == "whole":
+    if target.kind == "whole" and flags:
         other = ("regression", "numbers") if classes else ("classification", "classes")
         return text + f": --task {other[0]} takes them as {other[1]}"
     return text
@@ -73,10 +77,10 @@ def describe_sharing(recipe: Recipe) -> str:
     shared = [feature.name for feature in recipe.features if not feature.personal]
     if not shared:
         return ""
-    return f"Constant within clients, so for the shared model only: {join_names(shared)}."
+    return f"For the shared model only (constant within clients, or as you say): {join_names(shared)}."
 
 
-def describe_left(recipe: Recipe) -> str:
+def describe_left(recipe: Recipe, flags: bool = True) -> str:
     """What was left out, by reason."""
     by_reason: dict[Reason, list[LeftOut]] = {}
     for each in recipe.left:
@@ -89,7 +93,8 @@ def describe_left(recipe: Recipe) -> str:
             parts += [f"{each.name} (determined by {join_names(list(each.of), 4)})" for each in entries[:MOST]]
             continue
         names = join_names([each.name or "''" for each in entries])
-        parts.append(f"{names} ({WHY[reason][len(entries) > 1]})")
+        remedy = f"; {FLAGS[reason]}" if flags and reason in FLAGS else ""
+        parts.append(f"{names} ({WHY[reason][len(entries) > 1]}{remedy})")
     return f"Left out: {'; '.join(parts)}." if parts else ""
 
 

@@ -218,11 +218,14 @@ class Recipe:
             )
         return names
 
-    def describe(self) -> str:
-        """What was taken for what, in a short paragraph: the label on the first line."""
+    def describe(self, flags: bool = True) -> str:
+        """What was taken for what, in a short paragraph: the label on the first line.
+
+        flags: whether to name the flags of the command line that change it.
+        """
         from fedasym.data.tables.description import describe_recipe
 
-        return describe_recipe(self)
+        return describe_recipe(self, flags)
 
     def to_json(self) -> str:
         """The recipe as JSON, which `from_json` reads."""

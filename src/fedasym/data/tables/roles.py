@@ -172,10 +172,19 @@ def count_pairs(values: NDArray[np.int64], clients: NDArray[np.intp]) -> int:
     return int(np.count_nonzero((np.diff(v) != 0) | (np.diff(c) != 0))) + 1 if v.size else 0
 
 
+def is_called_identifier(name: str) -> bool:
+    """Whether the name alone is that of an identifier.
+
+    >>> [name for name in ("pupil_id", "schoolID", "row", "paid") if is_called_identifier(name)]
+    ['pupil_id', 'schoolID', 'row']
+    """
+    return NAMED.match(name.strip().lower() if name.islower() else name) is not None
+
+
 def is_identifier(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp]) -> bool:
     """Whether values number the rows: over the table, or within each client."""
     n, distinct = values.size, np.unique(values).size
-    called = NAMED.match(cells.name.strip().lower() if cells.name.islower() else cells.name) is not None
+    called = is_called_identifier(cells.name)
     if n < FEWEST:
         return called and n > 1 and distinct == n
     if cells.kind is Kind.TEXT:
