@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.errors import InvalidInput, listed, unknown
 from fedasym.federations import files
 from fedasym.federations.frames import read_frame
 from fedasym.federations.parts import collected
@@ -107,7 +107,8 @@ class Federation:
         ('regression', (7, 8), [2, 0])
         """
         fields = gathered(features, labels, clients, split, seed, mask, classes, task)
-        fields |= {"names": None if names is None else tuple(names), "personal": personal, "intercept": intercept}
+        told = None if names is None else tuple(listed("names", names, "give one text per feature"))
+        fields |= {"names": told, "personal": personal, "intercept": intercept}
         return cls(**fields)
 
     @classmethod

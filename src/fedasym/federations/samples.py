@@ -233,8 +233,11 @@ def described_features(fields: Mapping[str, Any], dimension: int) -> dict[str, A
                 "give each feature a name of its own"
             )
     if personal is not None:
-        given = np.asarray(personal)
-        if given.shape != (dimension,) or not np.isin(given, (0, 1)).all():
+        try:
+            given = np.asarray(personal)
+        except ValueError:
+            given = np.asarray(None)  # lists of different lengths
+        if given.shape != (dimension,) or given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
             raise InvalidInput(f"personal has shape {given.shape}: give True or False for each of the {dimension} features")
         personal = None if given.all() else read_only(given.astype(bool))
     return {"names": names, "personal": personal, "intercept": flag("intercept", fields.get("intercept", True))}
