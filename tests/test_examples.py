@@ -115,7 +115,7 @@ def test_the_new_algorithm_is_fedprox(run, mu):
     sizes = (5, 9, 7)
     owner = np.repeat(np.arange(3), sizes)
     X, y = rng.standard_normal((21, 4)), rng.integers(3, size=21)
-    clients = fa.Federation.from_arrays(X, y, owner, split=np.zeros(21, int), classes=3)
+    clients = fa.Federation.from_arrays(X, y, owner, split=np.zeros(21, int), classes=3, intercept=False)
     fedprox = run("08")["fedprox"] if mu else runpy.run_path(str(EXAMPLES / "08_new_algorithm.py"))["fedprox"]
     told = {"rounds": 6, "local_steps": 4, "batch": 9, "cohort": 3, "server_step": 0.3, "evaluate_every": 0}
     history = fa.train(fedprox, clients, ridge=mu, precision="float64", **told)

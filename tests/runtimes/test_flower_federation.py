@@ -138,7 +138,7 @@ def runs(federation):
 
 def test_it_learns_what_training_here_learns(federation, runs, data):
     what, whole = "rtfa", fa.datasets.read(data / "all.csv", classes=3)
-    history = fa.train(what, whole, precision="float64", **OPTIONS)
+    history = fa.train(what, whole, precision="float64", protocol="text", **OPTIONS)
     log = runs[what].wait_for(DONE, PATIENCE)
     shared = Model.load(federation.folder / f"{what}.safetensors")
     np.testing.assert_allclose(shared.head, history.shared, rtol=0, atol=1e-12)

@@ -21,7 +21,7 @@ from fedasym.advisor.intake import Data
 from fedasym.advisor.mixed_checks import doubts_of
 from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
-from fedasym.advisor.predictions import Prediction
+from fedasym.advisor.predictions import ASKED, Prediction
 from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.errors import InvalidInput
 from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
@@ -197,13 +197,14 @@ def predict_losses(world: World, folds: dict[str, Fold]) -> dict[str, Prediction
     found, sums = world.found, world.table.sums
     share = sums.counts / sums.counts.sum()
     here = world.setting(found.noise2, found.ratios)
-    losses = {name: expected_errors(PAPER[name], here) for name in PAPER}
+    losses = {name: expected_errors(PAPER[name], here) for name in ASKED}
     some = np.unique(np.linspace(0, len(share) - 1, LOOKED_AT).round().astype(int))
     part = share[some] / share[some].sum()
     drawn = draw_estimates(world)
     at_point = world.setting(found.noise2, found.ratios, some)
     rows: dict[str, Prediction] = {}
-    for name, algorithm in PAPER.items():
+    for name in ASKED:
+        algorithm = PAPER[name]
         value, new = (found.noise2 * float(share @ each) for each in (losses[name].member, losses[name].new))
         base = expected_errors(algorithm, at_point)
         factors = []
@@ -226,6 +227,7 @@ def predict_losses(world: World, folds: dict[str, Fold]) -> dict[str, Prediction
             folds[name],
             found.noise2,
         )
+    rows["maml"] = replace(rows["ftfa"], algorithm="maml", note="as ftfa, whose model it shares to first order in its step")
     return rows
 
 
@@ -308,7 +310,7 @@ def cross_validate(world: World) -> dict[str, Fold]:
     """Five folds within clients, every algorithm fitted to the rest with the estimated variances."""
     table, found = world.table, world.found
     fold = fold_of(table.owner)
-    errors = {name: np.zeros(len(table.y)) for name in PAPER}
+    errors = {name: np.zeros(len(table.y)) for name in ASKED}
     about = table.y - table.X @ table.pooled
     for k in range(FOLDS):
         rest, out = fold != k, fold == k
@@ -319,8 +321,8 @@ def cross_validate(world: World) -> dict[str, Fold]:
         where = np.minimum(place, len(there) - 1)
         scale = np.sqrt(found.noise2)
         setting = Setting(sums, found.ratios, world.beta / scale, np.eye(sums.unknowns), table.personal)
-        for name, algorithm in PAPER.items():
-            shared, own = solve_models(algorithm, setting, table.pooled)
+        for name in ASKED:
+            shared, own = solve_models(PAPER[name], setting, table.pooled)
             chosen = np.where(known[out, None], own[where[out]], shared)
             errors[name][out] = (about[out] - (table.X[out] * chosen).sum(1)) ** 2
     counts = np.bincount(table.owner)

@@ -154,13 +154,12 @@ class History:
     @property
     def excess(self) -> Array:
         """How far the training loss is above that of the exact solution, in units of half the labels' variance."""
-        return (self.training_loss - self.exact_loss) / (self.exact.spread if self.exact else np.nan)
+        return self._above(self.training_loss, self.exact_loss)
 
     @property
     def shared_excess(self) -> Array:
         """The same of the shared model, against least squares on all training samples together."""
-        above = self.shared_training_loss - self.exact_shared_loss
-        return above / (self.exact.spread if self.exact else np.nan)
+        return self._above(self.shared_training_loss, self.exact_shared_loss)
 
     @property
     def converged(self) -> bool | None:
@@ -318,6 +317,10 @@ class History:
 
     def _if_shared(self, values: Array) -> Array:
         return np.full(values.shape, np.nan) if self.algorithm.shares_nothing else values
+
+    def _above(self, loss: Array, exact: Array) -> Array:
+        with np.errstate(invalid="ignore"):  # two infinite losses
+            return np.asarray((loss - exact) / (self.exact.spread if self.exact else np.nan))
 
     def _last(self, value: float) -> Array:
         return np.concatenate([np.full(len(self.rounds) - 1, np.nan), [value]])

@@ -71,8 +71,7 @@ class Configuration:
         settings = resolve_ridge(Settings(**told), chosen)
         if settings.rounds == 0:
             raise InvalidInput("rounds is 0: a federation that learns something has at least 1")
-        named = "protocol" in config  # one that is not named leaves the intercept on, as training does
-        protocol = with_intercept(find_protocol(rules["protocol"]), config.get("intercept", None if named else True))
+        protocol = with_intercept(find_protocol(rules["protocol"]), config.get("intercept"))
         return cls(
             chosen,
             settings,
@@ -119,7 +118,7 @@ def defaults(algorithm: Algorithm) -> dict[str, Any]:
     """The run config that an app begins with: what the algorithm uses, then the rules."""
     settings = resolve_ridge(Settings(rounds=50, evaluate_every=10), algorithm)
     used = {kebab(name): getattr(settings, name) for name in used_settings(algorithm)}
-    return used | {"cohort": settings.cohort or 0} | RULES | {"intercept": True}
+    return used | {"cohort": settings.cohort or 0} | RULES
 
 
 def kebab(name: str) -> str:
