@@ -8,7 +8,7 @@ from fedasym.algorithms import Average, Interpolate
 from fedasym.training import evaluate, layout
 from fedasym.training.personal import personalise
 
-from .clients import DOUBLE, GRAM, federation, same
+from .clients import DOUBLE, GRAM, as_twin, federation, same
 
 pytestmark = pytest.mark.usefixtures("_light")
 
@@ -46,9 +46,12 @@ def test_splits_side_by_side_are_the_reshuffled_federations_one_by_one(monkeypat
         assert {row["split"] for row in runs.table()} == {1, 3}
         assert not np.array_equal(runs[0].correct, runs[2].correct) or not np.array_equal(runs[0].losses, runs[2].losses)
         for run in runs:
-            alone = fa.train(name, clients.resplit(run.split, fractions=None), **told, seed=run.seed)
-            same(run, alone, 0.02 if shape.endswith("short") else 1e-9)
-            np.testing.assert_array_equal(run.federation.split, alone.federation.split)
+            reshuffled = clients.resplit(run.split, fractions=None)
+            np.testing.assert_array_equal(run.federation.split, reshuffled.split)
+            if shape.endswith("short"):
+                same(run, fa.train(name, reshuffled, **told, seed=run.seed), 0.02)
+            else:  # the twin has one federation at a time, and nothing to compile
+                as_twin(run, reshuffled, 1e-9)
 
 
 LAYOUTS = {  # clients side by side or not, bytes of memory, bytes for runs side by side, bytes for planned batches
