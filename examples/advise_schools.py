@@ -1,7 +1,7 @@
 """Advice on real groups beside what held-out rows say: schools, children and sleepers (see examples/schools.py).
 
 Of every group 30% of the rows are held out. The advisor sees the rest, recommends, and predicts each algorithm's test
-error; then every algorithm is fitted with the advised ridge and measured on the rows held out.
+error; then every algorithm is fitted, with its estimated variances, and measured on the rows held out.
 
     FEDASYM_DATA=folder python examples/advise_schools.py
 """
@@ -38,12 +38,11 @@ def schools() -> ModuleType:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Predicted and measured mean squared errors, means over groups in units of the labels' variance, and the advice."""
+    """Predicted and measured mean squared errors, in units of the labels' variance, and the advice."""
 
     advice: Advice
     predicted: dict[str, float]
     measured: dict[str, float]
-    best_ratio: float  # ridge times samples at which rtfa was best on the rows held out
 
     @property
     def rank_correlation(self) -> float:
@@ -62,26 +61,17 @@ def compare(table: object, module: ModuleType, seed: int = 0) -> Outcome:
     features, labels, groups = module.read(table)
     test = module.held_out(groups, seed=seed)
     mean, scale = features[~test].mean(0), features[~test].std(0)
-    X = np.column_stack([np.ones(len(labels)), (features - mean) / scale])
+    X = (features - mean) / scale
     y = (labels - labels[~test].mean()) / labels[~test].std()
     advice = advise(X[~test], y[~test], clients=groups[~test])
     predicted = {name: advice.predictions[name].trusted + advice.floor for name in NAMES}
-    middle = float(np.median([each.samples for each in advice.clients]))
-    ratios = {name: (advice.predictions[name].ridge or 0.0) * middle for name in NAMES} | advice.confirm.ratios
-    measured = {name: measure(name, ratios[name], X, y, groups, test) for name in NAMES}
-    grid = ratios["rtfa"] * np.geomspace(1 / 64, 64, 13)
-    best = grid[int(np.argmin([measure("rtfa", ratio, X, y, groups, test) for ratio in grid]))]
-    return Outcome(advice, predicted, measured, float(best))
+    return Outcome(advice, predicted, {name: measure(name, X, y, groups, test) for name in NAMES})
 
 
-def measure(name: str, ratio: float | None, X: np.ndarray, y: np.ndarray, groups: np.ndarray, test: np.ndarray) -> float:
-    """Mean over groups of the mean squared error on rows held out."""
-    sizes = {group: int(np.sum(groups[~test] == group)) for group in dict.fromkeys(groups[~test].tolist())}
-    has_ridge = name in ("local_ridge", "rtfa", "pfedme")
-    ridge = {group: max(float(ratio or 0.0), 1e-9) / n for group, n in sizes.items()} if has_ridge else None
-    fit = linear.fit(name, X[~test], y[~test], clients=groups[~test], ridge=ridge)
-    error = (fit.predict(X[test], client=groups[test]) - y[test]) ** 2
-    return float(np.mean([error[groups[test] == group].mean() for group in np.unique(groups[test])]))
+def measure(name: str, X: np.ndarray, y: np.ndarray, groups: np.ndarray, test: np.ndarray) -> float:
+    """Mean squared error on rows held out."""
+    fit = linear.fit(name, X[~test], y[~test], clients=groups[~test])
+    return float(np.mean((fit.predict(X[test], client=groups[test]) - y[test]) ** 2))
 
 
 def report(outcomes: dict[str, Outcome]) -> str:
@@ -96,11 +86,6 @@ def report(outcomes: dict[str, Outcome]) -> str:
         "measured best": [min(each.measured, key=lambda name: each.measured[name]) for each in outcomes.values()],
         "lost by advice": [f"{each.lost:.1%}" for each in outcomes.values()],
         "rank correlation": [f"{each.rank_correlation:.2f}" for each in outcomes.values()],
-        "ridge x n, rtfa": [
-            f"{(each.advice.predictions['rtfa'].ridge or 0) * np.median([c.samples for c in each.advice.clients]):.3g} / "
-            f"{each.best_ratio:.3g}"
-            for each in outcomes.values()
-        ],
     }
     lines += [""] + [f"{name:<16}" + "".join(f"{cell:>19}" for cell in cells) for name, cells in rows.items()]
     for name, each in outcomes.items():

@@ -1,9 +1,9 @@
 """Schools, children and sleepers: personalised regressions on real groups, beside the mixed model of statsmodels.
 
 A group is a client, and its regression has an intercept and slopes of its own. Of every group 30% of the rows are held
-out. Two things to see: what sharing is worth when a group has few rows, and that pFedMe with the estimated ridge of each
-client and weights n_j IS a mixed model: coefficients with one common variance and no covariance (statsmodels:
-one variance component whose design is the group's whole coefficient matrix), fitted there by its own REML.
+out. Two things to see: what sharing is worth when a group has few rows, and that pFedMe with the estimated ridges IS a mixed
+model without covariances: a variance for the intercept and one for all slopes, or one for each where the data carry it
+(statsmodels: as many variance components), fitted there by its own REML.
 
     FEDASYM_DATA=folder python examples/schools.py
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
+from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, VCSpec
 
 from fedasym import linear
 
@@ -76,16 +76,30 @@ def held_out(groups: np.ndarray, share: float = 0.3, seed: int = 0) -> np.ndarra
     return rank <= np.floor(share * size + 0.5)
 
 
-def mixed_model(X: np.ndarray, y: np.ndarray, groups: np.ndarray, new: np.ndarray, new_groups: np.ndarray) -> np.ndarray:
-    """statsmodels' predictions: REML and the best linear unbiased prediction, all coefficients with one variance."""
-    names = [f"b{i}" for i in range(X.shape[1])]
+def mixed_model(
+    X: np.ndarray, y: np.ndarray, groups: np.ndarray, new: np.ndarray, new_groups: np.ndarray, ours: linear.LinearFit
+) -> np.ndarray:
+    """statsmodels' predictions: REML and the best linear unbiased prediction, with as many variances as our fit has."""
+    parts = parts_of(ours.variances)
     labels = np.unique(groups)
-    spec = VCSpec(["b"], [[names] * len(labels)], [[X[groups == label] for label in labels]])
-    model = MixedLM(y, X, groups, exog_vc=spec)
+    names = [[[f"b{i}" for i in part]] * len(labels) for part in parts]
+    designs = [[X[groups == label][:, part] for label in labels] for part in parts]
+    model = MixedLM(y, X, groups, exog_vc=VCSpec([f"part {i}" for i in range(len(parts))], names, designs))
     near = model.fit(method="powell")  # from its own start, statsmodels' descent may leave the valley
     fit = model.fit(start_params=near.params_object, method="bfgs", gtol=1e-8)
-    away = {label: np.asarray(effects) for label, effects in fit.random_effects.items()}
+    if not fit.converged:  # or stop on the way: then it is shown ours, and keeps whichever it finds likelier
+        start = MixedLMParams.from_components(ours.shared, vcomp=[ours.variances[part[0]] / ours.noise**2 for part in parts])
+        fit = max(fit, model.fit(start_params=start, method="bfgs", gtol=1e-8), key=lambda each: each.llf)
+    places = [column for part in parts for column in part]
+    away = {label: np.asarray(effects)[np.argsort(places)] for label, effects in fit.random_effects.items()}
     return np.array([row @ (fit.fe_params + away[label]) for row, label in zip(new, new_groups, strict=True)])
+
+
+def parts_of(variances: np.ndarray) -> list[list[int]]:
+    """Columns that the fit gave one variance, the intercept (last) on its own."""
+    slopes = list(range(len(variances) - 1))
+    alike = np.ptp(variances[:-1]) == 0
+    return [*([slopes] if alike else [[column] for column in slopes]), [len(variances) - 1]]
 
 
 def compare(table: Table) -> Outcome:
@@ -95,13 +109,16 @@ def compare(table: Table) -> Outcome:
     # One variance for all coefficients makes sense once all features have one scale.
     mean, scale = features[~test].mean(0), features[~test].std(0)
     centre, unit = labels[~test].mean(), labels[~test].std()
-    X, y = np.column_stack([np.ones(len(labels)), (features - mean) / scale]), (labels - centre) / unit
+    X, y = (features - mean) / scale, (labels - centre) / unit
 
     predictions = {}
     for name in ALGORITHMS:
         fit = linear.fit(name, X[~test], y[~test], clients=groups[~test], ridge="optimal", weights="samples")
         predictions[name] = fit.predict(X[test], client=groups[test])
-    predictions[MIXED] = mixed_model(X[~test], y[~test], groups[~test], X[test], groups[test])
+    ones = np.column_stack([X, np.ones(len(X))])
+    predictions[MIXED] = mixed_model(
+        ones[~test], y[~test], groups[~test], ones[test], groups[test], fit
+    )  # fmt: skip
     errors = {name: float(np.sqrt(np.mean((guess - y[test]) ** 2))) for name, guess in predictions.items()}
     apart = unit * float(np.abs(predictions["pfedme"] - predictions[MIXED]).max())
     return Outcome(len(np.unique(groups)), len(labels), errors, apart)

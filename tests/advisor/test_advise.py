@@ -19,7 +19,7 @@ def drawn(world):
 
 @pytest.fixture(scope="module")
 def advice(drawn):
-    return advise(drawn[0], drawn[1])
+    return advise(drawn[0], drawn[1], intercept=False)
 
 
 def true_losses(world, X, y, theta):
@@ -36,7 +36,7 @@ def test_the_recommended_algorithm_is_near_the_best_and_losses_are_as_predicted(
     for place, made in enumerate(world.but(**changes) for changes in kinds):
         for seed in range(4):
             X, y, theta = made.draw(10 * place + seed)  # worlds of one seed would err together
-            found, true = advise(X, y), true_losses(made, X, y, theta)
+            found, true = advise(X, y, intercept=False), true_losses(made, X, y, theta)
             regrets.append(true[found.recommended] / min(true.values()) - 1)
             if made.radius > 0.5:  # of a loss that is nearly 0, shares mean nothing
                 offs += [found.predictions[name].trusted / true[name] - 1 for name in true]
@@ -49,7 +49,7 @@ def test_the_recommended_algorithm_is_near_the_best_and_losses_are_as_predicted(
 @pytest.mark.parametrize("sent", [True, False])
 def test_predictions_are_those_of_predict_on_the_estimates(world, advice, sent):
     """From summaries alone exactly; with all samples at one place but for what finite sizes change."""
-    found = advise(as_sent(taken_in(*world.draw()[:2]))) if sent else advice
+    found = advise(as_sent(taken_in(*world.draw()[:2])), intercept=False) if sent else advice
     table = fa.predict(found.population.world, clients=40)
     for name in ("local", "fedavg", "ftfa", "rtfa", "pfedme"):
         near = {"rel": 1e-9} if sent or name == "fedavg" else {"rel": 0.1}
@@ -62,7 +62,7 @@ def test_predictions_are_those_of_predict_on_the_estimates(world, advice, sent):
 def test_clients_of_different_sizes_have_ridges_of_their_own(world):
     X, y, _ = world.but(clients=40).draw()
     cut = [(x[: 8 + i % 13], v[: 8 + i % 13]) for i, (x, v) in enumerate(zip(X, y, strict=True))]
-    found = advise([x for x, _ in cut], [v for _, v in cut])
+    found = advise([x for x, _ in cut], [v for _, v in cut], intercept=False)
     products = [each.ridge * each.samples for each in found.clients]
     assert np.ptp(products) < 1e-9 * products[0]
     assert found.population.aspect.low < found.population.aspect.value < found.population.aspect.high
@@ -73,7 +73,7 @@ def test_clients_of_different_sizes_have_ridges_of_their_own(world):
 
 def test_the_page_says_what_to_do_and_what_may_be_wrong(advice):
     page = str(advice)
-    for words in ("Use ", "The population", "Predicted loss", "To prove this wrong", "fine-tune", "clients gain", "95%"):
+    for words in ("Use ", "The population", "Expected squared error", "To prove this wrong", "fine-tune", "surely gain", "95%"):
         assert words in page
     assert max(map(len, page.splitlines())) <= 120
 
@@ -98,7 +98,7 @@ def test_someone_whose_samples_say_so_is_predicted_to_lose(world):
     rng = np.random.default_rng(0)
     centre = theta.mean(0)
     same = [x @ centre + 1.5 * rng.standard_normal(len(x)) if i % 4 else v for i, (x, v) in enumerate(zip(X, y, strict=True))]
-    found = advise(X, same)
+    found = advise(X, same, intercept=False)
     gains = np.array([each.gain for each in found.clients])
     far = np.arange(80) % 4 == 0
     assert gains[far].min() > np.median(gains[~far])
@@ -122,7 +122,7 @@ def test_the_experiment_uses_held_out_samples_where_there_are_any(drawn):
     federation = fa.Federation.from_arrays(
         np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 20), split=split, task="regression"
     )
-    found = advise(federation)
+    found = advise(federation, intercept=False)
     assert found.population.samples == 40 * 16
     outcome = found.confirm(federation)
     fit = fa.linear.fit(found.recommended, [x[:16] for x in X], [v[:16] for v in y], ridge=found.ridge, intercept=False)
@@ -132,7 +132,7 @@ def test_the_experiment_uses_held_out_samples_where_there_are_any(drawn):
 
 def test_advice_from_summaries_alone(drawn, advice):
     sent = as_sent(taken_in(drawn[0], drawn[1]))
-    found = advise(sent)
+    found = advise(sent, intercept=False)
     assert found.recommended == advice.recommended
     assert found.ridge == pytest.approx(advice.ridge, rel=0.2)
     assert found.sent == 8 * (3 * 20 + 5)
@@ -141,7 +141,7 @@ def test_advice_from_summaries_alone(drawn, advice):
 
 
 def test_same_data_same_advice(drawn, advice):
-    assert advise(drawn[0], drawn[1]).to_json() == advice.to_json()
+    assert advise(drawn[0], drawn[1], intercept=False).to_json() == advice.to_json()
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,15 @@ def test_same_data_same_advice(drawn, advice):
 )
 def test_what_is_missing_is_said(drawn, spoil, says):
     with pytest.raises(fa.InvalidInput, match=says):
-        advise(*spoil(drawn[0], drawn[1]))
+        advise(*spoil(drawn[0], drawn[1]), intercept=False)
 
 
 def test_a_federation_and_labels_do_not_go_together(drawn):
     federation = fa.Federation.from_arrays(np.eye(20), np.arange(20.0), clients=np.arange(20) % 5)
     with pytest.raises(fa.InvalidInput, match="leave y and clients out"):
-        advise(federation, np.arange(20.0))
+        advise(federation, np.arange(20.0), intercept=False)
     with pytest.raises(fa.InvalidInput, match="y is missing"):
-        advise(drawn[0])
+        advise(drawn[0], intercept=False)
 
 
 def test_the_page_as_html(advice, tmp_path):
@@ -190,7 +190,7 @@ def test_the_page_as_html(advice, tmp_path):
 )
 def test_odd_data_give_finite_advice(drawn, spoil):
     X, y, _ = drawn
-    found = advise(*spoil(X, y, np.random.default_rng(0)))
+    found = advise(*spoil(X, y, np.random.default_rng(0)), intercept=False)
     row = found.predictions[found.recommended]
     assert np.isfinite(row.trusted)
     assert row.loss.low <= row.loss.value <= row.loss.high

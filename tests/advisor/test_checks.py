@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("_unstopped")
 
 
 def doubts(X, y, names=None):
-    return {doubt.check: doubt.text for doubt in advise(X, y, names).doubts}
+    return {doubt.check: doubt.text for doubt in advise(X, y, names, intercept=False).doubts}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def repeated(world):
 
 
 def test_cross_validation_that_wants_another_ridge_gets_it(world):
-    advice = advise(*repeated(world))
+    advice = advise(*repeated(world), intercept=False)
     found = {doubt.check: doubt.text for doubt in advice.doubts}
     assert "cross-validation over clients wants the ridge" in found["ridge"]
     model = advice.predictions["rtfa"].ridge * 20
@@ -103,7 +103,7 @@ def test_cross_validation_that_gives_other_losses_is_followed(world):
     """Every client has features about a mean of its own: the model has one covariance for all, about 0."""
     X, y, _ = world.but(clients=100).draw()
     rng = np.random.default_rng(0)
-    advice = advise([x + 3 * rng.standard_normal(40) for x in X], y)
+    advice = advise([x + 3 * rng.standard_normal(40) for x in X], y, intercept=False)
     moved = [row for row in advice.predictions.values() if row.contradicted and row.gcv is not None]
     assert "levels" in {doubt.check for doubt in advice.doubts}
     assert moved
@@ -118,18 +118,18 @@ def test_features_trained_on_the_very_samples_are_noticed(world):
     split = np.tile(np.repeat([0, 2], [15, 5]), 60)
     ids = np.repeat(np.arange(60), 20)
     honest = fa.Federation.from_arrays(rows, labels, ids, split=split, task="regression")
-    assert "trained features" not in {doubt.check for doubt in advise(honest).doubts}
+    assert "trained features" not in {doubt.check for doubt in advise(honest, intercept=False).doubts}
     worse = labels + (split == 2) * 2.0 * rng.standard_normal(labels.size)  # training labels fit better than held-out ones
-    advice = advise(fa.Federation.from_arrays(rows, worse, ids, split=split, task="regression"))
+    advice = advise(fa.Federation.from_arrays(rows, worse, ids, split=split, task="regression"), intercept=False)
     assert "trained features" in {doubt.check for doubt in advice.doubts}
     assert advice.floor > 2 * advice.population.noise.value**2
-    assert advice.recommended == advise(honest).recommended
+    assert advice.recommended == advise(honest, intercept=False).recommended
 
 
 def test_alignment_moves_the_numbers_to_the_truth(world):
     made = world.but(clients=100, correlation=0.7, power=1.0)
     X, y, theta = made.draw()
-    advice = advise(X, y)
+    advice = advise(X, y, intercept=False)
     assert advice.population.shift_power == pytest.approx(1, abs=0.5)
     off = np.array([fa.linear.fit("fedavg", X, y, intercept=False).shared - each for each in theta])
     assert advice.predictions["fedavg"].loss.value == pytest.approx((off**2 @ made.eigenvalues).mean(), rel=0.12)

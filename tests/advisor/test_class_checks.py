@@ -9,7 +9,7 @@ from fedasym.advisor.classes.checks import CHECKS, RANKING
 
 
 def doubts(X, y):
-    return {doubt.check: doubt.text for doubt in advise(X, y).doubts}
+    return {doubt.check: doubt.text for doubt in advise(X, y, intercept=False).doubts}
 
 
 def held_out(X, y, train=35):
@@ -25,7 +25,7 @@ def test_a_federation_as_the_model_has_it_raises_no_doubt(class_world, classes, 
 
 def test_held_out_samples_of_the_same_kind_raise_no_doubt(class_world):
     X, y, _ = class_world.draw(15)
-    assert advise(held_out(X, y)).doubts == ()
+    assert advise(held_out(X, y), intercept=False).doubts == ()
 
 
 def changed(world, what):
@@ -70,7 +70,7 @@ def changed(world, what):
 @pytest.fixture(scope="module")
 def linked(class_world):
     """Advice on clients whose features cluster by class."""
-    return advise(*changed(class_world, "link"))
+    return advise(*changed(class_world, "link"), intercept=False)
 
 
 @pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("trained features", "ridge", "link")])
@@ -86,7 +86,7 @@ def test_samples_that_want_another_ridge_get_it(class_world):
     X, _, _ = class_world.but(clients=60, samples=40, correlation=0.0).draw(7)
     X = [np.column_stack([8.0 * rng.standard_normal((len(x), 1)), x[:, 1:]]) for x in X]
     y = [((-1) ** i * x[:, 0] + rng.logistic(size=len(x)) > 0).astype(int) for i, x in enumerate(X)]
-    found = advise(X, y)
+    found = advise(X, y, intercept=False)
     plain = {doubt.check for doubt in found.doubts}
     assert "ridge" in plain
     best = found.predictions["rtfa"]
@@ -100,11 +100,11 @@ def test_features_trained_on_the_very_samples_are_noticed(class_world):
     rng = np.random.default_rng(1)
     way = rng.standard_normal(50) / np.sqrt(50)
     leaked = [np.concatenate([x[:35] + 1.5 * (2 * v[:35, None] - 1) * way, x[35:]]) for x, v in zip(X, y, strict=True)]
-    found = advise(held_out(leaked, y))
+    found = advise(held_out(leaked, y), intercept=False)
     assert "trained features" in {doubt.check for doubt in found.doubts}
     assert found.ranking_aid
     assert "ranking aid" in str(found)
-    honest = advise(held_out(X, y))
+    honest = advise(held_out(X, y), intercept=False)
     # levels come from held-out samples
     assert found.predictions["fedavg"].trusted == pytest.approx(found.predictions["fedavg"].probe, abs=0.03)
     assert found.predictions["fedavg"].trusted < honest.predictions["fedavg"].trusted + 0.02

@@ -132,7 +132,7 @@ def test_the_constraint_is_met_in_the_metric_of_the_errors():
 
 
 def test_estimates_are_right_on_average(class_world):
-    found = [advise(*class_world.but(correlation=0.5).draw(seed)[:2]).population for seed in range(30, 38)]
+    found = [advise(*class_world.but(correlation=0.5).draw(seed)[:2], intercept=False).population for seed in range(30, 38)]
     assert np.mean([each.radius.value for each in found]) == pytest.approx(1.5, rel=0.12)
     assert np.mean([each.centre.value for each in found]) == pytest.approx(1.5, rel=0.08)
 
@@ -157,7 +157,7 @@ def test_a_shared_optimum_along_strong_features_is_seen(class_world):
 def test_the_quick_form_says_the_same(class_world):
     X, y, _ = class_world.draw(9)
     federation = fa.Federation.from_arrays(np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50), split=(1, 0, 0))
-    quick, full = predicted_accuracies(federation), advise(X, y).predictions
+    quick, full = predicted_accuracies(federation), advise(X, y, intercept=False).predictions
     for name, row in full.items():
         assert quick[name].theory == pytest.approx(row.accuracy.value, abs=1e-9)
         assert quick[name].samples == row.probe

@@ -18,7 +18,7 @@ from fedasym.errors import InvalidInput
 @pytest.fixture(scope="module", params=[2, 4])
 def both(request, class_world):
     X, y, _ = class_world.but(classes=request.param, clients=60, dimension=30).draw(3)
-    return advise(X, y), advise(as_sent(classes_in(X, y)))
+    return advise(X, y, intercept=False), advise(as_sent(classes_in(X, y)), intercept=False)
 
 
 def test_the_estimates_are_those_of_all_samples_at_one_place(both):
@@ -90,13 +90,13 @@ def test_answers_that_cannot_be_used_are_refused_in_words(class_world):
     with pytest.raises(InvalidInput, match="client 'ann' has the label 7, which is not among the 2 classes"):
         summarise("ann", X[0], [7] * 30, told, group=0)
     with pytest.raises(InvalidInput, match="two summaries have one name"):
-        advise([*sent, sent[0]])
+        advise([*sent, sent[0]], intercept=False)
     with pytest.raises(InvalidInput, match="there are 4 summaries: five groups of clients take at least 5"):
-        advise(sent[:4])
+        advise(sent[:4], intercept=False)
     with pytest.raises(InvalidInput, match="different dimensions or classes"):
-        advise([*sent[:6], *as_sent(classes_in([x[:, :9] for x in X], y))[6:]])
+        advise([*sent[:6], *as_sent(classes_in([x[:, :9] for x in X], y))[6:]], intercept=False)
     with pytest.raises(InvalidInput, match="some summaries are of classes and some of numbers"):
-        advise([*sent, *numbers_sent(taken_in(X, [np.asarray(v, float) for v in y]))])
+        advise([*sent, *numbers_sent(taken_in(X, [np.asarray(v, float) for v in y]))], intercept=False)
     scarce = as_sent(classes_in([x[:2] for x in X], [[0, 1]] * 12))
     with pytest.raises(InvalidInput, match=r"24 samples for 10 features, and models of pairs of groups take 3.75 per feature"):
-        advise(scarce)
+        advise(scarce, intercept=False)

@@ -21,7 +21,7 @@ def drawn(class_world):
 
 @pytest.fixture(scope="module")
 def advice(drawn):
-    return advise(drawn[0], drawn[1])
+    return advise(drawn[0], drawn[1], intercept=False)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def many(class_world):
 
 @pytest.fixture(scope="module")
 def many_advice(many):
-    return advise(many[0], many[1])
+    return advise(many[0], many[1], intercept=False)
 
 
 def test_the_truth_is_in_the_intervals(class_world, advice, many_advice):
@@ -101,25 +101,27 @@ def test_measured_accuracies_are_as_predicted(class_world, drawn, advice):
 
 def test_strings_booleans_and_whole_numbers_are_classes_and_floats_are_not(drawn, advice):
     X, y, _ = drawn
-    words = advise(X, [np.where(v == 1, "yes", "no") for v in y])
+    words = advise(X, [np.where(v == 1, "yes", "no") for v in y], intercept=False)
     assert words.population.classes == ("no", "yes")
     assert words.recommended == advice.recommended
     assert words.ridge == pytest.approx(advice.ridge)
     rows, ids = np.concatenate(X), np.repeat(np.arange(40), 50)
     for labels in (np.concatenate(y).astype(bool), np.concatenate(y)):
-        assert advise(rows, labels, clients=ids).ridge == pytest.approx(advice.ridge)
-    assert isinstance(advise(rows, np.concatenate(y).astype(float), clients=ids, task="classification"), ClassAdvice)
-    assert isinstance(advise(rows, np.concatenate(y).astype(float), clients=ids), fa.Advice)
-    assert isinstance(advise(rows, np.concatenate(y), clients=ids, task="regression"), fa.Advice)
+        assert advise(rows, labels, clients=ids, intercept=False).ridge == pytest.approx(advice.ridge)
+    assert isinstance(
+        advise(rows, np.concatenate(y).astype(float), clients=ids, task="classification", intercept=False), ClassAdvice
+    )
+    assert isinstance(advise(rows, np.concatenate(y).astype(float), clients=ids, intercept=False), fa.Advice)
+    assert isinstance(advise(rows, np.concatenate(y), clients=ids, task="regression", intercept=False), fa.Advice)
 
 
 def test_a_federation_learns_from_training_samples_and_probes_held_out_ones(drawn):
     X, y, _ = drawn
     split = np.tile(np.repeat([0, 1, 2], [40, 5, 5]), 40)
     federation = fa.Federation.from_arrays(np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50), split=split)
-    found = advise(federation)
+    found = advise(federation, intercept=False)
     assert found.population.samples == 40 * 40
-    alone = advise([x[:40] for x in X], [v[:40] for v in y])
+    alone = advise([x[:40] for x in X], [v[:40] for v in y], intercept=False)
     assert found.population.radius == alone.population.radius
     # the others' model on held-out samples, fitted again without each client
     right = []
@@ -134,24 +136,24 @@ def test_a_federation_learns_from_training_samples_and_probes_held_out_ones(draw
 def test_sequences_count_positions():
     made = {"task": "classification", "classes": 3, "clients": 12, "dimension": 10, "positions": 6, "samples": 20}
     federation = fa.datasets.synthetic(**made, seed=3)
-    found = advise(federation)
+    found = advise(federation, intercept=False)
     assert found.population.samples == int(federation.mask[federation.split == 0].sum())
 
 
 def test_clients_of_different_sizes(class_world):
     X, y, _ = class_world.draw(3)
     cut = [(x[: 20 + i % 31], v[: 20 + i % 31]) for i, (x, v) in enumerate(zip(X, y, strict=True))]
-    found = advise([x for x, _ in cut], [v for _, v in cut])
+    found = advise([x for x, _ in cut], [v for _, v in cut], intercept=False)
     assert np.ptp([each.ridge * each.samples for each in found.clients]) < 1e-6 * found.ridge * found.samples
     assert found.population.aspect.low < found.population.aspect.high
 
 
 def test_nearly_equal_clients_share_and_distant_ones_do_not(class_world):
-    alike = advise(*class_world.but(radius=0.05).draw(4)[:2])
+    alike = advise(*class_world.but(radius=0.05).draw(4)[:2], intercept=False)
     assert alike.recommended == "fedavg"
     assert alike.ridge is None
     assert alike.steps is None or alike.steps.time < 1
-    apart = advise(*class_world.but(radius=3.0, centre=0.2, samples=100, dimension=25).draw(4)[:2])
+    apart = advise(*class_world.but(radius=3.0, centre=0.2, samples=100, dimension=25).draw(4)[:2], intercept=False)
     assert apart.predictions["fedavg"].trusted < apart.predictions["local_ridge"].trusted - 0.1
     assert sum(each.verdict == "gains" for each in apart.clients) == 40
 
@@ -160,7 +162,7 @@ def test_the_quick_measurement_confirms_good_advice_and_refutes_bad(class_world)
     from dataclasses import replace
 
     X, y, _ = class_world.but(radius=3.0, centre=0.3, samples=100, dimension=25).draw(5)
-    found = advise(X, y)
+    found = advise(X, y, intercept=False)
     outcome = found.confirm(X, y)
     assert not outcome.refuted
     assert "not refuted" in str(outcome)
@@ -203,7 +205,7 @@ def test_json_and_table_hold_the_same_numbers(advice):
 
 
 def test_same_data_same_advice(drawn, advice):
-    assert advise(drawn[0], drawn[1]).to_json() == advice.to_json()
+    assert advise(drawn[0], drawn[1], intercept=False).to_json() == advice.to_json()
 
 
 @pytest.mark.parametrize(
@@ -222,15 +224,15 @@ def test_same_data_same_advice(drawn, advice):
 )
 def test_what_is_missing_is_said(drawn, spoil, says):
     with pytest.raises(fa.InvalidInput, match=says):
-        advise(*spoil(drawn[0], drawn[1]), task="classification")
+        advise(*spoil(drawn[0], drawn[1]), task="classification", intercept=False)
 
 
 def test_a_task_that_is_none_or_not_the_federations(drawn):
     federation = fa.Federation.from_arrays(np.eye(20), np.arange(20) % 2, clients=np.arange(20) % 5)
     with pytest.raises(fa.InvalidInput, match="make it with that task"):
-        advise(federation, task="regression")
+        advise(federation, task="regression", intercept=False)
     with pytest.raises(fa.InvalidInput, match="guess"):
-        advise(drawn[0], drawn[1], task="guess")
+        advise(drawn[0], drawn[1], task="guess", intercept=False)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_a_task_that_is_none_or_not_the_federations(drawn):
 )
 def test_odd_data_give_finite_advice(drawn, spoil):
     X, y, _ = drawn
-    found = advise(*spoil(X, y, np.random.default_rng(0)))
+    found = advise(*spoil(X, y, np.random.default_rng(0)), intercept=False)
     row = found.predictions[found.recommended]
     assert 0 <= row.trusted <= 1
     assert row.shown.low <= row.shown.value <= row.shown.high
@@ -267,7 +269,7 @@ def test_the_command(drawn, advice, tmp_path, capsys):
     frame.to_csv(file, index=False)
 
     def told(*arguments):
-        command = ["advise", str(file), "--label", "kind", "--client", "user", "--scale", "none", *arguments]
+        command = ["advise", str(file), "--label", "kind", "--client", "user", "--scale", "none", "--no-intercept", *arguments]
         return run(lambda: app(command, exit_on_error=False, print_error=False, result_action="return_value"))
 
     assert told("--report", str(page)) == 0

@@ -121,7 +121,7 @@ class Recipe:
     >>> features, counts = recipe.apply(pl.DataFrame({"price": ["2.0", "NA"]}))
     Traceback (most recent call last):
     ...
-    fedasym.errors.InvalidInput: missing values in 'price' (row 1): fill them first, or fit with missing="mean" (--missing mean)
+    fedasym.errors.MissingValues: missing values in 'price' (row 1): fill them first, or fit with missing="mean" (--missing mean)
     """
 
     client: str
