@@ -88,7 +88,8 @@ def mixed_model(
     near = model.fit(method="powell")  # from its own start, statsmodels' descent may leave the valley
     fit = model.fit(start_params=near.params_object, method="bfgs", gtol=1e-8)
     if not fit.converged:  # or stop on the way: then it is shown ours, and keeps whichever it finds likelier
-        start = MixedLMParams.from_components(ours.shared, vcomp=[ours.variances[part[0]] / ours.noise**2 for part in parts])
+        ratios = [max(ours.variances[part[0]] / ours.noise**2, 1e-6) for part in parts]  # it takes logarithms
+        start = MixedLMParams.from_components(ours.shared, vcomp=np.array(ratios))
         fit = max(fit, model.fit(start_params=start, method="bfgs", gtol=1e-8), key=lambda each: each.llf)
     places = [column for part in parts for column in part]
     away = {label: np.asarray(effects)[np.argsort(places)] for label, effects in fit.random_effects.items()}
