@@ -8,7 +8,7 @@ from fedasym.experiments.beside import beside
 from fedasym.experiments.published import published
 from fedasym.experiments.reproduction import TARGETS
 
-from .small import fedasym
+from ..command import fedasym
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def features(tmp_path_factory):
     return clients.save(tmp_path_factory.mktemp("data") / "digits-features.safetensors")
 
 
-def test_a_quick_copy_of_the_paper_ends_in_figures_report_and_findings(features, cache, tmp_path):
-    told = fedasym(cache, "reproduce", "digits", "--quick", "--data", features, cwd=tmp_path)
+def test_a_quick_copy_of_the_paper_ends_in_figures_report_and_findings(features, tmp_path):
+    told = fedasym("reproduce", "digits", "--quick", "--data", features, cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     run = tmp_path / "runs" / "digits-quick"
     endings = {path.suffix for path in (run / "figures").iterdir()}
@@ -28,19 +28,19 @@ def test_a_quick_copy_of_the_paper_ends_in_figures_report_and_findings(features,
     assert "These are not the paper's data: digits stands in for emnist." in told.stdout
     assert "the gains of ftfa grow with its personalization epochs" in told.stdout
     pieces = {path: path.stat().st_mtime_ns for path in (run / "pieces").iterdir()}
-    again = fedasym(cache, "reproduce", "digits", "--quick", "--data", features, cwd=tmp_path)
+    again = fedasym("reproduce", "digits", "--quick", "--data", features, cwd=tmp_path)
     assert again.stdout == told.stdout
     assert {path: path.stat().st_mtime_ns for path in (run / "pieces").iterdir()} == pieces  # nothing was computed again
     results = fa.Results.read(run)
-    saved = fedasym(cache, "runs", "show", run, "--save", tmp_path / "tables" / "digits")
+    saved = fedasym("runs", "show", run, "--save", tmp_path / "tables" / "digits")
     assert saved.returncode == 0, saved.stderr
-    assert fedasym(cache, "runs", "show", tmp_path / "tables" / "digits").stdout.startswith(str(results).splitlines()[0])
-    checked = fedasym(cache, "reproduce", "digits", "--check", "--tables", tmp_path / "tables")
+    assert fedasym("runs", "show", tmp_path / "tables" / "digits").stdout.startswith(str(results).splitlines()[0])
+    checked = fedasym("reproduce", "digits", "--check", "--tables", tmp_path / "tables")
     assert "digits-quick: the paper's findings on these runs" in checked.stdout, checked.stderr
     assert beside(results, "digits").count("\n") > 2 * len(results.experiment.algorithms)
 
 
-def test_the_table_beside_the_paper_subtracts_like_from_like(features, cache, tmp_path):
+def test_the_table_beside_the_paper_subtracts_like_from_like(features, tmp_path):
     """The paper's local curve over splits of emnist is a mean over clients, so ours beside it is, too."""
     experiment = fa.Experiment(
         name="mine", algorithms=["local", "fedavg"], settings={"rounds": 2, "evaluate_every": 2}, grid={}, trials={"splits": 2}
@@ -54,8 +54,8 @@ def test_the_table_beside_the_paper_subtracts_like_from_like(features, cache, tm
     assert beside(results, "mine") is None
 
 
-def test_a_cohort_that_the_clients_do_not_fill_is_refused_before_any_work(features, cache, tmp_path):
-    told = fedasym(cache, "run", "digits", "--data", features, cwd=tmp_path)
+def test_a_cohort_that_the_clients_do_not_fill_is_refused_before_any_work(features, tmp_path):
+    told = fedasym("run", "digits", "--data", features, cwd=tmp_path)
     assert "settings.cohort is 20, and 12 clients have training samples" in told.stderr
     assert not (tmp_path / "runs").exists()
 
@@ -84,26 +84,27 @@ def test_the_agenda_says_what_is_there(finished, tmp_path, monkeypatch):
         (("reproduce", "--check", "digits"), "digits"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(words, says, cache, tmp_path):
-    told = fedasym(cache, *words, cwd=tmp_path)
+def test_what_is_wrong_is_said_in_a_sentence(words, says, tmp_path):
+    told = fedasym(*words, cwd=tmp_path)
     assert told.returncode == 2, told.stdout
     assert says in told.stderr
     assert "Traceback" not in told.stderr
 
 
-def test_without_data_the_way_to_it_is_named(cache, tmp_path, monkeypatch):
+def test_without_data_the_way_to_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDASYM_DATA", str(tmp_path))
-    told = fedasym(tmp_path / "empty", "reproduce", "emnist", cwd=tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    told = fedasym("reproduce", "emnist", cwd=tmp_path)
     assert told.returncode == 2
     assert "run fedasym data fetch emnist" in told.stderr
 
 
-def test_theory_beside_simulation(cache, tmp_path):
-    told = fedasym(cache, "reproduce", "theory", "--quick", cwd=tmp_path)
+def test_theory_beside_simulation(tmp_path):
+    told = fedasym("reproduce", "theory", "--quick", cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     assert sorted(path.name for path in (tmp_path / "runs" / "theory").glob("*.png")) == [
         "aspect.png",
         "clients.png",
         "noise.png",
     ]
-    assert "drawn" in fedasym(cache, "reproduce", "theory", "--list", cwd=tmp_path).stdout
+    assert "drawn" in fedasym("reproduce", "theory", "--list", cwd=tmp_path).stdout
