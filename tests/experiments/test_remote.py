@@ -13,6 +13,7 @@ import pytest
 
 import fedasym as fa
 from fedasym import cli
+from fedasym.experiments.data import load
 from fedasym.experiments.folder import RunFolder
 from fedasym.experiments.listing import found
 from fedasym.experiments.remote import RemoteFolder, is_url
@@ -111,7 +112,7 @@ def test_commands_read_a_url(finished, capsys):
     code = cli.run(lambda: cli.app(["runs", "show", whole.as_uri()], result_action="return_value"))
     assert code == 0
     assert str(results) in capsys.readouterr().out
-    assert RunFolder.existing(found(whole.as_uri())).experiment() == finished[0]
+    assert RunFolder.existing(found(whole.as_uri())).experiment() == finished[0].settled_on(load(finished[0].data))
     assert cli.run(lambda: cli.app(["runs", "clean", whole.as_uri()], result_action="return_value")) == 2
     assert "is cleaned with the tools of its store" in capsys.readouterr().err
 

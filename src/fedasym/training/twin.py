@@ -130,7 +130,7 @@ def averaged(w: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
     return w
 
 
-def meta(w: Head, work: Iterable[list[Batch]], a: float, hessian: str, settings: Settings, own: Rows) -> Head:
+def meta(w: Head, work: Iterable[list[Batch]], a: float, hessian: str, settings: Settings, own: Rows = None) -> Head:
     """MAML: a step along the gradient of loss(w - a grad(w)), which is (I - a Hessian(w)) grad(w - a grad(w)).
 
     Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.) Where only some
@@ -152,7 +152,7 @@ def meta(w: Head, work: Iterable[list[Batch]], a: float, hessian: str, settings:
 
 
 def moreau(
-    w: Head, work: Iterable[list[Batch]], settings: Settings, protocol: Protocol, own: Rows, keep: bool = False
+    w: Head, work: Iterable[list[Batch]], settings: Settings, protocol: Protocol, own: Rows = None, keep: bool = False
 ) -> tuple[Head, Head]:
     """PFedMe: theta nearly minimises loss + ridge/2 |theta - w|^2, and w follows it (alg:pfedme, lines 8 and 9).
 
@@ -187,22 +187,22 @@ def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
         case _, Keep():  # FedAvg
             return W
         case _, Interpolate():  # alg:ftfa-detail, line 3; MAML; local training
-            return descended(W, client.passes(stream, epochs), settings.local_step, own)
+            return descended(W, client.passes(stream, epochs), settings.local_step, own=own)
         case Moreau(), Ridge():  # pFedMe: what the client would do in round r, drawn or not
             w, theta = moreau(W, client.steps(r, r, 1), settings, protocol, own, keep=True)
             return theta if protocol.test_inner else w
         case _, Ridge():  # alg:rtfa, line 3
             pull = protocol.penalty * ridge_of(settings)
-            return descended(W, client.passes(stream, epochs), settings.local_step, own, pull)
+            return descended(W, client.passes(stream, epochs), settings.local_step, pull, own)
         case _, Descend(step, steps):
-            return descended(W, client.batches(stream, 0, steps), step, own)
+            return descended(W, client.batches(stream, 0, steps), step, own=own)
         case _, Own() as stage:
             return stepped(stage, W, ([D] for D in client.passes(stream, epochs)), settings, own)
         case _:
             raise AssertionError(algorithm.personalise)
 
 
-def descended(W: Head, work: Iterable[Batch], step: float, own: Rows, pull: float = 0.0) -> Head:
+def descended(W: Head, work: Iterable[Batch], step: float, pull: float = 0.0, own: Rows = None) -> Head:
     """SGD from W on the client's loss + pull/2 |theta - W|^2, in the rows that may be its own."""
     theta = W
     for D in work:
