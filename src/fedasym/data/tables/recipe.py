@@ -118,10 +118,10 @@ class Recipe:
     >>> print(recipe)
     label 'sold' has numbers
     1 feature, centred and scaled by 16 training rows: price. With an intercept.
-    >>> features, counts = recipe.apply(pl.DataFrame({"price": ["2.0", "NA"]}))
+    >>> features, counts = recipe.apply(pl.DataFrame({"price": ["2.0", "NA"]}))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.errors.MissingValues: missing values in 'price' (row 1): fill them first, or fit with missing="mean" (--missing mean)
+    fedasym.errors.MissingValues: missing values in 'price' (row 1): fill them first, or fit with missing="mean" ...
     """
 
     client: str
