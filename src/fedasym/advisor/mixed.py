@@ -227,7 +227,7 @@ def predict_losses(world: World, folds: dict[str, Fold]) -> dict[str, Prediction
             folds[name],
             found.noise2,
         )
-    rows["maml"] = replace(rows["ftfa"], algorithm="maml", note="as ftfa, whose model it shares to first order in its step")
+    rows["maml"] = replace(rows["ftfa"], algorithm="maml", note="as ftfa")
     return rows
 
 
