@@ -209,7 +209,8 @@ def blame(far: Mapping[str, float]) -> str:
     """
     if not far:
         return ""
-    listed = [f"{name!r} has values around {size:.0e}" for name, size in list(far.items())[:3]]
+    named = {name if name.isdigit() else repr(name): size for name, size in far.items()}  # a name, or a position
+    listed = [f"{name} has values around {size:.0e}" for name, size in list(named.items())[:3]]
     more = f", and {len(far) - 3} more" if len(far) > 3 else ""
     one = len(far) == 1
     return f"column {', '.join(listed)}{more}: scale {'it' if one else 'them'}, or drop {'it' if one else 'them'}"
