@@ -31,6 +31,7 @@ ENDINGS = {
     ".sqlite3": "sqlite",
 }
 BEGINNINGS = {b"PAR1": "parquet", b"\x89HDF\r\n\x1a\n": "hdf5", b"SQLite format 3\x00": "sqlite"}
+TABLES = ("csv", "excel", "parquet")  # formats of columns
 MANY = ("csv", "excel", "parquet", "leaf", "hdf5", "sqlite")  # formats of which a folder may hold several files
 READ = (
     f"read are {', '.join(ENDINGS)}, folders of .csv, .tsv, .xlsx, .parquet, .json (LEAF), .h5 or .sqlite files, and "
@@ -77,7 +78,7 @@ def read(
     given: dict[str, Any] = {"intercept": intercept, "scale": scale, "missing": missing, "roles": roles, "dates": dates}
     told: dict[str, Any] = {name: value for name, value in given.items() if value is not None and value != {}}
     sources, kind = found(path)
-    if kind not in ("csv", "excel", "parquet"):
+    if kind not in TABLES:
         columns = [name for name in ("missing", "roles", "dates") if name in told] + ["scale"] * (scale == "standard")
         if columns:
             raise InvalidInput(f"{path}: {columns[0]} is given, which is for tables of columns: leave it out")

@@ -53,8 +53,7 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
         federation = read(path)
         check_classes(federation, options.get("classes"))
     else:
-        # Nodes know nothing of each other's rows: scaling by their own would give a feature another meaning on each.
-        federation = read(path, scale="none", **options)
+        federation = read(path, **options | as_numbers(path, options))
         if federation.task == "classification" and "classes" not in options:
             raise NodeFault(
                 Fault.NO_CLASSES,
@@ -62,6 +61,28 @@ def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Fe
                 'node\'s --node-config, or task="regression" where whole numbers are meant as numbers',
             )
     return replace(part_of(federation, node_config), truth=None)
+
+
+def as_numbers(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """How to read a table so that all nodes make the same features of it: columns of numbers, as they are.
+
+    Nodes know nothing of each other's rows: a scale, the levels of a category, and what is constant or an identifier would be
+    different on each.
+    """
+    from fedasym.data.tables.dialects import read_file
+    from fedasym.datasets.reading import TABLES, found
+
+    sources, kind = found(path)
+    if kind not in TABLES:
+        return {}
+    frame = read_file(sources[0].file, names=[options.get("client", "client")])
+    listed = options.get("features")
+    named = [listed] if isinstance(listed, str) else listed
+    taken = {*(options.get(name, name) for name in ("label", "client", "split")), "split", "mask"}
+    columns = named or [name for name in frame.columns if name not in taken and frame[name].dtype.is_numeric()]
+    if not columns or any(name in frame.columns and frame[name].dtype.is_nested() for name in columns):
+        return {"scale": "none"}
+    return {"features": columns, "roles": dict.fromkeys(columns, "number"), "scale": "none"}
 
 
 def draw_clients(task: str | None) -> Federation:
