@@ -20,7 +20,7 @@ from fedasym.advisor.intake import taken_in
 from fedasym.algorithms import TRAINED
 from fedasym.runtimes.flower.faults import Fault
 from fedasym.runtimes.flower.heads import Model, file_of
-from fedasym.runtimes.flower.holdings import of_clients
+from fedasym.runtimes.flower.holdings import held_by, of_clients
 from fedasym.runtimes.flower.writing import write_app
 from fedasym.training.settings import TEXT, Settings, resolve_ridge
 from fedasym.training.twin import local_work
@@ -136,8 +136,12 @@ def runs(federation):
     }
 
 
+def read_as_nodes(file: Path, **config: str) -> fa.Federation:
+    return held_by({"data-path": str(file)}, config)
+
+
 def test_it_learns_what_training_here_learns(federation, runs, data):
-    what, whole = "rtfa", fa.datasets.read(data / "all.csv", classes=3)
+    what, whole = "rtfa", read_as_nodes(data / "all.csv", classes="3")
     history = fa.train(what, whole, precision="float64", protocol="text", **OPTIONS)
     log = runs[what].wait_for(DONE, PATIENCE)
     shared = Model.load(federation.folder / f"{what}.safetensors")
@@ -163,7 +167,7 @@ def test_it_learns_what_training_here_learns(federation, runs, data):
 def test_it_is_advised(federation, runs, data):
     log = runs["advise"].wait_for("The advice is in", PATIENCE)
     advice = json.loads((federation.folder / "advice.json").read_text())
-    whole = fa.datasets.read(data / "all.csv", task="regression")
+    whole = read_as_nodes(data / "all.csv", task="regression")
     expected = from_summaries(as_sent(taken_in(of_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)]))))
     assert advice["recommended"] == expected.recommended
     assert expected.recommended in log
@@ -280,7 +284,7 @@ def test_of_six_faults_the_server_hears_codes_alone_and_the_runs_fail(federation
 
 def by_hand(data: Path) -> np.ndarray:
     """The shared head after two rounds to which the clients of one node alone contribute."""
-    whole = fa.datasets.read(data / "north.csv", classes=3)
+    whole = read_as_nodes(data / "north.csv", classes="3")
     settings = resolve_ridge(Settings(**OPTIONS), TRAINED["ftfa"])
     clients = [Client(whole, name, settings, TEXT, 0, np.float64) for name in whole.clients]
     W = np.zeros((30, 3))
