@@ -13,12 +13,14 @@ The folder holds grouped_regression/{Exam,Hsb82,egsingle,sleepstudy}.csv; statsm
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, VCSpec
+from statsmodels.tools.sm_exceptions import ConvergenceWarning
 
 from fedasym import linear
 
@@ -85,12 +87,14 @@ def mixed_model(
     names = [[[f"b{i}" for i in part]] * len(labels) for part in parts]
     designs = [[X[groups == label][:, part] for label in labels] for part in parts]
     model = MixedLM(y, X, groups, exog_vc=VCSpec([f"part {i}" for i in range(len(parts))], names, designs))
-    near = model.fit(method="powell")  # from its own start, statsmodels' descent may leave the valley
-    fit = model.fit(start_params=near.params_object, method="bfgs", gtol=1e-8)
-    if not fit.converged:  # or stop on the way: then it is shown ours, and keeps whichever it finds likelier
-        ratios = [max(ours.variances[part[0]] / ours.noise**2, 1e-6) for part in parts]  # it takes logarithms
-        start = MixedLMParams.from_components(ours.shared, vcomp=np.array(ratios))
-        fit = max(fit, model.fit(start_params=start, method="bfgs", gtol=1e-8), key=lambda each: each.llf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # what it found is compared below, by its likelihood
+        near = model.fit(method="powell")  # from its own start, statsmodels' descent may leave the valley
+        fit = model.fit(start_params=near.params_object, method="bfgs", gtol=1e-8)
+        if not fit.converged:  # or stop on the way: then it is shown ours, and keeps whichever it finds likelier
+            ratios = [max(ours.variances[part[0]] / ours.noise**2, 1e-6) for part in parts]  # it takes logarithms
+            start = MixedLMParams.from_components(ours.shared, vcomp=np.array(ratios))
+            fit = max(fit, model.fit(start_params=start, method="bfgs", gtol=1e-8), key=lambda each: each.llf)
     places = [column for part in parts for column in part]
     away = {label: np.asarray(effects)[np.argsort(places)] for label, effects in fit.random_effects.items()}
     return np.array([row @ (fit.fe_params + away[label]) for row, label in zip(new, new_groups, strict=True)])

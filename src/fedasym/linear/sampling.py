@@ -84,7 +84,7 @@ def fitted(each: Planned, federation: list[Sample]) -> LinearFit:
     if isinstance(each.algorithm.server, Moreau) and ridge is not None:
         ridge = np.maximum(ridge, VANISHING)  # without noise the best ridge is 0, which ties nobody to the shared model
     X, y = [one.X for one in federation], [one.y for one in federation]
-    return fit(each.algorithm, X, y, ridge=ridge, weights=p / p.sum())
+    return fit(each.algorithm, X, y, ridge=ridge, weights=p / p.sum(), intercept=False)
 
 
 def started(each: Planned, one: Sample, shared: Array) -> Array:
