@@ -1,6 +1,6 @@
 # make demo  sets up its own environment and runs the main job on embedded numbers
 # make test  sets up its own environment and passes lint, types and tests
-# make quick passes lint and the core of the tests, in about a minute
+# make quick passes lint and the core of the tests
 
 PYTHON ?= python3
 VENV := .venv

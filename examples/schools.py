@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, VCSpec
-from statsmodels.tools.sm_exceptions import ConvergenceWarning
+from statsmodels.tools.sm_exceptions import ModelWarning
 
 from fedasym import linear
 
@@ -88,15 +88,16 @@ def mixed_model(
     designs = [[X[groups == label][:, part] for label in labels] for part in parts]
     model = MixedLM(y, X, groups, exog_vc=VCSpec([f"part {i}" for i in range(len(parts))], names, designs))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # what it found is compared below, by its likelihood
+        warnings.simplefilter("ignore", ModelWarning)  # what it found is compared below, by its likelihood
         near = model.fit(method="powell")  # from its own start, statsmodels' descent may leave the valley
         fit = model.fit(start_params=near.params_object, method="bfgs", gtol=1e-8)
         if not fit.converged:  # or stop on the way: then it is shown ours, and keeps whichever it finds likelier
             ratios = [max(ours.variances[part[0]] / ours.noise**2, 1e-6) for part in parts]  # it takes logarithms
             start = MixedLMParams.from_components(ours.shared, vcomp=np.array(ratios))
             fit = max(fit, model.fit(start_params=start, method="bfgs", gtol=1e-8), key=lambda each: each.llf)
+        effects = fit.random_effects
     places = [column for part in parts for column in part]
-    away = {label: np.asarray(effects)[np.argsort(places)] for label, effects in fit.random_effects.items()}
+    away = {label: np.asarray(each)[np.argsort(places)] for label, each in effects.items()}
     return np.array([row @ (fit.fe_params + away[label]) for row, label in zip(new, new_groups, strict=True)])
 
 
