@@ -27,6 +27,7 @@ from fedasym.errors import InvalidInput
 from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
 from fedasym.exact.reml import Components, Likelihood, estimate_components
 from fedasym.exact.sums import Sums
+from fedasym.linear.clients import with_ones
 from fedasym.theory.spectra import Array, Spectrum
 
 FOLDS = 5
@@ -116,8 +117,7 @@ def gather(
     """Clients' rows one below the other."""
     X = np.concatenate([rows for rows, _ in parts])
     owner = np.repeat(np.arange(len(parts)), [len(values) for _, values in parts])
-    X = np.column_stack([X, np.ones(len(X))]) if intercept else X
-    return X, np.concatenate([values for _, values in parts]), owner
+    return with_ones(X, intercept), np.concatenate([values for _, values in parts]), owner
 
 
 @dataclass(frozen=True, eq=False)

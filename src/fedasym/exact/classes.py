@@ -32,7 +32,7 @@ from fedasym.errors import InvalidInput, known
 from fedasym.exact.files import describe_algorithm, read_algorithm, read_arrays, write_arrays
 from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
 from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
-from fedasym.linear.clients import labels_of, places_of
+from fedasym.linear.clients import labels_of, places_of, with_ones
 from fedasym.numeric import floats, one_float
 from fedasym.theory.spectra import Array
 
@@ -90,8 +90,7 @@ class ClassFit:
             raise InvalidInput(f"X has shape {rows.shape}: give rows of the {p} features")
         if not np.isfinite(rows).all():
             raise InvalidInput("X holds NaN or infinity: drop or fill those samples first")
-        if self.intercept:
-            rows = np.column_stack([rows, np.ones(len(rows))])
+        rows = with_ones(rows, self.intercept)
         if client is None or np.ndim(client) == 0:
             return probabilities(rows @ self.personal.get(client, self.shared))
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
@@ -445,17 +444,23 @@ def held_out_losses(
 ) -> Array:
     """The log-loss of each row under models and variances that did not see it."""
     losses = np.zeros(samples.rows)
-    C = samples.contrasts
     for fold, estimate in enumerate(estimates):
         kept = (folds != fold).astype(float)
         penalties = estimate.penalties.scaled(factors)
         B, U = solve(algorithm, samples, penalties, intercept, estimate.weights, kept, 1e-4)
-        for block in samples.blocks:
-            logits = block.X @ (B + U[block.places]) @ C.T
-            chosen = softmax(logits, block.codes)[1]
-            here = block.present & (folds[block.rows] == fold)
-            losses[block.rows[here]] = -chosen[here]
+        losses += score_rows(samples, B, U, folds == fold)[0]
     return losses
+
+
+def score_rows(samples: Samples, B: Array, U: Array, wanted: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
+    """Log-losses of the wanted rows, and whether their class is the most probable; 0 elsewhere."""
+    losses, hits = np.zeros(samples.rows), np.zeros(samples.rows, bool)
+    for block in samples.blocks:
+        logits = block.X @ (B + U[block.places]) @ samples.contrasts.T
+        here = block.present & wanted[block.rows]
+        losses[block.rows[here]] = -softmax(logits, block.codes)[1][here]
+        hits[block.rows[here]] = (logits.argmax(-1) == block.codes)[here]
+    return losses, hits
 
 
 class Tuning(NamedTuple):
@@ -538,28 +543,6 @@ def subset_rows(places: Integers, seed: int) -> Integers | None:
     return np.flatnonzero(np.isin(places, chosen))
 
 
-def cross_validate_classes(
-    X: Any,
-    codes: Any,
-    clients: Iterable[Hashable],
-    *,
-    classes: Sequence[Any],
-    personal: Any = None,
-    intercept: bool = True,
-    folds: int = FOLDS,
-    seed: int = 0,
-) -> dict[str, float]:
-    """Held-out log-loss of each algorithm, by folds within clients.
-
-    >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 4, [0, 0, 1, 1, 1, 1, 0, 0] * 2
-    >>> losses = cross_validate_classes(X, y, (["a"] * 4 + ["b"] * 4) * 2, classes=("no", "yes"))
-    >>> losses["pfedme"] < losses["fedavg"]
-    True
-    """
-    table = check_table(X, codes, clients, classes, personal, intercept)
-    return {name: float(tune(PAPER[name], table, folds, seed).losses.mean()) for name in CANDIDATES}
-
-
 def fit_classes(
     algorithm: str | Algorithm | None,
     X: Any,
@@ -631,9 +614,6 @@ def score_folds(
     for k in range(folds):
         kept = (fold != k).astype(float)
         B, U = solve(algorithm, samples, penalties, table.intercept, None, kept, 1e-4)
-        for block in samples.blocks:
-            logits = block.X @ (B + U[block.places]) @ samples.contrasts.T
-            here = block.present & (fold[block.rows] == k)
-            losses[block.rows[here]] = -softmax(logits, block.codes)[1][here]
-            hits[block.rows[here]] = (logits.argmax(-1) == block.codes)[here]
+        lost, right = score_rows(samples, B, U, fold == k)
+        losses, hits = losses + lost, hits | right
     return losses, hits

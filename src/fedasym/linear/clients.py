@@ -63,13 +63,22 @@ def gathered(X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = Fa
     clients: list[Client] = []
     room = 0.8 * physical_memory()
     for name, rows, values in separate(X, y, names) if is_listed(X) else grouped(X, y, names):
-        clients.append(Client.of(name, np.column_stack([rows, np.ones(len(rows))]) if intercept else rows, values))
+        clients.append(Client.of(name, with_ones(rows, intercept), values))
         room -= clients[-1].X.nbytes + clients[-1].y.nbytes
         if room < 0:
             raise InvalidInput(f"client {name!r} is one too many for this machine's memory: give fewer clients or features")
     if not clients:
         raise InvalidInput("there are no clients: give at least one sample")
     return clients
+
+
+def with_ones(rows: Array, intercept: bool = True) -> Array:
+    """Features with the intercept's column of ones last, where there is one.
+
+    >>> with_ones(np.array([[2.0], [3.0]])).tolist()
+    [[2.0, 1.0], [3.0, 1.0]]
+    """
+    return np.column_stack([rows, np.ones(len(rows))]) if intercept else rows
 
 
 def is_listed(X: Any) -> bool:

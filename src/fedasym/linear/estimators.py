@@ -15,7 +15,7 @@ from fedasym.errors import InvalidInput, unknown
 from fedasym.exact.files import describe_algorithm, read_algorithm, read_arrays, write_arrays
 from fedasym.exact.spread import Spread, about_means, estimate_spread
 from fedasym.federations.summary import plural
-from fedasym.linear.clients import Client, PerClient, checked_weights, gathered, per_client, places_of
+from fedasym.linear.clients import Client, PerClient, checked_weights, gathered, per_client, places_of, with_ones
 from fedasym.linear.crossvalidation import cross_validated
 from fedasym.linear.personal import personalised
 from fedasym.linear.server import pooled
@@ -69,7 +69,7 @@ class LinearFit:
             raise InvalidInput(f"X has shape {rows.shape}: give rows of the {features} features of the fit")
         if not np.isfinite(rows).all():
             raise InvalidInput("X holds NaN or infinity: drop or fill those samples first")
-        rows = with_ones(rows) if self.intercept else rows
+        rows = with_ones(rows, self.intercept)
         if client is None or np.ndim(client) == 0:
             return np.asarray(rows @ self._model(client))
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
@@ -237,11 +237,6 @@ def fit(
         variances=variances,
         intercept=intercept,
     )
-
-
-def with_ones(rows: Array) -> Array:
-    """Features with the intercept's column of ones last."""
-    return np.column_stack([rows, np.ones(len(rows))])
 
 
 def typical(ridge: float | Array) -> float:

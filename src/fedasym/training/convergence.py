@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Nothing, Ridge
 from fedasym.federations.federation import Federation
+from fedasym.linear.clients import with_ones
 from fedasym.theory.spectra import Array
 from fedasym.training.settings import Protocol, Settings
 from fedasym.training.twin import first_head
@@ -106,7 +107,7 @@ def clients_of(federation: Federation, intercept: bool, alone: bool) -> tuple[Ow
 def client_of(federation: Federation, client: object, intercept: bool, rows: NDArray[np.bool_] | None) -> Own:
     """One client."""
     mine = federation.rows(client, "train")
-    X = with_ones(federation.features[mine], intercept)
+    X = with_ones(federation.features[mine].astype(np.float64), intercept)
     U, s, _ = np.linalg.svd(X if rows is None else X[:, rows[:, 0]], full_matrices=False)
     real = s > s.max(initial=0.0) * max(X.shape) * np.finfo(float).eps
     return Own(X, federation.labels[mine], U[:, real], s[real])
@@ -126,7 +127,7 @@ def pooled_minimum(federation: Federation, intercept: bool) -> float:
     kept = _KEPT.setdefault(federation, {})
     if ("pooled", intercept) not in kept:
         trains = federation.split == 0
-        X, y = with_ones(federation.features[trains], intercept), federation.labels[trains]
+        X, y = with_ones(federation.features[trains].astype(np.float64), intercept), federation.labels[trains]
         size = np.sqrt((X**2).sum(0))
         X = X / np.where(size > 0, size, 1.0)  # columns of any scale
         left = y - X @ np.linalg.lstsq(X, y, rcond=None)[0]
@@ -134,12 +135,6 @@ def pooled_minimum(federation: Federation, intercept: bool) -> float:
     found = kept["pooled", intercept]
     assert isinstance(found, float)
     return found
-
-
-def with_ones(features: NDArray[np.floating], intercept: bool) -> Array:
-    """Samples in float64, with the column of ones of an intercept."""
-    X = features.astype(np.float64)
-    return np.column_stack([X, np.ones(len(X))]) if intercept else X
 
 
 def spread_of(federation: Federation) -> float:

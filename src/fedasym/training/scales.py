@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms import GRIDS
 from fedasym.federations.federation import Federation
+from fedasym.linear.clients import with_ones
 from fedasym.theory.spectra import Array
 
 PAPER_STEPS = {"server_step": 0.1, "local_step": 0.1, "inner_step": 0.05}  # right where the features' scale allows them
@@ -75,8 +76,7 @@ def training_rows(federation: Federation, place: int, intercept: bool) -> Array:
     """A client's training samples (or positions), with the column of ones where there is an intercept."""
     mine = slice(federation.starts[place], federation.starts[place + 1])
     x = federation.features[mine][federation.split[mine] == 0]
-    x = x.reshape(-1, federation.dimension)[:MOST_ROWS].astype(np.float64)
-    return np.column_stack([x, np.ones(len(x))]) if intercept else x
+    return with_ones(x.reshape(-1, federation.dimension)[:MOST_ROWS].astype(np.float64), intercept)
 
 
 def largest_eigenvalue(x: Array) -> float:
