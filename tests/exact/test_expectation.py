@@ -60,3 +60,15 @@ def test_batches_of_clients_change_nothing(monkeypatch):
     monkeypatch.setattr("fedasym.exact.expectation.SHARE", 40)
     for name, each in PAPER.items():
         np.testing.assert_allclose(expected_errors(each, setting).member, whole[name].member, rtol=1e-12)
+
+
+def test_a_client_on_its_own_has_a_free_intercept_also_where_a_feature_is_constant_in_it():
+    X, owner, rng = clients()
+    X[owner == 2, 1] = 0.7  # as the intercept is: of all solutions the one with the shortest slopes
+    y = 100 + X[:, 0] + rng.standard_normal(len(X))
+    sums = Sums.of(X, y, owner)
+    setting = Setting(sums, np.full(4, 0.4), np.ones(4), np.eye(4), np.ones(4, bool), intercept=True)
+    found = np.einsum("jkl,jl->jk", filters(PAPER["local"], setting, sums.gram), sums.cross)
+    fit = linear.fit("local", X[:, :3], y, clients=owner)
+    for j in range(6):
+        np.testing.assert_allclose(found[j], fit.personal[j], rtol=1e-7, atol=1e-7)

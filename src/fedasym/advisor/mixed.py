@@ -136,7 +136,7 @@ class World:
         """These clients, or some of them, at given variances."""
         sums = self.table.sums if isinstance(places, slice) else self.table.sums.take(places)
         scale = np.sqrt(max(noise2, np.finfo(float).tiny))
-        return Setting(sums, ratios, self.beta / scale, self.table.moments[places], self.table.personal)
+        return Setting(sums, ratios, self.beta / scale, self.table.moments[places], self.table.personal, self.table.intercept)
 
 
 def advise_mixed(
@@ -320,7 +320,7 @@ def cross_validate(world: World) -> dict[str, Fold]:
         known = np.isin(table.owner, there)
         where = np.minimum(place, len(there) - 1)
         scale = np.sqrt(found.noise2)
-        setting = Setting(sums, found.ratios, world.beta / scale, np.eye(sums.unknowns), table.personal)
+        setting = Setting(sums, found.ratios, world.beta / scale, np.eye(sums.unknowns), table.personal, table.intercept)
         for name in ASKED:
             shared, own = solve_models(PAPER[name], setting, table.pooled)
             chosen = np.where(known[out, None], own[where[out]], shared)

@@ -33,7 +33,7 @@ class Setting:
 
     ratios: D's diagonal, tau_k^2/sigma^2 by unknown. beta: the shared weights in units of sigma, for algorithms that share
     nothing. moments: of a new sample of each client, (clients, p, p), or (p, p) for all. personal: unknowns that a client may
-    change.
+    change. intercept: whether the last unknown is one; a client on its own has it free.
     """
 
     sums: Sums
@@ -41,6 +41,7 @@ class Setting:
     beta: Array
     moments: Array
     personal: NDArray[np.bool_]
+    intercept: bool = False
 
     def batches(self) -> Iterator[slice]:
         """Clients in parts that fit in memory."""
@@ -108,7 +109,30 @@ def filters(algorithm: Algorithm, setting: Setting, S: Array) -> Array:
         return root[:, None] * np.linalg.solve(np.eye(p) + root[:, None] * S * root, np.diag(root))
     if not isinstance(stage, Interpolate):
         raise AssertionError(stage)
-    x, axes = np.linalg.eigh(np.where(np.outer(may, may), S, 0.0))
+    if alone and setting.intercept:
+        return free_intercept(S)
+    return invert(np.where(np.outer(may, may), S, 0.0))
+
+
+def free_intercept(S: Array) -> Array:
+    """S^+ where the shortest solution is of the slopes alone: least squares about the means, then the intercept.
+
+    With W = S_ff - n m m', the features about their means m, slopes are W^+ (X_f'y - m sum y), and the intercept is what
+    they leave of the mean label.
+    """
+    n, m = S[:, -1, -1], S[:, -1, :-1] / S[:, -1, -1:]
+    within = invert(S[:, :-1, :-1] - n[:, None, None] * m[:, :, None] * m[:, None, :])
+    pull = np.einsum("jkl,jl->jk", within, m)
+    F = np.empty_like(S)
+    F[:, :-1, :-1] = within
+    F[:, -1, :-1] = F[:, :-1, -1] = -pull
+    F[:, -1, -1] = 1 / n + (m * pull).sum(1)
+    return F
+
+
+def invert(S: Array) -> Array:
+    """S^+ of each client; eigenvalues of rounding are 0."""
+    x, axes = np.linalg.eigh(S)
     known = x > RANK * np.maximum(x[:, -1:], np.finfo(float).tiny)
     return np.asarray((axes * np.divide(1, x, out=np.zeros_like(x), where=known)[:, None, :]) @ transpose(axes))
 
