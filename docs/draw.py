@@ -661,8 +661,8 @@ def page_6(save: Callable[[plt.Figure, str], None]) -> None:
     row("noise 0.5, aspect 2, steps of 0.3", *(f"{t:g}" for t in path.times))
     row("loss", *path.loss)
     row("best number of steps, loss", path.best.at, path.best.risk.loss)
-    meta = fa.Algorithm("meta", fa.algorithms.Meta(0.1), fa.algorithms.Descend(step=0.3))
-    average = fa.Algorithm("average", fa.algorithms.Average(), fa.algorithms.Descend(step=0.3))
+    meta = fa.Algorithm("meta", fa.algorithms.Meta(0.1), fa.algorithms.Descend(local_step=0.3))
+    average = fa.Algorithm("average", fa.algorithms.Average(), fa.algorithms.Descend(local_step=0.3))
     for m in (4, 10, 100, None):
         table = fa.predict(fa.Population(1, 0.5, 2), [average, meta, "ftfa", "rtfa", "pfedme"], clients=m)
         row(f"{m} clients: one step of 0.3", *(f"{name} {risk.loss:.4f}" for name, risk in table.items()), width=17)

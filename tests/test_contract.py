@@ -164,22 +164,30 @@ def test_where_all_samples_match_the_unknowns_sharing_is_unbounded():
 
 
 def test_one_step_maml_is_a_pair_of_stages():
-    algorithm = fa.Algorithm("one step", fa.algorithms.Meta(0.2), fa.algorithms.Descend(step=0.25))
+    algorithm = fa.Algorithm("one step", fa.algorithms.Meta(0.2), fa.algorithms.Descend(0.25))
     predicted = fa.predict(WORLD, [algorithm])["one step"].loss
     assert predicted == pytest.approx(fa.one_step(WORLD, step=0.25)[1].loss, rel=1e-12)
     assert predicted == pytest.approx(fa.fine_tuning(WORLD, step=0.25, steps=[1]).loss[0], rel=1e-12)
 
 
-@pytest.mark.parametrize("pair", [("Nothing", "Keep"), ("Meta", "Keep"), ("Meta", "Ridge"), ("Moreau", "Interpolate")])
-def test_a_pair_that_no_theorem_covers_is_refused(pair):
+@pytest.mark.parametrize("pair", [("Meta", "Keep"), ("Meta", "Ridge"), ("Moreau", "Keep"), ("Moreau", "Interpolate")])
+def test_a_pair_that_no_theorem_names_is_predicted_by_weight_and_filter(pair):
     server, client = (getattr(fa.algorithms, name)() for name in pair)
-    with pytest.raises(fa.NoFormula, match=f"{pair[0]} then {pair[1]}: {pair[0]} goes with"):
-        fa.predict(WORLD, [fa.Algorithm("pair", server, client)])
+    algorithm = fa.Algorithm("pair", server, client)
+    limit = fa.predict(WORLD, [algorithm])["pair"].loss
+    same = {"Keep": "fedavg", "Ridge": "rtfa", "Interpolate": "ftfa"}[pair[1]]
+    assert limit == pytest.approx(fa.predict(WORLD, [same])[same].loss, rel=1e-12)  # infinitely many clients forget the server
+    few = fa.predict(WORLD, [algorithm], clients=10)["pair"].loss
+    drawn = fa.simulate(WORLD, algorithms=[algorithm], clients=10, dimension=200, trials=4, seed=1)["pair"]
+    assert few == pytest.approx(drawn.loss, abs=4 * drawn.stderr + 0.01)
 
 
-def test_maml_without_its_hessian_is_trained_not_predicted():
-    with pytest.raises(fa.NoFormula, match="no theorem covers maml_fo, MAML without its Hessian"):
-        fa.predict(WORLD, [fa.algorithms.TRAINED["maml_fo"]])
+def test_maml_without_its_hessian_weighs_once():
+    few = fa.predict(WORLD, ["maml", "maml_fo", "maml_hf", "ftfa"], clients=10, maml_step=0.05)
+    assert few["maml_hf"].loss == few["maml"].loss  # differences of a quadratic are exact
+    assert few["maml"].loss < few["maml_fo"].loss < few["ftfa"].loss
+    with pytest.raises(fa.NoFormula, match="maml_fo: Meta weighs the eigenvalue .* which clients here have, with -"):
+        fa.predict(WORLD, ["maml_fo"], clients=10, maml_step=5)
 
 
 def test_json_has_stable_keys_and_full_precision():

@@ -164,10 +164,10 @@ HUGE = 10**400  # a whole number that no float holds
     [
         (lambda: Meta(0.1, "exat"), "unknown hessian 'exat': did you mean exact"),
         (lambda: Meta(0.1, ["exact"]), r"unknown hessian \['exact'\]"),
-        (lambda: Meta(np.nan), "step is nan: it must be finite and at least 0"),
-        (lambda: Meta([0.1]), r"step is \[0.1\]: it must be finite"),
-        (lambda: Meta("0.1"), "step is '0.1': it must be finite"),
-        (lambda: Descend(-1.0), "step is -1.0: it must be finite and at least 0"),
+        (lambda: Meta(np.nan), "local_step is nan: it must be a finite number of at least 0"),
+        (lambda: Meta([0.1]), r"step is \[0.1\]: it must be a finite"),
+        (lambda: Meta("0.1"), "step is '0.1': it must be a finite"),
+        (lambda: Descend(-1.0), "step is -1.0: it must be a finite number of at least 0"),
         (lambda: Descend(HUGE), "step is 1000"),
         (lambda: Descend({}), "step is {}"),
         (lambda: Descend(0.1, 0.5), "steps is 0.5: it must be a whole number of at least 0"),
@@ -190,7 +190,7 @@ def test_a_stage_refuses_numbers_that_make_no_sense(make, says):
 
 def test_a_stage_holds_plain_numbers():
     assert Descend(np.float32(0.5), 3.0) == Descend(0.5, 3)
-    assert Meta(1).step == 1.0
+    assert Meta(1).local_step == 1.0
     assert Ridge([1, 2]).ridge.tolist() == [1.0, 2.0]
 
 

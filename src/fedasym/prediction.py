@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Ridge, resolve
+from fedasym.algorithms import Algorithm, Ridge
+from fedasym.algorithms.registry import resolve
 from fedasym.classification.population import ClassPopulation
 from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning, listed
 from fedasym.numeric import flag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.algorithms import Client, Interpolate
+from fedasym.algorithms import ClientStage, Interpolate
 from fedasym.population import Population
 from fedasym.risk import TIE, Comparison
 from fedasym.theory.regimes import noise_threshold
@@ -78,7 +78,7 @@ def how_many(count: Array | None, member: bool) -> str:
     return f"{many} client{'' if many == '1' else 's'}, seen by {'a member' if member else 'a new client'}"
 
 
-def thresholds(aspect: Array, pooled: Array | None, stages: list[Client]) -> list[str]:
+def thresholds(aspect: Array, pooled: Array | None, stages: list[ClientStage]) -> list[str]:
     """A sentence for each interpolation threshold that is near: a client's aspect = 1 and the pooled aspect = 1.
 
     Both count only the unknowns that samples can see.

@@ -207,7 +207,7 @@ def test_pairs_of_stages_are_methods():
         "rtfa": fa.Algorithm("a", stages.Average(), stages.Ridge(0.4)),
         "local_ridge": fa.Algorithm("a", stages.Nothing(), stages.Ridge(0.4)),
         "local": fa.Algorithm("a", stages.Meta(), stages.Interpolate()),
-        "one_step": fa.Algorithm("a", stages.Average(), stages.Descend(step=0.3)),
+        "one_step": fa.Algorithm("a", stages.Average(), stages.Descend(local_step=0.3)),
         "ftfa": fa.Algorithm("a", stages.Average(), stages.Flow(np.inf)),  # without an end it is at convergence
     }
     for name, pair in pairs.items():

@@ -33,7 +33,7 @@ def test_expected_errors_are_means_over_drawn_labels(name, masked):
     ridge = np.array([best_ridges(noise, variances + (beta**2 if alone else 0), n) for n in np.bincount(owner)])
     options = {"ridge": ridge} if name in ("local_ridge", "rtfa", "pfedme") else {}
     options |= {} if alone else {"personal": personal}
-    fresh = filters(PAPER[name], setting, setting.sums.gram)
+    fresh = filters(PAPER[name], setting, setting.sums.gram, setting.sums.counts)
     losses, later = np.zeros((DRAWS, 6)), np.zeros((DRAWS, 6))
     for draw in range(DRAWS):
         theta, new = beta + np.sqrt(variances) * rng.standard_normal((2, 6, 4))
@@ -68,7 +68,7 @@ def test_a_client_on_its_own_has_a_free_intercept_also_where_a_feature_is_consta
     y = 100 + X[:, 0] + rng.standard_normal(len(X))
     sums = Sums.of(X, y, owner)
     setting = Setting(sums, np.full(4, 0.4), np.ones(4), np.eye(4), np.ones(4, bool), intercept=True)
-    found = np.einsum("jkl,jl->jk", filters(PAPER["local"], setting, sums.gram), sums.cross)
+    found = np.einsum("jkl,jl->jk", filters(PAPER["local"], setting, sums.gram, sums.counts), sums.cross)
     fit = linear.fit("local", X[:, :3], y, clients=owner)
     for j in range(6):
         np.testing.assert_allclose(found[j], fit.personal[j], rtol=1e-7, atol=1e-7)

@@ -186,7 +186,7 @@ def test_a_config_that_makes_no_sense_is_refused(config, message):
 def test_algorithms_that_share_nothing_are_refused_and_own_pairs_taken():
     with pytest.raises(fa.InvalidInput, match="shares nothing"):
         Configuration.of(TRAINED["local"], {})
-    own = fa.Algorithm("mine", fa.algorithms.Average(), fa.algorithms.Descend(step=0.1, steps=5))
+    own = fa.Algorithm("mine", fa.algorithms.Average(), fa.algorithms.Descend(local_step=0.1, steps=5))
     assert Configuration.of(own, {"cohort": 0}).settings.cohort is None
 
 

@@ -70,7 +70,7 @@ def test_the_ridge_is_the_stage_own_then_that_of_the_settings_then_the_papers():
 
 def test_a_few_steps_are_the_first_batches():
     federation = drawn([10])
-    few = fa.Algorithm("few", Average(), Descend(step=0.4, steps=4))
+    few = fa.Algorithm("few", Average(), Descend(local_step=0.4, steps=4))
     for snapshot in twin.run(few, federation, SMALL, TEXT, 3):
         theta = snapshot.shared
         for D in local_batches(federation, "a", 4, 4, mix(3, PERSONAL, federation.identities, snapshot.round)):

@@ -41,7 +41,7 @@ def test_long_training_on_squares_is_the_linear_lens(name, sizes):
 
 def test_the_own_step_of_a_meta_stage_is_that_of_the_linear_lens():
     federation = drawn([40, 60, 50], classes=None, seed=3)
-    own = fa.Algorithm("own", Meta(0.1), Descend(step=0.2, steps=3))
+    own = fa.Algorithm("own", Meta(0.1), Descend(local_step=0.2, steps=3))
     found = last(own, federation, LONG)
     exact = fa.linear.fit(
         own, federation.features, federation.labels[:, 0], np.array(federation.clients)[federation.owner], intercept=False

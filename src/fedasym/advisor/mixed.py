@@ -233,7 +233,7 @@ def predict_losses(world: World, folds: dict[str, Fold]) -> dict[str, Prediction
 
 def bias_of(algorithm: Algorithm, setting: Setting) -> Array:
     """The part of each client's expected loss that its displacement makes: T D T' about the shared model."""
-    F = filters(algorithm, setting, setting.sums.gram)
+    F = filters(algorithm, setting, setting.sums.gram, setting.sums.counts)
     T = np.eye(F.shape[1]) - F @ setting.sums.gram
     spread = np.diag(setting.ratios)
     if algorithm.shares_nothing:
@@ -350,7 +350,7 @@ def solve_models(algorithm: Algorithm, setting: Setting, pooled: Array) -> tuple
     A client that shares nothing learns its labels themselves: they are put back, and taken off its model again.
     """
     sums = setting.sums
-    F = filters(algorithm, setting, sums.gram)
+    F = filters(algorithm, setting, sums.gram, sums.counts)
     if algorithm.shares_nothing:
         whole = sums.cross + sums.gram @ pooled
         return np.zeros(sums.unknowns), np.einsum("jkl,jl->jk", F, whole) - pooled
@@ -416,7 +416,7 @@ def describe_clients(world: World, middle: float) -> tuple[ClientAdvice, ...]:
     """
     table, found = world.table, world.found
     setting = world.setting(found.noise2, found.ratios)
-    F = filters(PAPER["rtfa"], setting, table.sums.gram)
+    F = filters(PAPER["rtfa"], setting, table.sums.gram, table.sums.counts)
     left = table.sums.cross - table.sums.gram @ found.beta
     own = np.einsum("jkl,jl->jk", F, left)
     turned = np.einsum("jkl,jl->jk", table.moments, own)

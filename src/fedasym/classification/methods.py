@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Nothing, Ridge, asked
+from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.algorithms.registry import asked
 from fedasym.errors import InvalidInput, NoFormula, known
 from fedasym.numeric import floats
 from fedasym.theory.spectra import Array

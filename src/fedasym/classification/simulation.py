@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
-from fedasym.algorithms import Algorithm, asked
+from fedasym.algorithms import Algorithm
+from fedasym.algorithms.registry import asked
 from fedasym.classification import fitting
 from fedasym.classification.accuracy import CEILINGS, Accuracy, AccuracyTable
 from fedasym.classification.drawn import CLIENT, NEWCOMER, Client, Layout, client, laid_out, shared_optimum

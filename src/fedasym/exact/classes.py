@@ -26,10 +26,11 @@ from fedasym.algorithms import (
     Moreau,
     Nothing,
     Ridge,
-    asked,
 )
-from fedasym.errors import InvalidInput, known
-from fedasym.exact.files import describe_algorithm, read_algorithm, read_arrays, write_arrays
+from fedasym.algorithms.description import describe_algorithm, read_algorithm
+from fedasym.algorithms.registry import asked, find
+from fedasym.errors import InvalidInput
+from fedasym.exact.files import read_arrays, write_arrays
 from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
 from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
 from fedasym.linear.clients import labels_of, places_of, with_ones
@@ -343,7 +344,7 @@ class Estimate(NamedTuple):
 def resolve_algorithm(algorithm: Any) -> Algorithm:
     """The algorithm of this name, if its pair of stages has a form for classes here."""
     (entry,) = asked(algorithm, PAPER)
-    chosen = entry if isinstance(entry, Algorithm) else known("algorithm", entry, PAPER)
+    chosen = find(entry)
     if not isinstance(chosen.personalise, COVERED.get(type(chosen.server), ())):
         names = ", ".join(name for name in PAPER if name != "maml")
         raise InvalidInput(f"{chosen.name} has no exact form for classes: take one of {names}")

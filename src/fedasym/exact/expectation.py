@@ -12,14 +12,16 @@ that it fits, and what its own samples have to do with b. All of it comes from t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Moreau, Nothing, Ridge
+from fedasym.algorithms.meta import MAML_STEP
+from fedasym.algorithms.stages import ServerStage
 from fedasym.exact.sums import Sums
 from fedasym.theory.spectra import Array
 
@@ -69,12 +71,13 @@ def expected_errors(algorithm: Algorithm, setting: Setting) -> Errors:
     >>> bool(pfedme < fedavg)
     True
     """
-    shared = None if isinstance(algorithm.server, Nothing) else SharedError(algorithm.server, setting)
+    server = algorithm.server.filled(local_step=MAML_STEP)
+    shared = None if isinstance(server, Nothing) else SharedError(server, setting)
     member, new = [], []
     for part in setting.batches():
         S, n = setting.sums.gram[part], setting.sums.counts[part]
         moments = np.broadcast_to(setting.moments, setting.sums.gram.shape)[part]
-        F = filters(algorithm, setting, S)
+        F = filters(algorithm, setting, S, n)
         T = np.eye(S.shape[1]) - F @ S
         own = F @ S @ F
         if shared is None:
@@ -85,7 +88,7 @@ def expected_errors(algorithm: Algorithm, setting: Setting) -> Errors:
             continue
         D = np.diag(setting.ratios)
         apart = T @ (shared.covariance + D) @ transpose(T) + own
-        mine = T @ shared.inverse @ weigh(algorithm.server, setting, S, n)[0] @ (D @ transpose(T) - F)
+        mine = T @ shared.inverse @ weigh(server, setting, S, n)[0] @ (D @ transpose(T) - F)
         new.append(np.einsum("jkl,jlk->j", moments, apart, optimize=True))
         member.append(np.einsum("jkl,jlk->j", moments, apart - mine - transpose(mine), optimize=True))
     return Errors(np.concatenate(member), np.concatenate(new))
@@ -96,8 +99,8 @@ def transpose(matrices: Array) -> Array:
     return np.swapaxes(matrices, -1, -2)
 
 
-def filters(algorithm: Algorithm, setting: Setting, S: Array) -> Array:
-    """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, or S^+."""
+def filters(algorithm: Algorithm, setting: Setting, S: Array, n: Array) -> Array:
+    """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, S^+, or by the stage's filter."""
     alone = isinstance(algorithm.server, Nothing)
     stage, p = algorithm.personalise, S.shape[1]
     if isinstance(stage, Keep):
@@ -107,8 +110,9 @@ def filters(algorithm: Algorithm, setting: Setting, S: Array) -> Array:
         v = setting.ratios + (setting.beta**2 if alone else 0.0)
         root = np.sqrt(np.where(may, v, 0.0))
         return root[:, None] * np.linalg.solve(np.eye(p) + root[:, None] * S * root, np.diag(root))
-    if not isinstance(stage, Interpolate):
-        raise AssertionError(stage)
+    if not isinstance(stage, Interpolate):  # (1 - P(x))/x of x = S/n
+        mean = np.where(np.outer(may, may), S, 0.0) / n[:, None, None]
+        return apply_to_eigenvalues(mean, lambda x: stage.learn(x) / x) / n[:, None, None]
     if alone and setting.intercept:
         return free_intercept(S)
     return invert(np.where(np.outer(may, may), S, 0.0))
@@ -132,49 +136,51 @@ def free_intercept(S: Array) -> Array:
 
 def invert(S: Array) -> Array:
     """S^+ of each client; eigenvalues of rounding are 0."""
+    return apply_to_eigenvalues(S, lambda x: 1 / x)
+
+
+def apply_to_eigenvalues(S: Array, function: Callable[[Array], Array]) -> Array:
+    """f(S) of each client, on the eigenvalues that are not rounding; 0 along the others."""
     x, axes = np.linalg.eigh(S)
     known = x > RANK * np.maximum(x[:, -1:], np.finfo(float).tiny)
-    return np.asarray((axes * np.divide(1, x, out=np.zeros_like(x), where=known)[:, None, :]) @ transpose(axes))
+    values = np.where(known, function(np.where(known, x, 1.0)), 0.0)
+    return np.asarray((axes * values[:, None, :]) @ transpose(axes))
 
 
-def weigh(server: object, setting: Setting, S: Array, n: Array) -> tuple[Array, Array]:
-    """B_j = X_j'W X_j and X_j'W^2 X_j; W = I, (I - alpha K)^2 or V^{-1}, K = X_j X_j'/n_j, times nothing else.
+def weigh(server: ServerStage, setting: Setting, S: Array, n: Array) -> tuple[Array, Array]:
+    """B_j = X_j'W X_j and X_j'W^2 X_j; W = I, V^{-1} or b(K), K = X_j X_j'/n_j, times nothing else.
 
     The shares p_j/n_j are equal where clients count by their samples.
     """
     if isinstance(server, Average):
         return S, S
-    if isinstance(server, Meta):
-        step = np.eye(S.shape[1]) - server.step * S / n[:, None, None]
-        return S @ step @ step, S @ step @ step @ step @ step
     if isinstance(server, Moreau):
         root = np.sqrt(np.where(setting.personal, setting.ratios, 0.0))
         R = np.linalg.solve(np.eye(S.shape[1]) + root[:, None] * S * root, root[:, None] * S)
         G = S - (S * root) @ R
         keep = np.eye(S.shape[1]) - (root[:, None] * R)  # (I + D S)^{-1}
         return G, transpose(keep) @ S @ keep
-    raise AssertionError(server)
+    W = apply_to_eigenvalues(S / n[:, None, None], server.weight)
+    return S @ W, S @ W @ W
 
 
-def weigh_labels(server: object, setting: Setting) -> Array:
+def weigh_labels(server: ServerStage, setting: Setting) -> Array:
     """X_j'W y_j, (clients, p): with B^{-1} times their sum the shared model of given labels."""
     sums = setting.sums
     if isinstance(server, Average):
         return sums.cross
-    if isinstance(server, Meta):
-        step = np.eye(sums.unknowns) - server.step * sums.gram / sums.counts[:, None, None]
-        return np.asarray(np.einsum("jkl,jlm,jm->jk", step, step, sums.cross, optimize=True))
     if isinstance(server, Moreau):
         v = np.where(setting.personal, setting.ratios, 0.0)
         return np.asarray(np.linalg.solve(np.eye(sums.unknowns) + sums.gram * v, sums.cross[:, :, None])[:, :, 0])
-    raise AssertionError(server)
+    W = apply_to_eigenvalues(sums.gram / sums.counts[:, None, None], server.weight)
+    return np.asarray(np.einsum("jkl,jl->jk", W, sums.cross))
 
 
 @dataclass(frozen=True, eq=False)
 class SharedError:
     """The shared model of a server stage: B^+ and the covariance C of its error, in units of sigma^2."""
 
-    server: object
+    server: ServerStage
     setting: Setting
 
     @cached_property

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym import algorithms
-from fedasym.algorithms import Algorithm
 from fedasym.errors import InvalidInput, path_of
 from fedasym.federations.frames import needed
 from fedasym.replacing import replacing
@@ -20,7 +17,6 @@ from fedasym.replacing import replacing
 FORMAT = "fedasym fit 1"
 KEY = "fedasym"  # of the file's metadata
 ENDING = ".safetensors"
-STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend", "Flow")
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -57,34 +53,3 @@ def read_arrays(path: str | Path, kind: str) -> tuple[dict[str, NDArray[Any]], d
     if not all(array.dtype.kind in "fiu" and np.isfinite(array[~np.isinf(array)]).all() for array in arrays.values()):
         raise InvalidInput(f"{where} holds something that is no number: save the {kind} again")
     return arrays, about
-
-
-def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
-    """An algorithm of the package's own stages as plain values.
-
-    >>> from fedasym.algorithms import PAPER
-    >>> read_algorithm(describe_algorithm(PAPER["maml"])) == PAPER["maml"]
-    True
-    """
-    stages = {"server": algorithm.server, "client": algorithm.personalise}
-    plain: dict[str, Any] = {"name": algorithm.name}
-    for role, stage in stages.items():
-        plain[role] = {"stage": type(stage).__name__, **{k: as_list(v) for k, v in asdict(stage).items()}}
-    return plain
-
-
-def as_list(value: Any) -> Any:
-    """A number, a word, or an array as lists."""
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def read_algorithm(plain: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that `describe_algorithm` described."""
-    stages = []
-    for role in ("server", "client"):
-        told = dict(plain[role])
-        name = told.pop("stage")
-        if name not in STAGES:
-            raise InvalidInput(f"the stage {name!r} is none of {', '.join(STAGES)}: save the fit again")
-        stages.append(getattr(algorithms, name)(**told))
-    return Algorithm(plain["name"], *stages)

@@ -95,7 +95,7 @@ class Piece:
 def single_batch(name: str, axes: Axes) -> Algorithm:
     """An algorithm whose clients take one step, on one batch; a Meta stage keeps the step that was tuned."""
     algorithm, (step,) = TRAINED[name], axes["local_step"]
-    server = replace(algorithm.server, step=step) if isinstance(algorithm.server, Meta) else algorithm.server
+    server = replace(algorithm.server, local_step=step) if isinstance(algorithm.server, Meta) else algorithm.server
     return Algorithm(name + ONE, server, Descend(step, 1))
 
 

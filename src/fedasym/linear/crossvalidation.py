@@ -12,19 +12,20 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.optimize
 
-from fedasym.algorithms import Moreau, Nothing, Server
+from fedasym.algorithms.local import Nothing
+from fedasym.algorithms.stages import ServerStage
 from fedasym.linear.clients import Client
-from fedasym.linear.server import Pool, triangle
+from fedasym.linear.server import Pool, half_weight, triangle
 from fedasym.theory.spectra import Array
 
 SPAN = np.log(1e6)  # a ridge this far beyond the mean curvature of the samples is none, or infinite
 POINTS = 25
 
 
-def cross_validated(server: Server, clients: Sequence[Client], weights: Array) -> float:
+def cross_validated(server: ServerStage, clients: Sequence[Client], weights: Array) -> float:
     """The ridge of lowest mean GCV: a grid over log lambda, then a search around its best."""
     curvature = np.log(np.mean([np.vdot(c.X, c.X) / (c.n * len(c.X)) for c in clients]) or 1.0)
-    fixed = None if isinstance(server, Moreau) else residuals(server, clients, weights, np.inf)
+    fixed = None if "ridge" in server.settings() else residuals(server, clients, weights, np.inf)
 
     def score(log_ridge: float) -> float:
         ridge = float(np.exp(log_ridge))
@@ -38,11 +39,14 @@ def cross_validated(server: Server, clients: Sequence[Client], weights: Array) -
     return float(np.exp(min(best, grid[place], key=score)))
 
 
-def residuals(server: Server, clients: Sequence[Client], weights: Array, ridge: float) -> list[Array]:
+def residuals(server: ServerStage, clients: Sequence[Client], weights: Array, ridge: float) -> list[Array]:
     """U'e for every client: its residuals about the shared model of the others, along the axes of its samples."""
     if isinstance(server, Nothing):
         return [client.axes[0].T @ client.y for client in clients]
-    halves = [half_weight(server, client, p, ridge) for client, p in zip(clients, weights, strict=True)]
+    halves = [
+        np.sqrt(p / client.n) * half_weight(server, client.axes[1] ** 2 / client.n, ridge)
+        for client, p in zip(clients, weights, strict=True)
+    ]
 
     def rows(place: int) -> tuple[Array, Array]:
         (U, s, Vt), half = clients[place].axes, halves[place]
@@ -50,12 +54,6 @@ def residuals(server: Server, clients: Sequence[Client], weights: Array, ridge: 
 
     pool = Pool.of(triangle(rows(place) for place in range(len(clients))))
     return [pool.left_out(*rows(place)) / halves[place] for place in range(len(clients))]
-
-
-def half_weight(server: Server, client: Client, p: float, ridge: float) -> Array:
-    """The square root of p W/n along the client's axes, W = I for Average and (I + K/lambda)^{-1} for Moreau."""
-    x = client.axes[1] ** 2 / client.n
-    return np.sqrt(p / client.n / (1 + x / ridge if isinstance(server, Moreau) else np.ones_like(x)))
 
 
 def gcv(client: Client, e: Array, ridge: float) -> float:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms import PAPER, Algorithm, Flow, Moreau, Ridge, resolve
+from fedasym.algorithms import Algorithm, Flow, Ridge
+from fedasym.algorithms.description import describe_algorithm, read_algorithm
+from fedasym.algorithms.registry import PAPER, resolve
 from fedasym.errors import InvalidInput, unknown
-from fedasym.exact.files import describe_algorithm, read_algorithm, read_arrays, write_arrays
+from fedasym.exact.files import read_arrays, write_arrays
 from fedasym.exact.spread import Spread, about_means, estimate_spread
 from fedasym.federations.summary import plural
 from fedasym.linear.clients import Client, PerClient, checked_weights, gathered, per_client, places_of, with_ones
@@ -325,7 +327,7 @@ def checked_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client])
         ridges = np.broadcast_to(numbers, (m, p)).copy()
         if not (ridges >= 0).all():
             raise InvalidInput(f"ridge holds {ridges.min():g}: every ridge must be at least 0")
-        if np.any(ridges == 0) and isinstance(algorithm.server, Moreau):
+        if np.any(ridges == 0) and "ridge" in algorithm.server.settings():
             raise InvalidInput(f"ridge holds 0: {algorithm.name} needs ridges above 0 to tie clients to the rest")
         return ridges
     if not isinstance(wanted, Mapping) and shape == ():
@@ -334,7 +336,7 @@ def checked_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client])
     for client, each in zip(clients, ridges, strict=True):
         if not each >= 0:
             raise InvalidInput(f"the ridge of client {client.name!r} is {each:g}: it must be at least 0")
-        if each == 0 and isinstance(algorithm.server, Moreau):
+        if each == 0 and "ridge" in algorithm.server.settings():
             raise InvalidInput(
                 f"the ridge of client {client.name!r} is 0: {algorithm.name} needs one above 0 to tie it to the rest"
             )

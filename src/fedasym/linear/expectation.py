@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.algorithms import Client, Descend, Flow, Interpolate, Ridge
+from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.stages import ClientStage
 from fedasym.errors import InvalidInput
 from fedasym.linear.draw import Drawn
 from fedasym.linear.plans import Losses, Plan, Tick
@@ -36,23 +37,20 @@ class Form:
 Forms = tuple[Form, Form]  # bias, variance
 
 
-def learned(stage: Client, x: Array, ridge: float | None) -> Array:
+def learned(stage: ClientStage, x: Array, ridge: float | None) -> Array:
     """q(x) = (1 - P(x))/x, what a client stage makes of its own samples."""
-    match stage:
-        case Interpolate():
-            return 1 / x
-        case Ridge() if ridge is not None and np.isfinite(ridge):
-            if ridge <= -x[0]:
-                raise InvalidInput(
-                    f"ridge is {ridge:g}: a drawn client has the eigenvalue {x[0]:.3g}, and the ridge must stay above minus "
-                    "that; give a larger ridge"
-                )
-            return 1 / (x + ridge)
-        case Descend(step, steps):
-            return np.asarray((1 - (1 - step * x) ** steps) / x)
-        case Flow(time):
-            return np.asarray(-np.expm1(-time * x) / x)
-    return np.zeros_like(x)  # Keep, and Ridge without end
+    if isinstance(stage, Ridge):
+        assert ridge is not None
+        if np.isinf(ridge):
+            return np.zeros_like(x)
+        if ridge <= -x[0]:
+            raise InvalidInput(
+                f"ridge is {ridge:g}: a drawn client has the eigenvalue {x[0]:.3g}, and the ridge must stay above minus "
+                "that; give a larger ridge"
+            )
+        return 1 / (x + ridge)
+    stage.check_largest(float(x.max()), "on a drawn client")
+    return np.asarray(np.broadcast_to(stage.learn(x), x.shape) / x)
 
 
 def alone(client: Drawn) -> Forms:

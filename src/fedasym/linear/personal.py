@@ -1,7 +1,7 @@
 """What a client does with the shared model: every stage filters its residuals along the axes of its own samples.
 
-theta_i = b + V f(s) U'(y - X b), X = U diag(s) V', with f = 1/s for Interpolate (param-perfedavg), s/(s^2 + n lambda) for
-Ridge (param-perridge), (1 - (1 - step x)^steps)/s for Descend and (1 - exp(-time x))/s for Flow, x = s^2/n.
+theta_i = b + V diag((1 - P(x))/s) U'(y - X b), X = U diag(s) V', x = s^2/n, P being what the stage keeps; a ridge
+(param-perridge) needs no axes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Client as Stage
-from fedasym.algorithms import Descend, Flow, Interpolate, Keep, Ridge
-from fedasym.errors import InvalidInput
+from fedasym.algorithms.average import Keep
+from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.stages import ClientStage
 from fedasym.linear.clients import Client
 from fedasym.linear.server import FIRM
 from fedasym.theory.spectra import Array
@@ -23,7 +23,7 @@ LEAST = 1e-12  # of the mean curvature: a ridge below this, beside others above 
 
 
 def personalised(
-    stage: Stage, client: Client, shared: Array, ridge: float | Array, personal: NDArray[np.bool_] | None = None
+    stage: ClientStage, client: Client, shared: Array, ridge: float | Array, personal: NDArray[np.bool_] | None = None
 ) -> Array:
     """The client's model; `ridge`, one or one per unknown, is for the stage Ridge alone.
 
@@ -39,16 +39,11 @@ def personalised(
     match stage:
         case Keep():
             return shared
-        case Interpolate():
-            return shared + interpolated(client, e)
         case Ridge():
             return shared + shrunk(client, e, ridge)
-        case Descend(step, steps):
-            return shared + gained(client, e, descended(client, step, steps))
-        case Flow(time):
-            return shared + gained(client, e, -np.expm1(-time * client.axes[1] ** 2 / client.n))
-        case _:
-            raise AssertionError(stage)
+    x = client.axes[1] ** 2 / client.n
+    stage.check_largest(float(x[0]), f"on client {client.name!r}")
+    return shared + gained(client, e, np.broadcast_to(stage.learn(x), x.shape))
 
 
 def interpolated(client: Client, e: Array) -> Array:
@@ -81,12 +76,3 @@ def gained(client: Client, e: Array, learned: Array) -> Array:
     U, s, Vt = client.axes
     return np.asarray(Vt.T @ (np.divide(learned, s, out=np.zeros_like(s), where=s > 0) * (U.T @ e)))
 
-
-def descended(client: Client, step: float, steps: int) -> Array:
-    """1 - (1 - step x)^steps, accurate for small x too."""
-    rate = step * client.axes[1] ** 2 / client.n
-    if steps > 1 and rate[0] >= 2:
-        limit = 2 * step / rate[0]
-        raise InvalidInput(f"step is {step:g}: gradient descent diverges on client {client.name!r} from {limit:.6g} on")
-    slow = rate < 0.5
-    return np.where(slow, -np.expm1(steps * np.log1p(-np.where(slow, rate, 0))), 1 - (1 - rate) ** steps)

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from fedasym.algorithms import Average, Meta, Moreau, Server
+from fedasym.algorithms.average import Average
+from fedasym.algorithms.meta import Meta
+from fedasym.algorithms.moreau import Moreau
+from fedasym.algorithms.stages import ServerStage
+from fedasym.errors import InvalidInput
 from fedasym.linear.clients import RANK, Client, triangular
 from fedasym.theory.spectra import Array
 
@@ -81,7 +85,7 @@ class Pool:
         return np.asarray(e + Z @ scipy.linalg.lstsq(back.T @ Z, self.theta - back.T @ e)[0])
 
 
-def pooled(server: Server, clients: Sequence[Client], weights: Array, ridges: Array | None = None) -> Pool:
+def pooled(server: ServerStage, clients: Sequence[Client], weights: Array, ridges: Array | None = None) -> Pool:
     """The shared model of a server stage; Moreau needs each client's ridge, one or one per unknown (clients, unknowns)."""
 
     def rows(place: int) -> Rows:
@@ -109,11 +113,11 @@ def triangle(rows: Iterable[Rows]) -> Array:
     return triangular(stacked) if len(stacked) >= stacked.shape[1] - 1 else stacked
 
 
-def weighed(server: Server, client: Client, ridge: float | Array) -> Rows:
+def weighed(server: ServerStage, client: Client, ridge: float | Array) -> Rows:
     """W^{1/2} X and W^{1/2} y; with a ridge per unknown W = (I + X diag(1/lambda) X'/n)^{-1}."""
     X, y, n = client.X, client.y, client.n
     match server:
-        case Meta(step):
+        case Meta(step, "exact" | "free"):
             K = X @ X.T / n
             return X - step * K @ X, y - step * K @ y
         case Moreau() if np.ndim(ridge):
@@ -131,5 +135,18 @@ def weighed(server: Server, client: Client, ridge: float | Array) -> Rows:
             return both[:, :-1], both[:, -1]
         case Average() | Moreau():  # with infinite penalty the personal models are the shared one
             return X, y
-        case _:
-            raise AssertionError(server)
+        case _:  # by the stage's weight along the client's axes, W = b(K)
+            U, s, Vt = client.axes
+            half = half_weight(server, s**2 / n, ridge)
+            return (half * s)[:, None] * Vt, half * (U.T @ y)
+
+
+def half_weight(server: ServerStage, x: Array, ridge: float | Array) -> Array:
+    """The square root of b(x), at the given ridge where the stage has none of its own."""
+    weight = np.broadcast_to(server.filled(ridge=ridge).weight(x), x.shape)
+    if not np.all(weight >= 0):
+        raise InvalidInput(
+            f"{type(server).__name__} weighs an eigenvalue of {x[np.argmin(weight)]:.3g} with {weight.min():.3g}: below 0 the "
+            "shared model is no minimum; give a smaller step or other settings"
+        )
+    return np.sqrt(weight)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
-from fedasym.algorithms import Average, Meta, Moreau, Server
+from fedasym.algorithms.average import Average
+from fedasym.algorithms.stages import ServerStage
 from fedasym.errors import InvalidInput
 from fedasym.linear.draw import Drawn, Kind
 from fedasym.theory.spectra import Array
@@ -22,33 +23,22 @@ from fedasym.theory.spectra import Array
 class Pull:
     """How hard each client pulls at the shared model, p_j b_j(S_j); p and ridge have one entry per kind of client."""
 
-    server: Server
+    server: ServerStage
     p: Array
     ridge: Array | None = None
 
     def __call__(self, client: Drawn) -> Array:
         """The weight p b(x) of each eigenvalue."""
         place = client.kind.place
-        return np.asarray(self.p[place] * weighed(self.server, client.x, None if self.ridge is None else self.ridge[place]))
+        server = self.server if self.ridge is None else self.server.at(ridge=self.ridge[place])
+        return np.asarray(self.p[place] * server.weight(client.x))
 
 
-def pull_of(server: Server, p: Array, ridge: Array | None) -> Pull:
+def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
     """The pull of a server stage; an endless ridge ties everyone to the shared model, which is then the average."""
-    if not isinstance(server, Moreau) or ridge is None:
+    if "ridge" not in server.settings() or ridge is None:
         return Pull(server, p)
     return Pull(Average(), p) if np.all(np.isinf(ridge)) else Pull(server, p, ridge)
-
-
-def weighed(server: Server, x: Array, ridge: float | None) -> Array:
-    """b(x), the weight that a server stage gives to the eigenvalue x of a client's sample covariance."""
-    match server:
-        case Meta(step):
-            return (1 - step * x) ** 2
-        case Moreau() if ridge == 0:
-            return 1 / x
-        case Moreau() if ridge is not None and np.isfinite(ridge):
-            return ridge / (x + ridge)
-    return np.ones_like(x)
 
 
 @dataclass(frozen=True, eq=False)

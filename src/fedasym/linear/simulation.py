@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Ridge, checked_ridge, resolve
+from fedasym.algorithms import Algorithm
+from fedasym.algorithms.registry import resolve
+from fedasym.algorithms.ridge import checked_ridge
 from fedasym.classification.population import ClassPopulation
 from fedasym.comparing import spread_of
 from fedasym.errors import InvalidInput, listed, one_of
@@ -208,7 +210,7 @@ def checked(
     if weights is not None:
         client_weights(worlds, np.array(count, dtype=float), weights)
     chosen = tuple(resolve(algorithms, ridge, maml_step))
-    if axis is not None and axis[0] == "ridge" and not any(isinstance(each.personalise, Ridge) for each in chosen):
+    if axis is not None and axis[0] == "ridge" and not any(each.has_ridge for each in chosen):
         raise InvalidInput("vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or local_ridge")
     return Setting(
         worlds, alike, size, count, check_seed(seed), chosen, algorithms is None, member, features, mode,

@@ -1,16 +1,24 @@
-"""Finitely many equal clients (section 5), for a member and for a new client: one `match` over the pairs of stages.
+"""Finitely many equal clients (section 5), for a member and for a new client.
 
-With fewer pooled samples than unknowns the shared model interpolates every client's samples (section 6.2): then all
-methods that share agree on members, because nothing is left for a client to fit.
+Theorems give the averaged model with a ridge for any covariance, and pFedMe at its best ridge; any other pair follows from
+its weight and filter, for uncorrelated features, by subordination. With fewer pooled samples than unknowns the shared model
+interpolates every client's samples (section 6.2): then all methods that share agree on members, because nothing is left for
+a client to fit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Ridge
-from fedasym.errors import NoFormula
+from fedasym.algorithms.algorithm import Algorithm
+from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
+from fedasym.algorithms.moreau import Moreau
+from fedasym.algorithms.ridge import Ridge
+from fedasym.errors import InvalidInput, NoFormula
 from fedasym.theory.blup import blup_energy, blup_member
+from fedasym.theory.contours import support
 from fedasym.theory.infinite import Answer, filter_of, joined
 from fedasym.theory.limits import Parts, interpolated, shrunk
 from fedasym.theory.members import averaged_member, unbounded
@@ -18,6 +26,7 @@ from fedasym.theory.newcomers import fine_tuned, over_atoms, personalised
 from fedasym.theory.paths import Filter, check_stable, stopped
 from fedasym.theory.pooled import Groups, pool
 from fedasym.theory.ridges import bayes_ridge
+from fedasym.theory.roots import lowest
 from fedasym.theory.spectra import Array
 from fedasym.theory.subordination import subordinate
 from fedasym.theory.worlds import CRITICAL, Worlds
@@ -67,22 +76,19 @@ def spacious_clients(algorithm: Algorithm, world: Worlds, ridge: Array | None, c
         return *interpolated(world), None  # a client with enough samples of its own forgets where it started
     first = np.zeros(clients.size, dtype=int)
     match algorithm.server, stage:
-        case Average(), Keep() | Interpolate() | Ridge():
-            pooled = pool(one_group(world, clients, None))
-            if not member:
-                return personalised(stage, world, ridge, *pooled.energy(first))
-            return averaged_member(stage, world, ridge, pooled, first)
+        case Average(), Keep() | Interpolate() | Ridge() if member:
+            return averaged_member(stage, world, ridge, pool(one_group(world, clients, None)), first)
         case Average(), Descend() | Flow():
             rows = [
                 along(world.take(slice(i, i + 1)), filter_of(stage), clients[i : i + 1], member, None)
                 for i in range(clients.size)
             ]
             return *joined(rows), None
-        case Meta(), _:
-            return *uncorrelated(algorithm, world, ridge, clients, member), None
+        case Average(), _ if not member:
+            return personalised(stage, world, ridge, *pool(one_group(world, clients, None)).energy(first))
         case Moreau(), Ridge():
             return moreau(algorithm, world, ridge, clients, member)
-    raise NoFormula("there is no formula with finitely many clients: leave clients out")
+    return weighed_clients(algorithm, world, ridge, clients, member)
 
 
 def along(world: Worlds, filter_: Filter, clients: Array, member: bool, centre: Array | None) -> Parts:
@@ -169,45 +175,67 @@ def moreau(algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Ar
     return fine_tuned(algorithm.personalise, world, ridge, shift, blur)
 
 
+def weighed_clients(algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool) -> Answer:
+    """Any other pair, by its weight and filter; a ridge that is not given is the best."""
+    if not isinstance(algorithm.personalise, Ridge):
+        return *uncorrelated(algorithm, world, None, clients, member), None
+    if ridge is None:
+
+        def loss(u: Array) -> Array:
+            return np.asarray(sum(uncorrelated(algorithm, world, np.exp(u), clients, member)))
+
+        centre = np.log(np.clip(bayes_ridge(world), 1e-8, 1e8))
+        ridge = np.exp(lowest(loss, centre - 12, centre + 12, points=60))
+    return *uncorrelated(algorithm, world, ridge, clients, member), ridge
+
+
 def uncorrelated(algorithm: Algorithm, world: Worlds, lam: Array | None, clients: Array, member: bool) -> Parts:
     """Any pair of stages when the covariance is a multiple of the identity, by subordination."""
     s = world.spectrum.scale
     if s is None:
         raise NoFormula(
             "with finitely many clients there is a formula only for uncorrelated features (spectra.identity()): "
-            "leave it out, or leave clients out"
+            'leave it out, leave clients out, or take method="simulate"'
         )
-    stage = algorithm.personalise
     if lam is not None and np.any((lam <= 0) | np.isinf(lam)):
         raise NoFormula("with finitely many clients the ridge must be above 0 and finite: give such a one, or none")
-    ridge = np.zeros((clients.size, 1)) if lam is None else lam[:, None]
+    ridge = bayes_ridge(world) if lam is None else lam
+    server = algorithm.server.filled(ridge=ridge[:, None])
+    stage = algorithm.personalise if lam is None else algorithm.personalise.at(ridge=lam[:, None])
+    if isinstance(stage, Descend):
+        for gamma in np.unique(world.gamma):
+            check_stable(filter_of(stage), float(gamma), world.spectrum)
 
     def weights(x: Array) -> Array:  # x: eigenvalues in units of s
-        match algorithm.server:
-            case Meta(step):
-                return (1 - step * s * x) ** 2
-            case Moreau():
-                return 1 / (x + ridge / s)
-        return np.ones_like(x)
+        return np.asarray(np.broadcast_to(server.weight(s * x), x.shape), dtype=float)
 
     def keep(x: Array) -> Array:
-        match stage:
-            case Interpolate():
-                return np.where(x > 0, 0.0, 1.0)
-            case Ridge():
-                return ridge / (s * x + ridge)
-            case Descend() | Flow():
-                for gamma in np.unique(world.gamma):
-                    check_stable(filter_of(stage), float(gamma), world.spectrum)
-                return np.asarray(filter_of(stage).kept(s * x.ravel()).real.reshape(x.shape))
-        return np.ones_like(x)
+        return np.asarray(np.broadcast_to(stage.keep(s * x), x.shape), dtype=float)
 
+    check_weights(algorithm, weights, world)
     unit = Worlds(np.zeros_like(world.r2), np.ones_like(world.s2), world.gamma, world.g, world.spectrum)
     match stage:
         case Interpolate():
             fitted: Array | None = interpolated(unit)[1]
-        case Ridge():
-            fitted = shrunk(unit, ridge[:, 0])[1]
+        case Ridge() if lam is not None:
+            fitted = shrunk(unit, lam)[1]
         case _:
             fitted = None
     return subordinate(weights, keep, world.gamma, world.r2 * s, world.s2, clients, member, fitted)
+
+
+def check_weights(algorithm: Algorithm, weights: Callable[[Array], Array], world: Worlds) -> None:
+    """Refuse weights that are negative or not finite where clients have eigenvalues: then the shared model is no minimum."""
+    s = world.spectrum.scale or 1.0
+    ends = np.array([support(float(gamma), world.spectrum) for gamma in world.gamma]) / s
+    share = np.linspace(0, 1, 65)
+    x = ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * share
+    values = weights(np.maximum(x, 1e-12))
+    if not np.all(np.isfinite(values)):
+        raise InvalidInput(f"weight(x) of {type(algorithm.server).__name__} is not finite on the clients' eigenvalues")
+    if np.any(values < 0):
+        worst = np.unravel_index(np.argmin(values), values.shape)
+        raise NoFormula(
+            f"{type(algorithm.server).__name__} weighs the eigenvalue {s * x[worst]:.3g}, which clients here have, with "
+            f"{values[worst]:.3g}: below 0 the shared model is no minimum; give a smaller step or other settings"
+        )

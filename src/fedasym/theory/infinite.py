@@ -1,4 +1,4 @@
-"""Infinitely many clients: one `match` over the client stages. The server stage does not appear: that is the finding."""
+"""Infinitely many clients: the client stage decides. The server stage does not appear: that is the finding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedasym.algorithms import Client, Descend, Flow, Interpolate, Keep, Ridge
+from fedasym.algorithms.average import Descend, Flow, Interpolate, Keep
+from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.stages import ClientStage
 from fedasym.theory.limits import Parts, interpolated, kept, shrunk
 from fedasym.theory.ridges import best_ridge
 from fedasym.theory.spectra import Array
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 Answer = tuple[Array, Array, Array | None]  # bias, variance, ridge
 
 
-def limit(stage: Client, world: Worlds, ridge: Array | None) -> Answer:
-    """Limiting risk (theorems 1 to 4, corollary 1) at the given ridge or (None) the best."""
+def limit(stage: ClientStage, world: Worlds, ridge: Array | None) -> Answer:
+    """Limiting risk at the given ridge or (None) the best: theorems 1 to 4 and corollary 1, else by the stage's filter."""
     match stage:
         case Keep():
             return *kept(world), None
@@ -28,13 +30,23 @@ def limit(stage: Client, world: Worlds, ridge: Array | None) -> Answer:
         case Ridge():
             best = best_ridge(world) if ridge is None else ridge
             return *shrunk(world, best), best
-        case Descend() | Flow():
-            from fedasym.theory.paths import stopped
+    return *by_filter(stage, world), None
 
-            rows = [stopped(world.take(slice(i, i + 1)), filter_of(stage)) for i in range(world.r2.size)]
-            return *joined(rows), None
-        case _:
-            raise AssertionError(stage)
+
+def by_filter(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
+    """Bias and variance of each world from what the stage keeps; `extra`: the shared model's noise per atom (P, K)."""
+    rows = []
+    for i in range(world.r2.size):
+        one, noise = world.take(slice(i, i + 1)), None if extra is None else extra[i]
+        if isinstance(stage, Descend | Flow):
+            from fedasym.theory.paths import stopped  # limits alone should start quickly
+
+            rows.append(stopped(one, filter_of(stage), noise))
+        else:
+            from fedasym.theory.filters import filtered
+
+            rows.append(filtered(stage, one, noise))
+    return joined(rows)
 
 
 def filter_of(stage: Descend | Flow) -> Filter:
@@ -43,7 +55,7 @@ def filter_of(stage: Descend | Flow) -> Filter:
 
     if isinstance(stage, Flow):
         return Filter(np.array([float(stage.time)]), None)
-    return Filter(np.array([float(stage.steps)]), float(stage.step))
+    return Filter(np.array([float(stage.steps)]), float(stage.local_step))
 
 
 def joined(rows: list[Parts]) -> Parts:

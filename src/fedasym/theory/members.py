@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Client, Interpolate, Keep
+from fedasym.algorithms.algorithm import Algorithm
+from fedasym.algorithms.average import Interpolate, Keep
+from fedasym.algorithms.stages import ClientStage
 from fedasym.theory.infinite import Answer
 from fedasym.theory.limits import Parts, interpolated
 from fedasym.theory.pooled import Pooled
@@ -122,7 +124,7 @@ def membership(pooled: Pooled, i: Array) -> Member:
     return Member(gamma_i, s2_i, p_i, c_i, S_i, N, Y, h)
 
 
-def averaged_member(stage: Client, world: Worlds, ridge: Array | None, pooled: Pooled, i: Array) -> Answer:
+def averaged_member(stage: ClientStage, world: Worlds, ridge: Array | None, pooled: Pooled, i: Array) -> Answer:
     """FedAvg, FTFA and RTFA for a member."""
     if isinstance(stage, Keep):
         return *pooled.member(i), None

@@ -9,21 +9,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedasym.algorithms import Client, Descend, Flow, Interpolate, Keep, Ridge
-from fedasym.theory.infinite import Answer, filter_of, joined
+from fedasym.algorithms.average import Interpolate, Keep
+from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.stages import ClientStage
+from fedasym.theory.infinite import Answer, by_filter
 from fedasym.theory.limits import interpolated, kept, shrunk
-from fedasym.theory.paths import stopped
 from fedasym.theory.ridges import best_ridge
 from fedasym.theory.spectra import Array
 from fedasym.theory.worlds import Worlds
 
 
-def personalised(stage: Client, world: Worlds, ridge: Array | None, bias: Array, noise: Array) -> Answer:
+def personalised(stage: ClientStage, world: Worlds, ridge: Array | None, bias: Array, noise: Array) -> Answer:
     """A client stage from a shared model whose error has the given energy per seen direction, independent of the client."""
     return fine_tuned(stage, world, ridge, over_atoms(bias, world), over_atoms(noise, world))
 
 
-def fine_tuned(stage: Client, world: Worlds, ridge: Array | None, shift: Array, blur: Array) -> Answer:
+def fine_tuned(stage: ClientStage, world: Worlds, ridge: Array | None, shift: Array, blur: Array) -> Answer:
     """The same from energies times shares per atom: `shift` from displacements, `blur` from the others' noise."""
     one = np.ones_like(world.r2)
     away = Worlds(one, world.s2, world.gamma, shift, world.spectrum)
@@ -37,9 +38,8 @@ def fine_tuned(stage: Client, world: Worlds, ridge: Array | None, shift: Array, 
             if ridge is None:
                 ridge = best_ridge(replace(away, g=shift + blur))
             parts, extra = shrunk(away, ridge), shrunk(noisy, ridge)[0]
-        case Descend() | Flow():
-            rows = [stopped(away.take(slice(i, i + 1)), filter_of(stage), blur[i]) for i in range(one.size)]
-            return *joined(rows), None
+        case _:
+            return *by_filter(stage, away, blur), None
     return parts[0], parts[1] + extra, ridge
 
 

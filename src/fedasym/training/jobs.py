@@ -9,14 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import TRAINED, Algorithm, Nothing, Ridge
-from fedasym.errors import InvalidInput, known, listed, unknown
+from fedasym.algorithms import REGISTRY, Algorithm, Nothing, Ridge, find
+from fedasym.errors import InvalidInput, listed, unknown
 from fedasym.federations.federation import Federation
 from fedasym.training.scales import stable_steps
-from fedasym.training.settings import Settings, check_trainable, resolve_ridge, used_settings
+from fedasym.training.probing import check_steps
+from fedasym.training.settings import (
+    Settings,
+    check_trainable,
+    default_of,
+    own_settings,
+    resolve_ridge,
+    used_settings,
+)
 
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
-SETTINGS = tuple(field.name for field in fields(Settings))
+SETTINGS = tuple(field.name for field in fields(Settings) if field.name != "own")
 STEPS = ("server_step", "local_step", "inner_step")  # chosen where they are not told
 COHORT = 20  # clients a round, where there are that many
 
@@ -32,10 +40,11 @@ def named(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[
     several = not isinstance(algorithm, str | Algorithm)
     chosen: list[Algorithm] = []
     for entry in listed("algorithm", algorithm) if several else [algorithm]:
-        chosen.append(entry if isinstance(entry, Algorithm) else known("algorithm", entry, TRAINED))
+        chosen.append(find(entry))
         check_trainable(chosen[-1])
+        check_steps(chosen[-1])
     if not chosen:
-        raise InvalidInput(f"algorithm is empty: name at least one of {', '.join(TRAINED)}")
+        raise InvalidInput(f"algorithm is empty: name at least one of {', '.join(REGISTRY)}")
     names = [entry.name for entry in chosen]
     if len(set(names)) < len(names):
         raise InvalidInput(f"algorithm has {max(names, key=names.count)} twice: give each its own name")
@@ -75,8 +84,9 @@ def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[st
     axes = grid.get(algorithm.name, {}) if own else grid
     users = [algorithm] if own else algorithms
     for name, values in axes.items():
-        if name not in SETTINGS:
-            raise unknown("grid entry", name, SETTINGS)
+        known = (*SETTINGS, *(own for user in users for own in own_settings(user)))
+        if name not in known:
+            raise unknown("grid entry", name, known)
         if not any(name in tunable(user) for user in users):
             raise InvalidInput(f"grid has {name}, which {', '.join(user.name for user in users)} does not use: leave it out")
         if not values:
@@ -123,7 +133,10 @@ def settle(
     """What is told with the values of a grid; the ridge and the steps that neither says are put in."""
     missing = [name for name in STEPS if told.get(name) is None and name not in tried]
     given = {name: value for name, value in {**told, **tried}.items() if name not in missing}
-    settings = resolve_ridge(Settings(**given), algorithm)
+    mine = own_settings(algorithm)
+    values = {name: each.check(given.get(name, default_of(algorithm, name))) for name, each in mine.items()}
+    run = {name: value for name, value in given.items() if name in SETTINGS}
+    settings = resolve_ridge(Settings(**run, own=tuple(values.items())), algorithm)
     if scaled is None or not set(missing) & set(used_settings(algorithm)):
         return settings
     chosen = stable_steps(federation, scaled, settings.batch, settings.ridge)

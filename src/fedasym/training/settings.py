@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
@@ -10,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import TRAINED, Algorithm, Flow, Interpolate, Meta, Moreau, Nothing, Own, Ridge
+from fedasym.algorithms import Algorithm, Descend, Flow, Keep, Moreau, Nothing, Ridge
+from fedasym.algorithms.settings import Setting
+from fedasym.algorithms.stages import Stage
 from fedasym.errors import InvalidInput, NoFormula, known
 from fedasym.numeric import flag, one_float
 
@@ -40,6 +41,7 @@ class Settings:
     mixing: float = 1.0
     inner_step: float = 0.05
     inner_steps: int = 5
+    own: tuple[tuple[str, float], ...] = ()  # settings that an algorithm's stages bring beside these
 
     def __post_init__(self) -> None:
         for name in SIZES:
@@ -59,6 +61,10 @@ class Settings:
             object.__setattr__(self, name, float(value))
         if self.difference == 0:
             raise InvalidInput('difference is 0: it must be above 0; for the exact Hessian train "maml"')
+
+    def value_of(self, name: str) -> Any:
+        """A setting by its name, of the run or of a stage."""
+        return dict(self.own)[name] if name in dict(self.own) else getattr(self, name)
 
     @property
     def evaluated(self) -> list[int]:
@@ -133,6 +139,7 @@ def resolve_protocol(name: str | Protocol | None, intercept: bool | None, of_dat
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
     """Put in the ridge that the algorithm uses where none is given: its own, else the paper's."""
     own = algorithm.personalise.ridge if isinstance(algorithm.personalise, Ridge) else None
+    own = algorithm.server.ridge if own is None and isinstance(algorithm.server, Moreau) else own
     if own is not None and np.ndim(own):
         raise InvalidInput(f"{algorithm.name} has the ridges {own!r}: training takes one number; vary it with grid")
     default = 15.0 if isinstance(algorithm.server, Moreau) else 0.1
@@ -141,58 +148,56 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
 
 
 def check_trainable(algorithm: Algorithm) -> None:
-    """Refuse what has no stochastic form, and stages of a user's own that cannot be run."""
-    name, server, client = algorithm.name, algorithm.server, algorithm.personalise
-    if isinstance(client, Flow):
+    """Refuse what has no stochastic form."""
+    name = algorithm.name
+    if isinstance(algorithm.personalise, Flow):
         raise NoFormula(f"{name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
-    for stage in (server, client):
-        if isinstance(stage, Own):
-            check_own(name, stage, most=1 if stage is client else None)
+    for stage in algorithm.stages:
+        still = isinstance(stage, Nothing | Keep)
+        if not still and not stage.owns("step"):
+            raise NoFormula(f"{name} cannot be trained: {type(stage).__name__} has no step(w, start, gradient, rate)")
+    if algorithm.personalise.batches != 1:
+        raise InvalidInput(f"{name} takes {algorithm.personalise.batches!r} batches a step: it must be 1 in a client stage")
+    if not is_size(algorithm.server.batches, 1):
+        raise InvalidInput(f"{name} takes {algorithm.server.batches!r} batches a step: it must be a whole number of at least 1")
 
 
-def check_own(name: str, stage: Own, most: int | None) -> None:
-    """Refuse a stage of a user's own that cannot be run as it is."""
-    try:
-        inspect.signature(stage.step).bind("w", "start", "gradient", **dict.fromkeys(stage.settings))
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} has the step {stage.step!r}: it must be a function of (w, start, gradient, ...)") from None
-    for asked in stage.settings:
-        if asked not in RATES:
-            raise InvalidInput(
-                f"the step of {name} asks for {asked}, which is no setting: settings are {', '.join(RATES)}; "
-                f"give {asked} a default, or bind it with functools.partial"
-            )
-    if not is_size(stage.batches, 1) or (most is not None and stage.batches > most):
-        allowed = "a whole number of at least 1" if most is None else "1 in a client stage"
-        raise InvalidInput(f"{name} takes {stage.batches!r} batches a step: it must be {allowed}")
+def own_settings(algorithm: Algorithm) -> dict[str, Setting]:
+    """The numbers that an algorithm's stages bring beside those of every run, by name."""
+    known = {field.name for field in fields(Settings)}
+    return {
+        name: each for name, each in algorithm.settings.items() if name not in known and not each.choices and name != "steps"
+    }
 
 
-def is_named(algorithm: Algorithm) -> bool:
-    """Whether it is one of the paper's, whose stages take their numbers from the settings; other stages bring their own."""
-    return algorithm in TRAINED.values()
+def default_of(algorithm: Algorithm, name: str) -> Any:
+    """The value that an algorithm's own setting has where nobody says another."""
+    stage = algorithm.server if name in algorithm.server.settings() else algorithm.personalise
+    return getattr(stage, name)
+
+
+def fixed_settings(stage: Stage) -> set[str]:
+    """The settings of every run that a stage has a value of its own for: those are not taken from the run."""
+    return {
+        name
+        for name, each in stage.settings().items()
+        if getattr(stage, name) is not None and np.any(getattr(stage, name) != each.default)
+    }
 
 
 def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
-    """The settings that make a difference to an algorithm, in the order of their fields."""
+    """The settings that make a difference to an algorithm, in the order of their fields, its own last."""
+    server, client = algorithm.server, algorithm.personalise
     used = {"rounds", "evaluate_every", "batch"}
-    alone = isinstance(algorithm.server, Nothing)
-    if not alone:
+    if not algorithm.shares_nothing:
         used |= {"cohort", "local_steps", "server_step"}
-    match algorithm.server:
-        case Meta(_, hessian):
-            used |= {"local_step"} if is_named(algorithm) else set()
-            used |= {"difference"} if hessian == "free" else set()
-        case Moreau():
-            used |= {"ridge", "mixing", "inner_step", "inner_steps"}
-        case Own() as own:
-            used |= set(own.settings)
-    match algorithm.personalise:
-        case Own() as own:
-            used |= {"local_step", *own.settings} | (set() if alone else {"personal_epochs"})
-        case Interpolate() | Ridge() if not is_pfedme(algorithm):
-            used |= {"local_step"} if alone else {"local_step", "personal_epochs"}
-            used |= {"ridge"} if isinstance(algorithm.personalise, Ridge) else set()
-    return tuple(field.name for field in fields(Settings) if field.name in used)
+        used |= set(server.settings()) - fixed_settings(server)
+    if "difference" in used and getattr(server, "hessian", "free") != "free":
+        used.remove("difference")
+    if not isinstance(client, Keep | Descend) and not is_pfedme(algorithm):
+        used |= {"local_step"} | (set() if algorithm.shares_nothing else {"personal_epochs"})
+        used |= set(client.settings()) - (set() if isinstance(client, Ridge) else fixed_settings(client))
+    return (*(field.name for field in fields(Settings) if field.name in used), *own_settings(algorithm))
 
 
 def is_pfedme(algorithm: Algorithm) -> bool:
@@ -202,4 +207,17 @@ def is_pfedme(algorithm: Algorithm) -> bool:
 
 def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
     """What an algorithm uses of its settings, by name."""
-    return {name: getattr(settings, name) for name in used_settings(algorithm)}
+    return {name: settings.value_of(name) for name in used_settings(algorithm)}
+
+
+def bind_stage(stage: Stage, settings: Settings) -> Stage:
+    """The stage with the numbers of a run: its own, those it fixes, and the run's for the rest."""
+    fixed = fixed_settings(stage)
+    own = dict(settings.own)
+    values = {}
+    for name, each in stage.settings().items():
+        if name in own:
+            values[name] = own[name]
+        elif name not in fixed and not each.choices and hasattr(settings, name):
+            values[name] = getattr(settings, name)
+    return stage.at(**values)

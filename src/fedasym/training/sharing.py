@@ -9,14 +9,15 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Own, Ridge
-from fedasym.training.settings import Settings, is_named, is_pfedme
+from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.algorithms.stages import Stage
+from fedasym.training.settings import Settings, bind_stage, is_pfedme
 
 
 class Server(NamedTuple):
     """What is compiled of a server stage, and the sizes of its run."""
 
-    kind: str | Own  # nothing, average, dropped, free, exact, moreau; or a stage of the user's own
+    kind: str | Stage  # nothing, average, dropped, free, exact, moreau; or a stage that brings its step
     rounds: int
     evaluated: tuple[int, ...]
     cohort: int
@@ -26,9 +27,9 @@ class Server(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What is compiled of a client stage: epochs or steps of descend, ridge or the user's own; moreau; keep."""
+    """What is compiled of a client stage: epochs or steps of descend, ridge or a stage's own; moreau; keep."""
 
-    kind: str | Own
+    kind: str | Stage
     epochs: int | None = None
     steps: int = 0
 
@@ -53,23 +54,25 @@ def shared_work(jobs: Sequence[tuple[Algorithm, Settings]], largest: int) -> Tre
 
 def server_of(algorithm: Algorithm, settings: Settings) -> tuple[Server, Numbers]:
     """The server stage's program and rates."""
-    kind: str | Own
+    kind: str | Stage
+    stage = bind_stage(algorithm.server, settings)
     rates: dict[str, float] = {"server_step": settings.server_step}
-    match algorithm.server:
+    match stage:
         case Nothing():
             kind, rates = "nothing", {}
         case Average():
             kind = "average"
-        case Meta(step, hessian):
-            kind = hessian
-            rates["meta_step"] = settings.local_step if is_named(algorithm) else step
-            if hessian == "free":
-                rates["difference"] = settings.difference
+        case Meta():
+            kind = stage.hessian
+            rates["meta_step"] = float(stage.local_step or 0.0)
+            if kind == "free":
+                rates["difference"] = stage.difference
         case Moreau():
             kind = "moreau"
-            rates |= {name: getattr(settings, name) for name in ("ridge", "mixing", "inner_step")}
-        case Own() as kind:
-            rates |= {name: getattr(settings, name) for name in kind.settings}
+            rates |= {"ridge": settings.ridge or 0.0, "mixing": stage.mixing, "inner_step": float(stage.inner_step or 0.0)}
+        case _:
+            kind, own = split_stage(stage)
+            rates |= own
     assert settings.cohort is not None
     sizes = (settings.rounds, tuple(settings.evaluated), settings.cohort, settings.local_steps, settings.batch)
     return Server(kind, *sizes, settings.inner_steps), tuple(rates.items())
@@ -78,7 +81,8 @@ def server_of(algorithm: Algorithm, settings: Settings) -> tuple[Server, Numbers
 def client_of(algorithm: Algorithm, settings: Settings) -> tuple[Client, Numbers]:
     """The client stage's program and rates; on its own a client trains for as many epochs as there are rounds."""
     epochs = settings.rounds if isinstance(algorithm.server, Nothing) else settings.personal_epochs
-    match algorithm.personalise:
+    stage = algorithm.personalise
+    match stage:
         case Keep():
             return Client("keep"), ()
         case Ridge() if is_pfedme(algorithm):
@@ -86,14 +90,22 @@ def client_of(algorithm: Algorithm, settings: Settings) -> tuple[Client, Numbers
         case Ridge():
             assert settings.ridge is not None
             return Client("ridge", epochs), (("local_step", settings.local_step), ("ridge", settings.ridge))
-        case Descend(step, steps):
-            return Client("descend", None, steps), (("local_step", step),)
+        case Descend():
+            return Client("descend", None, stage.steps), (("local_step", stage.local_step),)
         case Interpolate():
             return Client("descend", epochs), (("local_step", settings.local_step),)
-        case Own() as own:
-            names = dict.fromkeys(("local_step", *own.settings))
-            return Client(own, epochs), tuple((name, getattr(settings, name)) for name in names)
-    raise AssertionError(algorithm.personalise)
+    kind, own = split_stage(bind_stage(stage, settings))
+    return Client(kind, epochs), (("local_step", settings.local_step), *own.items())
+
+
+def split_stage(stage: Stage) -> tuple[Stage, dict[str, float]]:
+    """What is compiled of a stage, and its rates: numbers that are not whole are data, so that one program serves many."""
+    rates = {
+        name: float(getattr(stage, name))
+        for name, each in stage.settings().items()
+        if not each.whole and not each.choices and getattr(stage, name) is not None
+    }
+    return stage.at(**dict.fromkeys(rates, 0.0)), rates
 
 
 def way_of(client: Client, rates: Hashable, alone: bool) -> Hashable:

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedasym.algorithms import Own
+from fedasym.algorithms.stages import Stage
 from fedasym.training.heads import Batch, Head, Point, Space, Span, batch_of, blend, lifted
 from fedasym.training.losses import difference, residual, slope
-from fedasym.training.own import moved
+from fedasym.training.own import begin_state, take_step
 from fedasym.training.packing import Packed
 from fedasym.training.settings import Protocol
 
@@ -30,7 +30,7 @@ BATCHES = {"average": 1, "dropped": 2, "free": 3, "exact": 3, "moreau": 1, "desc
 class Program:
     """What is compiled into a program; everything else is data, so that a program serves any rounds, rates and seeds."""
 
-    kind: str | Own  # a key of BATCHES, or a stage of the user's own
+    kind: str | Stage  # a key of BATCHES, or a stage that brings its step
     task: str
     protocol: Protocol
     inner_steps: int
@@ -43,9 +43,9 @@ class Program:
     personal: bool = False  # a client stage: what moves is a client's own model
 
 
-def batches_a_step(kind: str | Own) -> int:
+def batches_a_step(kind: str | Stage) -> int:
     """How many batches a step of that kind reads."""
-    return kind.batches if isinstance(kind, Own) else BATCHES.get(kind, 1)
+    return kind.batches if isinstance(kind, Stage) else BATCHES.get(kind, 1)
 
 
 def pull(task: str, space: Space, point: Point, batch: Batch) -> Array:
@@ -178,8 +178,9 @@ def walk(
                 return moreau(program, space, state, batches[0], rates)
             case "ridge":
                 return shrink(program, space, point, batches[0], rates), inner
-            case Own() as own:
-                return moved(own, program.task, space, point, batches, rates), inner
+            case Stage() as stage:
+                rate = rates["local_step" if program.personal else "server_step"]
+                return take_step(stage, program.task, space, state, batches, rates, rate)
             case _:
                 return descend(program.task, space, point, batches[0], rates), inner
 
@@ -188,5 +189,7 @@ def walk(
 
 
 def beginning(program: Program, space: Space) -> tuple[Point, Point]:
-    """The state before the first step; only pFedMe has an inner model."""
+    """The state before the first step; pFedMe has an inner model, and a stage what it keeps from step to step."""
+    if isinstance(program.kind, Stage):
+        return space.start(), begin_state(program.kind, space)
     return space.start(), space.start() if program.kind == "moreau" else ()

@@ -6,7 +6,6 @@ user's own is a function, which no file keeps: what was trained with it predicts
 
 from __future__ import annotations
 
-import inspect
 import json
 import zlib
 from collections.abc import Mapping
@@ -18,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym import algorithms
-from fedasym.algorithms import TRAINED, Algorithm, Own
+from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.errors import InvalidInput, path_of, unknown
 from fedasym.federations.files import KEY, check_file
 from fedasym.federations.frames import needed
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 FORMAT = "fedasym history 1"
 COUNTED = ("rounds", "correct", "losses", "shared_correct", "shared_losses", "totals")
 OPTIONAL = ("shared", "training_losses", "shared_training_losses")
-STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend")
 BROKEN = (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
@@ -102,8 +99,7 @@ def described(history: History) -> dict[str, Any]:
     federation = history.federation
     return {
         "format": FORMAT,
-        "algorithm": history.algorithm.name,
-        "stages": [stage_as(history.algorithm.server), stage_as(history.algorithm.personalise)],
+        "algorithm": describe_algorithm(history.algorithm),
         "settings": asdict(history.settings),
         "protocol": asdict(history.protocol),
         "seed": history.seed,
@@ -122,40 +118,6 @@ def described(history: History) -> dict[str, Any]:
 def finite(value: float) -> float | None:
     """A number for JSON, which has no NaN."""
     return value if np.isfinite(value) else None
-
-
-def stage_as(stage: Any) -> dict[str, Any]:
-    """A stage by its name and numbers."""
-    if isinstance(stage, Own):
-        return {"stage": "Own", "settings": list(stage.settings), "batches": stage.batches}
-    held = {each.name: getattr(stage, each.name) for each in fields(stage)}
-    plain = {
-        name: np.asarray(value).item() if isinstance(value, np.generic | np.ndarray) else value for name, value in held.items()
-    }
-    return {"stage": type(stage).__name__, **plain}
-
-
-def stage_in(held: Mapping[str, Any]) -> Any:
-    """The stage that `stage_as` described."""
-    told = dict(held)
-    kind = told.pop("stage")
-    if kind == "Own":
-        return Own(forgotten_step(told["settings"]), int(told["batches"]))
-    if kind not in STAGES:
-        raise ValueError(f"{kind} is no stage")
-    return getattr(algorithms, kind)(**told)
-
-
-def forgotten_step(settings: list[str]) -> Any:
-    """A step that asks for these settings and can no longer be taken."""
-
-    def step(w: Any, start: Any, gradient: Any, **told: Any) -> Any:
-        raise InvalidInput("the step of this algorithm was a function, which no file keeps: train again with the function")
-
-    words = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("w", "start", "gradient")]
-    words += [inspect.Parameter(str(name), inspect.Parameter.KEYWORD_ONLY) for name in settings]
-    step.__signature__ = inspect.Signature(words)  # type: ignore[attr-defined]
-    return step
 
 
 def checksum(arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> int:
@@ -191,8 +153,7 @@ def read_history(path: str | Path) -> dict[str, Any]:
 def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """The fields, checked; a ValueError or its like where they do not fit together."""
     roster = roster_in(about, arrays["training"])
-    name, (server, client) = about["algorithm"], (stage_in(each) for each in about["stages"])
-    made = Algorithm(str(name), server, client)
+    algorithm = read_algorithm(about["algorithm"])
     protocol = protocol_in(about["protocol"])
     m, rounds = len(roster.clients), len(arrays["rounds"])
     head = (roster.dimension + protocol.intercept, roster.outputs)
@@ -208,8 +169,8 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
     if not rounds or not all(each is None or type(each) is int for each in whole.values()) or whole["seed"] is None:
         raise ValueError
     return {
-        "algorithm": TRAINED[name] if TRAINED.get(name) == made else made,
-        "settings": Settings(**about["settings"]),
+        "algorithm": algorithm,
+        "settings": settings_in(about["settings"]),
         "protocol": protocol,
         **whole,
         "interrupted": bool(about["interrupted"]),
@@ -219,6 +180,12 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
         **{each: arrays.get(each) for each in OPTIONAL},
         "heads": arrays["heads"],
     }
+
+
+def settings_in(held: Mapping[str, Any]) -> Settings:
+    """The settings that were saved."""
+    own = tuple((str(name), value) for name, value in held["own"])
+    return Settings(**{**held, "own": own})
 
 
 def amount_in(value: Any) -> float:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Own, Ridge
+from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
 from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
 from fedasym.federations.shuffles import PERSONAL, START, mix
 from fedasym.training.plans import cohorts
-from fedasym.training.settings import Protocol, Settings, check_trainable, resolve_ridge
+from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, resolve_ridge
 from fedasym.training.twin_batches import (
     Batch,
     Client,
@@ -71,7 +71,7 @@ def run(
     able = [client for client in clients if client.n > 0]
     size = settings.cohort or min(COHORT, len(able))
     drawn = cohorts(seed, np.array([client.identity for client in able], np.uint64), settings.rounds, size)
-    mixing = settings.mixing if isinstance(algorithm.server, Moreau) else 1.0
+    mixing = bind_stage(algorithm.server, settings).mixing if isinstance(algorithm.server, Moreau) else 1.0
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
     for r in range(settings.rounds + 1):
@@ -108,19 +108,16 @@ def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DType
 
 def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int) -> Head:
     """The head that the client sends back; `turn` is how often it was drawn before."""
-    match algorithm.server:
+    stage = bind_stage(algorithm.server, client.settings)
+    match stage:
         case Average():
             return averaged(W, client.steps(r, turn, 1), client.settings)
-        case Meta(step, hessian):
-            a = client.settings.local_step if algorithm in TRAINED.values() else step
-            work = client.steps(r, turn, 2 if hessian == "dropped" else 3)
-            return meta(W, work, a, hessian, client.settings, client.own)
+        case Meta():
+            return meta(W, client.steps(r, turn, stage.batches), stage, client.settings.server_step, client.own)
         case Moreau():  # with turn r: all clients work in every round, and the work of those not drawn is lost
             return moreau(W, client.steps(r, r, 1), client.settings, client.protocol, client.own)[0]
-        case Own() as own:
-            return stepped(own, W, client.steps(r, turn, own.batches), client.settings)
         case _:
-            raise AssertionError(algorithm.server)
+            return stepped(stage, W, client.steps(r, turn, stage.batches), client.settings.server_step)
 
 
 def averaged(w: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
@@ -130,13 +127,13 @@ def averaged(w: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
     return w
 
 
-def meta(w: Head, work: Iterable[list[Batch]], a: float, hessian: str, settings: Settings, own: Rows = None) -> Head:
+def meta(w: Head, work: Iterable[list[Batch]], stage: Meta, eta: float, own: Rows = None) -> Head:
     """MAML: a step along the gradient of loss(w - a grad(w)), which is (I - a Hessian(w)) grad(w - a grad(w)).
 
     Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.) Where only some
     rows may be a client's own, P being 1 on them, the loss is that of w - a P grad(w), and the Hessian is times P.
     """
-    eta, delta = settings.server_step, settings.difference
+    a, hessian, delta = float(stage.local_step or 0.0), stage.hessian, stage.difference
     for D, *more in work:
         g = gradient(w - a * of_rows(gradient(w, D), own), more[0])
         if hessian == "dropped":  # MAML-FO
@@ -179,7 +176,7 @@ def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
     settings, protocol = client.settings, client.protocol
     stream, epochs = mix(client.seed, PERSONAL, client.identity, r), settings.personal_epochs
     own = None if algorithm.shares_nothing else client.own
-    if algorithm.shares_nothing and isinstance(algorithm.personalise, Interpolate | Ridge | Own):
+    if algorithm.shares_nothing and not isinstance(algorithm.personalise, Keep | Descend):
         stream, epochs = mix(client.seed, PERSONAL, client.identity, 0), r  # alg:local: there are no rounds, r counts passes
     match algorithm.server, algorithm.personalise:
         case _ if client.n == 0:
@@ -196,10 +193,8 @@ def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
             return descended(W, client.passes(stream, epochs), settings.local_step, pull, own)
         case _, Descend(step, steps):
             return descended(W, client.batches(stream, 0, steps), step, own=own)
-        case _, Own() as stage:
-            return stepped(stage, W, ([D] for D in client.passes(stream, epochs)), settings, own)
-        case _:
-            raise AssertionError(algorithm.personalise)
+    stage = bind_stage(algorithm.personalise, settings)
+    return stepped(stage, W, ([D] for D in client.passes(stream, epochs)), settings.local_step, own)
 
 
 def descended(W: Head, work: Iterable[Batch], step: float, pull: float = 0.0, own: Rows = None) -> Head:

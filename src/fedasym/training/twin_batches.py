@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedasym.algorithms import Own
 from fedasym.federations.federation import Federation
 from fedasym.federations.shuffles import TRAINING, Words, mix
 from fedasym.training.plans import batches
@@ -75,12 +74,26 @@ def hessian_times(W: Head, D: Batch, V: Head) -> Head:
     return np.asarray(D.X.T @ (D.weights[:, None] * change))
 
 
-def stepped(own: Own, W: Head, work: Iterable[list[Batch]], settings: Settings, free: Rows = None) -> Head:
-    """A stage of the user's own: its step, batch after batch, from W; rows that are not free stay as they are in W."""
-    told = {name: getattr(settings, name) for name in own.settings}
-    w = W
+class Gradients:
+    """gradient(w), gradient(w, batch) and the Hessian along a direction, on a step's batches, in the rows that are free."""
+
+    def __init__(self, batches: list[Batch], free: Rows) -> None:
+        self.batches, self.free = batches, free
+
+    def __call__(self, w: Head, batch: int = 0) -> Head:
+        return of_rows(gradient(w, self.batches[batch]), self.free)
+
+    def along(self, w: Head, direction: Head, batch: int = 0) -> Head:
+        """The Hessian at w times a direction."""
+        return of_rows(hessian_times(w, self.batches[batch], direction), self.free)
+
+
+def stepped(stage: Any, W: Head, work: Iterable[list[Batch]], rate: float, free: Rows = None) -> Head:
+    """A stage's own step, batch after batch, from W; rows that are not free stay as they are in W."""
+    w, state = W, stage.init(W) if stage.has_state() else None
     for D in work:
-        w = own.step(w, W, lambda w, batch=0, D=D: of_rows(gradient(w, D[batch]), free), **told)
+        words = (w, W, Gradients(D, free), rate)
+        w, state = stage.step(*words, state) if stage.has_state() else (stage.step(*words), None)
         w = w if free is None else np.where(free, w, W)
     return w
 

@@ -1,0 +1,116 @@
+"""FedAvg (McMahan et al. 2017): the minimiser of the weighted sum of the clients' losses; and what a
+client may do with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedasym.algorithms.settings import setting
+from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage
+from fedasym.errors import InvalidInput
+from fedasym.numeric import one_float
+
+
+class Average(ServerStage):
+    """Server stage: minimise the weighted sum of the clients' losses (FedAvg; equation param-fedavg)."""
+
+    def weight(self, x: Array) -> Array:
+        """b(x) = 1."""
+        return np.ones_like(x)
+
+    def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
+        """w - eta g(w; D)."""
+        return w - rate * gradient(w)
+
+
+class Keep(ClientStage):
+    """Client stage: use the shared model as it is."""
+
+    def keep(self, x: Array) -> Array:
+        """P(x) = 1."""
+        return np.ones_like(x)
+
+
+class Interpolate(ClientStage):
+    """Client stage: gradient descent to convergence, the nearest interpolant (equation param-perfedavg)."""
+
+    def keep(self, x: Array) -> Array:
+        """P(x) = 0 wherever there are samples."""
+        return np.where(np.asarray(x) > 0, 0.0, 1.0)
+
+    def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
+        """theta - alpha g(theta; D)."""
+        return w - rate * gradient(w)
+
+
+class Descend(ClientStage):
+    """Client stage: `steps` gradient steps of size `local_step` from the shared model."""
+
+    local_step: float = setting(least=0, meaning="size of a client's own steps")
+    steps: int = setting(1, least=0, meaning="how many steps it takes")
+
+    def keep(self, x: Array) -> Array:
+        """P(x) = (1 - alpha x)^steps."""
+        return np.asarray(descended(self.local_step, self.steps, x)[0])
+
+    def learn(self, x: Array) -> Array:
+        """1 - (1 - alpha x)^steps, accurate for small x."""
+        return np.asarray(descended(self.local_step, self.steps, x)[1])
+
+    def check_largest(self, x: float, where: str) -> None:
+        """alpha x must stay below 2 for more than one step."""
+        if self.steps > 1 and self.local_step * x >= 2:
+            raise InvalidInput(
+                f"step is {self.local_step:g}: gradient descent diverges {where} from {2 / x:.6g} on; give a smaller step"
+            )
+
+    def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
+        """theta - alpha g(theta; D)."""
+        return w - rate * gradient(w)
+
+
+class Flow(ClientStage):
+    """Client stage: gradient flow from the shared model for time `time`."""
+
+    time: float
+
+    def __post_init__(self) -> None:
+        time = one_float(self.time)
+        if not time >= 0:
+            raise InvalidInput(
+                f"time is {self.time!r}: it must be a number of at least 0, or infinite for convergence"
+            )
+        object.__setattr__(self, "time", time)
+
+    def keep(self, x: Array) -> Array:
+        """P(x) = exp(-time x)."""
+        return np.asarray(np.exp(exponent(self.time, -np.asarray(x))))
+
+    def learn(self, x: Array) -> Array:
+        """1 - exp(-time x)."""
+        return np.asarray(-np.expm1(exponent(self.time, -np.asarray(x))))
+
+
+def exponent(time: Any, rate: Any) -> Any:
+    """time x rate; zero stays zero for endless time."""
+    with np.errstate(invalid="ignore"):
+        return np.where(rate == 0, 0, time * rate)
+
+
+def descended(step: Any, steps: Any, x: Any) -> tuple[Any, Any]:
+    """(1 - step x)^steps, and one minus that without cancellation, for real or complex x."""
+    slow = np.abs(step * x) < 0.5
+    rate = exponent(steps, log1p(-step * np.where(slow, x, 0)))
+    power = (1 - step * x) ** steps
+    return np.where(slow, np.exp(rate), power), np.where(slow, -np.expm1(rate), 1 - power)
+
+
+def log1p(x: Any) -> Any:
+    """log(1 + x) for real or complex x: NumPy's loses the digits of small complex ones."""
+    if not np.iscomplexobj(x):
+        return np.log1p(x)
+    a, b = np.real(x), np.imag(x)
+    return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))

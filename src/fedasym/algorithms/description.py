@@ -1,0 +1,104 @@
+"""Algorithms as plain values, for files: a stage by its name and settings, one from outside the package with a digest of its
+source. Reading imports nothing: a stage whose code is not at hand prints and is compared, and does no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from fedasym import algorithms
+from fedasym.algorithms.algorithm import Algorithm
+from fedasym.algorithms.registry import REGISTRY
+from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
+from fedasym.errors import InvalidInput, NoFormula
+
+STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend", "Flow")
+
+
+class StoredServer(ServerStage):
+    """A server stage of a file whose code is not here: its name and its settings."""
+
+    name: str
+    values: tuple[tuple[str, Any], ...]
+    code: str
+
+    def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
+        """Refused."""
+        raise absent(self.name)
+
+
+class StoredClient(ClientStage):
+    """A client stage of a file whose code is not here: its name and its settings."""
+
+    name: str
+    values: tuple[tuple[str, Any], ...]
+    code: str
+
+    def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
+        """Refused."""
+        raise absent(self.name)
+
+
+def absent(name: str) -> NoFormula:
+    """The sentence for a stage whose code is not here."""
+    return NoFormula(f"the code of the stage {name} is in no file: register its algorithm to train it again")
+
+
+def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
+    """Name and stages as plain values.
+
+    >>> read_algorithm(describe_algorithm(REGISTRY["maml"])) == REGISTRY["maml"]
+    True
+    """
+    return {
+        "name": algorithm.name,
+        "server": describe_stage(algorithm.server),
+        "client": describe_stage(algorithm.personalise),
+    }
+
+
+def describe_stage(stage: Stage) -> dict[str, Any]:
+    """A stage by its name, its settings and, if it is not the package's own, the digest of its source."""
+    if isinstance(stage, StoredServer | StoredClient):
+        return {"stage": stage.name, "code": stage.code, **dict(stage.values)}
+    held = {each.name: plain(getattr(stage, each.name)) for each in fields(stage)}
+    name = type(stage).__name__
+    own = {} if is_built_in(type(stage)) else {"code": stage.digest()}
+    return {"stage": name, **own, **held}
+
+
+def is_built_in(kind: type[Stage]) -> bool:
+    """Whether a stage is the package's own."""
+    return kind.__name__ in STAGES and getattr(algorithms, kind.__name__) is kind
+
+
+def plain(value: Any) -> Any:
+    """A number, a word, or an array as lists."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def read_algorithm(described: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that `describe_algorithm` described; the registered one of this name, if it is the same."""
+    name = described["name"]
+    known = REGISTRY.get(name) if isinstance(name, str) else None
+    server = read_stage(described["server"], StoredServer, None if known is None else known.server)
+    client = read_stage(described["client"], StoredClient, None if known is None else known.personalise)
+    made = Algorithm(name, server, client)
+    return known if known == made else made if known is None else replace(known, server=server, personalise=client)
+
+
+def read_stage(described: Mapping[str, Any], stored: type[Any], known: Stage | None) -> Any:
+    """A stage of the package, the registered one if its code is the same, or one that is only a name."""
+    values = dict(described)
+    name, code = values.pop("stage"), values.pop("code", None)
+    if code is None:
+        if name not in STAGES:
+            raise InvalidInput(f"the stage {name!r} is none of {', '.join(STAGES)}: save it again")
+        return getattr(algorithms, name)(**values)
+    if known is not None and type(known).__name__ == name and known.digest() == code:
+        return type(known)(**values)
+    return stored(str(name), tuple(values.items()), str(code))

@@ -1,0 +1,211 @@
+"""The algorithms that verbs know by name: the paper's, those of installed packages, and those that a user registers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedasym.algorithms.algorithm import Algorithm
+from fedasym.algorithms.average import Average, Interpolate, Keep
+from fedasym.algorithms.local import Nothing
+from fedasym.algorithms.meta import Meta
+from fedasym.algorithms.moreau import Moreau
+from fedasym.algorithms.ridge import Ridge, checked_ridge
+from fedasym.errors import InvalidInput, listed, unknown
+from fedasym.numeric import amount
+
+GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
+STEPS = (0.0001, 0.001, 0.01, 0.1, 1)
+CHENG = "Cheng, Chadha and Duchi 2021"
+
+# Colours are safe for the colour-blind: methods that learn alone in greys, those that share in colours. Grids are what the
+# paper tunes over (appendix "Hyperparameter Tuning Details"); what it does not tune has none.
+PAPER = {
+    each.name: each
+    for each in (
+        Algorithm(
+            "local", Nothing(), Interpolate(), words="each client on its own", colour="#9a9a9a", marker="v",
+            grid={"local_step": (*STEPS, 10)},
+        ),
+        Algorithm(
+            "local_ridge", Nothing(), Ridge(), words="each client on its own, with a ridge", colour="#5f5f5f", marker="^",
+        ),
+        Algorithm(
+            "fedavg", Average(), Keep(), words="one model for all", reference="McMahan et al. 2017", colour="#e69f00",
+            marker="s", grid={"server_step": (*STEPS, 10)},
+        ),
+        Algorithm(
+            "ftfa", Average(), Interpolate(), words="FedAvg, then fine-tuning to convergence", reference=CHENG,
+            colour="#56b4e9", marker="o", grid={"server_step": STEPS, "local_step": STEPS},
+        ),
+        Algorithm(
+            "rtfa", Average(), Ridge(), words="FedAvg, then a ridge towards it", reference=CHENG, colour="#0072b2",
+            marker="D", grid={"server_step": STEPS, "local_step": STEPS, "ridge": Ridge.settings()["ridge"].grid},
+        ),
+        Algorithm(
+            "maml", Meta(), Interpolate(), words="a shared model that is good after one step", reference="Fallah et al. 2020",
+            colour="#cc79a7", marker="P",
+        ),
+        Algorithm(
+            "pfedme", Moreau(), Ridge(), words="shared and personal models together, tied by a ridge",
+            reference="Dinh et al. 2020", colour="#009e73", marker="*",
+            grid={"server_step": (0.0005, 0.005, 0.05), "mixing": Moreau.settings()["mixing"].grid},
+        ),
+    )
+}  # fmt: skip
+TRAINED = PAPER | {
+    each.name: each
+    for each in (
+        Algorithm(
+            "maml_fo", Meta(hessian="dropped"), Interpolate(), words="MAML without its Hessian",
+            reference="Fallah et al. 2020", colour="#882255", marker="X", grid={"server_step": STEPS, "local_step": STEPS},
+        ),
+        Algorithm(
+            "maml_hf", Meta(hessian="free"), Interpolate(), words="MAML with its Hessian by differences",
+            reference="Fallah et al. 2020", colour="#d55e00", marker="<", dash=(4.0, 2.0),
+            grid={"server_step": STEPS, "local_step": STEPS, "difference": Meta.settings()["difference"].grid},
+        ),
+    )
+}  # fmt: skip
+
+
+class Registry(Mapping[str, Algorithm]):
+    """Algorithms by name; those of installed packages are looked for when a name is not known otherwise."""
+
+    def __init__(self, first: Mapping[str, Algorithm]) -> None:
+        self._known = dict(first)
+        self._built_in = frozenset(first)
+
+    def register(self, algorithm: Algorithm) -> Algorithm:
+        """Make an algorithm known to every verb by its name; a second one of the same name takes its place."""
+        if not isinstance(algorithm, Algorithm):
+            raise InvalidInput(f"algorithm is a {type(algorithm).__name__}: give an fa.Algorithm")
+        if algorithm.name in self._built_in:
+            raise InvalidInput(f"name is {algorithm.name!r}, which the package has: give the algorithm another name")
+        if not algorithm.name or ":" in algorithm.name or algorithm.name != algorithm.name.strip():
+            raise InvalidInput(f"name is {algorithm.name!r}: it must be a word, without ':'")
+        self._known[algorithm.name] = algorithm
+        return algorithm
+
+    def __getitem__(self, name: str) -> Algorithm:
+        if name not in self._known:
+            self._read_packages()
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._known:
+            self._read_packages()
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        self._read_packages()
+        return iter(list(self._known))
+
+    def __len__(self) -> int:
+        self._read_packages()
+        return len(self._known)
+
+    def _read_packages(self) -> None:
+        for name, algorithm in packaged().items():
+            self._known.setdefault(name, algorithm)
+
+
+@cache
+def packaged() -> dict[str, Algorithm]:
+    """What installed packages bring in the entry point group `fedasym.algorithms`, by name."""
+    found: dict[str, Algorithm] = {}
+    for point in entry_points(group=GROUP):
+        try:
+            algorithm = point.load()
+        except Exception as reason:  # a broken package must not take the others with it
+            raise InvalidInput(
+                f"the installed package behind {point.value!r} cannot be loaded: {type(reason).__name__}: {reason}; "
+                "mend or uninstall it"
+            ) from reason
+        if not isinstance(algorithm, Algorithm):
+            raise InvalidInput(f"{point.value!r} of an installed package is no fa.Algorithm: mend or uninstall it")
+        found[algorithm.name] = algorithm
+    return found
+
+
+REGISTRY = Registry(TRAINED)
+
+
+def register(algorithm: Algorithm) -> Algorithm:
+    """Make an algorithm known to every verb and command by its name; returns it.
+
+    >>> import fedasym as fa
+    >>> halfway = fa.Algorithm("halfway", fa.algorithms.Average(), fa.algorithms.Ridge(1.0))
+    >>> fa.algorithms.register(halfway).name, fa.algorithms.find("halfway") is halfway
+    ('halfway', True)
+    """
+    return REGISTRY.register(algorithm)
+
+
+def find(entry: Any, known: Mapping[str, Algorithm] = REGISTRY) -> Algorithm:
+    """The algorithm that is meant: an object, a registered name, or `module:name`, which is imported.
+
+    >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")
+    Traceback (most recent call last):
+    fedasym.errors.InvalidInput: algorithm is 'fedasym.algorithms.registry:REGISTRY': it is a Registry, no fa.Algorithm
+    """
+    if isinstance(entry, Algorithm):
+        return entry
+    if isinstance(entry, str) and ":" in entry:
+        return imported(entry)
+    if not isinstance(entry, str) or entry not in known:
+        raise unknown("algorithm", entry, known)
+    return known[entry]
+
+
+def imported(path: str) -> Algorithm:
+    """The algorithm at `module:name`."""
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ImportError as reason:
+        raise InvalidInput(f"algorithm is {path!r}: {reason}; is its folder on PYTHONPATH?") from None
+    except AttributeError:
+        raise InvalidInput(f"algorithm is {path!r}: {module} has no {name}; check the spelling") from None
+    if not isinstance(found, Algorithm):
+        raise InvalidInput(f"algorithm is {path!r}: it is a {type(found).__name__}, no fa.Algorithm")
+    return found
+
+
+def asked(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
+    """The names and objects that are asked for: one alone, several, or the default."""
+    if algorithms is None:
+        return list(default)
+    if isinstance(algorithms, str | Algorithm):
+        return [algorithms]
+    return listed("algorithms", algorithms, "give names or Algorithm objects; leave it out for all")
+
+
+def resolve(
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None, ridge: ArrayLike | None, maml_step: float
+) -> list[Algorithm]:
+    """The algorithms asked for (all of the paper's by default) with the given ridge and MAML step put in."""
+    step = amount("maml_step", maml_step)
+    penalty = None if ridge is None else checked_ridge(ridge)
+    chosen = [with_numbers(find(entry), penalty, step) for entry in asked(algorithms, PAPER)]
+    if not chosen:
+        raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(PAPER)}")
+    return chosen
+
+
+def with_numbers(algorithm: Algorithm, ridge: float | np.ndarray | None, maml_step: float) -> Algorithm:
+    """The algorithm with a ridge, where it has one, and with MAML's step where it has none of its own."""
+    from dataclasses import replace
+
+    server, client = algorithm.server.filled(local_step=maml_step), algorithm.personalise
+    if ridge is not None and algorithm.has_ridge:
+        client = client.at(ridge=ridge)
+    if (server, client) == (algorithm.server, algorithm.personalise):
+        return algorithm
+    return replace(algorithm, server=server, personalise=client)

@@ -1,0 +1,142 @@
+"""A stage of an algorithm owns what it is: formulas for the limits and exact fits, a step for training.
+
+On a linear model everything that a stage does is a function of the eigenvalues x of a client's sample
+covariance. A server stage weighs them, b(x), in the shared model
+
+    theta_0 = Q^{-1} sum_j p_j b(S_j) X_j'y_j/n_j,   Q = sum_j p_j b(S_j) S_j,
+
+and a client stage keeps P(x) of the shared model's error along them. Limits, exact fits and
+simulations follow from these two functions; training and federations from `step`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, dataclass_transform
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.algorithms.settings import Setting, setting
+from fedasym.errors import InvalidInput, NoFormula
+
+Array = NDArray[np.float64]
+Gradient = Callable[..., Any]  # gradient(w), gradient(w, batch): of the loss on a step's batches
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(setting, dataclasses.field))
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stage:
+    """What the two kinds of stages have in common; fields are settings, checked when one is made.
+
+    A subclass is a frozen dataclass without being told: `class Prox(ServerStage)` with
+    `penalty: float = setting(0.1, above=0)` is made as `Prox(penalty=0.5)`.
+    """
+
+    batches: ClassVar[int] = 1  # how many a step reads
+
+    def __init_subclass__(cls, eq: bool = True, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        try:
+            dataclasses.dataclass(frozen=True, eq=eq)(cls)
+        except TypeError as reason:
+            raise InvalidInput(
+                f"the stage {cls.__name__} cannot be made: {reason}; write settings as "
+                "`penalty: float = setting(0.1)`, with their type"
+            ) from None
+
+    def __post_init__(self) -> None:
+        for about in self.settings().values():
+            object.__setattr__(self, about.name, about.check(getattr(self, about.name)))
+
+    @classmethod
+    def settings(cls) -> dict[str, Setting]:
+        """The settings that a stage of this class has, by name."""
+        return {
+            each.name: dataclasses.replace(each.metadata["setting"], name=each.name)
+            for each in dataclasses.fields(cls)
+            if "setting" in each.metadata
+        }
+
+    def at(self, **values: Any) -> Self:
+        """A copy with other values, which are not checked: arrays of them, or those of a program."""
+        made = object.__new__(type(self))
+        for each in dataclasses.fields(self):
+            object.__setattr__(made, each.name, values.get(each.name, getattr(self, each.name)))
+        return made
+
+    def filled(self, **values: Any) -> Self:
+        """A copy in which settings that are None have these values."""
+        missing = {
+            name: value
+            for name, value in values.items()
+            if name in self.settings() and getattr(self, name) is None
+        }
+        return self.at(**missing) if missing else self
+
+    @classmethod
+    def owns(cls, method: str) -> bool:
+        """Whether the class has a form of its own for a method that may be absent."""
+        base = ServerStage if issubclass(cls, ServerStage) else ClientStage
+        return getattr(cls, method) is not getattr(base, method)
+
+    @classmethod
+    def digest(cls) -> str:
+        """A fingerprint of the stage's source, which says whether it is still the same."""
+        try:
+            source = inspect.getsource(cls)
+        except (OSError, TypeError):  # typed in a console
+            source = repr(sorted(name for name in vars(cls) if not name.startswith("__")))
+        return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+    @classmethod
+    def has_state(cls) -> bool:
+        """Whether it carries anything from step to step."""
+        return cls.init is not Stage.init
+
+    def init(self, w: Any) -> Any:
+        """What a client's steps carry from one to the next, at the start; None: nothing."""
+        return None
+
+    def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
+        """The model after one local step.
+
+        w: the client's model; start: the shared one it began at; gradient(w): of the loss on the
+        step's batch; rate: the step's size, `server_step` or `local_step`. Models and gradients are
+        added, subtracted and multiplied by numbers. A stage with `init` takes `state` as one more
+        argument, and returns the model and the next state.
+        """
+        raise NoFormula(f"{type(self).__name__} has no step(w, start, gradient, rate): add one to train it")
+
+
+class ServerStage(Stage, eq=False):
+    """What the clients learn together."""
+
+    def weight(self, x: Array) -> Array:
+        """b(x): how an eigenvalue x of a client's sample covariance counts in the shared model."""
+        raise NoFormula(
+            f"{type(self).__name__} has no weight(x), from which limits and exact fits follow: "
+            "add one to the stage, or measure it with fa.train"
+        )
+
+
+class ClientStage(Stage, eq=False):
+    """What a client does with the shared model."""
+
+    def keep(self, x: Array) -> Array:
+        """P(x): what the client keeps of the shared model's error along an eigenvalue x."""
+        raise NoFormula(
+            f"{type(self).__name__} has no keep(x), from which limits and exact fits follow: "
+            "add one to the stage, or measure it with fa.train"
+        )
+
+    def check_largest(self, x: float, where: str) -> None:
+        """Refuse settings with which steps diverge along the largest eigenvalue, x; `where` says whose it is."""
+
+    def learn(self, x: Array) -> Array:
+        """1 - P(x): a stage whose P is near one has a form without cancellation."""
+        return np.asarray(1 - self.keep(x))
+
