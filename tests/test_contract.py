@@ -179,7 +179,7 @@ def test_a_pair_that_no_theorem_names_is_predicted_by_weight_and_filter(pair):
     assert limit == pytest.approx(fa.predict(WORLD, [same])[same].loss, rel=1e-12)  # infinitely many clients forget the server
     few = fa.predict(WORLD, [algorithm], clients=10)["pair"].loss
     drawn = fa.simulate(WORLD, algorithms=[algorithm], clients=10, dimension=200, trials=4, seed=1)["pair"]
-    assert few == pytest.approx(drawn.loss, abs=4 * drawn.stderr + 0.01)
+    assert few == pytest.approx(drawn.loss, abs=4 * drawn.error + 0.01)
 
 
 def test_maml_without_its_hessian_weighs_once():

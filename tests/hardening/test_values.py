@@ -186,11 +186,6 @@ def test_what_is_no_federation_or_file():
         fa.pretraining.features("mine", CLIENTS, array=3)
 
 
-def test_a_function_without_a_signature_is_no_stage():
-    with pytest.raises(fa.InvalidInput, match="it must be a function of"):
-        fa.train(fa.Algorithm("own", fa.algorithms.Own(int), Keep()), CLIENTS, **SHORT)
-
-
 def test_several_ridges_are_for_predictions():
     own = fa.Algorithm("own", Average(), Ridge([1.0, 2.0]))
     with pytest.raises(fa.InvalidInput, match="ridge must be one number here"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Keep, Own
+from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Keep, ClientStage
 from fedasym.training import twin
 from fedasym.training.settings import CODE, TEXT, Settings
 
@@ -17,13 +17,14 @@ from .clients import DOUBLE, as_twin, federation
 OWN = np.array([True, False, True, False])
 
 
-def decayed(w, start, gradient, *, local_step):
-    return 0.9 * (w - local_step * gradient(w - 0.1 * gradient(w)))
+class Decayed(ClientStage):
+    def step(self, w, start, gradient, rate):
+        return 0.9 * (w - rate * gradient(w - 0.1 * gradient(w)))
 
 
 ALL = TRAINED | {
     "few": Algorithm("few", Average(), Descend(0.1, 3)),
-    "own": Algorithm("own", Average(), Own(decayed)),
+    "own": Algorithm("own", Average(), Decayed()),
     "inner": Algorithm("inner", TRAINED["pfedme"].server, Keep()),
 }
 

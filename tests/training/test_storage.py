@@ -4,16 +4,19 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Algorithm, Own
+from fedasym.algorithms import Algorithm, ServerStage, setting
 
 from .clients import SMALL, federation
 
 
-def proximal(w, start, gradient, *, server_step, ridge):
-    return w - server_step * (gradient(w) + ridge * (w - start))
+class Proximal(ServerStage):
+    pull: float = setting(0.1)
+
+    def step(self, w, start, gradient, rate):
+        return w - rate * (gradient(w) + self.pull * (w - start))
 
 
-ALGORITHMS = ["local", "fedavg", "rtfa", Algorithm("fedprox", Own(proximal), fa.algorithms.TRAINED["ftfa"].personalise)]
+ALGORITHMS = ["local", "fedavg", "rtfa", Algorithm("fedprox", Proximal(), fa.algorithms.TRAINED["ftfa"].personalise)]
 
 
 @pytest.mark.parametrize("kind", [{}, {"classes": None}, {"classes": None, "outputs": 2}, {"positions": 3}], ids=str)

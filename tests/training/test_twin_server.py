@@ -132,8 +132,7 @@ def test_finite_differences_find_the_hessian_at_second_order():
     D = [batch_of(federation, np.arange(12), False, False, float)] * 3
 
     def error(difference):
-        settings = replace(SMALL, difference=difference, server_step=1.0)
-        steps = [twin.meta(w, [D], 0.5, hessian, settings) for hessian in ("free", "exact")]
+        steps = [twin.meta(w, [D], Meta(0.5, hessian, difference), 1.0) for hessian in ("free", "exact")]
         return np.linalg.norm(steps[0] - steps[1])
 
     errors = np.array([error(10.0**-k) for k in range(5)])

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fedasym.algorithms.average import Interpolate, Keep
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.settings import Setting
 from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.errors import InvalidInput
+
+STEPS = (0.0001, 0.001, 0.01, 0.1, 1)  # the paper's
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,20 @@ class Algorithm:
     def settings(self) -> dict[str, Setting]:
         """The settings that its stages bring, by name."""
         return {**self.server.settings(), **self.personalise.settings()}
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Whether clients descend from a shared model until they are told to stop."""
+        return isinstance(self.personalise, Interpolate) and not self.shares_nothing
+
+    def default_grid(self) -> dict[str, list[float]]:
+        """What tuning tries: its own grid, or steps for every stage that takes some and what its settings say."""
+        if self.grid is not None:
+            return {name: list(values) for name, values in self.grid.items()}
+        steps = {} if self.shares_nothing else {"server_step": list(STEPS)}
+        if not isinstance(self.personalise, Keep) and "local_step" not in self.personalise.settings():
+            steps["local_step"] = list(STEPS)
+        return steps | {name: list(each.grid) for name, each in self.settings.items() if each.grid}
 
     @property
     def has_ridge(self) -> bool:

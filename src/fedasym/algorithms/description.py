@@ -4,19 +4,24 @@ source. Reading imports nothing: a stage whose code is not at hand prints and is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedasym import algorithms
 from fedasym.algorithms.algorithm import Algorithm
-from fedasym.algorithms.registry import REGISTRY
+from fedasym.algorithms.registry import REGISTRY, TRAINED
 from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
 from fedasym.errors import InvalidInput, NoFormula
 
 STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend", "Flow")
+
+
+ALGORITHMS = "algorithms.json"  # in a folder of results: what is known of algorithms from outside the package
 
 
 class StoredServer(ServerStage):
@@ -25,6 +30,11 @@ class StoredServer(ServerStage):
     name: str
     values: tuple[tuple[str, Any], ...]
     code: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The settings that it had."""
+        return tuple(name for name, _ in self.values)
 
     def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
         """Refused."""
@@ -37,6 +47,11 @@ class StoredClient(ClientStage):
     name: str
     values: tuple[tuple[str, Any], ...]
     code: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The settings that it had."""
+        return tuple(name for name, _ in self.values)
 
     def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
         """Refused."""
@@ -102,3 +117,22 @@ def read_stage(described: Mapping[str, Any], stored: type[Any], known: Stage | N
     if known is not None and type(known).__name__ == name and known.digest() == code:
         return type(known)(**values)
     return stored(str(name), tuple(values.items()), str(code))
+
+
+def describe_brought(names: Iterable[str]) -> str | None:
+    """Those of these algorithms that are not the package's own, as JSON; None: there are none."""
+    brought = [describe_algorithm(REGISTRY[name]) for name in names if name not in TRAINED]
+    return json.dumps(brought, indent=2) + "\n" if brought else None
+
+
+def remember_brought(folder: Path) -> None:
+    """Know the names of the algorithms that a folder of results describes; nothing of theirs is imported."""
+    file = folder / ALGORITHMS
+    if not file.is_file():
+        return
+    try:
+        described = json.loads(file.read_text(encoding="utf-8"))
+        for each in described:
+            REGISTRY.remember(read_algorithm(each))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InvalidInput(f"{file} is damaged: run the experiment again, it goes on from here") from None

@@ -33,6 +33,11 @@ class Meta(ServerStage):
         """One for each part: the inner step, the gradient, the Hessian."""
         return 2 if self.hessian == "dropped" else 3
 
+    @property
+    def gradients(self) -> int:
+        """The product with the Hessian costs one, differences two."""
+        return {"dropped": 2, "free": 4, "exact": 3}[self.hessian]
+
     def weight(self, x: Array) -> Array:
         """b(x) = (1 - alpha x)^2; without the Hessian 1 - alpha x."""
         left = 1 - np.asarray(self.local_step) * x

@@ -21,6 +21,11 @@ class Moreau(ServerStage):
     inner_step: float | None = setting(None, least=0, meaning="step of the inner problem")
     inner_steps: int = setting(5, least=1, meaning="steps of the inner problem")
 
+    @property
+    def gradients(self) -> int:
+        """One in each step of the inner problem."""
+        return self.inner_steps
+
     def weight(self, x: Array) -> Array:
         """b(x) = lambda/(x + lambda): what is left once the personal models are minimised out."""
         ridge = np.asarray(self.ridge, dtype=float)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms.algorithm import Algorithm
+from fedasym.algorithms.algorithm import STEPS, Algorithm
 from fedasym.algorithms.average import Average, Interpolate, Keep
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.meta import Meta
@@ -21,7 +21,6 @@ from fedasym.errors import InvalidInput, listed, unknown
 from fedasym.numeric import amount
 
 GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
-STEPS = (0.0001, 0.001, 0.01, 0.1, 1)
 CHENG = "Cheng, Chadha and Duchi 2021"
 
 # Colours are safe for the colour-blind: methods that learn alone in greys, those that share in colours. Grids are what the
@@ -92,6 +91,11 @@ class Registry(Mapping[str, Algorithm]):
             raise InvalidInput(f"name is {algorithm.name!r}: it must be a word, without ':'")
         self._known[algorithm.name] = algorithm
         return algorithm
+
+    def remember(self, algorithm: Algorithm) -> None:
+        """Know the name of an algorithm that a file describes, unless it is known already."""
+        if algorithm.name not in self:
+            self._known[algorithm.name] = algorithm
 
     def __getitem__(self, name: str) -> Algorithm:
         if name not in self._known:
@@ -185,6 +189,20 @@ def asked(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
     if isinstance(algorithms, str | Algorithm):
         return [algorithms]
     return listed("algorithms", algorithms, "give names or Algorithm objects; leave it out for all")
+
+
+def as_names(algorithms: Any) -> Any:
+    """Names for a file: algorithms that are objects are registered, so that theirs are known; the rest stays as it is."""
+    if isinstance(algorithms, Algorithm):
+        algorithms = [algorithms]
+    if not isinstance(algorithms, list | tuple):
+        return algorithms
+    names = []
+    for each in algorithms:
+        if isinstance(each, Algorithm) and REGISTRY.get(each.name) != each:
+            register(each)
+        names.append(each.name if isinstance(each, Algorithm) else each)
+    return names
 
 
 def resolve(

@@ -96,6 +96,14 @@ def setting(
     default: its value where nobody says another; None: something else decides. above, least, most:
     its range. whole: whether it is a whole number, which a default that is one says too. grid: what
     tuning tries by default. meaning: a few words for tables and the reference.
+
+    >>> import fedasym as fa
+    >>> class Shrink(fa.algorithms.ClientStage):
+    ...     pull: float = fa.algorithms.setting(0.5, above=0, meaning="pull towards the shared model")
+    ...     def keep(self, x):
+    ...         return self.pull / (x + self.pull)
+    >>> float(Shrink(pull=3).keep(1.0))
+    0.75
     """
     whole = isinstance(default, int) and not isinstance(default, bool) if whole is None else whole
     about = Setting(

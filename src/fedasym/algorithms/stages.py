@@ -61,6 +61,11 @@ class Stage:
             if "setting" in each.metadata
         }
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The settings that it has, by name."""
+        return tuple(self.settings())
+
     def at(self, **values: Any) -> Self:
         """A copy with other values, which are not checked: arrays of them, or those of a program."""
         made = object.__new__(type(self))
@@ -76,6 +81,11 @@ class Stage:
             if name in self.settings() and getattr(self, name) is None
         }
         return self.at(**missing) if missing else self
+
+    @property
+    def gradients(self) -> int:
+        """How many gradients of a batch a step takes: what its time is guessed by."""
+        return int(self.batches)
 
     @classmethod
     def owns(cls, method: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import TRAINED, Interpolate, Meta, Moreau, Ridge
+from fedasym.algorithms import REGISTRY, Keep, Moreau
 from fedasym.experiments.data import Record
 from fedasym.experiments.grids import combinations
 from fedasym.experiments.plan import Piece
@@ -16,8 +16,6 @@ from fedasym.training.settings import is_pfedme, used_settings
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
 
-GRADIENTS = {"dropped": 2, "free": 4, "exact": 3}  # of one local step of MAML, by its Hessian (exact: a product of that cost)
-
 
 def gradients(name: str, inner_steps: int) -> int:
     """Gradients of a batch that one local step takes.
@@ -25,12 +23,7 @@ def gradients(name: str, inner_steps: int) -> int:
     >>> gradients("fedavg", 5), gradients("maml_hf", 5), gradients("pfedme", 5)
     (1, 4, 5)
     """
-    match TRAINED[name].server:
-        case Meta(_, hessian):
-            return GRADIENTS[hessian]
-        case Moreau():
-            return inner_steps
-    return 1
+    return REGISTRY[name].server.at(inner_steps=inner_steps).gradients
 
 
 def passes(data: Record, batch: int) -> int:
@@ -41,12 +34,12 @@ def passes(data: Record, batch: int) -> int:
 
 def steps(name: str, told: dict[str, Any], data: Record) -> tuple[int, int]:
     """Local steps of one run: those of the shared model, and those of one personalization of all clients."""
-    algorithm = TRAINED[name]
+    algorithm = REGISTRY[name]
     epoch = passes(data, told["batch"])
     if algorithm.shares_nothing:
         return 0, told["rounds"] * epoch
     shared = told["rounds"] * cohort_of(told, data) * told["local_steps"]
-    own = isinstance(algorithm.personalise, Interpolate | Ridge) and not is_pfedme(algorithm)
+    own = not isinstance(algorithm.personalise, Keep) and not is_pfedme(algorithm)
     return shared, told["personal_epochs"] * epoch if own else 0
 
 
@@ -61,23 +54,23 @@ def work(piece: Piece, data: Record) -> float:
     evaluations = len(Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated)
     total, trajectories = 0, dict[Any, int]()
     for name, axes in piece.grid.items():
-        alone = TRAINED[name].shares_nothing
+        alone = REGISTRY[name].shares_nothing
         of_server = server_settings(name)
         for values in combinations(axes):
             full = told | values
             shared, personal = steps(name, full, data)
-            trajectories[tuple(full[axis] for axis in of_server)] = shared * gradients(name, full["inner_steps"])
+            trajectories[tuple(full.get(axis) for axis in of_server)] = shared * gradients(name, full["inner_steps"])
             total += personal * (1 if alone else evaluations)
     return float((total + sum(trajectories.values())) * len(piece.seeds) * max(len(piece.splits), 1)) or 1.0
 
 
 def server_settings(name: str) -> tuple[str, ...]:
     """The settings that the shared model of an algorithm depends on."""
-    algorithm = TRAINED[name]
+    algorithm = REGISTRY[name]
     used = used_settings(algorithm)
     if isinstance(algorithm.server, Moreau):
         return used
-    of_client = {"personal_epochs", "ridge"} | (set() if isinstance(algorithm.server, Meta) else {"local_step"})
+    of_client = {"personal_epochs", "local_step", *algorithm.personalise.names} - set(algorithm.server.names)
     return tuple(axis for axis in used if axis not in of_client)
 
 
@@ -94,7 +87,7 @@ def sentences(experiment: Experiment, data: Record) -> list[str]:
             sizes = f"{told['rounds']} rounds of {cohort_of(told, data)} clients with {told['local_steps']} steps"
             parts.append(f"{sizes}, {shared:,} in all" + (f", of {each} gradients each" if each > 1 else ""))
         if personal:
-            epochs = told["rounds"] if TRAINED[name].shares_nothing else told["personal_epochs"]
+            epochs = told["rounds"] if REGISTRY[name].shares_nothing else told["personal_epochs"]
             parts.append(f"{epochs} epochs of each client's own, {personal:,} steps in all")
         tuned = f"{tried[name]} configurations tried with seed 1" if tried[name] > 1 else "one configuration, not tuned"
         repeated = f"then seeds {spoken(trials.seeds)} and splits {spoken(trials.splits)}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -32,10 +33,11 @@ def statistics(stage: str, task: str) -> tuple[str, ...]:
     return tuple(name for name in COLUMNS[task] if stage != TUNING or name.startswith("validation") or name in JUDGED)
 
 
-def schema(stage: str, task: str) -> dict[str, Any]:
-    """The columns of a piece."""
+def schema(stage: str, task: str, brought: Mapping[str, bool] = MappingProxyType({})) -> dict[str, Any]:
+    """The columns of a piece; `brought`: settings of its algorithms' own, and whether they are whole numbers."""
     columns: dict[str, Any] = {"algorithm": pl.String, "epochs": pl.String}
     columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in TUNED}
+    columns |= {name: pl.Int64 if whole else pl.Float64 for name, whole in brought.items()}
     columns |= {"seed": pl.UInt64, "split": pl.UInt64, "round": pl.Int64, "diverged": pl.Boolean}
     columns |= dict.fromkeys(statistics(stage, task), pl.Float64)
     if stage in (SEEDS, SPLITS):
@@ -60,7 +62,7 @@ def computed(piece: Piece, federation: Federation, progress: Callable[[float, st
         raise KeyboardInterrupt
     assert isinstance(runs, fedasym.Histories)
     rows = [row for run in runs for row in rows_of(piece, run)]
-    return pl.DataFrame(rows, schema=schema(piece.stage, federation.task), orient="row")
+    return pl.DataFrame(rows, schema=schema(piece.stage, federation.task, piece.brought_settings()), orient="row")
 
 
 def rows_of(piece: Piece, run: History) -> list[dict[str, Any]]:
@@ -71,7 +73,7 @@ def rows_of(piece: Piece, run: History) -> list[dict[str, Any]]:
     what: dict[str, Any] = {
         "algorithm": name,
         "epochs": None if piece.stage != GAINS else BATCH if single else str(run.settings.personal_epochs),
-        **{axis: used.get(axis) for axis in TUNED},
+        **{axis: used.get(axis) for axis in (*TUNED, *piece.brought_settings())},
         "seed": run.seed,
         "split": run.split,
         "diverged": run.diverged is not None,

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.algorithms import TRAINED
+from fedasym.algorithms import REGISTRY
 from fedasym.errors import InvalidInput, path_of
 from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment
@@ -107,7 +107,7 @@ def completed(experiment: Experiment, work: Worker) -> Results:
 def check_cohort(experiment: Experiment, data: Record) -> None:
     """Refuse before any work what `train` would refuse in the middle of it."""
     cohort, able = experiment.settings.cohort, sum(n > 0 for n in data.training)
-    alone = all(TRAINED[name].shares_nothing for name in experiment.algorithms)
+    alone = all(REGISTRY[name].shares_nothing for name in experiment.algorithms)
     if cohort is not None and cohort > able and not alone:
         raise InvalidInput(
             f"settings.cohort is {cohort}, and {able} clients have training samples: give at most that many, or leave it out"

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
 from fedasym.datasets.fetching import taken
 from fedasym.errors import InvalidInput
 from fedasym.experiments.data import Record, record_in
@@ -64,6 +65,8 @@ class RunFolder:
             raise InvalidInput(f"into is {str(path)!r}: it cannot be a run folder: {reason.strerror}; name another") from None
         folder.write(EXPERIMENT, experiment.to_toml())
         folder.write(DATA, json.dumps(data._asdict()))
+        if brought := describe_brought(experiment.algorithms):
+            folder.write(ALGORITHMS, brought)
         return folder
 
     @classmethod
@@ -90,6 +93,7 @@ class RunFolder:
         """What was run in it last."""
         from fedasym.experiments.spec import Experiment
 
+        remember_brought(self.path)
         return Experiment.from_toml(self.path / EXPERIMENT)
 
     def environment(self) -> dict[str, str]:

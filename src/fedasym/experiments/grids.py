@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from fedasym.algorithms import GRIDS
+from fedasym.algorithms import GRIDS, REGISTRY, TRAINED, Algorithm
 from fedasym.errors import InvalidInput, unknown
 from fedasym.training.jobs import grid_of, named, read_grid
-from fedasym.training.settings import RATES, SIZES, Settings
+from fedasym.training.settings import RATES, SIZES, Settings, own_settings
 
 Axes = dict[str, tuple[int | float, ...]]
 Grid = dict[str, Axes]
@@ -32,22 +32,25 @@ def completed(grid: Any, names: Sequence[str]) -> Grid:
     if isinstance(grid, str):
         if grid != "paper":
             raise unknown("grid", grid, ["paper"])
-        if missing := [name for name in names if name not in GRIDS]:
+        if missing := [name for name in names if name in TRAINED and name not in GRIDS]:
             raise InvalidInput(f'the paper has no grid for {missing[0]}: give one for each algorithm instead of "paper"')
-        grid = {name: GRIDS[name] for name in names}
+        grid = {name: REGISTRY[name].default_grid() for name in names}
     tried, algorithms = read_grid(grid), named(names)[0]
-    return {algorithm.name: checked(grid_of(algorithm, algorithms, tried)) for algorithm in algorithms}
+    return {algorithm.name: checked(grid_of(algorithm, algorithms, tried), algorithm) for algorithm in algorithms}
 
 
-def checked(axes: Mapping[str, Iterable[Any]]) -> Axes:
+def checked(axes: Mapping[str, Iterable[Any]], algorithm: Algorithm) -> Axes:
     """The values of one algorithm, each once and in its own type, settings in one order: equal grids make equal pieces."""
+    own = own_settings(algorithm)
     for name in axes:
-        if name not in TUNED:
+        if name not in TUNED and name not in own:
             raise InvalidInput(f"grid has {name}, which is the same for all: set it under settings")
+
+    def value_of(name: str, value: Any) -> Any:
+        return own[name].check(value) if name in own else getattr(Settings(**{name: value}), name)
+
     return {
-        name: tuple(dict.fromkeys(getattr(Settings(**{name: value}), name) for value in axes[name]))
-        for name in TUNED
-        if name in axes
+        name: tuple(dict.fromkeys(value_of(name, value) for value in axes[name])) for name in (*TUNED, *own) if name in axes
     }
 
 

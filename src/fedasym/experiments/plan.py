@@ -8,16 +8,17 @@ resumed run gives the same bits as an undisturbed one. Algorithms with the same 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import TRAINED, Algorithm, Descend, Meta
+from fedasym.algorithms import REGISTRY, TRAINED, Algorithm, Descend, Meta
+from fedasym.algorithms.description import describe_algorithm
 from fedasym.experiments.data import Record
 from fedasym.experiments.grids import Axes, Grid, Values, checked, combinations
 from fedasym.experiments.parts import BATCH
 from fedasym.experiments.pieces import key_of
 from fedasym.training.scales import PAPER_STEPS
-from fedasym.training.settings import resolve_protocol, used_settings
+from fedasym.training.settings import own_settings, resolve_protocol, used_settings
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
@@ -41,6 +42,10 @@ class Piece:
     seeds: tuple[int, ...]
     splits: tuple[int, ...] = ()  # numbers of reshuffles, side by side; none: the data as they are
     one_batch: tuple[str, ...] = ()  # algorithms that are also personalised by a single batch
+    brought: dict[str, Algorithm] = field(default_factory=dict)  # algorithms from outside the package: they travel with it
+
+    def __post_init__(self) -> None:
+        self.brought.update({name: REGISTRY[name] for name in self.grid if name not in TRAINED})
 
     def description(self, data: Record) -> dict[str, Any]:
         """Everything that its numbers depend on."""
@@ -57,6 +62,7 @@ class Piece:
             "settings": told,
             "protocol": named | {"name": named["name"].replace("intercept", "bias")},  # as finished pieces have it
             "seeds": list(self.seeds),
+            **({"stages": [describe_algorithm(each) for each in self.brought.values()]} if self.brought else {}),
             **({"judged": True} if data.task == "regression" else {}),  # pieces without the excess of training are made again
         }
 
@@ -71,7 +77,14 @@ class Piece:
 
     def algorithms(self) -> list[Algorithm]:
         """What to hand to `train`; a single batch is a stage with numbers of its own."""
-        return [*(TRAINED[name] for name in self.grid), *(single_batch(name, self.grid[name]) for name in self.one_batch)]
+        known = {name: self.brought.get(name) or REGISTRY[name] for name in self.grid}
+        return [*known.values(), *(single_batch(known[name], self.grid[name]) for name in self.one_batch)]
+
+    def brought_settings(self) -> dict[str, bool]:
+        """The settings that these algorithms bring, and whether they are whole numbers."""
+        return {
+            name: each.whole for algorithm in self.brought.values() for name, each in own_settings(algorithm).items()
+        }
 
     def grids(self) -> Grid:
         """What to hand to `train` as its grid."""
@@ -92,11 +105,11 @@ class Piece:
         return f"{self.stage}: {', '.join(self.grid)}{at}{which}"
 
 
-def single_batch(name: str, axes: Axes) -> Algorithm:
+def single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
     """An algorithm whose clients take one step, on one batch; a Meta stage keeps the step that was tuned."""
-    algorithm, (step,) = TRAINED[name], axes["local_step"]
+    (step,) = axes["local_step"]
     server = replace(algorithm.server, local_step=step) if isinstance(algorithm.server, Meta) else algorithm.server
-    return Algorithm(name + ONE, server, Descend(step, 1))
+    return Algorithm(algorithm.name + ONE, server, Descend(step, 1))
 
 
 def families(names: Iterable[str]) -> list[list[str]]:
@@ -107,7 +120,7 @@ def families(names: Iterable[str]) -> list[list[str]]:
     """
     found: dict[Any, list[str]] = {}
     for name in names:
-        found.setdefault(TRAINED[name].server, []).append(name)
+        found.setdefault(REGISTRY[name].server, []).append(name)
     return list(found.values())
 
 
@@ -144,7 +157,7 @@ def tuning(experiment: Experiment) -> list[Piece]:
             pieces.append(Piece(TUNING, grids, told, (FIRST,)))
             continue
         fixed: Axes = {"server_step": (told["server_step"],)}
-        full = {name: checked(fixed | axes) for name, axes in grids.items()}
+        full = {name: checked(fixed | axes, REGISTRY[name]) for name, axes in grids.items()}
         for step in dict.fromkeys(step for axes in full.values() for step in axes["server_step"]):
             mine = {name: axes | {"server_step": (step,)} for name, axes in full.items() if step in axes["server_step"]}
             pieces.append(Piece(TUNING, mine, told, (FIRST,)))
@@ -165,7 +178,9 @@ def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
         epochs = tuple(each for each in gains.epochs if isinstance(each, int))
         for seeds in portions(experiment, gains.seeds):
             given: Axes = {"local_step": (told["local_step"],)}
-            grid = {name: checked(given | single(chosen[name]) | {"personal_epochs": epochs}) for name in family}
+            grid = {
+                name: checked(given | single(chosen[name]) | {"personal_epochs": epochs}, REGISTRY[name]) for name in family
+            }
             pieces.append(Piece(GAINS, grid, told, seeds, one_batch=tuple(family) if BATCH in gains.epochs else ()))
     return pieces
 

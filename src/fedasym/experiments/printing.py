@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import TRAINED, Interpolate
+from fedasym.algorithms import REGISTRY
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.selection import validated_by
 from fedasym.experiments.wording import flush, spoken
@@ -140,7 +140,7 @@ def not_converged(results: Results) -> list[str]:
             of_variance = f"{shared:.0%} of half the labels' variance above the exact one"
             short.append(f"{name}, whose shared model's training loss is {of_variance}")
         elif own > NEAR:
-            tunes = isinstance(TRAINED[name].personalise, Interpolate) and not TRAINED[name].shares_nothing
+            tunes = REGISTRY[name].fine_tunes
             loss = above(found["training_loss"], found["exact_loss"])
             (early if tunes and not shared > NEAR else short).append(f"{name}, whose training loss is {loss}")
     notes = []

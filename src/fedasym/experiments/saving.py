@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
 from fedasym.errors import InvalidInput
 from fedasym.experiments.data import record_in
 from fedasym.experiments.folder import DATA, EXPERIMENT
@@ -43,6 +44,8 @@ def saved(results: Results, folder: Path) -> Path:
         raise InvalidInput(f"folder is {str(folder)!r}: it cannot be made: {reason.strerror}") from None
     experiment = results.experiment.portable()
     write_text(folder / EXPERIMENT, experiment.to_toml())
+    if brought := describe_brought(experiment.algorithms):
+        write_text(folder / ALGORITHMS, brought)
     write_text(folder / DATA, json.dumps(results.data._asdict()) + "\n")
     for name in columns_of(experiment, results.task):
         write_text(folder / f"{name}.csv", getattr(results, name).write_csv())
@@ -69,6 +72,7 @@ def loaded(folder: Path) -> dict[str, Any]:
         if held["format"] != FORMAT:
             raise InvalidInput(f"{folder} holds {held['format']!r}, and this version reads {FORMAT!r}: save the results again")
         data = record_in((folder / DATA).read_text(encoding="utf-8"))
+        remember_brought(folder)
         experiment = Experiment.from_toml(folder / EXPERIMENT)
         told = told_in(held, experiment)
         tables = {

@@ -16,7 +16,8 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
 from pydantic import model_validator as model
 
-from fedasym.algorithms import TRAINED, Interpolate
+from fedasym.algorithms import REGISTRY
+from fedasym.algorithms.registry import as_names
 from fedasym.errors import InvalidInput, unknown
 from fedasym.experiments.grids import GRID_SCHEMA, Grid, completed
 from fedasym.risk import preformatted
@@ -66,6 +67,8 @@ class Experiment(Part):
     def __init__(self, /, **given: Any) -> None:
         from fedasym.experiments.wording import rephrased
 
+        if "algorithms" in given:
+            given["algorithms"] = as_names(given["algorithms"])
         try:
             super().__init__(**given)
         except ValidationError as reason:
@@ -98,7 +101,7 @@ class Experiment(Part):
             if name not in self.algorithms:
                 trained = ", ".join(self.algorithms)
                 raise InvalidInput(f"gains.algorithms has {name}, which is not trained: trained are {trained}")
-            if not isinstance(TRAINED[name].personalise, Interpolate) or TRAINED[name].shares_nothing:
+            if not REGISTRY[name].fine_tunes:
                 raise InvalidInput(f"gains.algorithms has {name}, which does not fine-tune a shared model: leave it out")
         return self
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import GRIDS
+from fedasym.algorithms import GRIDS, TRAINED, Algorithm
+from fedasym.algorithms.registry import as_names, asked, find
 from fedasym.errors import listed
 from fedasym.experiments.execution import run
 from fedasym.experiments.results import Results
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    algorithms: str | Iterable[str],
+    algorithms: str | Algorithm | Iterable[str | Algorithm],
     federation: Federation,
     *,
     grid: str | Mapping[str, Any] | None = None,
@@ -53,7 +54,7 @@ def sweep(
     from fedasym.experiments.spec import Experiment
 
     check_federation(federation)
-    chosen = [algorithms] if isinstance(algorithms, str) else listed("algorithms", algorithms, "give names")
+    chosen = as_names([find(each) for each in asked(algorithms, ())])
     tested = seeds if isinstance(seeds, int) else listed("seeds", seeds, "give how many, or a list of them")
     experiment = Experiment(
         name=name,
@@ -69,7 +70,7 @@ def sweep(
 def default_grid(names: list[Any], federation: Federation, settings: Mapping[str, Any]) -> str | dict[str, Any]:
     """The paper's grids, with steps for the scale of the features unless a protocol is named."""
     batch, given = settings.get("batch") or Settings.batch, settings.get("intercept")
-    known = all(isinstance(name, str) and name in GRIDS for name in names) and is_size(batch, 1)
+    known = is_size(batch, 1) and not any(name in TRAINED and name not in GRIDS for name in names)
     if settings.get("protocol") is not None or not known:
         return "paper"  # which is refused, like a wrong batch, where all is checked
     return stable_grids(names, federation, federation.intercept if given is None else bool(given), batch)

@@ -21,14 +21,19 @@ if TYPE_CHECKING:
 
 def joined(pieces: Iterable[Finished], stage: str, task: str) -> pl.DataFrame:
     """The rows of all pieces of a stage."""
-    return pl.concat([pl.DataFrame(schema=schema(stage, task)), *(piece.frame for piece in pieces)])
+    return pl.concat([pl.DataFrame(schema=schema(stage, task)), *(piece.frame for piece in pieces)], how="diagonal")
 
 
 def tuning_columns(experiment: Experiment, task: str) -> dict[str, Any]:
     """The columns of the table of tuning: the settings that some grid varies."""
-    varied = [name for name in TUNED if any(name in axes for axes in experiment.grid.values())]
+    grids = experiment.grid.values()
+    varied = [name for name in TUNED if any(name in axes for axes in grids)]
+    brought = {name: values for axes in grids for name, values in axes.items() if name not in TUNED}
     columns: dict[str, Any] = {"algorithm": pl.String}
     columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in varied}
+    columns |= {
+        name: pl.Int64 if all(isinstance(each, int) for each in values) else pl.Float64 for name, values in brought.items()
+    }
     judged = dict.fromkeys(JUDGED if task == "regression" else (), pl.Float64)
     return columns | {validated_by(task): pl.Float64, **judged, "chosen": pl.Boolean, "diverged": pl.Boolean}
 

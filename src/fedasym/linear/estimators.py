@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms import Algorithm, Flow, Ridge
+from fedasym.algorithms import Algorithm, Flow
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.algorithms.registry import PAPER, resolve
 from fedasym.errors import InvalidInput, unknown
@@ -281,9 +281,11 @@ def penalties(
 
     An algorithm that shares nothing has ridges for its features only: its intercept is free.
     """
-    if not isinstance(algorithm.personalise, Ridge):
+    stages = [stage for stage in algorithm.stages if "ridge" in stage.settings()]
+    if not stages:
         return None, None
-    wanted = ridge if ridge is not None else algorithm.personalise.ridge
+    fixed = [stage.ridge for stage in stages if stage.ridge is not None]
+    wanted = ridge if ridge is not None else fixed[-1] if fixed else None
     wanted = "optimal" if wanted is None else wanted
     apart = algorithm.shares_nothing and intercept
     if isinstance(wanted, str):

@@ -41,6 +41,8 @@ def personalised(
             return shared
         case Ridge():
             return shared + shrunk(client, e, ridge)
+    if np.ndim(ridge) == 0:
+        stage = stage.filled(ridge=ridge)
     x = client.axes[1] ** 2 / client.n
     stage.check_largest(float(x[0]), f"on client {client.name!r}")
     return shared + gained(client, e, np.broadcast_to(stage.learn(x), x.shape))

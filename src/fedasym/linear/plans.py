@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Moreau, Ridge
+from fedasym.algorithms import Algorithm, Ridge
 from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.linear.draw import Drawn, Kind, draw, kinds_of, seeded
 from fedasym.linear.shared import Pull, pull_of
@@ -17,7 +17,9 @@ from fedasym.population import RANGES, Population
 from fedasym.prediction import ALONE, predict, ridge_of
 from fedasym.risk import Risk
 from fedasym.theory.different import client_weights, precision
+from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.spectra import Array
+from fedasym.theory.worlds import flatten
 
 LOOKED_AT = 8  # clients of each kind whose risk is computed in a trial: they are exchangeable
 MEMBER, NEWCOMER = 0, 1  # roles in a path of seeds
@@ -176,13 +178,21 @@ def pull_for(algorithm: Algorithm, setting: Setting, kinds: tuple[Kind, ...], ri
     """The pull of an algorithm's server stage; pFedMe has weights of its own, as in `predict`, where none are given."""
     exact, count = [kind.population for kind in kinds], np.array(setting.clients, dtype=float)
     p = client_weights(exact, count, setting.weights)
-    if isinstance(algorithm.server, Moreau):
+    if "ridge" in algorithm.server.settings():
+        if ridge is None:
+            own = algorithm.server.ridge
+            ridge = np.full(len(kinds), own) if own is not None else np.array([optimal(each) for each in exact])
         if ridge is not None and np.any(ridge < 0):
             raise InvalidInput(f"{algorithm.name}: ridge is {ridge.min():g}: the shared model needs one of at least 0")
         own = precision(exact)
         if setting.weights is None and not setting.alike and own.any():
             p = own / (count @ own)
     return pull_of(algorithm.server, p, ridge)
+
+
+def optimal(population: Population) -> float:
+    """noise^2 aspect/radius^2, the ridge that ties clients of one kind best."""
+    return float(bayes_ridge(flatten(population, ()))[0])
 
 
 def foreseen(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> tuple[Risk, Risk, Array | None, list[str]]:

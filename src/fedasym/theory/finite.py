@@ -201,7 +201,7 @@ def uncorrelated(algorithm: Algorithm, world: Worlds, lam: Array | None, clients
         raise NoFormula("with finitely many clients the ridge must be above 0 and finite: give such a one, or none")
     ridge = bayes_ridge(world) if lam is None else lam
     server = algorithm.server.filled(ridge=ridge[:, None])
-    stage = algorithm.personalise if lam is None else algorithm.personalise.at(ridge=lam[:, None])
+    stage = algorithm.personalise.filled(ridge=ridge[:, None]) if lam is None else algorithm.personalise.at(ridge=lam[:, None])
     if isinstance(stage, Descend):
         for gamma in np.unique(world.gamma):
             check_stable(filter_of(stage), float(gamma), world.spectrum)

@@ -10,7 +10,7 @@ from fedasym.algorithms.average import Descend, Flow, Interpolate, Keep
 from fedasym.algorithms.ridge import Ridge
 from fedasym.algorithms.stages import ClientStage
 from fedasym.theory.limits import Parts, interpolated, kept, shrunk
-from fedasym.theory.ridges import best_ridge
+from fedasym.theory.ridges import bayes_ridge, best_ridge
 from fedasym.theory.spectra import Array
 from fedasym.theory.worlds import Worlds
 
@@ -38,6 +38,7 @@ def by_filter(stage: ClientStage, world: Worlds, extra: Array | None = None) -> 
     rows = []
     for i in range(world.r2.size):
         one, noise = world.take(slice(i, i + 1)), None if extra is None else extra[i]
+        stage = stage.filled(ridge=float(bayes_ridge(one)[0]))
         if isinstance(stage, Descend | Flow):
             from fedasym.theory.paths import stopped  # limits alone should start quickly
 

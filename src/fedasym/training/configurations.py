@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,11 +14,10 @@ from fedasym.federations.federation import Federation
 from fedasym.theory.spectra import Array
 from fedasym.training.history import VALIDATION, History
 from fedasym.training.scales import columns_out_of_scale, curvature
-from fedasym.training.settings import Protocol, Settings, named_settings
+from fedasym.training.settings import SETTINGS, Protocol, named_settings
 from fedasym.training.wording import HEADS, cell, columns, how_far, how_on, meanings, shown, smaller_steps
 
 MOST = 40  # configurations that are printed
-NAMES = tuple(field.name for field in fields(Settings))
 EDGES = ("server_step", "local_step", "ridge")  # settings whose best value may lie beyond the ones tried
 
 Ranked = dict[str, list["Configuration"]]
@@ -111,9 +111,14 @@ def against_divergence(run: History) -> str:
     return smaller_steps(columns_out_of_scale(data), 2 / L if L else None)
 
 
+def setting_names(groups: Iterable[Configuration]) -> list[str]:
+    """The settings of every run, then those that algorithms bring."""
+    return list(dict.fromkeys((*SETTINGS, *(name for group in groups for name in group.settings))))
+
+
 def split_settings(groups: list[Configuration]) -> tuple[dict[str, Any], list[str]]:
     """The settings whose values all users of them share, and the names of those that vary."""
-    used = {name: [group.settings[name] for group in groups if name in group.settings] for name in NAMES}
+    used = {name: [group.settings[name] for group in groups if name in group.settings] for name in setting_names(groups)}
     held = {name: values for name, values in used.items() if values}
     alike = {name: values[0] for name, values in held.items() if all(value == values[0] for value in values)}
     return alike, [name for name in held if name not in alike]

@@ -18,11 +18,11 @@ import numpy as np
 from fedasym.errors import InvalidInput, unknown
 from fedasym.risk import plain, preformatted
 from fedasym.training.configurations import (
-    NAMES,
     Configuration,
     comparison_notes,
     configuration_lines,
     configured,
+    setting_names,
     title_of,
     value_of,
     why_none,
@@ -146,7 +146,7 @@ class Histories(Sequence[History]):
         """
         kept = self.runs
         for name, values in wanted.items():
-            if name not in (known := ("algorithm", "protocol", "seed", "split", *NAMES)):
+            if name not in (known := ("algorithm", "protocol", "seed", "split", *setting_names(self._groups))):
                 raise unknown("name to select by", name, known)
             asked = list(values) if isinstance(values, list | tuple | set | range | np.ndarray) else [values]
             held = kept
@@ -159,7 +159,7 @@ class Histories(Sequence[History]):
 
     def table(self) -> list[dict[str, Any]]:
         """One record per run and evaluated round, with every setting that an algorithm uses (None for those that do not)."""
-        used = [name for name in NAMES if any(value_of(run, name) is not None for run in self.runs)]
+        used = [name for name in setting_names(self._groups) if any(value_of(run, name) is not None for run in self.runs)]
         splits = ["split"] if any(run.split is not None for run in self.runs) else []
         records = []
         for run in self.runs:

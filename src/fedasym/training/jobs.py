@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedasym.federations.federation import Federation
 from fedasym.training.scales import stable_steps
 from fedasym.training.probing import check_steps
 from fedasym.training.settings import (
+    SETTINGS,
     Settings,
     check_trainable,
     default_of,
@@ -24,7 +25,6 @@ from fedasym.training.settings import (
 )
 
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
-SETTINGS = tuple(field.name for field in fields(Settings) if field.name != "own")
 STEPS = ("server_step", "local_step", "inner_step")  # chosen where they are not told
 COHORT = 20  # clients a round, where there are that many
 
@@ -49,6 +49,14 @@ def named(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[
     if len(set(names)) < len(names):
         raise InvalidInput(f"algorithm has {max(names, key=names.count)} twice: give each its own name")
     return chosen, several
+
+
+def check_own(algorithms: Sequence[Algorithm], told: Iterable[str]) -> None:
+    """Refuse a setting that neither every run nor any of these algorithms has."""
+    known = (*SETTINGS, *(name for algorithm in algorithms for name in own_settings(algorithm)))
+    for name in told:
+        if name not in known:
+            raise unknown("setting", name, known)
 
 
 def whole_numbers(name: str, values: Iterable[int]) -> list[int]:

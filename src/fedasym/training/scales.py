@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms import GRIDS
+from fedasym.algorithms import REGISTRY
 from fedasym.federations.federation import Federation
 from fedasym.linear.clients import with_ones
 from fedasym.theory.spectra import Array
@@ -129,7 +129,7 @@ def stable_grids(names: list[str], federation: Federation, intercept: bool, batc
         moved = () if name == "pfedme" else ("server_step", "local_step")
         return {axis: steps(list(values)) if axis in moved else list(values) for axis, values in axes.items()}
 
-    return {name: grid(name, GRIDS[name]) for name in names if name in GRIDS}
+    return {name: grid(name, REGISTRY[name].default_grid()) for name in names}
 
 
 def columns_out_of_scale(federation: Federation) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, Descend, Flow, Keep, Moreau, Nothing, Ridge
+from fedasym.algorithms.description import is_built_in
 from fedasym.algorithms.settings import Setting
 from fedasym.algorithms.stages import Stage
 from fedasym.errors import InvalidInput, NoFormula, known
@@ -70,6 +71,9 @@ class Settings:
     def evaluated(self) -> list[int]:
         """The rounds after which all clients are tested: 0, every `evaluate_every`-th, and the last; or the last alone."""
         return [*(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()), self.rounds]
+
+
+SETTINGS = tuple(field.name for field in fields(Settings) if field.name != "own")  # of every run
 
 
 def is_size(value: Any, least: int, most: float = LARGEST) -> bool:
@@ -137,13 +141,14 @@ def resolve_protocol(name: str | Protocol | None, intercept: bool | None, of_dat
 
 
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
-    """Put in the ridge that the algorithm uses where none is given: its own, else the paper's."""
-    own = algorithm.personalise.ridge if isinstance(algorithm.personalise, Ridge) else None
-    own = algorithm.server.ridge if own is None and isinstance(algorithm.server, Moreau) else own
-    if own is not None and np.ndim(own):
-        raise InvalidInput(f"{algorithm.name} has the ridges {own!r}: training takes one number; vary it with grid")
-    default = 15.0 if isinstance(algorithm.server, Moreau) else 0.1
-    given = settings.ridge if own is None else np.asarray(own).item()
+    """Put in the ridge that the algorithm uses: the one it fixes, the given one, its default, or else the paper's."""
+    stages = [stage for stage in (algorithm.personalise, algorithm.server) if "ridge" in stage.settings()]
+    fixed = [stage.ridge for stage in stages if "ridge" in fixed_settings(stage)]
+    if fixed and np.ndim(fixed[0]):
+        raise InvalidInput(f"{algorithm.name} has the ridges {fixed[0]!r}: training takes one number; vary it with grid")
+    usual = [value for stage in stages if (value := stage.settings()["ridge"].default) is not None]
+    default = usual[0] if usual else 15.0 if isinstance(algorithm.server, Moreau) else 0.1
+    given = np.asarray(fixed[0]).item() if fixed else settings.ridge
     return replace(settings, ridge=default if given is None else given)
 
 
@@ -153,6 +158,9 @@ def check_trainable(algorithm: Algorithm) -> None:
     if isinstance(algorithm.personalise, Flow):
         raise NoFormula(f"{name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
     for stage in algorithm.stages:
+        taken = [each for each in stage.settings() if each in SETTINGS and each != "ridge"]
+        if taken and not is_built_in(type(stage)):
+            raise InvalidInput(f"{type(stage).__name__} has the setting {taken[0]}, which every run has: give it another name")
         still = isinstance(stage, Nothing | Keep)
         if not still and not stage.owns("step"):
             raise NoFormula(f"{name} cannot be trained: {type(stage).__name__} has no step(w, start, gradient, rate)")
@@ -164,10 +172,8 @@ def check_trainable(algorithm: Algorithm) -> None:
 
 def own_settings(algorithm: Algorithm) -> dict[str, Setting]:
     """The numbers that an algorithm's stages bring beside those of every run, by name."""
-    known = {field.name for field in fields(Settings)}
-    return {
-        name: each for name, each in algorithm.settings.items() if name not in known and not each.choices and name != "steps"
-    }
+    numbers = {name: each for name, each in algorithm.settings.items() if not each.choices and name != "steps"}
+    return {name: each for name, each in numbers.items() if name not in SETTINGS}
 
 
 def default_of(algorithm: Algorithm, name: str) -> Any:
@@ -191,13 +197,13 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
         used |= {"cohort", "local_steps", "server_step"}
-        used |= set(server.settings()) - fixed_settings(server)
+        used |= set(server.names) - fixed_settings(server)
     if "difference" in used and getattr(server, "hessian", "free") != "free":
         used.remove("difference")
     if not isinstance(client, Keep | Descend) and not is_pfedme(algorithm):
         used |= {"local_step"} | (set() if algorithm.shares_nothing else {"personal_epochs"})
-        used |= set(client.settings()) - (set() if isinstance(client, Ridge) else fixed_settings(client))
-    return (*(field.name for field in fields(Settings) if field.name in used), *own_settings(algorithm))
+        used |= set(client.names) - (set() if isinstance(client, Ridge) else fixed_settings(client))
+    return (*(name for name in SETTINGS if name in used), *own_settings(algorithm))
 
 
 def is_pfedme(algorithm: Algorithm) -> bool:
@@ -207,7 +213,8 @@ def is_pfedme(algorithm: Algorithm) -> bool:
 
 def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
     """What an algorithm uses of its settings, by name."""
-    return {name: settings.value_of(name) for name in used_settings(algorithm)}
+    used = {name: settings.value_of(name) for name in used_settings(algorithm)}
+    return used | dict(settings.own)
 
 
 def bind_stage(stage: Stage, settings: Settings) -> Stage:
@@ -221,3 +228,8 @@ def bind_stage(stage: Stage, settings: Settings) -> Stage:
         elif name not in fixed and not each.choices and hasattr(settings, name):
             values[name] = getattr(settings, name)
     return stage.at(**values)
+
+
+def mixing_of(algorithm: Algorithm, settings: Settings) -> float:
+    """How far the server moves towards the clients' mean: all the way, unless the stage says otherwise."""
+    return float(getattr(bind_stage(algorithm.server, settings), "mixing", 1.0))

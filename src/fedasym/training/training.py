@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from fedasym.federations.federation import Federation
 from fedasym.progress import Progress, check_progress
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
-from fedasym.training.jobs import SETTINGS, Grid, check_federation, configurations, named, whole_numbers
-from fedasym.training.settings import Protocol, Settings, resolve_protocol
+from fedasym.training.jobs import Grid, check_federation, check_own, configurations, named, whole_numbers
+from fedasym.training.settings import SETTINGS, Protocol, Settings, resolve_protocol
 from fedasym.training.sharing import shared_work
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def train(
     precision: str = "float32",
     form: str | None = None,
     progress: Progress | None = None,
+    **own: Any,
 ) -> History | Histories:
     """Train an algorithm (or several) by stochastic gradients, personalise and test every client on the way.
 
@@ -74,6 +75,7 @@ def train(
     precision: "float32", "float64", or "mixed": float32 whose products an accelerator may shorten (TF32); "bfloat16", for
         sequences: features and outputs are that short as well, while models, sums and losses stay in float32.
     form: "gram" or "head" instead of the cheaper; both give the same numbers.
+    own: settings that the algorithms' stages bring, by name.
 
     >>> import fedasym as fa
     >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
@@ -86,7 +88,8 @@ def train(
     chosen, several = named(algorithm)
     numbers = whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(whole_numbers("splits", splits))
-    told = {name: value for name, value in locals().items() if name in SETTINGS}
+    told = {name: value for name, value in locals().items() if name in SETTINGS} | own
+    check_own(chosen, own)
     rules = resolve_protocol(protocol, intercept, federation.intercept)
     jobs = configurations(chosen, told, grid, federation, rules.intercept if protocol is None else None)
     choices = {"precision": (precision, ("float32", "float64", "mixed", "bfloat16")), "form": (form, ("gram", "head", None))}

@@ -20,7 +20,7 @@ from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
 from fedasym.federations.shuffles import PERSONAL, START, mix
 from fedasym.training.plans import cohorts
-from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, resolve_ridge
+from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, mixing_of, resolve_ridge
 from fedasym.training.twin_batches import (
     Batch,
     Client,
@@ -71,7 +71,7 @@ def run(
     able = [client for client in clients if client.n > 0]
     size = settings.cohort or min(COHORT, len(able))
     drawn = cohorts(seed, np.array([client.identity for client in able], np.uint64), settings.rounds, size)
-    mixing = bind_stage(algorithm.server, settings).mixing if isinstance(algorithm.server, Moreau) else 1.0
+    mixing = mixing_of(algorithm, settings)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
     for r in range(settings.rounds + 1):

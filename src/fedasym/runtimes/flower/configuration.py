@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from fedasym.algorithms import TRAINED, Algorithm
+from fedasym.algorithms import Algorithm, find
 from fedasym.errors import InvalidInput, unknown
 from fedasym.federations.splits import check_seed
 from fedasym.federations.targets import class_names
+from fedasym.training.probing import check_steps
 from fedasym.training.settings import (
+    SETTINGS,
     Protocol,
     Settings,
     check_trainable,
+    default_of,
     find_protocol,
     is_rate,
     is_size,
+    named_settings,
+    own_settings,
     resolve_ridge,
-    used_settings,
     with_intercept,
 )
 
-SHARING = tuple(name for name, algorithm in TRAINED.items() if not algorithm.shares_nothing)
 PRECISIONS = ("float32", "float64")
 RULES: dict[str, Any] = {"seed": 0, "protocol": "text", "precision": "float32", "min-nodes": 2, "timeout": 600.0, "clip": 10.0}
 
@@ -58,7 +61,7 @@ class Configuration:
     def of(cls, algorithm: str | Algorithm, config: Mapping[str, Any]) -> Configuration:
         """Read and check a run config; what it does not name has its usual value."""
         chosen = found(algorithm)
-        told = {field.name: config[kebab(field.name)] for field in fields(Settings) if kebab(field.name) in config}
+        told = {name: config[kebab(name)] for name in SETTINGS if kebab(name) in config}
         told["cohort"] = told.get("cohort") or None
         rules = RULES | {name: config[name] for name in RULES if name in config}
         if rules["precision"] not in PRECISIONS:
@@ -68,7 +71,10 @@ class Configuration:
         for name, least in (("timeout", "above"), ("clip", "of at least")):
             if not is_rate(rules[name]) or (least == "above" and rules[name] == 0):
                 raise InvalidInput(f"{name} is {rules[name]!r}: it must be a finite number {least} 0")
-        settings = resolve_ridge(Settings(**told), chosen)
+        own = {
+            name: each.check(config.get(kebab(name), default_of(chosen, name))) for name, each in own_settings(chosen).items()
+        }
+        settings = resolve_ridge(Settings(**told, own=tuple(own.items())), chosen)
         if settings.rounds == 0:
             raise InvalidInput("rounds is 0: a federation that learns something has at least 1")
         protocol = with_intercept(find_protocol(rules["protocol"]), config.get("intercept"))
@@ -88,10 +94,9 @@ class Configuration:
 
 def found(algorithm: str | Algorithm) -> Algorithm:
     """An algorithm that a federation can train: one that shares something."""
-    if isinstance(algorithm, str) and algorithm not in SHARING:
-        raise unknown("algorithm", algorithm, SHARING)
-    chosen = TRAINED[algorithm] if isinstance(algorithm, str) else algorithm
+    chosen = find(algorithm)
     check_trainable(chosen)
+    check_steps(chosen)
     if chosen.shares_nothing:
         raise InvalidInput(f"algorithm is {chosen.name!r}, which shares nothing: a federation has nothing to do for it")
     return chosen
@@ -116,8 +121,9 @@ def read_classes(value: Any) -> tuple[Any, ...] | None:
 
 def defaults(algorithm: Algorithm) -> dict[str, Any]:
     """The run config that an app begins with: what the algorithm uses, then the rules."""
-    settings = resolve_ridge(Settings(rounds=50, evaluate_every=10), algorithm)
-    used = {kebab(name): getattr(settings, name) for name in used_settings(algorithm)}
+    own = tuple((name, default_of(algorithm, name)) for name in own_settings(algorithm))
+    settings = resolve_ridge(Settings(rounds=50, evaluate_every=10, own=own), algorithm)
+    used = {kebab(name): value for name, value in named_settings(settings, algorithm).items()}
     return used | {"cohort": settings.cohort or 0} | RULES
 
 

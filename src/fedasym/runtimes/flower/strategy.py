@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedasym.algorithms import Algorithm, Moreau
+from fedasym.algorithms import Algorithm
 from fedasym.runtimes.flower.answers import SILENT, Attentive, log, log_troubles, sort_replies
 from fedasym.runtimes.flower.attendance import Attendance
 from fedasym.runtimes.flower.configuration import Configuration
@@ -28,7 +28,7 @@ from fedasym.runtimes.flower.replies import (
     shortened,
 )
 from fedasym.runtimes.flower.roster import Kind, Node, Roster, describe_data
-from fedasym.training.settings import named_settings
+from fedasym.training.settings import mixing_of, named_settings
 from fedasym.training.twin import start_head
 
 Taken = TypeVar("Taken")
@@ -134,7 +134,7 @@ class Personalized(Strategy):
         changes, cut = shortened(taken, self.configuration.clip)
         for node, share in cut.items():
             log.warning("Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share)
-        mixing = self.configuration.settings.mixing if isinstance(self.configuration.algorithm.server, Moreau) else 1.0
+        mixing = mixing_of(self.configuration.algorithm, self.configuration.settings)
         with np.errstate(over="ignore"):
             head = averaged(self.shared, changes, mixing).astype(self.precision)
         if not np.isfinite(head).all():

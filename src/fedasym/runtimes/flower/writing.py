@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from fedasym.algorithms import TRAINED
+from fedasym.algorithms import REGISTRY, TRAINED, Algorithm, find
+from fedasym.algorithms.description import is_built_in
+from fedasym.algorithms.registry import packaged
 from fedasym.errors import InvalidInput, path_of, unknown
-from fedasym.runtimes.flower.configuration import RULES, SHARING, defaults
+from fedasym.runtimes.flower.configuration import RULES, defaults, found, kebab
+from fedasym.training.settings import own_settings
 
 ADVISE = "advise"
-DEPLOYED = (*SHARING, ADVISE)
 MODULES = ("client_app.py", "server_app.py", "task.py")
 DATA = {  # where samples have what; a node's own --node-config goes first
     "label": ("label", "column of the labels"),
@@ -50,8 +53,10 @@ MEANING = {
 }
 
 
-def write_app(what: str, into: str | Path) -> Path:
+def write_app(what: str | Algorithm, into: str | Path) -> Path:
     """Write the app of an algorithm, or the one that asks the advisor ("advise"), to a new or empty folder; returns it.
+
+    what: a name, an `Algorithm`, or `module:name`; the module of one from outside the package travels with the app.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -59,14 +64,16 @@ def write_app(what: str, into: str | Path) -> Path:
     ...     sorted(path.relative_to(app).as_posix() for path in app.rglob("*.*"))
     ['my_app/__init__.py', 'my_app/client_app.py', 'my_app/server_app.py', 'my_app/task.py', 'pyproject.toml']
     """
-    if what not in DEPLOYED:
-        raise unknown("algorithm", what, DEPLOYED)
+    algorithm = None if what == ADVISE else deployed(what)
+    name = ADVISE if algorithm is None else algorithm.name
+    origin = None if algorithm is None or algorithm.name in TRAINED else origin_of(algorithm, what)
     folder = path_of("into", into)
     package = package_of(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"into is {str(into)!r}, which is not an empty folder: name a new one, or empty it first")
-    words = {"name": package.replace("_", "-"), "package": package, "algorithm": what, "config": config_of(what)}
-    words["description"] = "Federated advice with fedasym" if what == ADVISE else f"{what}, personalized federated learning"
+    known = name if origin is None else f"{package}.{origin[0].stem}:{origin[1]}"
+    words = {"name": package.replace("_", "-"), "package": package, "algorithm": known, "config": config_of(algorithm)}
+    words["description"] = "Federated advice with fedasym" if what == ADVISE else f"{name}, personalized federated learning"
     try:
         (folder / package).mkdir(parents=True)
         (folder / "pyproject.toml").write_text(filled("pyproject.toml", words), encoding="utf-8")
@@ -74,6 +81,8 @@ def write_app(what: str, into: str | Path) -> Path:
         for module in MODULES:
             text = filled(f"{'advise' if what == ADVISE else 'train'}/{module}", words)
             (folder / package / module).write_text(text, encoding="utf-8")
+        if origin is not None:
+            (folder / package / origin[0].name).write_bytes(origin[0].read_bytes())
     except OSError as reason:
         raise InvalidInput(f"into is {str(into)!r}: it cannot be written: {reason.strerror}; name another folder") from None
     return folder
@@ -91,15 +100,40 @@ def package_of(folder: Path) -> str:
     return package
 
 
-def config_of(what: str) -> str:
-    """The run config as TOML, every value with what it means."""
-    if what == ADVISE:
+def deployed(what: str | Algorithm) -> Algorithm:
+    """The algorithm that an app is to train."""
+    if isinstance(what, str) and ":" not in what and what not in REGISTRY:
+        raise unknown("algorithm", what, (*(name for name, each in REGISTRY.items() if not each.shares_nothing), ADVISE))
+    return found(find(what))
+
+
+def origin_of(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, str] | None:
+    """The file of an algorithm from outside the package, and its name there; None: every node has its package installed."""
+    if isinstance(what, str) and ":" not in what and what in packaged():
+        return None
+    kinds = [type(stage) for stage in algorithm.stages if not is_built_in(type(stage))]
+    for kind in kinds or [Algorithm]:
+        module = sys.modules.get(what.partition(":")[0] if isinstance(what, str) and ":" in what else kind.__module__)
+        path = Path(getattr(module, "__file__", None) or "")
+        names = [name for name, each in vars(module).items() if isinstance(each, Algorithm) and each == algorithm] if module else []
+        if names and path.suffix == ".py" and path.name not in (*MODULES, "__init__.py"):
+            return path, names[0]
+    raise InvalidInput(
+        f"algorithm is {algorithm.name}, whose code is in no module of its own: write its stages and the algorithm to a file, "
+        "and name it as module:name"
+    )
+
+
+def config_of(algorithm: Algorithm | None) -> str:
+    """The run config as TOML, every value with what it means; None: of the advisor's app."""
+    if algorithm is None:
         values: dict[str, Any] = {name: RULES[name] for name in ("min-nodes", "timeout")} | {"advice-path": "advice.json"}
     else:
-        values = defaults(TRAINED[what]) | {"shared-path": "shared.safetensors"}
-    lines = [(name, value, MEANING[name]) for name, value in values.items()]
+        values = defaults(algorithm) | {"shared-path": "shared.safetensors"}
+    own = {} if algorithm is None else {kebab(name): each.meaning for name, each in own_settings(algorithm).items()}
+    lines = [(name, value, MEANING.get(name) or own[name]) for name, value in values.items()]
     lines += [(name, *told) for name, told in DATA.items()]
-    if what == ADVISE:  # it is for numbers: whole ones are meant as such
+    if algorithm is None:  # it is for numbers: whole ones are meant as such
         lines = [
             ("task", "regression", meaning) if name == "task" else (name, value, meaning) for name, value, meaning in lines
         ]
