@@ -22,7 +22,7 @@ def test_every_public_name_has_a_docstring_with_an_example():
 
 def test_every_name_of_a_public_module_and_every_method_is_documented():
     modules = [getattr(fa, name) for name in fa.__all__ if inspect.ismodule(getattr(fa, name))]
-    assert len(modules) == 5
+    assert len(modules) == 6
     inner = [getattr(module, name) for module in modules for name in getattr(module, "__all__", dir(module)) if name[0] != "_"]
     things = [thing for thing in inner if getattr(thing, "__module__", "").startswith("fedasym")]
     for function in filter(inspect.isfunction, things):
@@ -278,3 +278,84 @@ def test_power_law_quadrature_agrees_with_many_points():
     fine = fa.predict(fa.Population(1, 0.5, 2, spectrum=fa.spectra.power_law(1.5, points=20_000)))
     default = fa.predict(fa.Population(1, 0.5, 2, spectrum=fa.spectra.power_law(1.5)))
     assert default["rtfa"].loss == pytest.approx(fine["rtfa"].loss, rel=1e-6)
+
+
+class Clipped(fa.algorithms.ClientStage):
+    """A filter with a kink, which no contour takes."""
+
+    reach: float = fa.algorithms.setting(1.0, above=0)
+
+    def keep(self, x):
+        return np.maximum(1 - x / self.reach, 0)
+
+
+class Pole(fa.algorithms.ClientStage):
+    """A ridge under another name: its pole is at minus `pull`, however near to the spectrum."""
+
+    pull: float = fa.algorithms.setting(0.1, above=0)
+
+    def keep(self, x):
+        return self.pull / (x + self.pull)
+
+
+SPECTRA = {"identity": fa.spectra.identity(), "two atoms": fa.spectra.atoms([1, 9], [0.7, 0.3])}
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("pull", [1e-3, 0.1, 30])
+@pytest.mark.parametrize("aspect", [0.4, 0.99, 1.5])
+def test_a_filter_of_ones_own_has_the_limits_of_the_theorem_that_it_repeats(spectrum, pull, aspect):
+    world = fa.Population(1.3, 0.5, aspect, norm=2, spectrum=SPECTRA[spectrum])
+    for server in (fa.algorithms.Average(), fa.algorithms.Nothing()):
+        own, known = (fa.Algorithm(f"{n}", server, each) for n, each in enumerate((Pole(pull), fa.algorithms.Ridge(pull))))
+        table = fa.predict(world, [own, known])
+        for part in ("bias", "variance"):
+            assert getattr(table["0"], part) == pytest.approx(getattr(table["1"], part), rel=1e-9)
+    for member in (True, False):
+        if member and spectrum != "identity":
+            continue
+        own, known = (
+            fa.Algorithm(f"{n}", fa.algorithms.Average(), each) for n, each in enumerate((Pole(pull), fa.algorithms.Ridge(pull)))
+        )
+        table = fa.predict(world, [own, known], clients=7, member=member)
+        assert table["0"].loss == pytest.approx(table["1"].loss, rel=1e-9)
+
+
+def test_a_filter_with_a_kink_is_integrated_on_the_real_axis_or_drawn():
+    clipped = fa.Algorithm("clipped", fa.algorithms.Average(), Clipped())
+    world = fa.Population(1, 0.5, 0.5)
+    limit, drawn = (fa.predict(world, [clipped], method=method)["clipped"] for method in ("formula", "simulate"))
+    assert limit.error is None
+    assert drawn.loss == pytest.approx(limit.loss, abs=4 * drawn.error + 0.01)
+    few, drawn = (fa.predict(world, [clipped], clients=9, method=method)["clipped"] for method in ("formula", "simulate"))
+    assert drawn.loss == pytest.approx(few.loss, abs=4 * drawn.error + 0.01)
+    correlated = fa.Population(1, 0.5, 0.5, spectrum=fa.spectra.atoms([1, 9], [0.7, 0.3]))
+    with pytest.raises(fa.NoFormula, match='does not extend to complex numbers.*method="simulate"'):
+        fa.predict(correlated, [clipped])
+    found = fa.predict(correlated, [clipped, "ftfa"], method="simulate")
+    assert "std. err." in str(found)
+    assert found["ftfa"].loss == pytest.approx(fa.predict(correlated, "ftfa")["ftfa"].loss, abs=4 * found["ftfa"].error + 0.01)
+    assert 0 < found["clipped"].error < 0.1 * found["clipped"].loss
+
+
+def test_filters_and_weights_that_make_no_sense_are_refused():
+    def client(keep):
+        return fa.Algorithm("odd", fa.algorithms.Average(), type("Odd", (fa.algorithms.ClientStage,), {"keep": keep})())
+
+    world = fa.Population(1, 0.5, 2)
+    with pytest.raises(fa.InvalidInput, match=r"keep\(0\) of Odd is 0.9: it must be 1"):
+        fa.predict(world, [client(lambda self, x: 0.9 / (1 + x))])
+    with pytest.raises(fa.InvalidInput, match=r"keep\(x\) of Odd is not finite"):
+        fa.predict(world, [client(lambda self, x: np.where(x > 1, np.inf, 1))])
+    with pytest.raises(fa.InvalidInput, match=r"keep\(x\) of Odd has shape \(2,\)"):
+        fa.predict(world, [client(lambda self, x: np.ones(2))])
+    negative = type("Odd", (fa.algorithms.ServerStage,), {"weight": lambda self, x: 1 - x})()
+    with pytest.raises(fa.NoFormula, match="Odd weighs the eigenvalue"):
+        fa.predict(world, [fa.Algorithm("odd", negative, fa.algorithms.Keep())], clients=9)
+
+
+@pytest.mark.parametrize("verb", [fa.predict, fa.simulate])
+def test_what_a_world_cannot_use_is_refused(verb):
+    classes = fa.ClassPopulation(radius=1, centre=1, aspect=2)
+    with pytest.raises(fa.InvalidInput, match="maml_step is 7, which is for a Population"):
+        verb(classes, maml_step=7)

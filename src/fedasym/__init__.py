@@ -67,6 +67,7 @@ _HOME = {
     "Histories": "fedasym.training.histories",
     "History": "fedasym.training.history",
     "InvalidInput": "fedasym.errors",
+    "MissingPackage": "fedasym.errors",
     "Mixture": "fedasym.classification.regimes",
     "Model": "fedasym.models.model",
     "NoFormula": "fedasym.errors",
@@ -102,6 +103,7 @@ _MODULES = {
     "datasets": "fedasym.datasets",
     "linear": "fedasym.linear",
     "pretraining": "fedasym.pretraining",
+    "runtimes": "fedasym.runtimes",
     "spectra": "fedasym.theory.spectra",
 }
 
@@ -123,6 +125,7 @@ __all__ = [
     "Histories",
     "History",
     "InvalidInput",
+    "MissingPackage",
     "Mixture",
     "Model",
     "NoFormula",
@@ -153,6 +156,7 @@ __all__ = [
     "report",
     "reproduce",
     "run",
+    "runtimes",
     "separability",
     "simulate",
     "spectra",

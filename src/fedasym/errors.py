@@ -53,16 +53,28 @@ class NoFormula(InvalidInput):
     """A combination that no formula covers; the message says what is missing and offers what works.
 
     >>> import fedasym as fa
-    >>> odd = fa.Algorithm("odd", fa.algorithms.Moreau(), fa.algorithms.Keep())
-    >>> fa.predict(fa.Population(radius=1, noise=0.5, aspect=2), [odd])
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2, spectrum=fa.spectra.atoms([1, 4], [0.5, 0.5]))
+    >>> fa.predict(world, "maml", clients=10)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.errors.NoFormula: no theorem covers the pair Moreau then Keep: Moreau goes with Ridge; fa.train takes any pair
+    fedasym.errors.NoFormula: maml: with finitely many clients there is a formula only for uncorrelated features ...
     """
 
 
+class MissingNorm(InvalidInput):
+    """A method that shares nothing, and a population that does not say how long a client's optimum is."""
+
+    def __init__(self, message: str = "") -> None:
+        alone = "a method that shares nothing depends on the length of a client's optimum: give norm"
+        super().__init__(message or alone)
+
+
 class MissingPackage(InvalidInput, ImportError):
-    """An optional package that is not installed; the message says which, and how to install it."""
+    """An optional package that is not installed; the message says which, and how to install it.
+
+    >>> issubclass(MissingPackage, ImportError)
+    True
+    """
 
 
 class ThresholdWarning(UserWarning):

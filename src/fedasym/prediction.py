@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Ridge
+from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.registry import resolve
 from fedasym.classification.population import ClassPopulation
-from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning, listed
+from fedasym.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning, listed, one_of
 from fedasym.numeric import flag
 from fedasym.population import Population, checked_clients
 from fedasym.risk import Comparison, Risk
@@ -22,7 +23,7 @@ from fedasym.theory.spectra import Array
 from fedasym.theory.worlds import Worlds, centre_energy, flatten
 
 MOST_AT_ONCE = 1 << 19  # worlds x atoms that the finite-client formulas hold at once
-ALONE = "a method that shares nothing depends on the length of a client's optimum: give norm"
+FORMULA, SIMULATE = "formula", "simulate"  # by which a loss is found
 
 if TYPE_CHECKING:
     from fedasym.classification.accuracy import AccuracyTable
@@ -32,12 +33,14 @@ Names = Iterable[str | Algorithm] | str | Algorithm | None
 @overload
 def predict(
     world: Population | Sequence[Population], algorithms: Names = None, *, ridge: ArrayLike | None = None,
-    clients: ArrayLike | None = None, member: bool = True, maml_step: float = 0.1, weights: ArrayLike | str | None = None,
+    clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None, weights: ArrayLike | str | None = None,
+    method: str = FORMULA,
 ) -> Comparison: ...  # fmt: skip
 @overload
 def predict(
     world: ClassPopulation, algorithms: Names = None, *, ridge: ArrayLike | None = None,
-    clients: ArrayLike | None = None, member: bool = True, maml_step: float = 0.1, weights: ArrayLike | str | None = None,
+    clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None, weights: ArrayLike | str | None = None,
+    method: str = FORMULA,
 ) -> AccuracyTable: ...  # fmt: skip
 
 
@@ -48,8 +51,9 @@ def predict(
     ridge: ArrayLike | None = None,
     clients: ArrayLike | None = None,
     member: bool = True,
-    maml_step: float = 0.1,
+    maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
+    method: str = FORMULA,
 ) -> Comparison | AccuracyTable:
     """Test loss, bias and variance of each algorithm on a population of clients; for a `ClassPopulation` the accuracy.
 
@@ -64,7 +68,9 @@ def predict(
     ridge: for the methods that have one; by default each gets its best.
     clients: how many clients, None for infinitely many; for a list of populations, how many of each (one by default).
     member: whether the client took part in training, or is new.
-    maml_step: the inner step of MAML, which matters with finitely many clients.
+    maml_step: the inner step of MAML, 0.1 unless given, which matters with finitely many clients.
+    method: "formula", or "simulate": exact algebra on drawn clients, with a standard error, which every pair of stages has
+        that has a weight and a filter.
     weights: for a list of populations, each client's weight: "samples" (the default), "uniform", "precision" or numbers.
 
     >>> import fedasym as fa
@@ -83,20 +89,33 @@ def predict(
     member = flag("member", member)
     if isinstance(world, ClassPopulation | Population) and weights is not None:
         raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
+    one_of("method", method, (FORMULA, SIMULATE))
     if isinstance(world, ClassPopulation):
         from fedasym.classification.prediction import predict_classes
 
+        refuse_for_classes(maml_step=maml_step, method=None if method == FORMULA else method)
         return predict_classes(world, algorithms, ridge, clients, member)
     wanted = "give a Population, a ClassPopulation or a list of Population"
     worlds = [world] if isinstance(world, Population) else listed("world", world, wanted)
     if any(isinstance(each, ClassPopulation) for each in worlds):
         raise NoFormula("accuracy is derived for clients of one ClassPopulation, not for a list: predict each of them alone")
-    chosen = resolve(algorithms, ridge, maml_step)
+    chosen = resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step)
+    if method == SIMULATE:
+        from fedasym.linear.drawing import predict_by_drawing
+
+        return predict_by_drawing(world, chosen, clients, member, weights)
     if isinstance(world, Population):
         return predict_equal(world, chosen, algorithms is None, clients, member)
     if not worlds:
         raise InvalidInput("the list of populations is empty: give at least one client")
     return predict_different(worlds, chosen, algorithms is None, clients, member, weights)
+
+
+def refuse_for_classes(**given: object) -> None:
+    """Refuse arguments that a ClassPopulation has no use for."""
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(f"{name} is {value!r}, which is for a Population: leave it out with a ClassPopulation")
 
 
 def predict_equal(
@@ -117,7 +136,7 @@ def predict_equal(
     def answer(algorithm: Algorithm) -> Answer:
         seen = alone if algorithm.shares_nothing else shared
         if seen is None:
-            raise InvalidInput(ALONE)
+            raise MissingNorm
         ridge = ridge_of(algorithm, shape)
         if count is None or algorithm.shares_nothing:  # the same for every server stage
             stage = type(algorithm.personalise) if isinstance(algorithm.personalise, Ridge) else algorithm.personalise
@@ -164,7 +183,7 @@ def predict_different(
             if not algorithm.shares_nothing:
                 rows.append(different.answer(algorithm, i, ridge))
             elif kind.norm is None:
-                raise InvalidInput(ALONE)
+                raise MissingNorm
             else:
                 rows.append(limit(algorithm.personalise, flatten(kind, (), alone=True), ridge))
         bias, variance = (np.concatenate([row[j] for row in rows])[federation.row] for j in (0, 1))
@@ -212,7 +231,7 @@ def collect(
         try:
             bias, variance, used = answer(algorithm)
         except InvalidInput as reason:
-            if not optional or not (isinstance(reason, NoFormula) or str(reason) == ALONE):
+            if not optional or not isinstance(reason, NoFormula | MissingNorm):
                 raise type(reason)(f"{algorithm.name}: {reason}") from None
             missing.setdefault(str(reason), []).append(algorithm.name)
             continue

@@ -32,6 +32,7 @@ class Risk:
     bias: float | Array
     variance: float | Array
     ridge: float | Array | None = None
+    error: float | Array | None = None  # standard error of the loss, where it was found by drawing clients
 
     @property
     def loss(self) -> float | Array:
@@ -81,6 +82,11 @@ class Comparison(Named[Risk]):
         return self.risks
 
     @property
+    def _drawn(self) -> tuple[str, ...]:
+        """The column of standard errors, where there are any."""
+        return ("error",) if any(risk.error is not None for risk in self.risks.values()) else ()
+
+    @property
     def losses(self) -> Array:
         """All losses, algorithms along the first axis."""
         return np.stack([np.asarray(risk.loss, dtype=float) for risk in self.risks.values()])
@@ -101,12 +107,12 @@ class Comparison(Named[Risk]):
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm (and entry, for arrays): feed it to any data frame."""
-        rows = columns_of(self.risks, ("loss", "bias", "variance", "ridge"))
+        rows = columns_of(self.risks, ("loss", "bias", "variance", "ridge", *self._drawn))
         return records(rows, lambda at: {"entry": self.rows[at[0]] if self.rows and len(at) == 1 else at})
 
     def to_json(self) -> str:
         """Full precision, stable keys: algorithms.<name>.{bias,variance,loss,ridge}, best, ties, notes."""
-        rows = columns_of(self.risks, ("bias", "variance", "loss", "ridge"))
+        rows = columns_of(self.risks, ("bias", "variance", "loss", "ridge", *self._drawn))
         return table_json(rows, self.best, {"ties": self.ties, "notes": self.notes})
 
     def plot(self, path: str | Path) -> Path:
@@ -123,10 +129,12 @@ class Comparison(Named[Risk]):
         return "\n".join(lines)
 
     def _scalar_lines(self) -> list[str]:
-        lines = [f"  {'algorithm':<14}{'loss':>11}{'bias':>11}{'variance':>11}{'ridge':>11}"]
+        heads = {"loss": "loss", "bias": "bias", "variance": "variance", "ridge": "ridge", "error": "std. err."}
+        columns = ("loss", *self._drawn, "bias", "variance", "ridge")
+        lines = [f"  {'algorithm':<14}" + "".join(f"{heads[each]:>11}" for each in columns)]
         beside = marks(self.risks, self.ties, self.best, "lowest")
         for name, risk in self.risks.items():
-            cells = "".join(f"{number(value):>11}" for value in (risk.loss, risk.bias, risk.variance, risk.ridge))
+            cells = "".join(f"{number(getattr(risk, each)):>11}" for each in columns)
             lines.append(f"{beside[name][0]} {name:<14}{cells}{beside[name][1]}")
         return lines
 

@@ -39,7 +39,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Algorithm": (fa.Algorithm, {"name": "own", "server": Average(), "personalise": Keep()}),
     "Meta": (Meta, {}),
     "Ridge": (Ridge, {}),
-    "Descend": (Descend, {"step": 0.1}),
+    "Descend": (Descend, {"local_step": 0.1}),
     "Flow": (Flow, {"time": 0.1}),
     "Spectrum": (fa.Spectrum, {"values": [1, 2], "weights": [0.5, 0.5], "name": "two"}),
     "identity": (fa.spectra.identity, {}),

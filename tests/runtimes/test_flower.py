@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import Result
 import fedasym as fa
 from fedasym.algorithms import TRAINED
 from fedasym.runtimes.flower import attendance
-from fedasym.runtimes.flower.configuration import SHARING
+from fedasym.algorithms import TRAINED
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import heads_folder, of_clients
 from fedasym.runtimes.flower.strategy import Personalized
@@ -35,7 +35,7 @@ def trained(grid: Table, what: str = "ftfa") -> Result:
     return Personalized(what, grid.config).train(grid)
 
 
-ALL = list(SHARING)
+ALL = [name for name, each in TRAINED.items() if not each.shares_nothing]
 
 
 OPTIONS = SMALL | {"difference": 0.01, "mixing": 0.8}

@@ -14,18 +14,23 @@ from flwr.cli.config_utils import load_and_validate
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
-from fedasym.runtimes.flower.configuration import SHARING, Configuration, defaults
+from fedasym.algorithms import TRAINED
+from fedasym.runtimes.flower.configuration import Configuration, defaults
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import heads_folder, held_by
 from fedasym.runtimes.flower.rehearsal import try_app
 from fedasym.runtimes.flower.replies import Change, shortened
 from fedasym.runtimes.flower.strategy import Personalized
-from fedasym.runtimes.flower.writing import DEPLOYED, write_app
+from fedasym.runtimes.flower.writing import ADVISE, write_app
 from fedasym.training.settings import Settings, resolve_ridge, used_settings
 
 
 def typed(*words: object) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "fedasym", *map(str, words)], capture_output=True, text=True, check=False)
+
+
+SHARING = [name for name, each in TRAINED.items() if not each.shares_nothing]
+DEPLOYED = (*SHARING, ADVISE)
 
 
 @pytest.mark.parametrize("what", DEPLOYED)
@@ -147,7 +152,7 @@ class Summaries(int):
 def test_a_folder_that_no_app_fits_is_refused(tmp_path):
     with pytest.raises(fa.InvalidInput, match="its name must begin with a letter"):
         write_app("rtfa", tmp_path / "3 + 4")
-    with pytest.raises(fa.InvalidInput, match="unknown algorithm 'local': known are fedavg"):
+    with pytest.raises(fa.InvalidInput, match="algorithm is 'local', which shares nothing"):
         write_app("local", tmp_path / "app")
     (tmp_path / "file").touch()
     with pytest.raises(fa.InvalidInput, match="is not an empty folder"):

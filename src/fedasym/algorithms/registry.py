@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,6 +173,9 @@ def find(entry: Any, known: Mapping[str, Algorithm] = REGISTRY) -> Algorithm:
 def imported(path: str) -> Algorithm:
     """The algorithm at `module:name`."""
     module, _, name = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # a command's path does not have the folder it is typed in
+        sys.path.append(here)
     try:
         found = getattr(importlib.import_module(module), name)
     except ImportError as reason:

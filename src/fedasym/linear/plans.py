@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, Ridge
-from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
+from fedasym.algorithms.description import describe_algorithm
+from fedasym.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.linear.draw import Drawn, Kind, draw, kinds_of, seeded
 from fedasym.linear.shared import Pull, pull_of
 from fedasym.population import RANGES, Population
-from fedasym.prediction import ALONE, predict, ridge_of
+from fedasym.prediction import predict, ridge_of
 from fedasym.risk import Risk
 from fedasym.theory.different import client_weights, precision
 from fedasym.theory.ridges import bayes_ridge
@@ -83,7 +84,7 @@ class Setting:
             "dimension": self.dimension,
             "clients": list(self.clients),
             "seed": self.seed,
-            "algorithms": [str(each) for each in self.algorithms],
+            "algorithms": [describe_algorithm(each) for each in self.algorithms],
             "member": self.member,
             "features": self.features,
             "mode": self.mode,
@@ -159,8 +160,8 @@ def planned(setting: Setting) -> Plan:
         lonely = [each.name for each in chosen if each.shares_nothing]
         chosen = [each for each in chosen if not each.shares_nothing]
         if lonely and not (setting.optional and chosen):
-            raise InvalidInput(f"{lonely[0]}: {ALONE}")
-        notes += [f"Left out {' and '.join(lonely)}: {ALONE}."] if lonely else []
+            raise MissingNorm(f"{lonely[0]}: {MissingNorm()}")
+        notes += [f"Left out {' and '.join(lonely)}: {MissingNorm()}."] if lonely else []
     pulls: dict[tuple[object, ...], Pull] = {}
     rows = []
     for algorithm in chosen:
@@ -201,12 +202,15 @@ def foreseen(algorithm: Algorithm, setting: Setting, exact: list[Population]) ->
     missing: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)  # a simulation may sit at a threshold to see what happens there
-        limit = stacked([endless(algorithm, each, place) for place, each in enumerate(exact)])
+        nothing = np.full(len(exact), np.nan)
+        try:
+            limit = stacked([endless(algorithm, each, place) for place, each in enumerate(exact)])
+        except NoFormula as reason:
+            limit, missing = Risk(nothing, nothing, nothing), [f"No limit for {reason}."]
         try:
             found = finite(algorithm, setting, exact)
         except NoFormula as reason:
             missing = [f"No prediction for {reason}."]
-            nothing = np.full(len(exact), np.nan)
             found = Risk(nothing, nothing, np.maximum(np.asarray(limit.ridge), 0.0))
     best = np.atleast_1d(np.asarray(found.ridge, dtype=float)) if isinstance(algorithm.personalise, Ridge) else None
     predicted = Risk(np.atleast_1d(found.bias), np.atleast_1d(found.variance), best)

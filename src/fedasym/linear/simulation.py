@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
+from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.registry import resolve
 from fedasym.algorithms.ridge import checked_ridge
 from fedasym.classification.population import ClassPopulation
@@ -43,7 +44,7 @@ CLIENTS = 300  # unless told otherwise
 def simulate(
     world: Population | Sequence[Population], *, dimension: int = 200, clients: int | Sequence[int] | None = None,
     trials: int = 4, seed: int = 0, algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True,
-    ridge: ArrayLike | None = None, maml_step: float = 0.1, weights: ArrayLike | str | None = None, features: str = "gaussian",
+    ridge: ArrayLike | None = None, maml_step: float | None = None, weights: ArrayLike | str | None = None, features: str = "gaussian",
     mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None, save: str | Path | None = None,
     progress: Progress | None = None, on: Ray | str | None = None,
 ) -> Simulation: ...  # fmt: skip
@@ -65,7 +66,7 @@ def simulate(
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
     member: bool = True,
     ridge: ArrayLike | None = None,
-    maml_step: float = 0.1,
+    maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
     features: str = "gaussian",
     mode: str = "expectation",
@@ -108,6 +109,7 @@ def simulate(
         from fedasym.classification.simulation import simulate_classes
 
         others = {"weights": weights, "vary": vary, "save": save, "features": features, "mode": mode, "on": on}
+        others["maml_step"] = maml_step
         return simulate_classes(world, dimension, clients, trials, seed, algorithms, member, ridge, progress, others)
     count = CLIENTS if clients is None else clients
     setting = checked(
@@ -181,7 +183,7 @@ def checked(
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None,
     member: bool,
     ridge: ArrayLike | None,
-    maml_step: float,
+    maml_step: float | None,
     weights: ArrayLike | str | None,
     features: str,
     mode: str,
@@ -209,7 +211,7 @@ def checked(
     count = counted(clients, len(worlds), alike)
     if weights is not None:
         client_weights(worlds, np.array(count, dtype=float), weights)
-    chosen = tuple(resolve(algorithms, ridge, maml_step))
+    chosen = tuple(resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step))
     if axis is not None and axis[0] == "ridge" and not any(each.has_ridge for each in chosen):
         raise InvalidInput("vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or local_ridge")
     return Setting(

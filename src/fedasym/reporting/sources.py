@@ -19,6 +19,11 @@ def read(given: Results | str | Path) -> Results:
 
     if isinstance(given, Results):
         return given
+    if not isinstance(given, str | Path):
+        raise InvalidInput(
+            f"results is a {type(given).__name__}: give the results of fa.run or fa.sweep, or their folder; what fa.train "
+            "returned is saved with .save and drawn with .plot"
+        )
     folder = path_of("results", given)
     if is_run(folder):
         return Results.read(folder)

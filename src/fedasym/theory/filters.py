@@ -87,13 +87,12 @@ def call(stage: ClientStage, x: Array) -> Array:
 def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contour | None:
     """A contour inside which the filter has no singularity, by Cauchy's formula; None: there is none."""
     low, high = support(gamma, spectrum)
-    inside = np.linspace(low, high, 9)
-    if gamma * spectrum.rank > 1:
-        inside = np.append(inside, 0.0)
+    inside = np.linspace(low, high, 11)[1:-1]  # the ends come too near to the contour for a plain rule
     values = call(stage, inside)
-    for k in range(HALVINGS):
-        reach = high * 0.5**k
-        contour = Contour(gamma, spectrum, reach, high + reach)
+    tried = [(high * 0.5**k, np.inf) for k in range(HALVINGS)]
+    tried += [(high * 0.5**k, high * (1 + 0.5**k)) for k in range(HALVINGS)]  # singularities beyond the spectrum too
+    for reach, furthest in tried:
+        contour = Contour(gamma, spectrum, reach, furthest)
         kappa, z, _, arc = contour.nodes(18)
         try:
             f = np.asarray(stage.keep(z), dtype=complex)  # type: ignore[arg-type]
