@@ -22,6 +22,7 @@ from fedasym.theory.worlds import Worlds
 
 CLOSE = 1e-9  # relative error of Cauchy's formula that a filter without singularities inside stays below
 HALVINGS = 24  # of the contour's reach into the negatives, at the most
+NODES = 80  # a panel, for Cauchy's formula
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contou
     tried += [(high * 0.5**k, high * (1 + 0.5**k)) for k in range(HALVINGS)]  # singularities beyond the spectrum too
     for reach, furthest in tried:
         contour = Contour(gamma, spectrum, reach, furthest)
-        kappa, z, _, arc = contour.nodes(18)
+        kappa, z, _, arc = contour.nodes(NODES)
         try:
             f = np.asarray(stage.keep(z), dtype=complex)  # type: ignore[arg-type]
         except (TypeError, ValueError):
