@@ -186,7 +186,7 @@ def test_maml_without_its_hessian_weighs_once():
     few = fa.predict(WORLD, ["maml", "maml_fo", "maml_hf", "ftfa"], clients=10, maml_step=0.05)
     assert few["maml_hf"].loss == few["maml"].loss  # differences of a quadratic are exact
     assert few["maml"].loss < few["maml_fo"].loss < few["ftfa"].loss
-    with pytest.raises(fa.NoFormula, match="maml_fo: Meta weighs the eigenvalue .* which clients here have, with -"):
+    with pytest.raises(fa.NoFormula, match=r"maml_fo: Meta weighs the eigenvalue .* which clients here have, with -"):
         fa.predict(WORLD, ["maml_fo"], clients=10, maml_step=5)
 
 
@@ -315,7 +315,8 @@ def test_a_filter_of_ones_own_has_the_limits_of_the_theorem_that_it_repeats(spec
         if member and spectrum != "identity":
             continue
         own, known = (
-            fa.Algorithm(f"{n}", fa.algorithms.Average(), each) for n, each in enumerate((Pole(pull), fa.algorithms.Ridge(pull)))
+            fa.Algorithm(f"{n}", fa.algorithms.Average(), each)
+            for n, each in enumerate((Pole(pull), fa.algorithms.Ridge(pull)))
         )
         table = fa.predict(world, [own, known], clients=7, member=member)
         assert table["0"].loss == pytest.approx(table["1"].loss, rel=1e-9)
@@ -330,7 +331,7 @@ def test_a_filter_with_a_kink_is_integrated_on_the_real_axis_or_drawn():
     few, drawn = (fa.predict(world, [clipped], clients=9, method=method)["clipped"] for method in ("formula", "simulate"))
     assert drawn.loss == pytest.approx(few.loss, abs=4 * drawn.error + 0.01)
     correlated = fa.Population(1, 0.5, 0.5, spectrum=fa.spectra.atoms([1, 9], [0.7, 0.3]))
-    with pytest.raises(fa.NoFormula, match='does not extend to complex numbers.*method="simulate"'):
+    with pytest.raises(fa.NoFormula, match=r'does not extend to complex numbers.*method="simulate"'):
         fa.predict(correlated, [clipped])
     found = fa.predict(correlated, [clipped, "ftfa"], method="simulate")
     assert "std. err." in str(found)

@@ -33,14 +33,14 @@ Names = Iterable[str | Algorithm] | str | Algorithm | None
 @overload
 def predict(
     world: Population | Sequence[Population], algorithms: Names = None, *, ridge: ArrayLike | None = None,
-    clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None, weights: ArrayLike | str | None = None,
-    method: str = FORMULA,
+    clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None,
+    weights: ArrayLike | str | None = None, method: str = FORMULA,
 ) -> Comparison: ...  # fmt: skip
 @overload
 def predict(
     world: ClassPopulation, algorithms: Names = None, *, ridge: ArrayLike | None = None,
-    clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None, weights: ArrayLike | str | None = None,
-    method: str = FORMULA,
+    clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None,
+    weights: ArrayLike | str | None = None, method: str = FORMULA,
 ) -> AccuracyTable: ...  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fedasym.figures.marks import COLOURS, readable
+from fedasym.figures.marks import ALGORITHMS, readable
 from fedasym.reporting import report
 from fedasym.reporting.shell import LIGHT
 
@@ -47,7 +47,7 @@ def test_it_opens_without_network_and_draws(opened):
         line = f'document.querySelector("#curves-seeds .wide [data-series={name}] > .line")'
         assert opened.run(f"{line}.{box}.width") > 300
     assert opened.run('getComputedStyle(document.querySelector(".m-ftfa .line")).stroke') == rgb(
-        readable(COLOURS["ftfa"], LIGHT)
+        readable(ALGORITHMS["ftfa"].colour, LIGHT)
     )
     assert opened.run('getComputedStyle(document.querySelector("#curves-seeds .narrow")).display') == "none"
 

@@ -12,7 +12,6 @@ from flwr.serverapp.strategy import Result
 import fedasym as fa
 from fedasym.algorithms import TRAINED
 from fedasym.runtimes.flower import attendance
-from fedasym.algorithms import TRAINED
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import heads_folder, of_clients
 from fedasym.runtimes.flower.strategy import Personalized

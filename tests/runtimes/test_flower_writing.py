@@ -14,7 +14,6 @@ from flwr.cli.config_utils import load_and_validate
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
-from fedasym.algorithms import TRAINED
 from fedasym.runtimes.flower.configuration import Configuration, defaults
 from fedasym.runtimes.flower.heads import Model, file_of
 from fedasym.runtimes.flower.holdings import heads_folder, held_by

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Keep, ClientStage
+from fedasym.algorithms import TRAINED, Algorithm, Average, ClientStage, Descend, Keep
 from fedasym.training import twin
 from fedasym.training.settings import CODE, TEXT, Settings
 

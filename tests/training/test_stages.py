@@ -204,10 +204,10 @@ def test_stages_that_cannot_be_are_refused():
         fa.train(fa.Algorithm("mine", Average(), two), federation(), **SMALL)
     with pytest.raises(fa.NoFormula, match=r"mine cannot be trained: Still has no step\("):
         fa.train(fa.Algorithm("mine", type("Still", (ServerStage,), {})(), Keep()), federation(), **SMALL)
+    long = type("Long", (ServerStage,), {"__annotations__": {"rounds": int}, "rounds": setting(3), "step": Plain.step})()
     with pytest.raises(fa.InvalidInput, match="has the setting rounds, which every run has"):
-        own = type("Long", (ServerStage,), {"__annotations__": {"rounds": int}, "rounds": setting(3), "step": Plain.step})
-        fa.train(fa.Algorithm("mine", own(), Keep()), federation(), **SMALL)
-    with pytest.raises(fa.InvalidInput, match="the stage Bare cannot be made: .* with their type"):
+        fa.train(fa.Algorithm("mine", long, Keep()), federation(), **SMALL)
+    with pytest.raises(fa.InvalidInput, match=r"the stage Bare cannot be made: .* with their type"):
         type("Bare", (ServerStage,), {"penalty": setting(0.1)})
     with pytest.raises(fa.InvalidInput, match="the server stage of mine is the class Plain: give one of"):
         fa.Algorithm("mine", Plain, Keep())
@@ -218,7 +218,7 @@ def test_without_formulas_it_is_trained_not_predicted():
     world = fa.Population(1, 0.5, 2, norm=2)
     with pytest.raises(fa.NoFormula, match=r"Tuned has no keep\(x\)"):
         fa.predict(world, [mine])
-    with pytest.raises(fa.NoFormula, match=r"Tuned has no keep\(x\)"):
+    with pytest.raises(fa.NoFormula, match=r"Plain has no weight\(x\)"):
         fa.simulate(world, algorithms=[mine], dimension=20, clients=3, trials=1)
     with pytest.raises(fa.NoFormula, match=r"Plain has no weight\(x\)"):
         fa.linear.fit(mine, np.eye(4), np.ones(4), clients=[0, 0, 1, 1], intercept=False)

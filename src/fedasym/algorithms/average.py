@@ -22,7 +22,7 @@ class Average(ServerStage):
         return np.ones_like(x)
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
-        """w - eta g(w; D)."""
+        """W - eta g(w; D)."""
         return w - rate * gradient(w)
 
 
@@ -42,7 +42,7 @@ class Interpolate(ClientStage):
         return np.where(np.asarray(x) > 0, 0.0, 1.0)
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
-        """theta - alpha g(theta; D)."""
+        """Theta - alpha g(theta; D)."""
         return w - rate * gradient(w)
 
 
@@ -50,7 +50,7 @@ class Descend(ClientStage):
     """Client stage: `steps` gradient steps of size `local_step` from the shared model."""
 
     local_step: float = setting(least=0, meaning="size of a client's own steps")
-    steps: int = setting(1, least=0, meaning="how many steps it takes")
+    steps: int = setting(default=1, least=0, meaning="how many steps it takes")
 
     def keep(self, x: Array) -> Array:
         """P(x) = (1 - alpha x)^steps."""
@@ -61,14 +61,14 @@ class Descend(ClientStage):
         return np.asarray(descended(self.local_step, self.steps, x)[1])
 
     def check_largest(self, x: float, where: str) -> None:
-        """alpha x must stay below 2 for more than one step."""
+        """Alpha x must stay below 2 for more than one step."""
         if self.steps > 1 and self.local_step * x >= 2:
             raise InvalidInput(
                 f"step is {self.local_step:g}: gradient descent diverges {where} from {2 / x:.6g} on; give a smaller step"
             )
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
-        """theta - alpha g(theta; D)."""
+        """Theta - alpha g(theta; D)."""
         return w - rate * gradient(w)
 
 
@@ -80,9 +80,7 @@ class Flow(ClientStage):
     def __post_init__(self) -> None:
         time = one_float(self.time)
         if not time >= 0:
-            raise InvalidInput(
-                f"time is {self.time!r}: it must be a number of at least 0, or infinite for convergence"
-            )
+            raise InvalidInput(f"time is {self.time!r}: it must be a number of at least 0, or infinite for convergence")
         object.__setattr__(self, "time", time)
 
     def keep(self, x: Array) -> Array:
@@ -95,7 +93,7 @@ class Flow(ClientStage):
 
 
 def exponent(time: Any, rate: Any) -> Any:
-    """time x rate; zero stays zero for endless time."""
+    """Time x rate; zero stays zero for endless time."""
     with np.errstate(invalid="ignore"):
         return np.where(rate == 0, 0, time * rate)
 

@@ -15,6 +15,7 @@ import numpy as np
 from fedasym import algorithms
 from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.registry import REGISTRY, TRAINED
+from fedasym.algorithms.settings import Setting
 from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
 from fedasym.errors import InvalidInput, NoFormula
 
@@ -24,38 +25,37 @@ STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge"
 ALGORITHMS = "algorithms.json"  # in a folder of results: what is known of algorithms from outside the package
 
 
-class StoredServer(ServerStage):
-    """A server stage of a file whose code is not here: its name and its settings."""
+class Stored(Stage, eq=False):
+    """A stage of a file whose code is not here: its name, its settings and the digest of its source."""
 
     name: str
     values: tuple[tuple[str, Any], ...]
     code: str
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The settings that it had."""
-        return tuple(name for name, _ in self.values)
+    def __post_init__(self) -> None:
+        """Nothing is known of what the values may be."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in dict(self.values):
+            raise AttributeError(name)
+        return dict(self.values)[name]
+
+    def settings(self) -> dict[str, Setting]:  # type: ignore[override]
+        """The numbers that it had."""
+        numbers = {name: value for name, value in self.values if isinstance(value, int | float | None)}
+        return {name: Setting(name, value, whole=isinstance(value, int)) for name, value in numbers.items()}
 
     def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
         """Refused."""
         raise absent(self.name)
 
 
-class StoredClient(ClientStage):
-    """A client stage of a file whose code is not here: its name and its settings."""
+class StoredServer(Stored, ServerStage):
+    """A server stage of which a file keeps the name."""
 
-    name: str
-    values: tuple[tuple[str, Any], ...]
-    code: str
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The settings that it had."""
-        return tuple(name for name, _ in self.values)
-
-    def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
-        """Refused."""
-        raise absent(self.name)
+class StoredClient(Stored, ClientStage):
+    """A client stage of which a file keeps the name."""
 
 
 def absent(name: str) -> NoFormula:
@@ -78,7 +78,7 @@ def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
 
 def describe_stage(stage: Stage) -> dict[str, Any]:
     """A stage by its name, its settings and, if it is not the package's own, the digest of its source."""
-    if isinstance(stage, StoredServer | StoredClient):
+    if isinstance(stage, Stored):
         return {"stage": stage.name, "code": stage.code, **dict(stage.values)}
     held = {each.name: plain(getattr(stage, each.name)) for each in fields(stage)}
     name = type(stage).__name__

@@ -22,11 +22,9 @@ class Meta(ServerStage):
     ("exact"), by finite differences ("free": MAML-FL-HF), or left out ("dropped": MAML-FL-FO).
     """
 
-    local_step: float | None = setting(None, least=0, meaning="step after which the losses are minimised")
-    hessian: Literal["exact", "free", "dropped"] = setting("exact", choices=HESSIANS)
-    difference: float = setting(
-        1e-3, above=0, meaning="finite difference for the Hessian", grid=(0.001, 0.00001)
-    )
+    local_step: float | None = setting(default=None, least=0, meaning="step after which the losses are minimised")
+    hessian: Literal["exact", "free", "dropped"] = setting(default="exact", choices=HESSIANS)
+    difference: float = setting(default=1e-3, above=0, meaning="finite difference for the Hessian", grid=(0.001, 0.00001))
 
     @property
     def batches(self) -> int:  # type: ignore[override]

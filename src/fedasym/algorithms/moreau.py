@@ -16,10 +16,10 @@ class Moreau(ServerStage):
     ridge None: that of the client stage, or the best.
     """
 
-    ridge: float | None = setting(None, least=0, meaning="penalty that ties clients to the shared model")
-    mixing: float = setting(1.0, least=0, meaning="how far the server moves to the clients' mean", grid=(1, 2))
-    inner_step: float | None = setting(None, least=0, meaning="step of the inner problem")
-    inner_steps: int = setting(5, least=1, meaning="steps of the inner problem")
+    ridge: float | None = setting(default=None, least=0, meaning="penalty that ties clients to the shared model")
+    mixing: float = setting(default=1.0, least=0, meaning="how far the server moves to the clients' mean", grid=(1, 2))
+    inner_step: float | None = setting(default=None, least=0, meaning="step of the inner problem")
+    inner_steps: int = setting(default=5, least=1, meaning="steps of the inner problem")
 
     @property
     def gradients(self) -> int:
@@ -34,7 +34,7 @@ class Moreau(ServerStage):
         return np.where(np.isinf(ridge), 1.0, inner)
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
-        """theta nearly minimises the batch's loss + lambda/2 |theta - w|^2; w moves towards it."""
+        """Theta nearly minimises the batch's loss + lambda/2 |theta - w|^2; w moves towards it."""
         theta = w
         for _ in range(self.inner_steps):
             theta = theta - self.inner_step * (gradient(theta) + self.ridge * (theta - w))

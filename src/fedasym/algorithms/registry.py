@@ -82,6 +82,7 @@ class Registry(Mapping[str, Algorithm]):
     def __init__(self, first: Mapping[str, Algorithm]) -> None:
         self._known = dict(first)
         self._built_in = frozenset(first)
+        self._described: dict[str, Algorithm] = {}  # by files of results: names without code
 
     def register(self, algorithm: Algorithm) -> Algorithm:
         """Make an algorithm known to every verb by its name; a second one of the same name takes its place."""
@@ -95,31 +96,30 @@ class Registry(Mapping[str, Algorithm]):
         return algorithm
 
     def remember(self, algorithm: Algorithm) -> None:
-        """Know the name of an algorithm that a file describes, unless it is known already."""
-        if algorithm.name not in self:
-            self._known[algorithm.name] = algorithm
+        """Know the name of an algorithm that a file describes, until one of that name is registered."""
+        self._described[algorithm.name] = algorithm
 
-    def __getitem__(self, name: str) -> Algorithm:
-        if name not in self._known:
-            self._read_packages()
-        return self._known[name]
+    def at_hand(self, name: str) -> Algorithm | None:
+        """The algorithm of a name if it is known without importing anything."""
+        return self._known.get(name) or self._described.get(name)
 
-    def __contains__(self, name: object) -> bool:
-        if name not in self._known:
-            self._read_packages()
-        return name in self._known
-
-    def __iter__(self) -> Iterator[str]:
-        self._read_packages()
-        return iter(list(self._known))
-
-    def __len__(self) -> int:
-        self._read_packages()
-        return len(self._known)
-
-    def _read_packages(self) -> None:
+    def read_packages(self) -> None:
+        """Know what installed packages bring."""
         for name, algorithm in packaged().items():
             self._known.setdefault(name, algorithm)
+
+    def __getitem__(self, name: str) -> Algorithm:
+        if (found := self.at_hand(name)) is not None:
+            return found
+        self.read_packages()
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read_packages()
+        return iter(dict.fromkeys((*self._known, *self._described)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 @cache

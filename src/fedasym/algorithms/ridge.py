@@ -16,8 +16,7 @@ from fedasym.numeric import floats
 class Ridge(ClientStage, eq=False):
     """Client stage: stay within a squared penalty of the shared model (equation param-perridge); None: the best ridge."""
 
-    ridge: ArrayLike | None = setting(
-        None, least=0, meaning="penalty on a client's distance from the shared model",
+    ridge: ArrayLike | None = setting(default=None, least=0, meaning="penalty on a client's distance from the shared model",
         grid=(0.001, 0.01, 0.1, 1, 10),
     )  # fmt: skip
 
@@ -26,11 +25,12 @@ class Ridge(ClientStage, eq=False):
 
     def keep(self, x: Array) -> Array:
         """P(x) = lambda/(x + lambda)."""
-        return np.asarray(self.ridge / (x + self.ridge)) if np.all(np.isfinite(self.ridge)) else np.ones_like(x)
+        ridge = np.asarray(self.ridge, dtype=float)
+        return np.asarray(ridge / (x + ridge)) if np.all(np.isfinite(ridge)) else np.ones_like(x)
 
     def learn(self, x: Array) -> Array:
         """x/(x + lambda)."""
-        return np.asarray(x / (x + self.ridge))
+        return np.asarray(x / (x + np.asarray(self.ridge, dtype=float)))
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
         """Descent on the loss and lambda/2 |theta - theta_0|^2."""

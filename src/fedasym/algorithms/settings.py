@@ -106,7 +106,5 @@ def setting(
     0.75
     """
     whole = isinstance(default, int) and not isinstance(default, bool) if whole is None else whole
-    about = Setting(
-        "", default, above, least, most, whole, tuple(choices), meaning, tuple(map(float, grid))
-    )
+    about = Setting("", default, above, least, most, whole, tuple(choices), meaning, tuple(map(float, grid)))
     return dataclasses.field(default=default, metadata={"setting": about})

@@ -61,10 +61,9 @@ class Stage:
             if "setting" in each.metadata
         }
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The settings that it has, by name."""
-        return tuple(self.settings())
+    def get(self, name: str) -> Any:
+        """The value of a setting; None where the stage has none of that name."""
+        return getattr(self, name, None)
 
     def at(self, **values: Any) -> Self:
         """A copy with other values, which are not checked: arrays of them, or those of a program."""
@@ -75,11 +74,7 @@ class Stage:
 
     def filled(self, **values: Any) -> Self:
         """A copy in which settings that are None have these values."""
-        missing = {
-            name: value
-            for name, value in values.items()
-            if name in self.settings() and getattr(self, name) is None
-        }
+        missing = {name: value for name, value in values.items() if name in self.settings() and getattr(self, name) is None}
         return self.at(**missing) if missing else self
 
     @property
@@ -121,6 +116,16 @@ class Stage:
         """
         raise NoFormula(f"{type(self).__name__} has no step(w, start, gradient, rate): add one to train it")
 
+    def advance(self, words: tuple[Any, Any, Any, Any], state: Any) -> tuple[Any, Any]:
+        """One step with or without a state: the model, and the state after it."""
+        take: Callable[..., Any] = self.step
+        if not self.has_state():
+            return take(*words), state
+        found = take(*words, state)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise InvalidInput(f"step of {type(self).__name__} must return the model and the state, as the stage has `init`")
+        return found
+
 
 class ServerStage(Stage, eq=False):
     """What the clients learn together."""
@@ -149,4 +154,3 @@ class ClientStage(Stage, eq=False):
     def learn(self, x: Array) -> Array:
         """1 - P(x): a stage whose P is near one has a form without cancellation."""
         return np.asarray(1 - self.keep(x))
-

@@ -70,7 +70,7 @@ def server_settings(name: str) -> tuple[str, ...]:
     used = used_settings(algorithm)
     if isinstance(algorithm.server, Moreau):
         return used
-    of_client = {"personal_epochs", "local_step", *algorithm.personalise.names} - set(algorithm.server.names)
+    of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()} - set(algorithm.server.settings())
     return tuple(axis for axis in used if axis not in of_client)
 
 

@@ -68,6 +68,7 @@ def run(
     from fedasym.experiments.spec import Experiment
 
     check_progress(progress)
+    REGISTRY.read_packages()
     if not isinstance(experiment, Experiment):
         experiment = Experiment.from_toml(path_of("experiment", experiment))
     if federation is not None:

@@ -82,9 +82,7 @@ class Piece:
 
     def brought_settings(self) -> dict[str, bool]:
         """The settings that these algorithms bring, and whether they are whole numbers."""
-        return {
-            name: each.whole for algorithm in self.brought.values() for name, each in own_settings(algorithm).items()
-        }
+        return {name: each.whole for algorithm in self.brought.values() for name, each in own_settings(algorithm).items()}
 
     def grids(self) -> Grid:
         """What to hand to `train` as its grid."""

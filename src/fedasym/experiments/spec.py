@@ -86,6 +86,8 @@ class Experiment(Part):
     @field("algorithms")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if paths := [name for name in names if ":" in name]:
+            raise ValueError(f"{paths[0]!r} would be imported: give names of registered algorithms")
         named(names)
         return names
 

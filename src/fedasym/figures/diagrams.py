@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 
-from fedasym.figures.marks import MARKERS
+from fedasym.figures.marks import marks_of
 from fedasym.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def draw_curves(axes: Axes, diagram: Diagram) -> None:
     ends = []
     (name, x), losses = next(iter(diagram.axes.items())), (diagram.first_loss, diagram.second_loss)
     for label, loss in zip((diagram.first, diagram.second), losses, strict=True):
-        marker = MARKERS.get(label, "o") if x.size < 15 else None
+        marker = marks_of([label])[label].marker if x.size < 15 else None
         axes.plot(x, loss, color=colour(label), linewidth=2, marker=marker, markersize=5)
         last = np.flatnonzero(np.isfinite(loss))[-1]
         ends.append((label, float(x[last]), float(loss[last]), colour(label)))

@@ -5,30 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# Colour-blind safe; methods that learn alone in greys, those that share in colours.
-COLOURS = {
-    "local": "#9a9a9a",
-    "local_ridge": "#5f5f5f",
-    "fedavg": "#e69f00",
-    "ftfa": "#56b4e9",
-    "rtfa": "#0072b2",
-    "maml": "#cc79a7",
-    "maml_fo": "#882255",
-    "maml_hf": "#d55e00",
-    "pfedme": "#009e73",
-}
-MARKERS = {  # in matplotlib's letters
-    "local": "v",
-    "local_ridge": "^",
-    "fedavg": "s",
-    "ftfa": "o",
-    "rtfa": "D",
-    "maml": "P",
-    "maml_fo": "X",
-    "maml_hf": "<",
-    "pfedme": "*",
-}
-DASHES = {"maml_hf": (4.0, 2.0)}  # its curve often coincides with that of maml_fo
+from fedasym.algorithms import REGISTRY, TRAINED
 
 
 class Mark(NamedTuple):
@@ -40,7 +17,9 @@ class Mark(NamedTuple):
     dash: tuple[float, ...] = ()
 
 
-ALGORITHMS = {name: Mark(name, colour, MARKERS[name], DASHES.get(name, ())) for name, colour in COLOURS.items()}
+ALGORITHMS = {
+    name: Mark(name, each.colour, each.marker, each.dash) for name, each in TRAINED.items() if each.colour and each.marker
+}
 SPARE = tuple(  # algorithms that the paper does not name
     Mark(f"spare{at}", colour, marker)
     for at, (colour, marker) in enumerate(
@@ -75,8 +54,13 @@ def marks_of(names: Iterable[str]) -> dict[str, Mark]:
     for name in names:
         if name in found:
             continue
-        found[name] = ALGORITHMS.get(name) or SPARE[spare % len(SPARE)]
-        spare += name not in ALGORITHMS
+        if name in ALGORITHMS:
+            found[name] = ALGORITHMS[name]
+            continue
+        mark, known = SPARE[spare % len(SPARE)], REGISTRY.at_hand(name)
+        chosen = mark if known is None else mark._replace(marker=known.marker or mark.marker)
+        found[name] = chosen
+        spare += 1
     return found
 
 

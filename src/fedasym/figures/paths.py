@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.errors import InvalidInput
-from fedasym.figures.marks import COLOURS
+from fedasym.figures.marks import ALGORITHMS
 from fedasym.figures.style import FAINT, INK, canvas, caption, label_ends, save
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def draw_path(path: FineTuning, target: str | Path) -> Path:
     ends = []
     for label, values, tint in (
         ("loss", path.loss, INK),
-        ("bias", path.bias, COLOURS["fedavg"]),
-        ("variance", path.variance, COLOURS["ftfa"]),
+        ("bias", path.bias, ALGORITHMS["fedavg"].colour),
+        ("variance", path.variance, ALGORITHMS["ftfa"].colour),
     ):
         curve = values[finite][order]
         axes.plot(t, curve, color=tint, linewidth=2, marker="o" if t.size < 15 else None, markersize=4)

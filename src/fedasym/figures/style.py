@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedasym.errors import InvalidInput, path_of
-from fedasym.figures.marks import COLOURS
+from fedasym.figures.marks import ALGORITHMS
 
 INK, FAINT = "#222222", "#d9d9d9"
 FORMATS = ("png", "svg", "pdf")
@@ -18,7 +18,7 @@ FORMATS = ("png", "svg", "pdf")
 
 def colour(name: str) -> str:
     """The colour of an algorithm; dark for one that the paper does not name."""
-    return COLOURS.get(name, INK)
+    return ALGORITHMS[name].colour if name in ALGORITHMS else INK
 
 
 def canvas(width: float = 6.4, height: float = 4.2) -> tuple[Figure, Axes]:

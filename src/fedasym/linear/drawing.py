@@ -45,7 +45,11 @@ def predict_by_drawing(
             weights=weights,
         )  # fmt: skip
         assert isinstance(found, Simulation)
-        risks = {name: Risk(row.bias, row.variance, row.ridge, row.error) for name, row in found.items()}
+        risks = {
+            name: Risk(row.bias, row.variance, row.ridge, row.error)
+            for name, row in found.items()
+            if row.bias is not None and row.variance is not None
+        }
         title = f"{world if isinstance(world, Population) else f'{len(world)} kinds of clients'} · {told} clients"
     drawn = f"Drawn in dimension {DRAWN_DIMENSION}, which is off by order 1/dimension: not the limit itself."
     return Comparison(risks, title, (drawn,))
@@ -75,7 +79,10 @@ def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str,
     made = {name: np.array(values) for name, values in rows.items()}
     return {
         name: Risk(
-            *map(float, parts.mean(0)), ridges[name], float(parts.sum(1).std(ddof=1) / np.sqrt(len(parts)))
+            float(parts[:, 0].mean()),
+            float(parts[:, 1].mean()),
+            ridges[name],
+            float(parts.sum(1).std(ddof=1) / np.sqrt(len(parts))),
         )
         for name, parts in made.items()
     }

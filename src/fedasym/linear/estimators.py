@@ -284,7 +284,7 @@ def penalties(
     stages = [stage for stage in algorithm.stages if "ridge" in stage.settings()]
     if not stages:
         return None, None
-    fixed = [stage.ridge for stage in stages if stage.ridge is not None]
+    fixed = [value for stage in stages if (value := stage.get("ridge")) is not None]
     wanted = ridge if ridge is not None else fixed[-1] if fixed else None
     wanted = "optimal" if wanted is None else wanted
     apart = algorithm.shares_nothing and intercept

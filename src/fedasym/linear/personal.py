@@ -77,4 +77,3 @@ def gained(client: Client, e: Array, learned: Array) -> Array:
     """V (learned/s) U'e: the way to the samples, of which each axis has learned a share."""
     U, s, Vt = client.axes
     return np.asarray(Vt.T @ (np.divide(learned, s, out=np.zeros_like(s), where=s > 0) * (U.T @ e)))
-

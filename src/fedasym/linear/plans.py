@@ -181,7 +181,7 @@ def pull_for(algorithm: Algorithm, setting: Setting, kinds: tuple[Kind, ...], ri
     p = client_weights(exact, count, setting.weights)
     if "ridge" in algorithm.server.settings():
         if ridge is None:
-            own = algorithm.server.ridge
+            own = algorithm.server.get("ridge")
             ridge = np.full(len(kinds), own) if own is not None else np.array([optimal(each) for each in exact])
         if ridge is not None and np.any(ridge < 0):
             raise InvalidInput(f"{algorithm.name}: ridge is {ridge.min():g}: the shared model needs one of at least 0")

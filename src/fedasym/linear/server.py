@@ -117,7 +117,7 @@ def weighed(server: ServerStage, client: Client, ridge: float | Array) -> Rows:
     """W^{1/2} X and W^{1/2} y; with a ridge per unknown W = (I + X diag(1/lambda) X'/n)^{-1}."""
     X, y, n = client.X, client.y, client.n
     match server:
-        case Meta(step, "exact" | "free"):
+        case Meta(step, "exact" | "free") if step is not None:
             K = X @ X.T / n
             return X - step * K @ X, y - step * K @ y
         case Moreau() if np.ndim(ridge):

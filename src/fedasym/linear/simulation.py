@@ -44,8 +44,8 @@ CLIENTS = 300  # unless told otherwise
 def simulate(
     world: Population | Sequence[Population], *, dimension: int = 200, clients: int | Sequence[int] | None = None,
     trials: int = 4, seed: int = 0, algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True,
-    ridge: ArrayLike | None = None, maml_step: float | None = None, weights: ArrayLike | str | None = None, features: str = "gaussian",
-    mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None, save: str | Path | None = None,
+    ridge: ArrayLike | None = None, maml_step: float | None = None, weights: ArrayLike | str | None = None,
+    features: str = "gaussian", mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None, save: str | Path | None = None,
     progress: Progress | None = None, on: Ray | str | None = None,
 ) -> Simulation: ...  # fmt: skip
 @overload

@@ -9,6 +9,7 @@ Marchenko-Pastur law, which covers uncorrelated features.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,11 +34,11 @@ class StageFilter:
 
     def kept(self, z: Complex | Array) -> Complex:
         """P(z)."""
-        return np.asarray(self.stage.keep(z))[None]  # type: ignore[arg-type]
+        return evaluate(self.stage.keep, z)[None]
 
     def noise(self, z: Complex | Array) -> Complex:
         """(1 - P(z))^2 / z."""
-        return np.asarray(self.stage.learn(z) ** 2 / z)[None]  # type: ignore[arg-type]
+        return np.asarray(evaluate(self.stage.learn, z) ** 2 / z)[None]
 
 
 def filtered(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
@@ -75,6 +76,11 @@ def check_filter(stage: ClientStage, gamma: float, spectrum: Spectrum) -> None:
             )
 
 
+def evaluate(function: Any, z: Complex | Array) -> Complex:
+    """A function of eigenvalues at complex ones."""
+    return np.asarray(function(z), dtype=np.complex128)
+
+
 def call(stage: ClientStage, x: Array) -> Array:
     """P at real eigenvalues, one for each."""
     values = np.asarray(stage.keep(x), dtype=float)
@@ -96,7 +102,7 @@ def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contou
         contour = Contour(gamma, spectrum, reach, furthest)
         kappa, z, _, arc = contour.nodes(NODES)
         try:
-            f = np.asarray(stage.keep(z), dtype=complex)  # type: ignore[arg-type]
+            f = evaluate(stage.keep, z)
         except (TypeError, ValueError):
             return None  # not for complex numbers at all
         if f.shape not in ((), z.shape) or not np.all(np.isfinite(f)):

@@ -12,8 +12,8 @@ import numpy as np
 from fedasym.algorithms import REGISTRY, Algorithm, Nothing, Ridge, find
 from fedasym.errors import InvalidInput, listed, unknown
 from fedasym.federations.federation import Federation
-from fedasym.training.scales import stable_steps
 from fedasym.training.probing import check_steps
+from fedasym.training.scales import stable_steps
 from fedasym.training.settings import (
     SETTINGS,
     Settings,

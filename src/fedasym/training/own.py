@@ -57,6 +57,7 @@ class Gradients:
         self.stage, self.task, self.space, self.zero, self.batches = stage, task, space, zero, batches
 
     def __call__(self, at: Model, batch: int = 0) -> Model:
+        """Of the mean loss on one of the batches."""
         D = self.batch(batch)
         r = residual(self.task, self.space.outputs(at.point, D), D.labels) * D.weights
         return Model(self.space.move(self.zero, D, r))
@@ -92,7 +93,7 @@ def take_step(
     words = (Model(point), Model(space.start()), gradient, rate)
     name = type(stage).__name__
     try:
-        found, later = bound.step(*words, carried) if stage.has_state() else (bound.step(*words), carried)
+        found, later = bound.advance(words, carried)
     except jax.errors.ConcretizationTypeError:
         raise InvalidInput(
             f"step of {name} decides by a number that is known only when it runs: write it without if and while on numbers; "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.description import StoredClient, StoredServer, is_built_in
+from fedasym.algorithms.description import Stored, is_built_in
 from fedasym.algorithms.stages import Stage
 from fedasym.errors import InvalidInput
 
@@ -68,7 +68,7 @@ class Vector:
     def __matmul__(self, _: Any) -> Any:
         return refuse("multiplied by a model")
 
-    def __float__(self) -> float:
+    def __float__(self) -> Any:
         return refuse("taken for a number")
 
     def __lt__(self, _: Any) -> Any:
@@ -95,6 +95,7 @@ class Quadratic:
         self.centres, self.batches = rng.standard_normal((batches, *SHAPE)), batches
 
     def __call__(self, at: Vector, batch: int = 0) -> Vector:
+        """Of one of the batches."""
         if batch not in range(self.batches):
             raise InvalidInput(f"gradient is asked for batch {batch}, and a step has {self.batches}, from 0: set `batches`")
         return Vector((batch + 1) * (at.values - self.centres[batch]))
@@ -107,7 +108,7 @@ class Quadratic:
 def check_steps(algorithm: Algorithm) -> None:
     """Refuse a step that fails, depends on more than it is given, or does with models what they cannot."""
     for stage in algorithm.stages:
-        if not is_built_in(type(stage)) and not isinstance(stage, StoredServer | StoredClient) and stage.owns("step"):
+        if not is_built_in(type(stage)) and not isinstance(stage, Stored) and stage.owns("step"):
             check_step(algorithm.name, stage)
 
 
@@ -137,12 +138,11 @@ def walk(stage: Stage) -> list[Any]:
     start = Vector(rng.standard_normal(SHAPE))
     w = Vector(rng.standard_normal(SHAPE))
     gradient = Quadratic(stage.batches)
-    bound = copy.copy(stage).filled(**{name: 0.5 for name in stage.settings()})
+    bound = copy.copy(stage).filled(**dict.fromkeys(stage.settings(), 0.5))
     state = bound.init(start) if stage.has_state() else None
     seen = []
     for _ in range(2):
-        found = bound.step(w, start, gradient, RATE, state) if stage.has_state() else bound.step(w, start, gradient, RATE)
-        w, state = found if stage.has_state() else (found, None)
+        w, state = bound.advance((w, start, gradient, RATE), state)
         if not isinstance(w, Vector):
             raise InvalidInput(f"it returned {type(w).__name__}: it must return a model, made of w, start and gradients")
         if w.values.shape != SHAPE:

@@ -143,7 +143,7 @@ def resolve_protocol(name: str | Protocol | None, intercept: bool | None, of_dat
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
     """Put in the ridge that the algorithm uses: the one it fixes, the given one, its default, or else the paper's."""
     stages = [stage for stage in (algorithm.personalise, algorithm.server) if "ridge" in stage.settings()]
-    fixed = [stage.ridge for stage in stages if "ridge" in fixed_settings(stage)]
+    fixed = [stage.get("ridge") for stage in stages if "ridge" in fixed_settings(stage)]
     if fixed and np.ndim(fixed[0]):
         raise InvalidInput(f"{algorithm.name} has the ridges {fixed[0]!r}: training takes one number; vary it with grid")
     usual = [value for stage in stages if (value := stage.settings()["ridge"].default) is not None]
@@ -197,12 +197,12 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
         used |= {"cohort", "local_steps", "server_step"}
-        used |= set(server.names) - fixed_settings(server)
+        used |= set(server.settings()) - fixed_settings(server)
     if "difference" in used and getattr(server, "hessian", "free") != "free":
         used.remove("difference")
     if not isinstance(client, Keep | Descend) and not is_pfedme(algorithm):
         used |= {"local_step"} | (set() if algorithm.shares_nothing else {"personal_epochs"})
-        used |= set(client.names) - (set() if isinstance(client, Ridge) else fixed_settings(client))
+        used |= set(client.settings()) - (set() if isinstance(client, Ridge) else fixed_settings(client))
     return (*(name for name in SETTINGS if name in used), *own_settings(algorithm))
 
 

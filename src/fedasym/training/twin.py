@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedasym.algorithms import TRAINED, Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
+from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
 from fedasym.errors import InvalidInput
 from fedasym.federations.federation import Federation
 from fedasym.federations.shuffles import PERSONAL, START, mix

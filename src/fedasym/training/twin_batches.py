@@ -81,6 +81,7 @@ class Gradients:
         self.batches, self.free = batches, free
 
     def __call__(self, w: Head, batch: int = 0) -> Head:
+        """Of the mean loss on one of the batches."""
         return of_rows(gradient(w, self.batches[batch]), self.free)
 
     def along(self, w: Head, direction: Head, batch: int = 0) -> Head:
@@ -92,8 +93,7 @@ def stepped(stage: Any, W: Head, work: Iterable[list[Batch]], rate: float, free:
     """A stage's own step, batch after batch, from W; rows that are not free stay as they are in W."""
     w, state = W, stage.init(W) if stage.has_state() else None
     for D in work:
-        words = (w, W, Gradients(D, free), rate)
-        w, state = stage.step(*words, state) if stage.has_state() else (stage.step(*words), None)
+        w, state = stage.advance((w, W, Gradients(D, free), rate), state)
         w = w if free is None else np.where(free, w, W)
     return w
 

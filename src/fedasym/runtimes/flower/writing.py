@@ -111,11 +111,11 @@ def origin_of(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, str] |
     """The file of an algorithm from outside the package, and its name there; None: every node has its package installed."""
     if isinstance(what, str) and ":" not in what and what in packaged():
         return None
-    kinds = [type(stage) for stage in algorithm.stages if not is_built_in(type(stage))]
-    for kind in kinds or [Algorithm]:
-        module = sys.modules.get(what.partition(":")[0] if isinstance(what, str) and ":" in what else kind.__module__)
+    named = [what.partition(":")[0]] if isinstance(what, str) and ":" in what else []
+    for name in (*named, *(type(stage).__module__ for stage in algorithm.stages if not is_built_in(type(stage)))):
+        module = sys.modules.get(name)
         path = Path(getattr(module, "__file__", None) or "")
-        names = [name for name, each in vars(module).items() if isinstance(each, Algorithm) and each == algorithm] if module else []
+        names = [each for each, held in vars(module).items() if held is algorithm] if module else []
         if names and path.suffix == ".py" and path.name not in (*MODULES, "__init__.py"):
             return path, names[0]
     raise InvalidInput(
