@@ -23,8 +23,8 @@ from scipy.special import softmax
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.classification import fitting
-from fedasym.classification.drawn import Client
+from fedasym.verbs.classes import fitting
+from fedasym.verbs.classes.drawn import Client
 from fedasym.theory.classes.metrics import State, accuracy
 from fedasym.theory.classes.multinomial_samples import contrasts
 

@@ -26,11 +26,11 @@ from fedasym.experiments import budget, plan
 from fedasym.experiments.data import Record, recorded
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import RunFolder
-from fedasym.runtimes import Ray
-from fedasym.runtimes.ray_cluster import joined
-from fedasym.runtimes.ray_pieces import COPIES, piece_rows, pool_for, portable
-from fedasym.runtimes.ray_pool import Task
-from fedasym.runtimes.ray_settings import LIBRARY
+from fedasym.deploy import Ray
+from fedasym.deploy.ray.cluster import joined
+from fedasym.deploy.ray.pieces import COPIES, piece_rows, pool_for, portable
+from fedasym.deploy.ray.pool import Task
+from fedasym.deploy.ray.settings import LIBRARY
 
 WAIT = 0.05  # seconds of a piece that waits
 SEEDS = 40

@@ -949,7 +949,7 @@ def reproduction(folder: Path) -> None:
     from fedasym.experiments.claims import check
     from fedasym.experiments.foresight import beside_theory
     from fedasym.experiments.published import curves_of
-    from fedasym.figures.experiments import draw
+    from fedasym.show.figures.experiments import draw
 
     heading("Reproduction")
     for tables in sorted((Path(__file__).resolve().parent / "reproduction").iterdir()):

@@ -44,7 +44,7 @@ def test_nothing_imports_the_command_line(modules):
     assert importing(modules, "fedasym.cli", "fedasym.cli") == ["fedasym.__main__"]
 
 
-@pytest.mark.parametrize("library", ["jax", "torch", "matplotlib", "cyclopts", "scipy", "fedasym.figures"])
+@pytest.mark.parametrize("library", ["jax", "torch", "matplotlib", "cyclopts", "scipy", "fedasym.show.figures"])
 def test_theory_imports_no_figures_and_no_heavy_library(modules, library):
     theory = {name: each for name, each in modules.items() if name.startswith("fedasym.theory")}
     special = ("fedasym.theory.classes",) if library == "scipy" else ()  # special functions of Gaussians
@@ -55,10 +55,10 @@ def test_theory_imports_no_figures_and_no_heavy_library(modules, library):
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("matplotlib", "fedasym.figures"),
+        ("matplotlib", "fedasym.show.figures"),
         ("jax", "fedasym.training"),
         ("torch", "fedasym.pretraining"),
-        ("ray", "fedasym.runtimes.ray"),
+        ("ray", "fedasym.deploy.ray"),
     ],
 )
 def test_a_heavy_library_is_imported_in_one_place(modules, library, home):
@@ -72,7 +72,7 @@ def test_no_module_prints_below_the_command_line(modules):
 
 STARTS = {
     "importing fedasym": ("import fedasym", "numpy matplotlib cyclopts jax"),
-    "importing the exact lens": ("import fedasym.linear", "numpy scipy sklearn"),
+    "importing the exact lens": ("import fedasym.exact", "numpy scipy sklearn"),
     "predicting": ("import fedasym as fa; fa.predict(fa.Population(1, 1, 2))", "matplotlib scipy"),
     "classes": ("import fedasym as fa; fa.ClassPopulation(1, 1, 2).energies", "scipy"),
     "client data and results": (
@@ -81,7 +81,7 @@ STARTS = {
         "jax",
     ),
     "experiments": (
-        "import fedasym as fa, fedasym.runtimes; fa.run, fa.sweep, fa.simulate; from fedasym.runtimes import ray_pieces",
+        "import fedasym as fa, fedasym.deploy; fa.run, fa.sweep, fa.simulate; from fedasym.deploy import ray_pieces",
         "ray fsspec",
     ),
 }

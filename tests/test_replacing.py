@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fedasym.replacing import replace_text, replacing
+from fedasym.core.files import replace_text, replacing
 
 
 def left(folder):

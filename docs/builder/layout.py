@@ -8,7 +8,7 @@ from pygments.formatters import HtmlFormatter
 
 import fedasym
 from builder.pages import Page, target_of
-from fedasym.reporting.markup import Html, element
+from fedasym.show.report.markup import Html, element
 
 # Whoever wrote a page, a browser fetches nothing for it but what lies beside it.
 POLICY = "default-src 'self' file: data:; style-src 'self' file: 'unsafe-inline'; script-src 'self' file:; form-action 'none'"

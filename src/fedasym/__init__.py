@@ -19,92 +19,92 @@ if TYPE_CHECKING:
     from fedasym.advisor.classes.advice import ClassAdvice
     from fedasym.advisor.mixed_classes import ScoredAdvice
     from fedasym.algorithms import Algorithm
-    from fedasym.classification.accuracy import Accuracy, AccuracyTable
-    from fedasym.classification.comparing import AccuracyDiagram
-    from fedasym.classification.population import ClassPopulation
-    from fedasym.classification.regimes import Mixture, Separability, interpolation, separability
-    from fedasym.classification.simulated import AccuracySimulation
-    from fedasym.classification.tuning import AccuracyPath
-    from fedasym.comparing import Diagram, compare
+    from fedasym.results.accuracy import Accuracy, AccuracyTable
+    from fedasym.verbs.classes.diagrams import AccuracyDiagram
+    from fedasym.worlds.classes import ClassPopulation
+    from fedasym.verbs.classes.regimes import Mixture, Separability, interpolation, separability
+    from fedasym.verbs.classes.simulated import AccuracySimulation
+    from fedasym.verbs.classes.fine_tuning import AccuracyPath
+    from fedasym.verbs.diagrams import Diagram, compare
     from fedasym.data.tables.recipe import Recipe
-    from fedasym.errors import InvalidInput, NoFormula, ThresholdWarning
+    from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
     from fedasym.experiments.execution import run
     from fedasym.experiments.reproduction import reproduce
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
     from fedasym.experiments.sweeping import sweep
-    from fedasym.federations.federation import Federation
-    from fedasym.linear.simulated import Simulation
-    from fedasym.linear.simulation import simulate
+    from fedasym.data.federation.federation import Federation
+    from fedasym.verbs.simulations import Simulation
+    from fedasym.verbs.simulation import simulate
     from fedasym.models.model import Model, fit
-    from fedasym.population import Population
-    from fedasym.prediction import predict
-    from fedasym.reporting import report
-    from fedasym.risk import Comparison, Risk
-    from fedasym.theory import spectra
-    from fedasym.theory.regimes import noise_threshold, optimal_loss, optimal_ridge
-    from fedasym.theory.spectra import Spectrum
+    from fedasym.worlds.population import Population
+    from fedasym.verbs.prediction import predict
+    from fedasym.show.report import report
+    from fedasym.results.comparison import Comparison, Risk
+    from fedasym.worlds import spectra
+    from fedasym.verbs.regimes import noise_threshold, optimal_loss, optimal_ridge
+    from fedasym.worlds.spectra import Spectrum
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
-    from fedasym.tuning import FineTuning, fine_tuning, one_step
+    from fedasym.verbs.fine_tuning import FineTuning, fine_tuning, one_step
 
 _HOME = {
-    "Accuracy": "fedasym.classification.accuracy",
-    "AccuracyDiagram": "fedasym.classification.comparing",
-    "AccuracyPath": "fedasym.classification.tuning",
-    "AccuracySimulation": "fedasym.classification.simulated",
-    "AccuracyTable": "fedasym.classification.accuracy",
+    "Accuracy": "fedasym.results.accuracy",
+    "AccuracyDiagram": "fedasym.verbs.classes.diagrams",
+    "AccuracyPath": "fedasym.verbs.classes.fine_tuning",
+    "AccuracySimulation": "fedasym.verbs.classes.simulated",
+    "AccuracyTable": "fedasym.results.accuracy",
     "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
     "ClassAdvice": "fedasym.advisor.classes.advice",
-    "ClassPopulation": "fedasym.classification.population",
-    "Comparison": "fedasym.risk",
-    "Diagram": "fedasym.comparing",
+    "ClassPopulation": "fedasym.worlds.classes",
+    "Comparison": "fedasym.results.comparison",
+    "Diagram": "fedasym.verbs.diagrams",
     "Experiment": "fedasym.experiments.spec",
-    "Federation": "fedasym.federations.federation",
-    "FineTuning": "fedasym.tuning",
+    "Federation": "fedasym.data.federation.federation",
+    "FineTuning": "fedasym.verbs.fine_tuning",
     "Histories": "fedasym.training.histories",
     "History": "fedasym.training.history",
-    "InvalidInput": "fedasym.errors",
-    "MissingPackage": "fedasym.errors",
-    "Mixture": "fedasym.classification.regimes",
+    "InvalidInput": "fedasym.core.errors",
+    "MissingPackage": "fedasym.core.errors",
+    "Mixture": "fedasym.verbs.classes.regimes",
     "Model": "fedasym.models.model",
-    "NoFormula": "fedasym.errors",
-    "Population": "fedasym.population",
+    "NoFormula": "fedasym.core.errors",
+    "Population": "fedasym.worlds.population",
     "Recipe": "fedasym.data.tables.recipe",
     "Results": "fedasym.experiments.results",
-    "Risk": "fedasym.risk",
+    "Risk": "fedasym.results.comparison",
     "ScoredAdvice": "fedasym.advisor.mixed_classes",
-    "Separability": "fedasym.classification.regimes",
-    "Simulation": "fedasym.linear.simulated",
-    "Spectrum": "fedasym.theory.spectra",
-    "ThresholdWarning": "fedasym.errors",
+    "Separability": "fedasym.verbs.classes.regimes",
+    "Simulation": "fedasym.verbs.simulations",
+    "Spectrum": "fedasym.worlds.spectra",
+    "ThresholdWarning": "fedasym.core.errors",
     "advise": "fedasym.advisor.advise",
-    "compare": "fedasym.comparing",
-    "fine_tuning": "fedasym.tuning",
+    "compare": "fedasym.verbs.diagrams",
+    "fine_tuning": "fedasym.verbs.fine_tuning",
     "fit": "fedasym.models.model",
-    "interpolation": "fedasym.classification.regimes",
-    "noise_threshold": "fedasym.theory.regimes",
-    "one_step": "fedasym.tuning",
-    "optimal_loss": "fedasym.theory.regimes",
-    "optimal_ridge": "fedasym.theory.regimes",
-    "predict": "fedasym.prediction",
-    "report": "fedasym.reporting",
+    "interpolation": "fedasym.verbs.classes.regimes",
+    "noise_threshold": "fedasym.verbs.regimes",
+    "one_step": "fedasym.verbs.fine_tuning",
+    "optimal_loss": "fedasym.verbs.regimes",
+    "optimal_ridge": "fedasym.verbs.regimes",
+    "predict": "fedasym.verbs.prediction",
+    "report": "fedasym.show.report",
     "reproduce": "fedasym.experiments.reproduction",
     "run": "fedasym.experiments.execution",
-    "separability": "fedasym.classification.regimes",
-    "simulate": "fedasym.linear.simulation",
+    "separability": "fedasym.verbs.classes.regimes",
+    "simulate": "fedasym.verbs.simulation",
     "sweep": "fedasym.experiments.sweeping",
     "train": "fedasym.training.training",
 }
 _MODULES = {
     "algorithms": "fedasym.algorithms",
-    "datasets": "fedasym.datasets",
-    "linear": "fedasym.linear",
+    "datasets": "fedasym.data.sets",
+    "linear": "fedasym.exact",
     "pretraining": "fedasym.pretraining",
-    "runtimes": "fedasym.runtimes",
-    "spectra": "fedasym.theory.spectra",
+    "runtimes": "fedasym.deploy",
+    "spectra": "fedasym.worlds.spectra",
 }
 
 __all__ = [

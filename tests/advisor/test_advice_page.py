@@ -8,7 +8,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.reporting.intervals import Bar, figure
+from fedasym.show.report.intervals import Bar, figure
 
 NASTY = "<script>alert('x')</script>\" onload=\"y"
 
@@ -129,7 +129,7 @@ def test_the_page_needs_no_optional_package():
         "import sys, numpy as np, fedasym as fa\n"
         "for name in ('polars', 'pydantic', 'jax'): sys.modules[name] = None\n"
         "rng = np.random.default_rng(0); X = rng.standard_normal((8, 10, 4)); y = rng.standard_normal((8, 10))\n"
-        "from fedasym.reporting.advice import page\n"
+        "from fedasym.show.report.advice import page\n"
         "print(page(fa.advise(list(X), list(y)))[:15])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

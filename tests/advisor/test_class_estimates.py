@@ -14,7 +14,7 @@ from fedasym.advisor.classes.pooling import FIRM, looked_at, pooled
 from fedasym.advisor.classes.probes import Probing, ratios_of
 from fedasym.advisor.classes.quick import predicted_accuracies
 from fedasym.advisor.classes.worlds import World
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.leastsquares import least_squares
 
 

@@ -12,7 +12,7 @@ from fedasym.advisor.classes.looking import look
 from fedasym.advisor.federated import as_sent as numbers_sent
 from fedasym.advisor.federated import group_of, halves_for, pair_models
 from fedasym.advisor.intake import taken_in
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 
 
 @pytest.fixture(scope="module", params=[2, 4])

@@ -13,8 +13,8 @@ from fedasym.advisor.gathering import gathered
 from fedasym.advisor.intake import taken_in
 from fedasym.advisor.joint import surface
 from fedasym.advisor.restricted import even_points
-from fedasym.linear.clients import gathered as clients_of
-from fedasym.linear.likelihood import estimated
+from fedasym.exact.clients import gathered as clients_of
+from fedasym.exact.likelihood import estimated
 from fedasym.theory.transforms import kappa
 
 

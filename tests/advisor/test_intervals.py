@@ -17,8 +17,8 @@ from fedasym.advisor.kinds import Kinds
 from fedasym.advisor.predictions import small
 from fedasym.advisor.realised import beyond
 from fedasym.advisor.summaries import Summary, axes_of
-from fedasym.linear.server import Pool, triangle
-from fedasym.theory.spectra import Spectrum, eigenvalues
+from fedasym.exact.server import Pool, triangle
+from fedasym.worlds.spectra import Spectrum, eigenvalues
 
 
 def clients(rng, m=30, n=20, d=25, *, uneven=False):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.classification.methods import METHODS
-from fedasym.classification.multinomial import scores
+from fedasym.verbs.classes.methods import METHODS
+from fedasym.verbs.classes.multinomial import scores
 
 WORLD = fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from fedasym.datasets import downloading
-from fedasym.datasets.archives import ARCHIVES
+from fedasym.data.sets import downloading
+from fedasym.data.sets.archives import ARCHIVES
 
 from .serving import BODY, Server, described
 

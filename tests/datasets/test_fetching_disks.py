@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from fedasym.datasets import archives
-from fedasym.datasets.fetching import fetch
-from fedasym.errors import InvalidInput
+from fedasym.data.sets import archives
+from fedasym.data.sets.fetching import fetch
+from fedasym.core.errors import InvalidInput
 
 from .serving import BODY, FILES, check, left
 
@@ -31,8 +31,8 @@ def test_no_room_is_said_before_the_first_byte(server, home, monkeypatch):
 
 LIMITED = """
 import resource, sys
-from fedasym.datasets import archives, fetching
-from fedasym.errors import InvalidInput
+from fedasym.data.sets import archives, fetching
+from fedasym.core.errors import InvalidInput
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 archives.ARCHIVES["toy"] = (archives.Archive("toy", "toy.tar.bz2", {sha!r}, None, {inside!r}),)
 try:

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from fedasym.datasets import archives
-from fedasym.datasets.archives import ADDRESS, ARCHIVES
-from fedasym.datasets.fetching import data_folder, fetch
-from fedasym.errors import InvalidInput
+from fedasym.data.sets import archives
+from fedasym.data.sets.archives import ADDRESS, ARCHIVES
+from fedasym.data.sets.fetching import data_folder, fetch
+from fedasym.core.errors import InvalidInput
 
 from .serving import BODY, FILES, check, left
 
@@ -99,5 +99,5 @@ def test_sources_that_are_refused(tmp_path, home):
 
 
 def test_importing_asks_nothing_of_the_network():
-    code = "import sys, socket; socket.socket.connect = None; import fedasym.datasets.fetching; print('numpy' in sys.modules)"
+    code = "import sys, socket; socket.socket.connect = None; import fedasym.data.sets.fetching; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedasym.datasets.fetching import fetch
+from fedasym.data.sets.fetching import fetch
 
 from .serving import BODY, FILES, HALF, TRAIN, check
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("toy")
 
 
 FETCH = """
-from fedasym.datasets import archives, fetching
+from fedasym.data.sets import archives, fetching
 archives.ARCHIVES["toy"] = (archives.Archive("toy", "toy.tar.bz2", {sha!r}, None, {inside!r}),)
 print(fetching.fetch("toy", source={url!r}))
 """

@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from fedasym.datasets import emnist
-from fedasym.errors import InvalidInput
+from fedasym.data.sets import emnist
+from fedasym.core.errors import InvalidInput
 
 from .layouts import RNG, counts, write
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedasym.datasets import shakespeare
+from fedasym.data.sets import shakespeare
 
 from .layouts import counts, decoded, write
 

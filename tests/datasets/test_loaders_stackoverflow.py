@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedasym.datasets import stackoverflow
-from fedasym.errors import InvalidInput
+from fedasym.data.sets import stackoverflow
+from fedasym.core.errors import InvalidInput
 
 from .layouts import counts, decoded, write
 

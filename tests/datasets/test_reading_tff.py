@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from fedasym.datasets.examples import Malformed, decoded, varints
-from fedasym.datasets.reading import read
+from fedasym.data.sets.examples import Malformed, decoded, varints
+from fedasym.data.sets.reading import read
 
 from .owned import CLIENTS, EXPECTED, HELD_OUT, RNG, TRAINED, X, Y, by_parts, refused, same
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.exact import classes as module
 from fedasym.exact.classes import (
     choose_candidate,

@@ -7,7 +7,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.experiments import foresight
-from fedasym.reporting.page import page
+from fedasym.show.report.page import page
 
 FEW = {"rounds": 20, "evaluate_every": 20, "local_steps": 5, "personal_epochs": 3, "server_step": 0.1, "local_step": 0.1}
 

@@ -17,7 +17,7 @@ from fedasym.experiments.data import load
 from fedasym.experiments.folder import RunFolder
 from fedasym.experiments.listing import found
 from fedasym.experiments.remote import RemoteFolder, is_url
-from fedasym.replacing import PART
+from fedasym.core.files import PART
 
 from .small import PIECES, same_bits, times_computed
 

@@ -12,7 +12,7 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import Average, Descend
 from fedasym.cli.arguments import parse_spectrum
-from fedasym.explore import Explorer, write
+from fedasym.show.explore import Explorer, write
 from fedasym.theory.contours import support
 
 from ..reporting.browser import opened

@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.explore import Explorer, page, write
-from fedasym.explore.advising import binned
-from fedasym.explore.columns import TABLES
+from fedasym.show.explore import Explorer, page, write
+from fedasym.show.explore.advising import binned
+from fedasym.show.explore.columns import TABLES
 
 from ..command import fedasym
 

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedasym.federations.federation import Federation
-from fedasym.federations.shuffles import SPLIT, mix
-from fedasym.federations.splits import SPLITS, assigned, sizes
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.shuffles import SPLIT, mix
+from fedasym.data.federation.splits import SPLITS, assigned, sizes
 
 from .small import federations, same
 

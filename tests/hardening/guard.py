@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 
 SECONDS = 20.0  # of a busy machine; a case takes milliseconds
 GROWTH = 700 * 2**20  # bytes

@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 
 import fedasym
-from fedasym.errors import InvalidInput
-from fedasym.runtimes.flower.configuration import Configuration
-from fedasym.runtimes.flower.replies import Refused, array_in, count_in, scores_in
-from fedasym.runtimes.flower.roster import Node, Roster
+from fedasym.core.errors import InvalidInput
+from fedasym.deploy.flower.configuration import Configuration
+from fedasym.deploy.flower.replies import Refused, array_in, count_in, scores_in
+from fedasym.deploy.flower.roster import Node, Roster
 
 from .doors import Door
 from .mutation import changed_bytes, changed_json

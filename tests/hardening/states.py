@@ -195,14 +195,14 @@ def ledger(folder: Path, data: bytes) -> object:
 
 
 def head_samples() -> list[bytes]:
-    from fedasym.runtimes.flower.heads import Model
+    from fedasym.deploy.flower.heads import Model
 
     model = Model(np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"})
     return [made(model.save, ".safetensors")]
 
 
 def head(folder: Path, data: bytes) -> object:
-    from fedasym.runtimes.flower.heads import Model
+    from fedasym.deploy.flower.heads import Model
 
     (folder / "ann.safetensors").write_bytes(data)
     return Model.load(folder / "ann.safetensors").predict([[1.0, 2.0, 3.0]])

@@ -15,9 +15,9 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym import machine
-from fedasym.datasets import arrays, digits, dumps, stackexchange
-from fedasym.datasets.reading import read
+from fedasym.core import machine
+from fedasym.data.sets import arrays, digits, dumps, stackexchange
+from fedasym.data.sets.reading import read
 
 from .guard import guarded
 from .samples import WHO, X, Y

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.datasets.reading import read
+from fedasym.data.sets.reading import read
 from fedasym.experiments.data import record_in
-from fedasym.runtimes.flower.heads import Model
-from fedasym.runtimes.flower.replies import Refused, array_in
-from fedasym.runtimes.flower.roster import Node
-from fedasym.runtimes.flower.writing import write_app
+from fedasym.deploy.flower.heads import Model
+from fedasym.deploy.flower.replies import Refused, array_in
+from fedasym.deploy.flower.roster import Node
+from fedasym.deploy.flower.writing import write_app
 
 from . import states
 from .guard import guarded

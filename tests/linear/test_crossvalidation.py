@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedasym.algorithms import Average, Moreau, Nothing
-from fedasym.linear import crossvalidation
-from fedasym.linear import estimators as linear
-from fedasym.linear.clients import Client
+from fedasym.exact import crossvalidation
+from fedasym.exact import estimators as linear
+from fedasym.exact.clients import Client
 
 from .clients import CASES, TIGHT, every_case, weights_of
 

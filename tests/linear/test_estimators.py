@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms import Average, Interpolate
-from fedasym.linear import estimators as linear
+from fedasym.exact import estimators as linear
 
 from .clients import CASES, SHARED, draw
 

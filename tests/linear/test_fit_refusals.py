@@ -5,7 +5,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Average, Flow
-from fedasym.linear import estimators as linear
+from fedasym.exact import estimators as linear
 
 from .clients import draw
 
@@ -77,7 +77,7 @@ def test_bad_questions_to_a_fit_get_one_sentence():
 
 def test_more_clients_than_memory_names_the_client_that_does_not_fit(monkeypatch):
     X, y = np.ones((4, 5, 3)), np.ones((4, 5))
-    monkeypatch.setattr("fedasym.linear.clients.physical_memory", lambda: 2.5 * (3 * 3 + 3) * 8 / 0.8)
+    monkeypatch.setattr("fedasym.exact.clients.physical_memory", lambda: 2.5 * (3 * 3 + 3) * 8 / 0.8)
     with pytest.raises(fa.InvalidInput, match=r"client 'c' is one too many .*: give fewer"):
         linear.fit("fedavg", list(X), list(y), clients=list("abcd"), intercept=False)
     linear.fit("fedavg", list(X[:2]), list(y[:2]), clients=list("ab"), intercept=False)

@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 from statsmodels.regression import mixed_linear_model
 
-from fedasym.linear import estimators as linear
+from fedasym.exact import estimators as linear
 
 from .clients import TIGHT, awkward, draw
 

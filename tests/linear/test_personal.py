@@ -7,7 +7,7 @@ import sklearn.linear_model
 
 import fedasym as fa
 from fedasym.algorithms import Average, Descend, Flow, Meta, Nothing, Ridge
-from fedasym.linear import estimators as linear
+from fedasym.exact import estimators as linear
 
 from .clients import CASES, RAGGED, TIGHT, draw, every_case
 

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 import fedasym as fa
-from fedasym.linear import PersonalizedRegressor, fit
+from fedasym.exact import PersonalizedRegressor, fit
 
 ALGORITHMS = list(fa.algorithms.PAPER)
 

@@ -6,7 +6,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse.linalg
 
-from fedasym.linear import estimators as linear
+from fedasym.exact import estimators as linear
 
 from .clients import CASES, RAGGED, SHARED, TIGHT, draw, every_case, exact, weights_of
 

@@ -50,6 +50,6 @@ def test_bad_input_is_refused_in_one_sentence(options, says):
 
 
 def test_a_dimension_beyond_memory_is_refused_before_any_work(monkeypatch):
-    monkeypatch.setattr("fedasym.linear.simulation.physical_memory", lambda: 1e9)
+    monkeypatch.setattr("fedasym.verbs.simulation.physical_memory", lambda: 1e9)
     with pytest.raises(fa.InvalidInput, match=r"dimension is 5000: its matrices need 5 GB .*give at most 2041"):
         fa.simulate(fa.Population(1, 1, 2), dimension=5000, clients=3)

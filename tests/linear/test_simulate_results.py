@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.linear.draw import apportioned
+from fedasym.exact.draw import apportioned
 
 from .worlds import DIFFERENT, TWO, WORLD, plan_of
 

@@ -7,7 +7,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.exact.classes import ClassFit
-from fedasym.linear import LinearFit
+from fedasym.exact import LinearFit
 
 SHOPS = ["north", "south", "east", "west", "old town"]
 

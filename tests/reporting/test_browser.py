@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from fedasym.figures.marks import ALGORITHMS, readable
-from fedasym.reporting import report
-from fedasym.reporting.shell import LIGHT
+from fedasym.show.figures.marks import ALGORITHMS, readable
+from fedasym.show.report import report
+from fedasym.show.report.shell import LIGHT
 
 from .invented import FINAL, HOSTILE, HOSTILE_NAMES, invented, published
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.figures.marks import ALGORITHMS, EVERY, SPARE, STEPS, marks_of
-from fedasym.reporting.clients import gains_of, histograms, most_hurt
-from fedasym.reporting.curves import Curve, gain_curves, gains_named, published_curves, trial_curves
-from fedasym.reporting.scales import Span, axis_ticks, span
-from fedasym.reporting.shapes import POLYGONS, marker
-from fedasym.reporting.ticks import ticks
+from fedasym.show.figures.marks import ALGORITHMS, EVERY, SPARE, STEPS, marks_of
+from fedasym.show.report.clients import gains_of, histograms, most_hurt
+from fedasym.show.report.curves import Curve, gain_curves, gains_named, published_curves, trial_curves
+from fedasym.show.report.scales import Span, axis_ticks, span
+from fedasym.show.report.shapes import POLYGONS, marker
+from fedasym.show.report.ticks import ticks
 
 from .invented import FINAL, invented, published
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.figures.experiments import draw, draw_gains, draw_sweep
-from fedasym.figures.style import save
-from fedasym.reporting.curves import gain_curves, published_curves, trial_curves
+from fedasym.show.figures.experiments import draw, draw_gains, draw_sweep
+from fedasym.show.figures.style import save
+from fedasym.show.report.curves import gain_curves, published_curves, trial_curves
 
 from .invented import invented, published
 

@@ -13,10 +13,10 @@ import pytest
 
 import fedasym as fa
 from fedasym.cli import app, load, run
-from fedasym.figures.marks import EVERY, contrast, readable
-from fedasym.reporting import report
-from fedasym.reporting.page import page
-from fedasym.reporting.shell import DARK, LIGHT, asset
+from fedasym.show.figures.marks import EVERY, contrast, readable
+from fedasym.show.report import report
+from fedasym.show.report.page import page
+from fedasym.show.report.shell import DARK, LIGHT, asset
 
 from .invented import FINAL, HOSTILE, HOSTILE_NAMES, invented, published
 

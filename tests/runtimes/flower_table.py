@@ -7,8 +7,8 @@ from pathlib import Path
 
 from flwr.app import Context, Message, RecordDict
 
-from fedasym.runtimes.flower.rehearsal import LocalGrid, import_app, read_app
-from fedasym.runtimes.flower.writing import write_app
+from fedasym.deploy.flower.rehearsal import LocalGrid, import_app, read_app
+from fedasym.deploy.flower.writing import write_app
 
 
 class Table(LocalGrid):

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 import fedasym as fa
-from fedasym.linear.simulation import simulate
-from fedasym.runtimes import Ray, ray_pool
-from fedasym.runtimes.ray_cluster import joined
-from fedasym.runtimes.ray_pieces import held, pool_for, portable
-from fedasym.runtimes.ray_pool import Pool, Task, worked
+from fedasym.verbs.simulation import simulate
+from fedasym.deploy import Ray
+from fedasym.deploy.ray import pool as ray_pool
+from fedasym.deploy.ray.cluster import joined
+from fedasym.deploy.ray.pieces import held, pool_for, portable
+from fedasym.deploy.ray.pool import Pool, Task, worked
 
 
 def lying(data: list[Any], heard: Any) -> dict[str, Any]:

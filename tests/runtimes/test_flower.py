@@ -11,10 +11,10 @@ from flwr.serverapp.strategy import Result
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
-from fedasym.runtimes.flower import attendance
-from fedasym.runtimes.flower.heads import Model, file_of
-from fedasym.runtimes.flower.holdings import heads_folder, of_clients
-from fedasym.runtimes.flower.strategy import Personalized
+from fedasym.deploy.flower import attendance
+from fedasym.deploy.flower.heads import Model, file_of
+from fedasym.deploy.flower.holdings import heads_folder, of_clients
+from fedasym.deploy.flower.strategy import Personalized
 from fedasym.training import twin
 from fedasym.training.settings import Settings, find_protocol
 

@@ -14,12 +14,12 @@ from fedasym.advisor.advise import from_summaries
 from fedasym.advisor.federated import as_sent
 from fedasym.advisor.intake import taken_in
 from fedasym.advisor.summaries import Summary
-from fedasym.errors import InvalidInput, MissingPackage
-from fedasym.runtimes.flower import advising, running
-from fedasym.runtimes.flower.advising import Advisor
-from fedasym.runtimes.flower.holdings import of_clients
-from fedasym.runtimes.flower.running import advise_nodes
-from fedasym.runtimes.flower.solving import least_squares
+from fedasym.core.errors import InvalidInput, MissingPackage
+from fedasym.deploy.flower import advising, running
+from fedasym.deploy.flower.advising import Advisor
+from fedasym.deploy.flower.holdings import of_clients
+from fedasym.deploy.flower.running import advise_nodes
+from fedasym.deploy.flower.solving import least_squares
 
 from ..training.clients import federation
 from .flower_table import Table, table

@@ -18,11 +18,11 @@ from fedasym.advisor.advise import from_summaries
 from fedasym.advisor.federated import as_sent
 from fedasym.advisor.intake import taken_in
 from fedasym.algorithms import TRAINED
-from fedasym.runtimes.flower.faults import Fault
-from fedasym.runtimes.flower.heads import Model, file_of
-from fedasym.runtimes.flower.holdings import held_by, of_clients
-from fedasym.runtimes.flower.writing import write_app
-from fedasym.training.settings import TEXT, Settings, resolve_ridge
+from fedasym.deploy.flower.faults import Fault
+from fedasym.deploy.flower.heads import Model, file_of
+from fedasym.deploy.flower.holdings import held_by, of_clients
+from fedasym.deploy.flower.writing import write_app
+from fedasym.training.settings import Settings, TEXT, resolve_ridge
 from fedasym.training.twin import local_work
 from fedasym.training.twin_batches import Client
 
@@ -129,7 +129,7 @@ def runs(federation):
     folder, rules = federation.folder, {"min_nodes": 3, "timeout": TIMEOUT}
     told = OPTIONS | rules | {"precision": "float64", "classes": "3", "shared_path": str(folder / "rtfa.safetensors")}
     asked = {"min-nodes": 3, "timeout": TIMEOUT, "task": "regression", "advice-path": str(folder / "advice.json")}
-    code = f"from fedasym.runtimes.flower.running import advise_nodes; advise_nodes('here', {asked!r})"
+    code = f"from fedasym.deploy.flower.running import advise_nodes; advise_nodes('here', {asked!r})"
     return {
         "rtfa": federation.run(write_app("rtfa", folder / "rtfa"), **told),
         "advise": federation.start(["python", "-c", code], "advise"),
@@ -212,7 +212,7 @@ def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs,
 
 RECORDER = '''
 from flwr.common.serde import message_to_proto
-from fedasym.runtimes.flower.answers import Attentive
+from fedasym.deploy.flower.answers import Attentive
 
 
 class Recorder(Attentive):

@@ -14,13 +14,13 @@ from flwr.cli.config_utils import load_and_validate
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
-from fedasym.runtimes.flower.configuration import Configuration, defaults
-from fedasym.runtimes.flower.heads import Model, file_of
-from fedasym.runtimes.flower.holdings import heads_folder, held_by
-from fedasym.runtimes.flower.rehearsal import try_app
-from fedasym.runtimes.flower.replies import Change, shortened
-from fedasym.runtimes.flower.strategy import Personalized
-from fedasym.runtimes.flower.writing import ADVISE, write_app
+from fedasym.deploy.flower.configuration import Configuration, defaults
+from fedasym.deploy.flower.heads import Model, file_of
+from fedasym.deploy.flower.holdings import heads_folder, held_by
+from fedasym.deploy.flower.rehearsal import try_app
+from fedasym.deploy.flower.replies import Change, shortened
+from fedasym.deploy.flower.strategy import Personalized
+from fedasym.deploy.flower.writing import ADVISE, write_app
 from fedasym.training.settings import Settings, resolve_ridge, used_settings
 
 
@@ -136,7 +136,7 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
 
 def test_advice_is_tried_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedasym.runtimes.flower.advising.advise", lambda summaries: Summaries(len(summaries)))
+    monkeypatch.setattr("fedasym.deploy.flower.advising.advise", lambda summaries: Summaries(len(summaries)))
     try_app(write_app("advise", tmp_path / "my-advice"))
     assert (tmp_path / "advice.json").read_text() == "30"
 

@@ -12,9 +12,9 @@ import pytest
 import fedasym as fa
 from fedasym import cli
 from fedasym.cli.where import Where
-from fedasym.runtimes import Ray
-from fedasym.runtimes.ray_cluster import SHARED, STORE, alone, check, ray_package, refused
-from fedasym.runtimes.ray_settings import LIBRARY, runtime_of
+from fedasym.deploy import Ray
+from fedasym.deploy.ray.cluster import SHARED, STORE, alone, check, ray_package, refused
+from fedasym.deploy.ray.settings import LIBRARY, runtime_of
 
 from ..experiments.small import written
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.metrics import State
 
 Array = NDArray[np.float64]

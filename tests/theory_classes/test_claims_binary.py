@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedasym.theory.classes.convergence import converged
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.interpolation import added, interpolate
 from fedasym.theory.classes.leastsquares import best_ridge as best_linear_ridge
 from fedasym.theory.classes.leastsquares import least_squares, probe

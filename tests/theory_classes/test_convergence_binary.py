@@ -12,7 +12,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from fedasym.theory.classes.convergence import EDGE, converged
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.margins import hinges, max_margin
 from fedasym.theory.classes.metrics import accuracy, accuracy_of
 from fedasym.theory.classes.ridge import solve

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.members import member
 from fedasym.theory.classes.metrics import accuracy, log_loss
 from fedasym.theory.classes.pooled import among, newcomer, pooled

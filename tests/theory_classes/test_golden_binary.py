@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedasym.theory.classes.convergence import converged
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.interpolation import added
 from fedasym.theory.classes.leastsquares import best_ridge as best_linear_ridge
 from fedasym.theory.classes.leastsquares import least_squares, probe

@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, ceiling, log_loss
 from fedasym.theory.classes.shared import fedavg, shrinkage, shrinkage_among
 

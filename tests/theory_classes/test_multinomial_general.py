@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from fedasym.errors import NoFormula
-from fedasym.theory.classes.energies import Energies
+from fedasym.core.errors import NoFormula
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_general import ClassEnergies, fedavg, rtfa, shared
 from fedasym.theory.classes.multinomial_matrices import Shape, Unknowns, moments, prox_in_contrasts, root
 from fedasym.theory.classes.multinomial_prox import prox, start

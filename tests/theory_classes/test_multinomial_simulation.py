@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_general import ClassEnergies
 from fedasym.theory.classes.multinomial_general import rtfa as general_rtfa
 from fedasym.theory.classes.multinomial_least_squares import least_squares

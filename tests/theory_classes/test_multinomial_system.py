@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from fedasym.errors import NoFormula
-from fedasym.theory.classes.energies import Energies
+from fedasym.core.errors import NoFormula
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_least_squares import least_squares
 from fedasym.theory.classes.multinomial_prox import curvature, prox, start
 from fedasym.theory.classes.multinomial_ridge import best_ridge, interpolated, local_ridge, path, rtfa

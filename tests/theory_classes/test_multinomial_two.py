@@ -7,7 +7,7 @@ one contrast the points are a product of two trapezoid rules, which is exact to 
 import numpy as np
 import pytest
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_least_squares import least_squares
 from fedasym.theory.classes.multinomial_ridge import best_ridge, path
 from fedasym.theory.classes.multinomial_rules import centre, fedavg, one_step

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.links import prox
 from fedasym.theory.classes.metrics import accuracy, log_loss
 from fedasym.theory.classes.optimum import ridge_by_rule

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedasym.theory.classes.convergence import converged
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.members import member
 from fedasym.theory.classes.metrics import State, accuracy, log_loss
 from fedasym.theory.classes.onestep import one_step

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import TRAINED, Average, Flow
-from fedasym.federations.federation import Federation
-from fedasym.federations.shuffles import START, mix
+from fedasym.algorithms import Average, Flow, TRAINED
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.shuffles import START, mix
 from fedasym.training import twin
 from fedasym.training.settings import CODE, TEXT
 

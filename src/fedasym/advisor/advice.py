@@ -16,9 +16,9 @@ from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.advisor.predictions import Prediction
-from fedasym.population import Population
-from fedasym.risk import plain, preformatted
-from fedasym.theory.spectra import Spectrum
+from fedasym.worlds.population import Population
+from fedasym.results.comparison import plain, preformatted
+from fedasym.worlds.spectra import Spectrum
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Advice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        from fedasym.reporting.advice import write
+        from fedasym.show.report.advice import write
 
         return write(self, path)
 

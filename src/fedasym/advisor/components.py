@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.summaries import Summary, owners, stacked
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 ROUNDS = 200
 SETTLED = 1e-12

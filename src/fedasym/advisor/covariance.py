@@ -12,7 +12,7 @@ import numpy as np
 import scipy.optimize
 
 from fedasym.advisor.summaries import Summary
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Array, Spectrum
 
 RIDGES = 40
 ATOMS = 60

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedasym.advisor.components import Components, components
 from fedasym.advisor.summaries import Axes, Summary
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 PROBES = 16
 

@@ -13,7 +13,7 @@ from fedasym.advisor.crowded import Scarce, scarce
 from fedasym.advisor.joint import Joint
 from fedasym.advisor.restricted import DRAWS, Turned, curve_of, draws_of, even_points
 from fedasym.advisor.summaries import Summary
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.transforms import kappa
 from fedasym.theory.transforms import slope as slope_of
 

@@ -12,7 +12,7 @@ from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.predictions import Prediction
 from fedasym.advisor.structure import Structure
 from fedasym.advisor.summaries import Summary
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 
 @dataclass(frozen=True)

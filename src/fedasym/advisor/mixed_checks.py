@@ -9,7 +9,7 @@ import numpy as np
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.predictions import Prediction
 from fedasym.exact.reml import Components
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 if TYPE_CHECKING:
     from fedasym.advisor.mixed import Fold, Table

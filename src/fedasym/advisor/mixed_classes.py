@@ -22,9 +22,9 @@ from fedasym.advisor.intake import Data
 from fedasym.advisor.wording import filled, short
 from fedasym.algorithms import PAPER
 from fedasym.exact.classes import CANDIDATES, Table, check_table, choose_candidate, fit_classes, score_folds, tune
-from fedasym.federations.summary import plural
-from fedasym.risk import preformatted
-from fedasym.theory.spectra import Array
+from fedasym.data.federation.summary import plural
+from fedasym.results.comparison import preformatted
+from fedasym.worlds.spectra import Array
 
 EVEN = 1.96
 SHARE = 0.2  # of a client's samples, held out to confirm where none are
@@ -101,7 +101,7 @@ class ScoredAdvice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        from fedasym.reporting.advice import write
+        from fedasym.show.report.advice import write
 
         return write(self, path)
 

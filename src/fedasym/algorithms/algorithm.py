@@ -9,7 +9,7 @@ from fedasym.algorithms.average import Interpolate, Keep
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.settings import Setting
 from fedasym.algorithms.stages import ClientStage, ServerStage
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 
 STEPS = (0.0001, 0.001, 0.01, 0.1, 1)  # the paper's
 

@@ -17,7 +17,7 @@ from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.registry import REGISTRY, TRAINED
 from fedasym.algorithms.settings import Setting
 from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
-from fedasym.errors import InvalidInput, NoFormula
+from fedasym.core.errors import InvalidInput, NoFormula
 
 STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend", "Flow")
 

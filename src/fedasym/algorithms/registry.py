@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms.algorithm import STEPS, Algorithm
+from fedasym.algorithms.algorithm import Algorithm, STEPS
 from fedasym.algorithms.average import Average, Interpolate, Keep
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.moreau import Moreau
 from fedasym.algorithms.ridge import Ridge, checked_ridge
-from fedasym.errors import InvalidInput, listed, unknown
-from fedasym.numeric import amount
+from fedasym.core.errors import InvalidInput, listed, unknown
+from fedasym.core.numbers import amount
 
 GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
 CHENG = "Cheng, Chadha and Duchi 2021"
@@ -159,7 +159,7 @@ def find(entry: Any, known: Mapping[str, Algorithm] = REGISTRY) -> Algorithm:
 
     >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")
     Traceback (most recent call last):
-    fedasym.errors.InvalidInput: algorithm is 'fedasym.algorithms.registry:REGISTRY': it is a Registry, no fa.Algorithm
+    fedasym.core.errors.InvalidInput: algorithm is 'fedasym.algorithms.registry:REGISTRY': it is a Registry, no fa.Algorithm
     """
     if isinstance(entry, Algorithm):
         return entry

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.errors import InvalidInput, one_of
-from fedasym.numeric import one_float
+from fedasym.core.errors import InvalidInput, one_of
+from fedasym.core.numbers import one_float
 
 LARGEST = 2**53  # of the whole numbers that are exact as others
 ABSENT: Any = dataclasses.MISSING
@@ -29,7 +29,7 @@ class Setting:
 
     >>> Setting("penalty", 0.1, above=0).check(-1)
     Traceback (most recent call last):
-    fedasym.errors.InvalidInput: penalty is -1: it must be a finite number above 0
+    fedasym.core.errors.InvalidInput: penalty is -1: it must be a finite number above 0
     """
 
     name: str

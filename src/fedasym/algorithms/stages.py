@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms.settings import Setting, setting
-from fedasym.errors import InvalidInput, NoFormula
+from fedasym.core.errors import InvalidInput, NoFormula
 
 Array = NDArray[np.float64]
 Gradient = Callable[..., Any]  # gradient(w), gradient(w, batch): of the loss on a step's batches

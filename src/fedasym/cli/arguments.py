@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedasym.cli.training import Columns
-    from fedasym.federations.federation import Federation
-    from fedasym.theory.spectra import Spectrum
+    from fedasym.data.federation.federation import Federation
+    from fedasym.worlds.spectra import Spectrum
 
 
 def names(text: str | None) -> list[str] | None:
@@ -68,7 +68,7 @@ def parse_grid(texts: list[str] | None) -> dict[str, list[float]] | None:
 
 def parse_spectrum(text: str) -> Spectrum:
     """A spectrum by its name and numbers, or from a file of eigenvalues."""
-    from fedasym.theory import spectra  # not before it is needed: --help should be quick
+    from fedasym.worlds import spectra  # not before it is needed: --help should be quick
 
     kind, _, rest = text.partition(":")
     match kind:
@@ -98,7 +98,7 @@ def read_numbers(text: str) -> list[float]:
 
     import numpy as np
 
-    from fedasym.federations.damage import BROKEN
+    from fedasym.data.federation.damage import BROKEN
 
     file = Path(text)
     if not file.exists():

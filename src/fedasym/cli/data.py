@@ -21,8 +21,8 @@ Folder = Annotated[str | None, Parameter(help="The folder that has its files; by
 @data.command(name="list")
 def list_() -> None:
     """What there is, and which of it is here."""
-    from fedasym.datasets.catalogue import CATALOGUE
-    from fedasym.datasets.fetching import data_folder
+    from fedasym.data.sets.catalogue import CATALOGUE
+    from fedasym.data.sets.fetching import data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
     for entry in CATALOGUE.values():
@@ -44,8 +44,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
     source
         A folder or archive that you have already, or the address of a mirror.
     """
-    from fedasym.datasets.catalogue import find
-    from fedasym.datasets.fetching import fetch as fetched
+    from fedasym.data.sets.catalogue import find
+    from fedasym.data.sets.fetching import fetch as fetched
 
     if not find(name).fetched:
         raise fa.InvalidInput(
@@ -77,8 +77,8 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     seed
         Of the split.
     """
-    from fedasym.datasets.catalogue import Counts, find
-    from fedasym.datasets.leaks import duplicates
+    from fedasym.data.sets.catalogue import Counts, find
+    from fedasym.data.sets.leaks import duplicates
     from fedasym.pretraining.recipes import FEATURES, RECIPES
 
     entry = find(name)

@@ -28,7 +28,7 @@ def explore(
     static
         Write the page to this file instead; it needs neither server nor network.
     """
-    from fedasym.explore import Explorer, write
+    from fedasym.show.explore import Explorer, write
 
     if static is not None:
         page = write(static)

@@ -49,7 +49,7 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
         The name of the new column; another, "model", says own or shared.
     """
     from fedasym.data.tables.dialects import read_file
-    from fedasym.replacing import replacing
+    from fedasym.core.files import replacing
 
     kept = fa.Model.load(model)
     names = () if kept.recipe is None else (kept.recipe.client,)

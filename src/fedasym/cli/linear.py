@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import fedasym as fa
-from fedasym.cli.app import LINEAR, OUTPUT, Names, Output, app, show
+from fedasym.cli.app import LINEAR, Names, OUTPUT, Output, app, show
 from fedasym.cli.arguments import names, parse_vary
 from fedasym.cli.watching import show_progress, stoppable
 from fedasym.cli.where import HERE, Where, answers_apart
-from fedasym.cli.world import WORLD, Member, World
+from fedasym.cli.world import Member, WORLD, World
 
 
 @app.command(group=LINEAR)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from fedasym.cli.app import app
 from fedasym.cli.experiments import EXPERIMENTS
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 
 
 @app.command(group=EXPERIMENTS)
@@ -43,8 +43,8 @@ def report(
     from fedasym.experiments.foresight import foresee_for
     from fedasym.experiments.listing import found
     from fedasym.experiments.published import curves_of
-    from fedasym.reporting.sources import read
-    from fedasym.reporting.writing import report
+    from fedasym.show.report.sources import read
+    from fedasym.show.report.writing import report
 
     place = found(run)
     results = read(place)
@@ -56,7 +56,7 @@ def report(
     page = report(results, place / "report.html" if into is None else into, curves)
     print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
     if figures is not None:
-        from fedasym.figures.experiments import draw
+        from fedasym.show.figures.experiments import draw
 
         files = draw(results, figures, curves)
         print(f"Drawn to {figures}: {', '.join(Path(file).name for file in files)}.")

@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli.app import OUTPUT, Names, Output, app, show
+from fedasym.cli.app import Names, OUTPUT, Output, app, show
 from fedasym.cli.arguments import names, numbers, parse_vary
-from fedasym.cli.world import WORLD, Member, World
+from fedasym.cli.world import Member, WORLD, World
 
 
 @app.command

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from fedasym.errors import InvalidInput
-from fedasym.runtimes.ray_settings import Ray, runtime_of
+from fedasym.core.errors import InvalidInput
+from fedasym.deploy.ray.settings import Ray, runtime_of
 
 
 @Parameter(name="*")

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 import fedasym as fa
 from fedasym.cli.arguments import numbers, parse_spectrum
-from fedasym.errors import unknown
+from fedasym.core.errors import unknown
 
 TASKS = {
     "regression": ("radius", "noise", "aspect", "norm"),

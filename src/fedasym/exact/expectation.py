@@ -23,7 +23,7 @@ from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Moreau, No
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.stages import ServerStage
 from fedasym.exact.sums import Sums
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 RANK = 1e-10  # eigenvalues below this share of the largest are rounding
 SHARE = 2**22  # numbers in one batch of clients' matrices

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput, path_of
-from fedasym.federations.frames import needed
-from fedasym.replacing import replacing
+from fedasym.core.errors import InvalidInput, path_of
+from fedasym.data.federation.frames import needed
+from fedasym.core.files import replacing
 
 FORMAT = "fedasym fit 1"
 KEY = "fedasym"  # of the file's metadata

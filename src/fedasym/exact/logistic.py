@@ -25,7 +25,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.theory.classes.multinomial_samples import contrasts
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 Integers = NDArray[np.int64]
 

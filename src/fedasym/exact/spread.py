@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Average
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.exact.reml import Components, estimate_components
 from fedasym.exact.sums import Sums
-from fedasym.linear.clients import Client
-from fedasym.linear.likelihood import estimated
-from fedasym.linear.server import pooled
-from fedasym.theory.spectra import Array
+from fedasym.exact.clients import Client
+from fedasym.exact.likelihood import estimated
+from fedasym.exact.server import pooled
+from fedasym.worlds.spectra import Array
 
 MANY = 60  # unknowns from which on one variance serves all features
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.experiments.reproduction import RUNS, TARGETS
 
 PRODUCTS = {  # the stage of an experiment, and what is made of it
@@ -82,7 +82,7 @@ def finished(place: Path) -> dict[str, tuple[int, int]]:
 
 def at_hand(name: str) -> str:
     """What of its data is here."""
-    from fedasym.datasets.catalogue import find
+    from fedasym.data.sets.catalogue import find
     from fedasym.pretraining.store import chosen, features_file
 
     for there, words in ((features_file, "features here"), (lambda each: chosen(each, None), "network here, no features")):

@@ -11,7 +11,7 @@ from fedasym.training.wording import columns
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
-    from fedasym.theory.spectra import Array
+    from fedasym.worlds.spectra import Array
 
 HEAD = ["sweep", "algorithm", "ours", "worst–best", "paper", "worst–best", "ours - paper"]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.experiments.comparisons import Paired, paired
-from fedasym.risk import preformatted
+from fedasym.results.comparison import preformatted
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results

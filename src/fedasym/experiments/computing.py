@@ -15,12 +15,12 @@ import polars as pl
 import fedasym
 from fedasym.experiments.grids import TUNED
 from fedasym.experiments.parts import BATCH
-from fedasym.experiments.plan import GAINS, JUDGED, ONE, SEEDS, SPLITS, TUNING, Piece
+from fedasym.experiments.plan import GAINS, JUDGED, ONE, Piece, SEEDS, SPLITS, TUNING
 from fedasym.training.history import COLUMNS, History
 from fedasym.training.settings import SIZES, named_settings
 
 if TYPE_CHECKING:
-    from fedasym.federations.federation import Federation
+    from fedasym.data.federation.federation import Federation
 
 CLIENTS = {  # what is kept of each client after the last round
     "classification": ("tested", "accuracy", "shared_accuracy", "loss", "shared_loss", "gain"),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedasym.errors import InvalidInput
-from fedasym.federations.federation import Federation
-from fedasym.federations.splits import SPLITS
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.splits import SPLITS
 from fedasym.training.scales import columns_out_of_scale, curvature
 from fedasym.training.settings import Settings
 

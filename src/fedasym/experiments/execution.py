@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedasym.algorithms import REGISTRY
-from fedasym.errors import InvalidInput, path_of
+from fedasym.core.errors import InvalidInput, path_of
 from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment
 from fedasym.experiments.data import Record, load, recorded
@@ -24,9 +24,9 @@ from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.results import Results
 from fedasym.experiments.selection import chosen
 from fedasym.experiments.tables import joined
-from fedasym.federations.federation import Federation
-from fedasym.progress import Progress, check_progress
-from fedasym.runtimes.ray_settings import Ray, runtime_of
+from fedasym.data.federation.federation import Federation
+from fedasym.core.progress import Progress, check_progress
+from fedasym.deploy.ray.settings import Ray, runtime_of
 from fedasym.training.jobs import check_federation
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(
     experiment: an `Experiment`, or the path of its file. federation: the data, instead of those that the experiment names.
     into: the run folder, `runs/<name>` unless given; a path, or a URL that fsspec knows.
     progress: called with the share that is done and a few words.
-    on: "ray", or a `fedasym.runtimes.Ray` that says where and with what: pieces are computed on a cluster, side by side.
+    on: "ray", or a `fedasym.deploy.Ray` that says where and with what: pieces are computed on a cluster, side by side.
 
     >>> import tempfile, fedasym as fa
     >>> data = fa.datasets.synthetic(task="classification", clients=5, dimension=5, classes=2, aspect=0.5)
@@ -82,7 +82,7 @@ def run(
     with ExitStack() as stack:
         make: Callable[..., Worker] = Worker
         if ray is not None:  # joined before the folder is touched: a wrong address leaves nothing behind
-            from fedasym.runtimes.ray_pieces import Crew, pool_for
+            from fedasym.deploy.ray.pieces import Crew, pool_for
 
             make = partial(Crew, stack.enter_context(pool_for(ray, clients)))
         folder = kind_of(place).prepared(place, experiment, data)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
-from fedasym.datasets.fetching import taken
-from fedasym.errors import InvalidInput
+from fedasym.data.sets.fetching import taken
+from fedasym.core.errors import InvalidInput
 from fedasym.experiments.data import Record, record_in
 from fedasym.experiments.pieces import Damaged, Finished, read_piece, write_piece, write_text
-from fedasym.replacing import PART
+from fedasym.core.files import PART
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedasym.classification.population import MOST_CLASSES
-from fedasym.errors import InvalidInput
+from fedasym.worlds.classes import MOST_CLASSES
+from fedasym.core.errors import InvalidInput
 from fedasym.experiments.pieces import write_text
 from fedasym.training.wording import columns
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
-    from fedasym.federations.federation import Federation
-    from fedasym.theory.spectra import Array
+    from fedasym.data.federation.federation import Federation
+    from fedasym.worlds.spectra import Array
 
 FILE = "foreseen.json"
 FORMAT = "fedasym foreseen 1"

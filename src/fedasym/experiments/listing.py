@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.experiments import plan
 from fedasym.experiments.folder import EXPERIMENT, RunFolder, is_run
 from fedasym.experiments.pieces import Damaged

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedasym.experiments.wording import duration
-from fedasym.progress import Progress
+from fedasym.core.progress import Progress
 
 
 @dataclass

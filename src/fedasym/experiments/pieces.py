@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.experiments.seals import is_broken, sealed
-from fedasym.replacing import replace_text, replacing
+from fedasym.core.files import replace_text, replacing
 
 try:
     import polars as pl

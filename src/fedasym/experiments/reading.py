@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment

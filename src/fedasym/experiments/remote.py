@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.experiments.folder import EXPERIMENT, LOG, PIECES, RunFolder
-from fedasym.replacing import PART
+from fedasym.core.files import PART
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 

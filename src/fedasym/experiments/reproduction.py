@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.errors import InvalidInput, known
-from fedasym.progress import Progress
-from fedasym.risk import preformatted
+from fedasym.core.errors import InvalidInput, known
+from fedasym.core.progress import Progress
+from fedasym.results.comparison import preformatted
 
 if TYPE_CHECKING:
     from fedasym.experiments.claims import Claims
@@ -74,7 +74,7 @@ def reproduce(
     >>> fa.reproduce("cifar10")
     Traceback (most recent call last):
     ...
-    fedasym.errors.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange, theory
+    fedasym.core.errors.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange, theory
     """  # noqa: E501
     from fedasym.experiments.beside import beside
     from fedasym.experiments.claims import check
@@ -85,8 +85,8 @@ def reproduce(
     from fedasym.experiments.published import curves_of
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
-    from fedasym.figures.experiments import draw
-    from fedasym.reporting import report
+    from fedasym.show.figures.experiments import draw
+    from fedasym.show.report import report
 
     find(name)
     if name == "theory":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.experiments.data import record_in
 from fedasym.experiments.folder import DATA, EXPERIMENT
 from fedasym.experiments.foresight import foreseen_in, keep

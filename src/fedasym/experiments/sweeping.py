@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import GRIDS, TRAINED, Algorithm
+from fedasym.algorithms import Algorithm, GRIDS, TRAINED
 from fedasym.algorithms.registry import as_names, asked, find
-from fedasym.errors import listed
+from fedasym.core.errors import listed
 from fedasym.experiments.execution import run
 from fedasym.experiments.results import Results
-from fedasym.progress import Progress
+from fedasym.core.progress import Progress
 from fedasym.training.jobs import check_federation
 from fedasym.training.scales import stable_grids
 from fedasym.training.settings import Settings, is_size
 
 if TYPE_CHECKING:
-    from fedasym.federations.federation import Federation
-    from fedasym.runtimes import Ray
+    from fedasym.data.federation.federation import Federation
+    from fedasym.deploy import Ray
 
 
 def sweep(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.training.wording import columns, folded
 
 if TYPE_CHECKING:

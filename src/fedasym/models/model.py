@@ -18,16 +18,16 @@ from fedasym.advisor.intake import LEAST_CLIENTS
 from fedasym.advisor.wording import error_of, rivals, short
 from fedasym.algorithms import Algorithm
 from fedasym.data.tables.recipe import Counts, Recipe
-from fedasym.errors import InvalidInput, NoFormula
+from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.exact.classes import ClassFit, fit_classes
 from fedasym.exact.files import read_arrays, write_arrays
-from fedasym.federations.federation import Federation
-from fedasym.federations.splits import TRAIN
-from fedasym.federations.summary import plural
-from fedasym.linear.estimators import LinearFit
-from fedasym.linear.estimators import fit as fit_linear
-from fedasym.numeric import flag
-from fedasym.risk import preformatted
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.splits import TRAIN
+from fedasym.data.federation.summary import plural
+from fedasym.exact.estimators import LinearFit
+from fedasym.exact.estimators import fit as fit_linear
+from fedasym.core.numbers import flag
+from fedasym.results.comparison import preformatted
 
 KIND = "model"
 OWN, SHARED = "own", "shared"  # which model a row was predicted with

@@ -11,9 +11,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.pretraining.store import KEY
-from fedasym.replacing import replacing
+from fedasym.core.files import replacing
 
 Tensors = dict[str, Tensor]
 

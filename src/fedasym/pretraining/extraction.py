@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput, one_of, path_of
-from fedasym.federations import files
-from fedasym.federations.federation import Federation
+from fedasym.core.errors import InvalidInput, one_of, path_of
+from fedasym.data.federation import files
+from fedasym.data.federation.federation import Federation
 from fedasym.pretraining import store
 from fedasym.pretraining.learning import loaded
-from fedasym.progress import Progress, check_progress
-from fedasym.replacing import replace_text
+from fedasym.core.progress import Progress, check_progress
+from fedasym.core.files import replace_text
 
 if TYPE_CHECKING:
     from torch import nn
@@ -210,7 +210,7 @@ def checked_file(path: Path) -> Path:
 
 def read_array(path: Path, count: int) -> NDArray[Any]:
     """One array of numbers with a row per sample; never unpickled."""
-    from fedasym.datasets.arrays import only_array
+    from fedasym.data.sets.arrays import only_array
 
     found = only_array(path)
     if found.ndim not in (2, 3) or len(found) != count or found.dtype.kind not in "fiu":

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.pretraining import checkpoints
 from fedasym.pretraining.inputs import Source, augmented
 from fedasym.pretraining.networks import build, last_layer
 from fedasym.pretraining.recipes import Recipe
 from fedasym.pretraining.steps import Step, accuracy, optimiser_of
-from fedasym.progress import Progress
+from fedasym.core.progress import Progress
 
 EVERY = 30.0  # seconds between checkpoints
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedasym.errors import InvalidInput
-from fedasym.federations.federation import Federation
-from fedasym.federations.splits import TRAIN
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.splits import TRAIN
 
 IMAGES = {"emnist": (28, 28, 1), "digits": (28, 28, 1), "cifar100": (32, 32, 3)}  # rows, columns, colours
 TOKENS = ("shakespeare", "stackoverflow", "stackexchange")

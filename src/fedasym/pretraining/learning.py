@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.errors import InvalidInput
-from fedasym.federations.federation import Federation
-from fedasym.federations.splits import TEST, TRAIN, VALIDATION, check_seed
-from fedasym.numeric import flag
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.splits import TEST, TRAIN, VALIDATION, check_seed
+from fedasym.core.numbers import flag
 from fedasym.pretraining import store
 from fedasym.pretraining.recipes import RECIPES, Recipe
-from fedasym.progress import Progress, check_progress
+from fedasym.core.progress import Progress, check_progress
 from fedasym.training.jobs import check_federation
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def pretrain(
     >>> fa.pretraining.pretrain("mine", clients)
     Traceback (most recent call last):
     ...
-    fedasym.errors.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, shakespeare, stackoverflow, stackexchange; give fa.pretraining.Recipe("module:name") with your own network
+    fedasym.core.errors.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, shakespeare, stackoverflow, stackexchange; give fa.pretraining.Recipe("module:name") with your own network
     """  # noqa: E501
     store.check_torch()
     if recipe is not None and not isinstance(recipe, Recipe):
@@ -112,7 +112,7 @@ def pretrain(
 
 def loaded(name: str, federation: Federation | None, folder: str | Path | None) -> Federation:
     """The federation given, or the data set of that name."""
-    from fedasym.datasets.catalogue import load
+    from fedasym.data.sets.catalogue import load
 
     if not isinstance(name, str):
         raise InvalidInput(f"name is {name!r}: give the name of a data set, or any name for your own")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedasym.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown
 
 
 def cnn(classes: int, channels: int = 1) -> nn.Module:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
-from fedasym.errors import InvalidInput, listed, one_of, unknown
-from fedasym.numeric import amount, one_float, whole
+from fedasym.core.errors import InvalidInput, listed, one_of, unknown
+from fedasym.core.numbers import amount, one_float, whole
 
 AUGMENTATIONS = ("crop", "flip", "rotation")
 OPTIMISERS = ("adam", "sgd")
@@ -33,7 +33,7 @@ class Recipe:
     >>> Recipe("cnn", step=-1)
     Traceback (most recent call last):
     ...
-    fedasym.errors.InvalidInput: step is -1: it must be finite and above 0
+    fedasym.core.errors.InvalidInput: step is -1: it must be finite and above 0
     """
 
     network: str

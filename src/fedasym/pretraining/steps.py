@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedasym.errors import InvalidInput, one_of
+from fedasym.core.errors import InvalidInput, one_of
 from fedasym.pretraining.inputs import Source
 from fedasym.pretraining.recipes import Recipe
 

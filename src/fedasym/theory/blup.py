@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedasym.theory.pooled import Groups
 from fedasym.theory.ridges import bayes_ridge
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 from fedasym.theory.transforms import kappa, slope_from, sums
 from fedasym.theory.worlds import Worlds
 

@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.transforms import distance, edges, kappa, slack, sums
 
 Complex = NDArray[np.complex128]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms.stages import ClientStage
-from fedasym.errors import InvalidInput, NoFormula
+from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.theory.contours import Complex, Contour, settled, support
 from fedasym.theory.limits import Parts
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.subordination import MOST_NODES, marchenko_pastur
 from fedasym.theory.worlds import Worlds
 

@@ -16,7 +16,7 @@ from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
 from fedasym.algorithms.moreau import Moreau
 from fedasym.algorithms.ridge import Ridge
-from fedasym.errors import InvalidInput, NoFormula
+from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.theory.blup import blup_energy, blup_member
 from fedasym.theory.contours import support
 from fedasym.theory.infinite import Answer, filter_of, joined
@@ -27,7 +27,7 @@ from fedasym.theory.paths import Filter, check_stable, stopped
 from fedasym.theory.pooled import Groups, pool
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.roots import lowest
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 from fedasym.theory.subordination import subordinate
 from fedasym.theory.worlds import CRITICAL, Worlds
 

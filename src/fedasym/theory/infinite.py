@@ -11,7 +11,7 @@ from fedasym.algorithms.ridge import Ridge
 from fedasym.algorithms.stages import ClientStage
 from fedasym.theory.limits import Parts, interpolated, kept, shrunk
 from fedasym.theory.ridges import bayes_ridge, best_ridge
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import Worlds
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from fedasym.theory.limits import Parts, interpolated
 from fedasym.theory.pooled import Pooled
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.roots import lowest
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 from fedasym.theory.transforms import kappa, slack, slope_from, sums
 from fedasym.theory.worlds import Worlds
 

@@ -15,7 +15,7 @@ from fedasym.algorithms.stages import ClientStage
 from fedasym.theory.infinite import Answer, by_filter
 from fedasym.theory.limits import interpolated, kept, shrunk
 from fedasym.theory.ridges import best_ridge
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import Worlds
 
 

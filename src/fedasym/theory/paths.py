@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.theory.contours import Complex, Contour, support
 from fedasym.theory.limits import interpolated
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.worlds import Worlds
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedasym.theory.limits import kept
 from fedasym.theory.roots import bracketed
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 from fedasym.theory.transforms import edges, slack, sums
 from fedasym.theory.worlds import Worlds
 

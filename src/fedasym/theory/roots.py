@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 GOLDEN = (np.sqrt(5) - 1) / 2
 

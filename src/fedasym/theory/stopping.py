@@ -9,7 +9,7 @@ import numpy as np
 
 from fedasym.theory.limits import Parts
 from fedasym.theory.paths import horizon
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import Worlds
 
 LONGEST = 1e7  # gradient steps (or flow times in units of the largest eigenvalue) searched for the best stopping point

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedasym.theory.contours import gauss, graded, settled
 from fedasym.theory.roots import bracketed
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 Filter = Callable[[Array], Array]
 MOST_NODES = 1 << 9  # in a panel

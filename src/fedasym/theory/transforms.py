@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedasym.errors import InvalidInput
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.core.errors import InvalidInput
+from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.tabulated import WORTHWHILE, moments, tabulated
 
 Solver = Callable[[Array, Array, Spectrum], Array]

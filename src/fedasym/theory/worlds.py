@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.population import Population
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.worlds.population import Population
+from fedasym.worlds.spectra import Array, Spectrum
 
 CRITICAL = 1e-12  # pooled samples that match the unknowns to within this share leave the shared model undetermined
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedasym.federations.shuffles import PERSONAL, mix
+from fedasym.data.federation.shuffles import PERSONAL, mix
 from fedasym.training.layout import COPIES, fitting, groups, rounded
 from fedasym.training.packing import Packed
 from fedasym.training.personal import personalise

@@ -15,8 +15,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from fedasym.errors import InvalidInput, unknown
-from fedasym.risk import plain, preformatted
+from fedasym.core.errors import InvalidInput, unknown
+from fedasym.results.comparison import plain, preformatted
 from fedasym.training.configurations import (
     Configuration,
     comparison_notes,
@@ -39,8 +39,8 @@ class Histories(Sequence[History]):
     Runs on the same clients can be joined: `Histories([*these, *those])`.
 
     >>> from fedasym.algorithms import PAPER
-    >>> from fedasym.federations.federation import Federation
-    >>> from fedasym.training.settings import TEXT, Settings
+    >>> from fedasym.data.federation.federation import Federation
+    >>> from fedasym.training.settings import Settings, TEXT
     >>> data = Federation.from_arrays(np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2)
     >>> def run(step, right):
     ...     counted = np.full((1, 2, 2), float(right))
@@ -184,7 +184,7 @@ class Histories(Sequence[History]):
 
         A file that ends in .png, .svg or .pdf; without one, training.png in the current folder. Returns where it is.
         """
-        from fedasym.figures.training import draw_training
+        from fedasym.show.figures.training import draw_training
 
         return draw_training(self, "training.png" if path is None else path)
 

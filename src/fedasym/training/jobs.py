@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import REGISTRY, Algorithm, Nothing, Ridge, find
-from fedasym.errors import InvalidInput, listed, unknown
-from fedasym.federations.federation import Federation
+from fedasym.algorithms import Algorithm, Nothing, REGISTRY, Ridge, find
+from fedasym.core.errors import InvalidInput, listed, unknown
+from fedasym.data.federation.federation import Federation
 from fedasym.training.probing import check_steps
 from fedasym.training.scales import stable_steps
 from fedasym.training.settings import (

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.machine import physical_memory
+from fedasym.core.machine import physical_memory
 
 GROUPS, MANY = 3, 6  # compiled programs for one client stage, at most; for sequences, whose steps cost more than compiling
 WORTH = 0.85  # what all groups together save must be worth it: fewer are taken where they come as near as this

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedasym.algorithms.stages import Stage
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 from fedasym.training.heads import Batch, Head, Point, Space, blend
 from fedasym.training.losses import residual, slope
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedasym.federations.federation import Federation
+from fedasym.data.federation.federation import Federation
 from fedasym.training.settings import Protocol
 from fedasym.training.twin_batches import personal_rows
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.federations.shuffles import COHORT, Words, mix, orders
+from fedasym.data.federation.shuffles import COHORT, Words, mix, orders
 
 Rows = NDArray[np.int32]
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.description import Stored, is_built_in
 from fedasym.algorithms.stages import Stage
-from fedasym.errors import InvalidInput
+from fedasym.core.errors import InvalidInput
 
 SHAPE = (3, 2)
 RATE = 0.125

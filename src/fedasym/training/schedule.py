@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedasym.federations.shuffles import START, TRAINING, Words, mix
+from fedasym.data.federation.shuffles import START, TRAINING, Words, mix
 from fedasym.training.packing import Sizes
 from fedasym.training.plans import Rows, batches, cohorts, turns
 from fedasym.training.sharing import Server

@@ -13,8 +13,8 @@ from fedasym.algorithms import Algorithm, Descend, Flow, Keep, Moreau, Nothing, 
 from fedasym.algorithms.description import is_built_in
 from fedasym.algorithms.settings import Setting
 from fedasym.algorithms.stages import Stage
-from fedasym.errors import InvalidInput, NoFormula, known
-from fedasym.numeric import flag, one_float
+from fedasym.core.errors import InvalidInput, NoFormula, known
+from fedasym.core.numbers import flag, one_float
 
 RATES = ("server_step", "local_step", "ridge", "difference", "mixing", "inner_step")  # numbers that one program takes many of
 LARGEST = 2**31 - 1  # of the whole numbers that JAX counts with

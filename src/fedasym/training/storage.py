@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
-from fedasym.errors import InvalidInput, path_of, unknown
-from fedasym.federations.files import KEY, check_file
-from fedasym.federations.frames import needed
-from fedasym.federations.samples import owners_of
-from fedasym.replacing import replacing
+from fedasym.core.errors import InvalidInput, path_of, unknown
+from fedasym.data.federation.files import KEY, check_file
+from fedasym.data.federation.frames import needed
+from fedasym.data.federation.samples import owners_of
+from fedasym.core.files import replacing
 from fedasym.training.convergence import Exact
 from fedasym.training.settings import Protocol, Settings
 

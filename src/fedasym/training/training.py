@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm
-from fedasym.errors import InvalidInput, MissingPackage
-from fedasym.federations.federation import Federation
-from fedasym.progress import Progress, check_progress
+from fedasym.core.errors import InvalidInput, MissingPackage
+from fedasym.data.federation.federation import Federation
+from fedasym.core.progress import Progress, check_progress
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
 from fedasym.training.jobs import Grid, check_federation, check_own, configurations, named, whole_numbers
-from fedasym.training.settings import SETTINGS, Protocol, Settings, resolve_protocol
+from fedasym.training.settings import Protocol, SETTINGS, Settings, resolve_protocol
 from fedasym.training.sharing import shared_work
 
 if TYPE_CHECKING:

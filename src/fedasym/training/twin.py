@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
-from fedasym.errors import InvalidInput
-from fedasym.federations.federation import Federation
-from fedasym.federations.shuffles import PERSONAL, START, mix
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.shuffles import PERSONAL, START, mix
 from fedasym.training.plans import cohorts
 from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, mixing_of, resolve_ridge
 from fedasym.training.twin_batches import (

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedasym.federations.federation import Federation
-from fedasym.federations.shuffles import TRAINING, Words, mix
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.shuffles import TRAINING, Words, mix
 from fedasym.training.plans import batches
 from fedasym.training.settings import Protocol, Settings
 

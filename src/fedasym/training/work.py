@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedasym.federations.federation import Federation
+from fedasym.data.federation.federation import Federation
 from fedasym.training.layout import Machine, cheaper_form
 from fedasym.training.packing import in_full
 from fedasym.training.settings import Protocol

@@ -6,8 +6,8 @@ import pytest
 
 from fedasym.data.tables import dialects
 from fedasym.data.tables.dialects import find_separator, read_file
-from fedasym.datasets.reading import read
-from fedasym.errors import InvalidInput, MissingPackage
+from fedasym.data.sets.reading import read
+from fedasym.core.errors import InvalidInput, MissingPackage
 
 ROWS = [("a", "1.5", "x"), ("a", "2.5", "y"), ("b", "3.0", "x"), ("b", "-4.25", "y")]
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from fedasym.data.tables.recipe import Recipe
-from fedasym.errors import InvalidInput
-from fedasym.federations.federation import Federation
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.federation import Federation
 
 RNG = np.random.default_rng(1)
 N = 300

@@ -9,9 +9,9 @@ import pytest
 
 from fedasym.data.tables.collinearity import find_combinations
 from fedasym.data.tables.roles import explain_variance
-from fedasym.datasets.reading import read
-from fedasym.errors import InvalidInput
-from fedasym.federations.federation import Federation
+from fedasym.data.sets.reading import read
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.federation import Federation
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("FEDASYM_DATA", ROOT / ".." / "shared" / "data")) / "grouped_regression"

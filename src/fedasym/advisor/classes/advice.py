@@ -14,9 +14,9 @@ from fedasym.advisor.classes.predictions import AccuracyPrediction
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.persons import ClientAdvice
-from fedasym.classification.population import ClassPopulation
-from fedasym.risk import plain, preformatted
-from fedasym.theory.spectra import Spectrum
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.results.comparison import plain, preformatted
+from fedasym.worlds.spectra import Spectrum
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class ClassAdvice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        from fedasym.reporting.advice import write
+        from fedasym.show.report.advice import write
 
         return write(self, path)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedasym.advisor.classes.scores import DIRECT
 from fedasym.advisor.classes.worlds import World
-from fedasym.classification.binary import Worlds, time_of
+from fedasym.verbs.classes.binary import Worlds, time_of
 from fedasym.theory.classes.links import phi as binary_phi
 from fedasym.theory.classes.multinomial_integrals import phi
 from fedasym.theory.classes.multinomial_ridge import path

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.intake import Data, Part, checked, from_arrays
-from fedasym.classification.population import MOST_CLASSES
-from fedasym.errors import InvalidInput, NoFormula, listed, one_of
-from fedasym.federations.federation import Federation
-from fedasym.federations.splits import TRAIN
-from fedasym.federations.targets import TASKS, read_labels
-from fedasym.linear.clients import is_listed
-from fedasym.theory.spectra import Array
+from fedasym.worlds.classes import MOST_CLASSES
+from fedasym.core.errors import InvalidInput, NoFormula, listed, one_of
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.splits import TRAIN
+from fedasym.data.federation.targets import TASKS, read_labels
+from fedasym.exact.clients import is_listed
+from fedasym.worlds.spectra import Array
 
 Codes = NDArray[np.intp]
 

@@ -26,7 +26,7 @@ from fedasym.theory.classes.multinomial_samples import SEARCH, samples
 from fedasym.theory.classes.onestep import one_step
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import fedavg, shrinkage
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 STOPPED = "stopped early, at the time that matches rtfa's ridge"
 FRACTION = 0.1  # of an estimate: how near to nothing the star may go

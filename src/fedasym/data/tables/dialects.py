@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-from fedasym.data.tables.cells import MISSING, MISSING_NUMBER, Kind, blank_words, read_cells
+from fedasym.data.tables.cells import Kind, MISSING, MISSING_NUMBER, blank_words, read_cells
 from fedasym.data.tables.frames import import_polars
-from fedasym.errors import InvalidInput, MissingPackage, UnreadableFile
-from fedasym.machine import check_fits
+from fedasym.core.errors import InvalidInput, MissingPackage, UnreadableFile
+from fedasym.core.machine import check_fits
 
 TEXTS = (".csv", ".tsv", ".txt")
 EXCEL = (".xlsx",)
@@ -56,7 +56,7 @@ def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
     if ending in EXCEL:
         return read_excel(file)
     if ending == ".parquet":
-        from fedasym.federations.files import read_parquet
+        from fedasym.data.federation.files import read_parquet
 
         return read_parquet(file, False)[0]
     raise InvalidInput(f"path is {str(path)!r}: tables end in {', '.join((*TEXTS, *EXCEL))} or .parquet")

@@ -35,11 +35,11 @@ from fedasym.data.tables.roles import (
     encode_values,
     explain_variance,
 )
-from fedasym.errors import InvalidInput, one_of
-from fedasym.federations.frames import check_column
-from fedasym.federations.samples import Owners, identities_of, owners_of
-from fedasym.federations.splits import FRACTIONS, TRAIN, are_fractions, assigned, coded
-from fedasym.numeric import flag
+from fedasym.core.errors import InvalidInput, one_of
+from fedasym.data.federation.frames import check_column
+from fedasym.data.federation.samples import Owners, identities_of, owners_of
+from fedasym.data.federation.splits import FRACTIONS, TRAIN, are_fractions, assigned, coded
+from fedasym.core.numbers import flag
 
 
 def read_table(

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.errors import InvalidInput
-from fedasym.federations.frames import needed, opened
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.frames import needed, opened
 
 
 def import_polars() -> Any:

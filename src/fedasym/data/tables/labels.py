@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fedasym.data.tables.cells import Cells, Kind, check_magnitude, read_numbers, refuse_stray
 from fedasym.data.tables.recipe import LARGEST, Target
-from fedasym.errors import InvalidInput, one_of
-from fedasym.federations.targets import TASKS
+from fedasym.core.errors import InvalidInput, one_of
+from fedasym.data.federation.targets import TASKS
 
 
 class Labels(NamedTuple):

@@ -18,7 +18,7 @@ from fedasym.data.tables.cells import Cells, Kind, check_magnitude, read_cells, 
 from fedasym.data.tables.clients import read_names
 from fedasym.data.tables.frames import read_polars
 from fedasym.data.tables.roles import Reason
-from fedasym.errors import InvalidInput, MissingColumn, MissingValues
+from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues
 
 FORMAT = "fedasym recipe 1"
 SCALES = ("standard", "none")
@@ -121,7 +121,7 @@ class Recipe:
     >>> features, counts = recipe.apply(pl.DataFrame({"price": ["2.0", "NA"]}))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.errors.MissingValues: missing values in 'price' (row 1): fill them first, or fit with missing="mean" ...
+    fedasym.core.errors.MissingValues: missing values in 'price' (row 1): fill them first, or fit with missing="mean" ...
     """
 
     client: str
@@ -238,7 +238,7 @@ class Recipe:
         >>> Recipe.from_json("{}")
         Traceback (most recent call last):
         ...
-        fedasym.errors.InvalidInput: the recipe's format is None: it must be 'fedasym recipe 1'; give what to_json wrote
+        fedasym.core.errors.InvalidInput: the recipe's format is None: it must be 'fedasym recipe 1'; give what to_json wrote
         """
         from fedasym.data.tables.validation import read_recipe
 

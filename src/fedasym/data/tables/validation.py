@@ -22,8 +22,8 @@ from fedasym.data.tables.recipe import (
     Target,
 )
 from fedasym.data.tables.roles import Reason
-from fedasym.errors import InvalidInput
-from fedasym.federations.targets import TASKS
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.targets import TASKS
 
 Check = Callable[[Any], bool]
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.links import phi
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.limits import shrunk
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.transforms import kappa
 from fedasym.theory.worlds import Worlds
 

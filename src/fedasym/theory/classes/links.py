@@ -8,7 +8,7 @@ from scipy.special import expit, ndtr
 
 from fedasym.theory.classes.quadrature import CHUNK, LEVEL, STRIP, nodes_for, normal, step_for
 from fedasym.theory.roots import bracketed
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 WIDE = 4.0  # standard deviation above which the logistic density is integrated, not the normal one
 STEPS = 80

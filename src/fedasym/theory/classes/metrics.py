@@ -11,7 +11,7 @@ from scipy.special import expit, ndtr
 
 from fedasym.theory.classes.links import inverse_reach, phi, smoothed
 from fedasym.theory.classes.quadrature import CHUNK, LEVEL, STRIP, graded, half_normal, nodes_for, step_for
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 LONG = 1e5  # deviation of logits from which scores are extended instead of integrated
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_integrals import phi
 from fedasym.theory.classes.multinomial_rules import Rule
-from fedasym.theory.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.transforms import kappa
 
 

@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fedasym.theory.classes.energies import Energies
+from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_integrals import accuracy, gini, log_sum, overlap, phi
 from fedasym.theory.roots import bracketed
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 
 @dataclass(frozen=True)

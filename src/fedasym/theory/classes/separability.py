@@ -10,7 +10,7 @@ from scipy.special import expit, ndtr
 
 from fedasym.theory.classes.quadrature import CHUNK, graded
 from fedasym.theory.roots import bracketed
-from fedasym.theory.spectra import Array
+from fedasym.worlds.spectra import Array
 
 
 class Threshold(NamedTuple):

@@ -1,0 +1,1 @@
+"""What every part stands on: errors, numbers, text, files, progress."""

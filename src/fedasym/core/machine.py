@@ -1,0 +1,38 @@
+"""What long computations ask of the machine: how much memory there is, and how many threads help."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+
+from threadpoolctl import threadpool_limits
+
+from fedasym.core.errors import InvalidInput
+
+MANY_THREADS = 1000  # dimension from which one matrix product keeps several threads busy
+
+
+def physical_memory() -> float:
+    """Bytes of this machine's memory; endless where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+def check_fits(size: float, what: str) -> None:
+    """Refuse what claims to unpack to more than this machine's memory, before anything is allocated for it.
+
+    >>> check_fits(1e30, "clients.npz: array 'x'")
+    Traceback (most recent call last):
+    ...
+    fedasym.core.errors.InvalidInput: clients.npz: array 'x' claims 1e+21 GB, more than this machine's memory: check the file
+    """
+    if size > physical_memory():
+        raise InvalidInput(f"{what} claims {size / 1e9:.3g} GB, more than this machine's memory: check the file")
+
+
+def few_threads(dimension: int) -> AbstractContextManager[object]:
+    """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine a hundredfold."""
+    limited: AbstractContextManager[object] = threadpool_limits(1 if dimension < MANY_THREADS else None, user_api="blas")
+    return limited

@@ -1,0 +1,24 @@
+"""How long work tells how far it is: one kind of function, whatever the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fedasym.core.errors import InvalidInput
+
+Progress = Callable[[float, str], None]  # hears what share of all is done, and a few words on where that is
+
+
+def check_progress(progress: Any) -> None:
+    """Refuse what cannot be told anything, before any work.
+
+    >>> check_progress(True)
+    Traceback (most recent call last):
+    ...
+    fedasym.core.errors.InvalidInput: progress is True: give a function of the share that is done and of a few words, such as print
+    """
+    if progress is not None and not callable(progress):
+        raise InvalidInput(
+            f"progress is {progress!r}: give a function of the share that is done and of a few words, such as print"
+        )

@@ -1,0 +1,333 @@
+"""Client data, the input of every training run: the samples of all clients, checked at the door, split and in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedasym.data.tables.fields import read_table
+from fedasym.data.tables.recipe import Recipe
+from fedasym.core.errors import InvalidInput, listed, unknown
+from fedasym.data.federation import files
+from fedasym.data.federation.frames import check_names, is_nested, is_of_lists, opened, read_frame
+from fedasym.data.federation.parts import collected
+from fedasym.data.federation.samples import checked_fields, gathered, identities_of
+from fedasym.data.federation.splits import FRACTIONS, Fractions, TRAIN, code_of, reassigned
+from fedasym.data.federation.summary import records, summarised
+from fedasym.data.federation.targets import merged
+from fedasym.core.numbers import whole
+from fedasym.results.comparison import preformatted
+
+
+class Samples(NamedTuple):
+    """One client's part of a federation: read-only views, rows in the given order."""
+
+    features: NDArray[np.floating]
+    labels: NDArray[Any]
+    split: NDArray[np.int8]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """The samples of all clients, from `from_arrays`, `from_clients`, `from_frame`, `from_parquet` or `from_safetensors`.
+
+    A client's rows are contiguous, clients stand in order of first appearance, and a client's rows in the given order.
+    features: (samples, d), or (samples, positions, d) for sequences; floating point as it was given, whole numbers as float32.
+    labels: class codes 0, 1, ... as int64, (samples,) or (samples, positions); in regression float64 with the outputs last.
+    clients: names, all strings or all whole numbers; one without training samples is never drawn and uses the shared model.
+    owner: each sample's position in `clients`, ascending.
+    split: 0 for training, 1 for validation, 2 for test.
+    mask: (samples, positions), True for real and False for padding; None where there is no padding.
+    classes: the names of the classes in the order of their codes; None in regression.
+    truth: the parameters that generated the data, where it is synthetic.
+    names: the features' names; None where they have none.
+    personal: which features' weights may differ between clients; None where all may. The others serve the shared model only.
+    intercept: whether models of these data have an intercept, shared and personal, unless a verb is told otherwise.
+    recipe: how the features were made from a table's columns; None where they came as arrays.
+
+    >>> import numpy as np
+    >>> features, labels = np.eye(6, 2), ["cat", "dog", "cat", "dog", "dog", "cat"]
+    >>> Federation.from_arrays(features, labels, clients=["ann", "bob", "ann", "bob", "ann", "bob"])
+    Federation: 2 clients · classification · 2 features · 2 classes
+    samples: 6, a client has 3 to 3, median 3
+    split: train 2, validation 2, test 2
+    """
+
+    features: NDArray[np.floating]
+    labels: NDArray[Any]
+    clients: tuple[Any, ...]
+    owner: NDArray[np.intp]
+    split: NDArray[np.int8]
+    mask: NDArray[np.bool_] | None
+    classes: tuple[Any, ...] | None
+    truth: Mapping[str, NDArray[Any]] | None = None
+    names: tuple[str, ...] | None = None
+    personal: NDArray[np.bool_] | None = None
+    intercept: bool = True
+    recipe: Recipe | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.recipe, Recipe | None):
+            raise InvalidInput(f"recipe is a {type(self.recipe).__name__}: give a Recipe, as from_frame makes it, or None")
+        for name, value in checked_fields(vars(self)).items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: ArrayLike,
+        labels: ArrayLike,
+        clients: Iterable[Any],
+        *,
+        split: Any = FRACTIONS,
+        seed: int = 0,
+        mask: ArrayLike | None = None,
+        classes: int | Sequence[Any] | None = None,
+        task: str | None = None,
+        names: Sequence[str] | None = None,
+        personal: ArrayLike | None = None,
+        intercept: bool = True,
+        recipe: Recipe | None = None,
+    ) -> Federation:
+        """A federation from one row per sample and the name of each row's client.
+
+        features: (samples, d) or (samples, positions, d); not copied where the rows stand client by client already.
+        labels: whole numbers, booleans or strings are classes, floating-point numbers are outputs of a regression (one, or
+            several in a last axis); `task` says otherwise. Sequences have one label per position.
+        split: fractions of training, validation and test, dealt out within each client by `seed`; or one value per sample:
+            "train", "validation", "test" or 0, 1, 2.
+        mask: for sequences, True where a position is real. Padding may hold anything; what is no number or class becomes 0.
+        classes: how many there are (labels are 0, 1, ...) or their names. Without it, the labels that occur, sorted.
+        names: of the features, for messages, tables and pages.
+        personal: True for each feature whose weight may differ between clients; by default all may.
+        intercept: whether models of these data have one.
+        recipe: how the features were made, where they were made from a table.
+
+        >>> features, labels = [[0.5], [1.0], [2.0]], [1.0, 2.0, 4.0]
+        >>> federation = Federation.from_arrays(features, labels, clients=[7, 8, 7], split=["train", "test", "train"])
+        >>> federation.task, federation.clients, federation.counts("train").tolist()
+        ('regression', (7, 8), [2, 0])
+        """
+        named = None if names is None else tuple(str(name) for name in listed("names", names, "give a name per feature"))
+        fields = gathered(features, labels, clients, split, seed, mask, classes, task, named)
+        return cls(**fields, names=named, personal=personal, intercept=intercept, recipe=recipe)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_clients(cls, parts: Iterable[tuple[Any, Any, Any]], **options: Any) -> Federation:
+        """A federation from (client, features, labels), each a client's samples, a batch of them, or one sample with one label.
+
+        The same client may come many times. Anything that numpy.asarray takes will do, PyTorch tensors included. The keywords
+        are those of `from_arrays`; one value per sample, in `split` and `mask`, goes by the order of arrival.
+
+        >>> loaders = {"ann": [([0.0, 1.0], 0), ([1.0, 0.0], 1)], "bob": [([1.0, 1.0], 1)]}
+        >>> len(Federation.from_clients((name, x, y) for name, samples in loaders.items() for x, y in samples))
+        2
+        """
+        return cls.from_arrays(*collected(parts), **options)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        label: Any,
+        client: Any,
+        features: Any = None,
+        split: Any = None,
+        mask: Any = None,
+        seed: int = 0,
+        task: str | None = None,
+        classes: int | Sequence[Any] | None = None,
+        intercept: bool = True,
+        scale: str = "standard",
+        missing: str = "error",
+        roles: Mapping[str, str] | None = None,
+        dates: str = "ignore",
+    ) -> Federation:
+        """A federation from a polars or pandas frame with one row per sample (a LazyFrame is collected).
+
+        label, client: columns; several label columns are the outputs of a regression.
+        features: a list of columns, or one column of lists, which is taken as it is. Without it, all other columns that a
+            model can learn from: identifiers, dates, constants, combinations of other columns and groups within clients are
+            left out, and `recipe` names them.
+        split, mask: columns, or what `from_arrays` takes.
+        task: words and booleans are classes, and so are two whole numbers; other numbers are numbers. This says otherwise.
+        scale: "standard" centres features and divides them by their standard deviation, both of the training rows; "none"
+            keeps numbers as they are. Words, categories and booleans become indicators either way.
+        missing: "error", "drop", "mean" or "indicator": rows with a missing value are refused, left out, filled (numbers by
+            the training mean, categories by a level "missing"), or filled and marked by a feature of their own.
+        roles: what columns are, such as {"grade": "category", "zip": "ignore"}: "number", "category", "identifier", "ignore",
+            "shared" (one weight for all clients) or "personal".
+        dates: "ignore", or "number": days since the first training date.
+
+        >>> import polars as pl
+        >>> data = {"school": list("ab") * 8, "sex": list("ffmm") * 4, "hours": [1.5, 2.5] * 8, "score": [1, 4, 5, 9] * 4}
+        >>> federation = Federation.from_frame(pl.DataFrame(data), label="score", client="school")
+        >>> federation.names, federation.task
+        (('sex=m', 'hours'), 'regression')
+        """
+        frame = opened(frame)
+        check_names(label, client, features)
+        if is_of_lists(frame, label, client, features, split, mask):
+            told = {
+                "missing": missing != "error",
+                "roles": bool(roles),
+                "dates": dates != "ignore",
+            }
+            if given := [name for name, value in told.items() if value]:
+                raise InvalidInput(f"{given[0]} is given, and the features are a column of lists, taken as it is: leave it out")
+            read = read_frame(frame, label, client, features, split, mask)
+            return cls.from_arrays(**read, seed=seed, task=task, classes=classes, intercept=intercept)
+        options: dict[str, Any] = {"seed": seed, "task": task, "classes": classes, "intercept": intercept, "scale": scale}
+        options |= {"missing": missing, "roles": roles, "dates": dates}
+        return cls.from_arrays(**read_table(frame, label=label, client=client, features=features, split=split, **options))
+
+    @classmethod
+    def from_parquet(cls, path: str | Path, *, label: Any = "label", client: Any = "client", **options: Any) -> Federation:
+        """A federation from a Parquet file: one that `save` wrote comes back as it was, any other is read as by `from_frame`.
+
+        The keywords are those of `from_frame`, and make a saved file a plain table; columns "split" and "mask" need no naming.
+
+        >>> import tempfile, numpy as np
+        >>> federation = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list("aabb"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Federation.from_parquet(federation.save(folder + "/data.parquet")).clients
+        ('a', 'b')
+        """
+        options = {name: value for name, value in options.items() if value is not None}
+        as_saved = (label, client) == ("label", "client") and options.keys() <= {"seed", "intercept"}
+        frame, fields = files.read_parquet(Path(path), as_saved)
+        if fields is not None:
+            return cls(**fields | {name: options[name] for name in ("intercept",) if name in options})
+        masked = "mask" in frame.columns and is_nested(frame, "mask")
+        options = ({"split": "split"} if "split" in frame.columns else {}) | ({"mask": "mask"} if masked else {}) | options
+        try:
+            return cls.from_frame(frame, label=label, client=client, **options)
+        except InvalidInput as reason:
+            raise reason.at(f"path is {str(path)!r}") from None
+
+    @classmethod
+    def from_safetensors(cls, path: str | Path) -> Federation:
+        """The federation that `save` wrote to a .safetensors file, as it was.
+
+        >>> import tempfile, numpy as np
+        >>> federation = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=[10, 10, 20, 20])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Federation.from_safetensors(federation.save(folder + "/data.safetensors")).clients
+        (10, 20)
+        """
+        return cls(**files.read_safetensors(Path(path)))
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a .safetensors or .parquet file, whole or not at all; returns where it is."""
+        return files.write(vars(self), Path(path))
+
+    @property
+    def task(self) -> str:
+        """Either "classification" or "regression"."""
+        return "regression" if self.classes is None else "classification"
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features."""
+        return int(self.features.shape[-1])
+
+    @property
+    def outputs(self) -> int:
+        """The number of classes, or of a regression's outputs."""
+        return int(self.labels.shape[-1]) if self.classes is None else len(self.classes)
+
+    @property
+    def sequences(self) -> bool:
+        """Whether a sample is a sequence of positions."""
+        return self.features.ndim == 3
+
+    @cached_property
+    def identities(self) -> NDArray[np.uint64]:
+        """64 bits per client from its name alone: what its random numbers are keyed by."""
+        return identities_of(self.clients)
+
+    @cached_property
+    def starts(self) -> NDArray[np.intp]:
+        """Where each client's rows start, and the number of samples last."""
+        return np.searchsorted(self.owner, np.arange(len(self.clients) + 1))
+
+    @cached_property
+    def _position(self) -> dict[Any, int]:
+        return {name: position for position, name in enumerate(self.clients)}
+
+    def counts(self, split: str) -> NDArray[np.intp]:
+        """How many samples of a split each client has."""
+        return np.bincount(self.owner[self.split == code_of(split)], minlength=len(self.clients))
+
+    def rows(self, client: Any, split: str | None = None) -> NDArray[np.intp]:
+        """The rows of one client, all or those of a split."""
+        mine = self._position.get(client) if isinstance(client, Hashable) else None
+        if mine is None:
+            known = [str(name) for name in self.clients]
+            raise unknown("client", client, known if len(known) <= 20 else [*known[:20], f"{len(known) - 20} more"])
+        rows = np.arange(self.starts[mine], self.starts[mine + 1])
+        return rows if split is None else rows[self.split[rows] == code_of(split)]
+
+    def client(self, name: Any) -> Samples:
+        """One client's samples.
+
+        >>> import numpy as np
+        >>> federation = Federation.from_arrays(np.eye(3), [0, 1, 1], clients=["ann", "bob", "ann"])
+        >>> federation.client("ann").labels.tolist()
+        [0, 1]
+        """
+        rows = self.rows(name)
+        mine = slice(rows[0], rows[-1] + 1)
+        return Samples(self.features[mine], self.labels[mine], self.split[mine])
+
+    def resplit(self, seed: int, keep_test: bool = True, fractions: Fractions | None = FRACTIONS) -> Federation:
+        """The same samples with training and validation (and, unless `keep_test`, test) dealt out anew within each client.
+
+        A kept test set of the size that `fractions` give leaves the other counts as they give them; beside one of another size,
+        training and validation share the rest in proportion. `fractions=None` keeps each client's counts as they are.
+
+        >>> import numpy as np
+        >>> federation = Federation.from_arrays(np.eye(20), np.arange(20) % 2, clients=[1] * 20)
+        >>> bool(np.all((federation.resplit(seed=1).split == 2) == (federation.split == 2)))
+        True
+        """
+        return replace(self, split=reassigned(self.split, self.owner, self.identities, seed, fractions, keep_test))
+
+    def merge_rare(self, classes: int) -> Federation:
+        """The same samples in at most so many classes: the commonest of the training samples, and one of all others.
+
+        The predictions for classes and the advisor take up to 200.
+
+        >>> import numpy as np
+        >>> words = Federation.from_arrays(np.eye(5), ["the", "owl", "the", "cat", "the"], clients=[1] * 5, split=["train"] * 5)
+        >>> words.merge_rare(2).classes
+        ('the', 'other')
+        """
+        if self.classes is None:
+            raise InvalidInput("the labels are numbers: only classes can be merged")
+        most = whole("classes", classes, least=2)
+        if len(self.classes) <= most:
+            return self
+        counted = self.split == TRAIN if self.mask is None else self.mask & (self.split == TRAIN)[:, None]
+        codes, names = merged(self.labels, self.classes, self.labels[counted].ravel(), most)
+        return replace(self, labels=codes, classes=names, truth=None)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One record per client: feed it to any data frame."""
+        return records(self)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __repr__(self) -> str:
+        return summarised(self)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self)

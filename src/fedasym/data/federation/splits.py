@@ -1,0 +1,165 @@
+"""Which samples train, validate and test: dealt out per client by hashes, so that no client's split depends on another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.core.errors import InvalidInput, unknown
+from fedasym.data.federation.shuffles import SPLIT, mix
+from fedasym.worlds.spectra import SUM_TOLERANCE
+
+SPLITS = ("train", "validation", "test")
+TRAIN, VALIDATION, TEST = 0, 1, 2
+SPELLED = {"train": TRAIN, "validation": VALIDATION, "val": VALIDATION, "valid": VALIDATION, "test": TEST}
+FRACTIONS = (0.8, 0.1, 0.1)
+
+Fractions = Sequence[float]
+Integers = NDArray[np.integer[Any]]
+
+
+def check_fractions(fractions: Any, field: str = "split") -> tuple[float, float, float]:
+    """Shares of training, validation and test: at least 0, training above 0, and summing to one."""
+    wanted = "give three fractions, for training, validation and test, such as (0.8, 0.1, 0.1)"
+    try:
+        train, validation, test = (float(each) for each in fractions)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput(f"{field} is {fractions!r}: {wanted}") from None
+    if not all(np.isfinite(each) and each >= 0 for each in (train, validation, test)):
+        raise InvalidInput(f"{field} is {fractions!r}: they must be finite and at least 0; {wanted}")
+    total = train + validation + test
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise InvalidInput(f"{field} is {fractions!r}: they sum to {total:g} and must sum to 1; {wanted}")
+    if train == 0:
+        raise InvalidInput(f"{field} is {fractions!r}: without training samples there is nothing to learn from; {wanted}")
+    return train, validation, test
+
+
+def code_of(split: str) -> int:
+    """The code of a split's name."""
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    return SPLITS.index(split)
+
+
+def check_seed(seed: Any) -> int:
+    """A whole number that fits 64 bits."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise InvalidInput(f"seed is {seed!r}: it must be a whole number from 0 to 2^64 - 1")
+    return int(seed)
+
+
+def are_fractions(split: Any, samples: int) -> bool:
+    """Whether a split is three fractions rather than one value per sample."""
+    if isinstance(split, str) or not hasattr(split, "__len__") or getattr(split, "ndim", 1) != 1:
+        raise InvalidInput(
+            f"split is {split!r}: give three fractions such as {FRACTIONS}, or one of {', '.join(SPLITS)} per sample"
+        )
+    if len(split) != len(SPLITS) or not all(isinstance(each, Real) for each in split):
+        return False
+    # With three samples, codes such as [0, 1, 2] look like three fractions: a tuple or a broken number decides.
+    return samples != len(SPLITS) or isinstance(split, tuple) or not all(isinstance(each, Integral) for each in split)
+
+
+def coded(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[np.int8]:
+    """One code per sample from codes or names; `spot` says where a row is."""
+    if (
+        isinstance(split, np.ndarray)
+        and split.dtype.kind == "i"
+        and split.shape == (samples,)
+        and np.all((split >= 0) & (split <= 2))
+    ):
+        return split.astype(np.int8)  # codes already: no look at every row in Python
+    values = split.tolist() if hasattr(split, "tolist") else list(split)
+    if len(values) != samples:
+        raise InvalidInput(f"split has {len(values)} values for {samples} samples: give one per sample, or three fractions")
+    codes = np.empty(samples, np.int8)
+    for row, value in enumerate(values):
+        code = SPELLED.get(value.lower()) if isinstance(value, str) else None
+        if isinstance(value, Real) and not isinstance(value, bool) and value in (TRAIN, VALIDATION, TEST):
+            code = int(float(value))
+        if code is None:
+            raise InvalidInput(f"{spot(row)}: {unknown('split', value, SPLITS)} (or 0, 1, 2)")
+        codes[row] = code
+    return codes
+
+
+def sizes(counts: Integers, fractions: Fractions) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """How many samples of each client validate and test; the rest, at least one, trains.
+
+    Shares are rounded. From three samples on, each kind with a fraction above 0 has at least one; of two samples one tests
+    (or validates, where nothing tests); a single sample trains.
+
+    >>> [kind.tolist() for kind in sizes(np.array([1, 2, 3, 10, 25]), (0.8, 0.1, 0.1))]
+    [[0, 0, 1, 1, 3], [0, 1, 1, 1, 3]]
+    """
+    _, v, t = fractions
+    n = np.asarray(counts)
+    least_test = ((n >= 2) & (t > 0)).astype(np.intp)
+    least_validation = ((n >= (3 if t > 0 else 2)) & (v > 0)).astype(np.intp)
+    few = n <= 2
+    test = np.where(few, least_test, np.maximum(np.floor(t * n + 0.5), least_test)).astype(np.intp)
+    validation = np.where(few, least_validation, np.maximum(np.floor(v * n + 0.5), least_validation)).astype(np.intp)
+    for _ in range(2):  # two roundings up and two least ones can ask for two samples too many: the larger kind gives way
+        excess = test + validation > np.maximum(n - 1, 0)
+        larger = test > validation
+        test, validation = test - (excess & larger), validation - (excess & ~larger)
+    return validation, test
+
+
+def dealt(
+    owner: Integers, identities: NDArray[np.uint64], seed: int, validation: Integers, test: Integers, kept: NDArray[np.bool_]
+) -> NDArray[np.int8]:
+    """Each client's samples in the order of their hashes: first those that test, then those that validate, then the rest.
+
+    owner: each sample's client, ascending. kept: samples that test already and are left out of the deal.
+    """
+    counts = np.bincount(owner, minlength=identities.size)
+    position = np.arange(owner.size) - (np.cumsum(counts) - counts)[owner]
+    order = np.lexsort((mix(seed, SPLIT, identities[owner], position), kept, owner))
+    rank = np.empty_like(position)
+    rank[order] = position
+    split = np.where(rank < test[owner], TEST, np.where(rank < (test + validation)[owner], VALIDATION, TRAIN))
+    return np.where(kept, TEST, split).astype(np.int8)
+
+
+def assigned(owner: Integers, identities: NDArray[np.uint64], seed: int, fractions: Fractions) -> NDArray[np.int8]:
+    """A fresh split by fractions.
+
+    >>> assigned(np.zeros(5, int), np.array([7], np.uint64), 0, (0.6, 0.2, 0.2)).tolist().count(0)
+    3
+    """
+    validation, test = sizes(np.bincount(owner, minlength=identities.size), check_fractions(fractions))
+    return dealt(owner, identities, check_seed(seed), validation, test, np.zeros(owner.size, bool))
+
+
+def reassigned(
+    split: NDArray[np.int8],
+    owner: Integers,
+    identities: NDArray[np.uint64],
+    seed: int,
+    fractions: Fractions | None,
+    keep_test: bool,
+) -> NDArray[np.int8]:
+    """Another split of the same samples: by fractions, or with each client's counts as they are (None).
+
+    A kept test set of the size that the fractions give leaves the other counts as the fractions give them; beside one of
+    another size, validation and training share the rest in their own proportion.
+    """
+    seed, m = check_seed(seed), identities.size
+    counts = np.bincount(owner, minlength=m)
+    kept = (split == TEST) if keep_test else np.zeros(owner.size, bool)
+    tested = np.bincount(owner[split == TEST], minlength=m)
+    if fractions is None:
+        validation, test = np.bincount(owner[split == VALIDATION], minlength=m), tested
+    else:
+        train, v, t = check_fractions(fractions, "fractions")
+        validation, test = sizes(counts, (train, v, t))
+        if keep_test:
+            shared, _ = sizes(counts - tested, (train / (train + v), v / (train + v), 0.0))
+            validation = np.where(test == tested, validation, shared)
+    return dealt(owner, identities, seed, validation, np.zeros_like(test) if keep_test else test, kept)

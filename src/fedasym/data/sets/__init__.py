@@ -1,0 +1,41 @@
+"""Federations to train on: drawn from worlds whose parameters are known, and real data sets by name.
+
+>>> import fedasym as fa
+>>> federation = fa.datasets.synthetic(clients=3, dimension=8, seed=1)
+>>> federation.truth["heads"].shape
+(3, 8)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedasym.data.sets.catalogue import load
+    from fedasym.data.sets.fetching import fetch
+    from fedasym.data.sets.leaks import duplicates
+    from fedasym.data.sets.reading import read
+    from fedasym.data.sets.synthesis import synthetic
+
+# The module has another name than its function: a submodule, once imported, would stand in the function's place.
+_HOME = {
+    "duplicates": "fedasym.data.sets.leaks",
+    "fetch": "fedasym.data.sets.fetching",
+    "load": "fedasym.data.sets.catalogue",
+    "read": "fedasym.data.sets.reading",
+    "synthetic": "fedasym.data.sets.synthesis",
+}
+
+__all__ = ["duplicates", "fetch", "load", "read", "synthetic"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name where it lives, on first use."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'fedasym.data.sets' has no attribute {name!r}; it has {', '.join(sorted(__all__))}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

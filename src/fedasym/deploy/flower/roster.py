@@ -1,0 +1,180 @@
+"""Who is there: the nodes that introduced themselves, their clients, and who is drawn; no number of clients is known ahead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedasym.data.federation.summary import plural
+from fedasym.deploy.flower.faults import VERSION
+from fedasym.deploy.flower.replies import Refused, Trouble, check_version
+from fedasym.training.plans import cohorts
+from fedasym.training.twin import COHORT
+
+Kind = tuple[int, int, str]  # features, outputs, task: what all nodes must share
+LARGEST, LARGEST_HEAD = 2**40, 2**30  # no client has more samples, and no head more numbers
+TASKS = ("classification", "regression")
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a node said of itself.
+
+    clients: training samples by the hash of the client's name. tested: how many have test samples.
+    validation, test: predictions that these samples count for. synthetic: whether its clients are drawn, not real.
+    """
+
+    kind: Kind
+    clients: Mapping[str, int]
+    tested: int
+    validation: int
+    test: int
+    synthetic: bool
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Node:
+        """Read and check an introduction.
+
+        >>> import fedasym
+        >>> told = {"version": fedasym.__version__, "dimension": 3, "outputs": 2, "task": "classification"}
+        >>> Node.of(told | {"clients": ["0" * 16], "samples": [-4], "tested": 1, "validation": 0, "test": 2})
+        Traceback (most recent call last):
+        ...
+        fedasym.deploy.flower.replies.Refused: its samples are [-4]: they must be whole numbers of at least 0, one per client
+        """
+        check_version(told.get(VERSION))
+        names, samples = told.get("clients"), told.get("samples")
+        if not isinstance(names, list) or not names or not all(map(is_hash, names)) or len(set(names)) != len(names):
+            raise Refused("its clients must be hashes of 16 digits, at least one and each once")
+        if not isinstance(samples, list) or len(samples) != len(names) or not all(map(is_count, samples)):
+            raise Refused(f"its samples are {samples!r}: they must be whole numbers of at least 0, one per client")
+        for name in ("dimension", "outputs", "tested", "validation", "test"):
+            if not is_count(told.get(name)):
+                raise Refused(f"its {name} is {told.get(name)!r}: it must be a whole number of at least 0")
+        kind = (told["dimension"], told["outputs"], str(told.get("task"))[:20])
+        check_kind(*kind)
+        counts = (told["tested"], told["validation"], told["test"])
+        return cls(kind, dict(zip(names, samples, strict=True)), *counts, told.get("synthetic") is True)
+
+
+def check_kind(dimension: int, outputs: int, task: str) -> None:
+    """Refuse a kind of data that no head fits."""
+    if task not in TASKS or not 0 < dimension * outputs <= LARGEST_HEAD:
+        raise Refused(f"its data have {describe_kind((dimension, outputs, task))}, which is no kind of data")
+
+
+def is_hash(name: Any) -> bool:
+    """Sixteen hexadecimal digits."""
+    return isinstance(name, str) and len(name) == 16 and set(name) <= set("0123456789abcdef")
+
+
+def is_count(value: Any) -> bool:
+    """A whole number that can be a number of samples."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
+
+
+@dataclass
+class Roster:
+    """The nodes known in this run, the kind of their data, and how often each client was drawn.
+
+    >>> roster = Roster()
+    >>> roster.add(7, Node((3, 1, "regression"), {"0" * 15 + "1": 10, "0" * 15 + "2": 0}, 1, 1, 1, synthetic=True))
+    >>> roster.draw([7], seed=0, round_=0, cohort=None)
+    {7: {'0000000000000001': 0}}
+    """
+
+    classes: int | None = None  # how many the run config names
+    nodes: dict[int, Node] = field(default_factory=dict)
+    met: dict[int, Node] = field(default_factory=dict)  # all that ever took part
+    kind: Kind | None = None
+    turns: Counter[str] = field(default_factory=Counter)
+
+    def add(self, node: int, told: Node) -> None:
+        """Take a node in, unless it has another kind of data than the rest, or another number of classes than the run."""
+        if self.classes is not None and (told.kind[1:] != (self.classes, "classification")):
+            raise Refused(f"its data have {describe_kind(told.kind)}, and the run config names {self.classes} classes")
+        self.kind = self.kind or told.kind
+        if told.kind != self.kind:
+            raise Refused(f"its data have {describe_kind(told.kind)}, and the others' {describe_kind(self.kind)}")
+        self.nodes[node] = self.met[node] = told
+
+    def add_all(self, told: Mapping[int, Node]) -> dict[int, Trouble]:
+        """Take in several at once; where they differ, most of them decide. Returns the refusals."""
+        kinds = Counter(each.kind for each in told.values())
+        refused = {}
+        for node, each in sorted(told.items(), key=lambda item: (-kinds[item[1].kind], item[1].kind)):
+            try:
+                self.add(node, each)
+            except Refused as reason:
+                refused[node] = Trouble(str(reason), permanent=True)
+        return refused
+
+    def doubles(self, new: Set[int]) -> dict[str, list[int]]:
+        """Clients of new nodes that other nodes have too, with all of these nodes."""
+        owners: dict[str, list[int]] = {}
+        for node, each in self.nodes.items():
+            for name in each.clients:
+                owners.setdefault(name, []).append(node)
+        return {name: nodes for name, nodes in owners.items() if len(nodes) > 1 and new & set(nodes)}
+
+    def draw(self, connected: Iterable[int], seed: int, round_: int, cohort: int | None) -> dict[int, dict[str, int]]:
+        """The clients drawn in a round, of those with training samples on connected nodes, and how often each was before.
+
+        The same clients as `fedasym.train` draws from the same ones: they depend on the seed, the round and the names alone.
+        """
+        there = [node for node in sorted(connected) if node in self.nodes]
+        able = [(node, name) for node in there for name, samples in self.nodes[node].clients.items() if samples]
+        if not able:
+            return {}
+        identities = np.array([int(name, 16) for _, name in able], np.uint64)
+        drawn: dict[int, dict[str, int]] = {}
+        for place in cohorts(seed, identities, round_ + 1, min(cohort or COHORT, len(able)), first=round_)[0]:
+            node, name = able[place]
+            drawn.setdefault(node, {})[name] = self.turns[name]
+            self.turns[name] += 1
+        return drawn
+
+
+def describe_kind(kind: Kind) -> str:
+    """A kind of data in words."""
+    dimension, outputs, task = kind
+    return f"{dimension} features and {outputs} outputs ({task})"
+
+
+class Holder(Protocol):
+    """What is told of a node's data: training samples by client, and whether the clients are drawn."""
+
+    @property
+    def clients(self) -> Mapping[str, int]:
+        """Training samples by the hash of the client's name."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the clients are drawn, since the node has no data."""
+
+
+def describe_data(name: str, nodes: Iterable[Holder]) -> str:
+    """What a run works on, in words; name: what the run config calls the data, or nothing.
+
+    >>> drawn, real = (Node((3, 1, "regression"), {"0" * 16: 10, "1" * 16: 5}, 1, 1, 1, each) for each in (True, False))
+    >>> describe_data("", [drawn, drawn])
+    '4 drawn clients (no data was given) with 30 training samples on 2 nodes'
+    >>> describe_data("pupils.csv", [real])
+    'pupils.csv: 2 clients with 15 training samples on 1 node'
+    >>> describe_data("", [drawn, real])
+    '4 clients, 2 of them drawn (no data was given there), with 30 training samples on 2 nodes'
+    """
+    held = list(nodes)
+    clients, drawn = (sum(len(each.clients) for each in held if each.synthetic >= least) for least in (False, True))
+    samples = sum(sum(each.clients.values()) for each in held)
+    who = plural(clients, "client")
+    if drawn == clients:
+        who = f"{plural(clients, 'drawn client')} (no data was given)"
+    elif drawn:
+        who = f"{who}, {drawn} of them drawn (no data was given there),"
+    called = f"{name}: " if name else ""
+    return f"{called}{who} with {plural(samples, 'training sample')} on {plural(len(held), 'node')}"

@@ -1,0 +1,1 @@
+"""Experiments and simulations on a Ray cluster."""

@@ -1,0 +1,198 @@
+"""The data of finitely many clients, checked once at the door and cut to at most as many rows as unknowns."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedasym.core.errors import InvalidInput, listed
+from fedasym.core.machine import physical_memory
+from fedasym.core.numbers import floats
+from fedasym.worlds.spectra import Array, SUM_TOLERANCE
+
+Label = Hashable
+RANK = 1e-12  # singular values below this share of the largest are rounding
+PerClient = ArrayLike | Mapping[Any, float]  # one number per client, in their order or by name
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One client's least-squares problem |X b - y|^2 + rest, in rows that never outnumber the unknowns.
+
+    With more samples than unknowns, X and y are the triangular factor of [X y]: the same problem for every method here,
+    since all of them look at X'X and X'y alone. n stays the number of samples.
+    """
+
+    name: Label
+    X: Array
+    y: Array
+    n: int
+    rest: float = 0.0  # what no model explains, |y - Xb|^2 at its least, when rows were cut
+
+    @classmethod
+    def of(cls, name: Label, X: Array, y: Array) -> Client:
+        """The client with these samples."""
+        n, d = X.shape
+        if n <= d:
+            return cls(name, X, y, n)
+        R = triangular(np.column_stack([X, y]))
+        return cls(name, R[:d, :d], R[:d, d], n, float(R[d, d] ** 2))
+
+    @cached_property
+    def axes(self) -> tuple[Array, Array, Array]:
+        """U, s, V' with X = U diag(s) V'; S = X'X/n has the eigenvalues s^2/n. Rounding is zero: filters divide by s."""
+        U, s, Vt = np.linalg.svd(self.X, full_matrices=False)
+        return U, np.where(s > RANK * s[0], s, 0.0), Vt
+
+
+def triangular(rows: Array) -> Array:
+    """R of rows = QR: the same least-squares problem in at most as many rows as columns."""
+    return np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def gathered(X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = False) -> list[Client]:
+    """Clients from rows with one label each (in order of appearance), or from one pair of arrays per client.
+
+    intercept: a column of ones is added, the last.
+    """
+    clients: list[Client] = []
+    room = 0.8 * physical_memory()
+    for name, rows, values in separate(X, y, names) if is_listed(X) else grouped(X, y, names):
+        clients.append(Client.of(name, with_ones(rows, intercept), values))
+        room -= clients[-1].X.nbytes + clients[-1].y.nbytes
+        if room < 0:
+            raise InvalidInput(f"client {name!r} is one too many for this machine's memory: give fewer clients or features")
+    if not clients:
+        raise InvalidInput("there are no clients: give at least one sample")
+    return clients
+
+
+def with_ones(rows: Array, intercept: bool = True) -> Array:
+    """Features with the intercept's column of ones last, where there is one.
+
+    >>> with_ones(np.array([[2.0], [3.0]])).tolist()
+    [[2.0, 1.0], [3.0, 1.0]]
+    """
+    return np.column_stack([rows, np.ones(len(rows))]) if intercept else rows
+
+
+def is_listed(X: Any) -> bool:
+    """Whether X is one table per client rather than one table for all."""
+    if isinstance(X, Sequence):
+        try:
+            return len(X) > 0 and np.ndim(X[0]) == 2
+        except ValueError:  # rows of unequal length: a client, though a bad one
+            return True
+    return isinstance(X, Iterator) or np.ndim(X) == 3
+
+
+def separate(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
+    """One client after the other: never all of their rows at once."""
+    labels = None if names is None else labels_of(names)
+    if not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
+        raise InvalidInput(f"y is {y!r}: give one array of labels per client")
+    tables, targets, seen, d = iter(X), iter(y), set(), None
+    for position, table in enumerate(tables):
+        if labels is not None and position >= len(labels):
+            raise InvalidInput(f"there are more clients in X than the {len(labels)} names: give one name per client")
+        name = position if labels is None else labels[position]
+        target = next(targets, None)
+        if target is None:
+            raise InvalidInput(f"client {name!r} has rows in X and none in y: give one array of labels per client")
+        if name in seen:
+            raise InvalidInput(f"client {name!r} is named twice: give each client its own name")
+        seen.add(name)
+        rows, values = checked_rows(name, table, target)
+        d = rows.shape[1] if d is None else d
+        if rows.shape[1] != d:
+            raise InvalidInput(f"client {name!r} has {rows.shape[1]} features and the clients before it have {d}")
+        yield name, rows, values
+    if next(targets, None) is not None or (labels is not None and len(labels) > len(seen)):
+        raise InvalidInput(f"X has {len(seen)} clients while y or clients has more: give one of each per client")
+
+
+def grouped(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
+    """The rows of each label; without labels all rows are one client's, named 0."""
+    rows, values = checked_rows(None, X, y)
+    if names is None:
+        yield 0, rows, values
+        return
+    labels = labels_of(names)
+    if len(labels) != len(rows):
+        raise InvalidInput(f"clients has {len(labels)} labels for {len(rows)} rows of X: give one per row")
+    for label, where in places_of(labels).items():
+        yield label, rows[where], values[where]
+
+
+def places_of(labels: Sequence[Label]) -> dict[Label, list[int]]:
+    """Where each label stands, in order of appearance."""
+    places: dict[Label, list[int]] = {}
+    for place, label in enumerate(labels):
+        places.setdefault(label, []).append(place)
+    return places
+
+
+def labels_of(names: Iterable[Label]) -> list[Label]:
+    """Labels as plain Python values, so that 3 finds what an array calls int64(3)."""
+    labels = listed("clients", names.tolist() if hasattr(names, "tolist") else names, "give a list of names")
+    for place, label in enumerate(labels):
+        if not isinstance(label, Hashable):
+            raise InvalidInput(f"the label of a client is {label!r}: give a number, a string or another hashable value")
+        if label is None or (isinstance(label, float) and np.isnan(label)):
+            raise InvalidInput(f"entry {place} of clients is {label!r}: give every row a client")
+    return labels
+
+
+def checked_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
+    """Features (n, d) and labels (n,), finite and of one length."""
+    who = "all rows together" if name is None else f"client {name!r}"
+    try:
+        rows, values = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput(f"{who}: X and y must be arrays of numbers") from None
+    if rows.ndim != 2 or values.ndim != 1:
+        raise InvalidInput(f"{who}: X has shape {rows.shape} and y {values.shape}: give (samples, features) and (samples,)")
+    if len(rows) != len(values):
+        raise InvalidInput(f"{who}: X has {len(rows)} rows and y has {len(values)}: give one label per row")
+    if rows.size == 0:
+        raise InvalidInput(f"{who}: X has shape {rows.shape}: leave out clients without samples or features")
+    if not (np.isfinite(rows).all() and np.isfinite(values).all()):
+        raise InvalidInput(f"{who}: X or y holds NaN or infinity: drop or fill those samples first")
+    return rows, values
+
+
+def checked_weights(weights: str | PerClient, clients: Sequence[Client]) -> Array:
+    """p_j: n_j/N for "samples", 1/m for "uniform", or the given numbers, above 0 and summing to one."""
+    if isinstance(weights, str):
+        if weights not in ("samples", "uniform"):
+            raise InvalidInput(f"weights is {weights!r}: give 'samples', 'uniform' or one number per client")
+        sizes = np.array([client.n if weights == "samples" else 1 for client in clients], dtype=float)
+        return np.asarray(sizes / sizes.sum())
+    p = per_client("weights", weights, clients)
+    for client, each in zip(clients, p, strict=True):
+        if not 0 < each < np.inf:
+            raise InvalidInput(f"the weight of client {client.name!r} is {each:g}: it must be above 0; leave the client out")
+    if abs(p.sum() - 1) > SUM_TOLERANCE:
+        raise InvalidInput(f"weights sum to {p.sum():g}: they must sum to 1; divide them by their sum")
+    return p
+
+
+def per_client(field: str, given: PerClient, clients: Sequence[Client]) -> Array:
+    """One number per client from a list in their order, or from a mapping by name."""
+    if isinstance(given, Mapping):
+        missing = [client.name for client in clients if client.name not in given]
+        if missing or len(given) > len(clients):
+            what = f"no entry for client {missing[0]!r}" if missing else "entries for clients without samples"
+            raise InvalidInput(f"{field} has {what}: give one per client")
+        given = [given[client.name] for client in clients]
+    numbers = floats(given)
+    if numbers is None:
+        raise InvalidInput(f"{field} is {given!r}: give one number per client")
+    if numbers.shape != (len(clients),):
+        raise InvalidInput(f"{field} has shape {numbers.shape}: give one number for each of the {len(clients)} clients")
+    return numbers

@@ -1,5 +1,0 @@
-"""The same algorithms beyond one process: many machines, and clients whose samples stay with them."""
-
-from fedasym.runtimes.ray_settings import Ray
-
-__all__ = ["Ray"]

@@ -1,0 +1,1 @@
+"""The verbs on clients with classes."""

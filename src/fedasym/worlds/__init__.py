@@ -1,0 +1,1 @@
+"""What clients are: populations and spectra."""

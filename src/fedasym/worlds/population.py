@@ -1,0 +1,215 @@
+"""A population of clients in the linear model of section 2 of the paper: y = x'theta_i + noise, theta_i around theta_0.
+
+Numbers may be arrays; they broadcast, so one `Population` can hold a whole grid of worlds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import MOST, floats
+from fedasym.worlds.spectra import Array, Spectrum, check_weights, identity
+
+RANGES = {
+    "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",
+    "noise": "the standard deviation of the label noise; it must be finite and at least 0",
+    "aspect": "unknowns per sample, d/n, and must be finite and above 0",
+    "norm": "the length of a client's optimum; it must be finite and at least 0",
+    "shift_power": "the exponent of the displacement's alignment; it must be finite",
+    "optimum_power": "the exponent of the optimum's alignment; it must be finite",
+}
+LONGEST = 1e150  # a length, or a standard deviation, whose square floating-point numbers still hold
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What the clients have in common: everything that the limits depend on.
+
+    radius: r, the distance of a client's optimum theta_i from the shared optimum theta_0.
+    noise: sigma, the standard deviation of the label noise.
+    aspect: gamma = d/n, unknowns per sample of one client.
+    norm: rho, the length of theta_i; only the local methods (and pooled fits with fewer samples than unknowns) need it.
+    spectrum: eigenvalues of the features' covariance, from `fa.spectra`.
+    shift_power, shift_weights: how the displacement theta_i - theta_0 lies in the covariance: weights proportional to
+        h s^shift_power, or one weight per atom of the spectrum. Isotropic (h itself) by default.
+    optimum_power, optimum_weights: the same for theta_i, which the local methods need.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
+    >>> world.shape
+    ()
+    """
+
+    radius: ArrayLike
+    noise: ArrayLike
+    aspect: ArrayLike
+    norm: ArrayLike | None = None
+    spectrum: Spectrum = field(default_factory=identity)
+    shift_power: ArrayLike = 0.0
+    shift_weights: ArrayLike | None = None
+    optimum_power: ArrayLike = 0.0
+    optimum_weights: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        for name in RANGES:
+            value = getattr(self, name)
+            if value is not None or name != "norm":
+                object.__setattr__(self, name, checked(name, value, RANGES))
+        if not isinstance(self.spectrum, Spectrum):
+            raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
+        for owner in ("shift", "optimum"):
+            power, weights = getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights")
+            object.__setattr__(self, f"{owner}_weights", checked_weights(owner, power, weights, self.spectrum))
+        numbers = {name: getattr(self, name) for name in RANGES}
+        object.__setattr__(self, "_shape", common_shape(numbers, self.displacement, self.optimum))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The common shape of the numbers; () for a single world."""
+        shape: tuple[int, ...] = self._shape  # type: ignore[attr-defined]
+        return shape
+
+    @cached_property
+    def displacement(self) -> Array:
+        """g_k, the share of the displacement's energy along each atom; last axis = atoms."""
+        return self._energy("shift")
+
+    @cached_property
+    def optimum(self) -> Array:
+        """The share of the energy of theta_i along each atom; last axis = atoms."""
+        return self._energy("optimum")
+
+    def _energy(self, owner: str) -> Array:
+        return shares(owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum)
+
+    @property
+    def isotropic(self) -> bool:
+        """Whether the displacement has no preferred direction: g = h, or a covariance that treats all directions alike."""
+        return self.spectrum.scale is not None or bool(np.all(self.displacement == self.spectrum.weights))
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """What identifies the population: identical clients have the same key and are merged."""
+        numbers = tuple(np.asarray(np.nan if getattr(self, f) is None else getattr(self, f)).tobytes() for f in RANGES)
+        return (*numbers, self.shape, self.spectrum.key, self.displacement.tobytes(), self.optimum.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Population) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def brief(self) -> str:
+        """The numbers alone, in a few characters."""
+        return ", ".join(f"{name} {shown(getattr(self, name))}" for name in ("radius", "noise", "aspect"))
+
+    def __str__(self) -> str:
+        parts = [f"{name} {shown(getattr(self, name))}" for name in ("radius", "noise", "aspect", "norm")]
+        parts = [part for part in parts if not part.endswith("None")]
+        parts.append(f"{self.spectrum.name} covariance")
+        if not self.isotropic:
+            aligned = "given weights" if self.shift_weights is not None else f"power {shown(self.shift_power)}"
+            parts.append(f"displacement aligned by {aligned}")
+        return " · ".join(parts)
+
+
+def checked(name: str, value: ArrayLike, ranges: Mapping[str, str], most: float = np.inf) -> float | Array:
+    """A number or array of numbers in its allowed range, which `ranges` has in words, as float or read-only float array."""
+    array = floats(value)
+    if array is None:
+        raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers")
+    if array.size == 0:
+        raise InvalidInput(f"{name} is empty: give a number or an array of at least one")
+    good = np.isfinite(array)
+    if not name.endswith("power"):
+        good &= (array > 0 if name == "aspect" else array >= 0) & (array <= most)
+    if not np.all(good):
+        raise InvalidInput(f"{name} is {array[~good].flat[0]:g}: it is {ranges[name]}")
+    if not name.endswith(("power", "aspect")) and array.max() > LONGEST:
+        raise InvalidInput(f"{name} is {array.max():g}: numbers hold the square of at most {LONGEST:g}; give a smaller one")
+    if array.ndim == 0:
+        return float(array)
+    array.setflags(write=False)
+    return array
+
+
+def checked_clients(clients: ArrayLike) -> Array | None:
+    """A number of clients, at least 1, or an array of them; None where they are infinitely many."""
+    given = floats(clients)
+    m = np.array(np.nan) if given is None or given.size == 0 else given
+    if np.all(m == np.inf):
+        return None
+    good = (m >= 1) & (m <= MOST) & (np.floor(m) == m)
+    if not np.all(good):
+        shown = m[~good].flat[0] if m.ndim else clients
+        raise InvalidInput(f"clients is {shown}: it must be a whole number from 1 to 2^53; leave it out for infinitely many")
+    return m
+
+
+def check_world(world: object, wanted: str = "give a Population or a ClassPopulation") -> None:
+    """Refuse what is no population."""
+    if not isinstance(world, Population):
+        raise InvalidInput(f"world is {world!r}: {wanted}")
+
+
+def checked_weights(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum) -> Array | None:
+    """The shares of energy that were given, one per atom, where any were."""
+    if weights is None:
+        return None
+    name, array = f"{owner}_weights", floats(weights)
+    if array is None:
+        raise InvalidInput(f"{name} is {weights!r}: give one number per atom of the spectrum")
+    if np.any(np.asarray(power) != 0):
+        raise InvalidInput(f"{name} and {owner}_power are both given: give one of them")
+    if array.ndim == 0 or array.shape[-1] != spectrum.values.size:
+        raise InvalidInput(
+            f"{name} has shape {array.shape}: its last axis must have {spectrum.values.size} entries, one per atom"
+        )
+    check_weights(name, array)
+    array.setflags(write=False)
+    return array
+
+
+def shares(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum) -> Array:
+    """The share of the energy along each atom, as given or proportional to h s^power; last axis = atoms."""
+    if weights is not None:
+        return np.asarray(weights)
+    s, h = spectrum.values, spectrum.weights
+    exponent = np.asarray(power, dtype=float)[..., None]
+    if np.all(exponent == 0):
+        return np.broadcast_to(h, (*exponent.shape[:-1], h.size))
+    if np.any(exponent < 0) and np.any(s == 0):
+        raise InvalidInput(f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead")
+    found = h * (s / s.max()) ** exponent  # scaled by the largest eigenvalue first: large powers would overflow
+    return np.asarray(found / found.sum(-1, keepdims=True))
+
+
+def common_shape(numbers: Mapping[str, ArrayLike | None], *energies: Array) -> tuple[int, ...]:
+    """The shape of the grid of worlds that numbers and energies (last axis = atoms) span together."""
+    given = {name: np.shape(value) for name, value in numbers.items() if value is not None}
+    try:
+        return np.broadcast_shapes(*given.values(), *(each.shape[:-1] for each in energies))
+    except ValueError:
+        shapes = ", ".join(f"{name} {shape}" for name, shape in given.items() if shape)
+        raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
+
+
+def facts(world: object, without: Collection[str | None]) -> list[str]:
+    """What a population says of itself, but for the numbers that vary."""
+    return [part for part in str(world).split(" · ") if part.split(" ")[0] not in without]
+
+
+def shown(value: ArrayLike | None) -> str:
+    """A number, or the range of an array, in a few characters."""
+    if value is None or np.ndim(value) == 0:
+        return "None" if value is None else f"{float(np.asarray(value)):g}"
+    array = np.asarray(value, dtype=float)
+    return f"{array.min():g} to {array.max():g}"
