@@ -23,10 +23,10 @@ from scipy.special import softmax
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.verbs.classes import fitting
-from fedasym.verbs.classes.drawn import Client
 from fedasym.theory.classes.metrics import State, accuracy
 from fedasym.theory.classes.multinomial_samples import contrasts
+from fedasym.verbs.classes import fitting
+from fedasym.verbs.classes.drawn import Client
 
 COMPARED = ("fedavg", "rtfa", "local_ridge")
 MARGIN = 0.005

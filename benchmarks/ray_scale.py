@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedasym as fa
-from fedasym.experiments import budget, plan
-from fedasym.experiments.data import Record, recorded
-from fedasym.experiments.execution import Worker
-from fedasym.experiments.folder import RunFolder
 from fedasym.deploy import Ray
 from fedasym.deploy.ray.cluster import joined
 from fedasym.deploy.ray.pieces import COPIES, piece_rows, pool_for, portable
 from fedasym.deploy.ray.pool import Task
 from fedasym.deploy.ray.settings import LIBRARY
+from fedasym.experiments import budget, plan
+from fedasym.experiments.data import Record, recorded
+from fedasym.experiments.execution import Worker
+from fedasym.experiments.folder import RunFolder
 
 WAIT = 0.05  # seconds of a piece that waits
 SEEDS = 40

@@ -10,44 +10,45 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from fedasym.core.version import __version__
 
 if TYPE_CHECKING:
     from fedasym import algorithms, datasets, linear, pretraining
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.advise import advise
     from fedasym.advisor.classes.advice import ClassAdvice
+    from fedasym.advisor.fitting import fit
     from fedasym.advisor.mixed_classes import ScoredAdvice
     from fedasym.algorithms import Algorithm
-    from fedasym.results.accuracy import Accuracy, AccuracyTable
-    from fedasym.verbs.classes.diagrams import AccuracyDiagram
-    from fedasym.worlds.classes import ClassPopulation
-    from fedasym.verbs.classes.regimes import Mixture, Separability, interpolation, separability
-    from fedasym.verbs.classes.simulated import AccuracySimulation
-    from fedasym.verbs.classes.fine_tuning import AccuracyPath
-    from fedasym.verbs.diagrams import Diagram, compare
-    from fedasym.data.tables.recipe import Recipe
     from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
+    from fedasym.data.federation.federation import Federation
+    from fedasym.data.tables.recipe import Recipe
     from fedasym.experiments.execution import run
-    from fedasym.experiments.reproduction import reproduce
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
     from fedasym.experiments.sweeping import sweep
-    from fedasym.data.federation.federation import Federation
-    from fedasym.verbs.simulations import Simulation
-    from fedasym.verbs.simulation import simulate
-    from fedasym.models.model import Model, fit
-    from fedasym.worlds.population import Population
-    from fedasym.verbs.prediction import predict
-    from fedasym.show.report import report
+    from fedasym.models.model import Model
+    from fedasym.results.accuracy import Accuracy, AccuracyTable
     from fedasym.results.comparison import Comparison, Risk
-    from fedasym.worlds import spectra
-    from fedasym.verbs.regimes import noise_threshold, optimal_loss, optimal_ridge
-    from fedasym.worlds.spectra import Spectrum
+    from fedasym.show.report import report
+    from fedasym.show.reproduction import reproduce
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
+    from fedasym.verbs.classes.diagrams import AccuracyDiagram
+    from fedasym.verbs.classes.fine_tuning import AccuracyPath
+    from fedasym.verbs.classes.regimes import Mixture, Separability, interpolation, separability
+    from fedasym.verbs.classes.simulated import AccuracySimulation
+    from fedasym.verbs.diagrams import Diagram, compare
     from fedasym.verbs.fine_tuning import FineTuning, fine_tuning, one_step
+    from fedasym.verbs.prediction import predict
+    from fedasym.verbs.regimes import noise_threshold, optimal_loss, optimal_ridge
+    from fedasym.verbs.simulation import simulate
+    from fedasym.verbs.simulations import Simulation
+    from fedasym.worlds import spectra
+    from fedasym.worlds.classes import ClassPopulation
+    from fedasym.worlds.population import Population
+    from fedasym.worlds.spectra import Spectrum
 
 _HOME = {
     "Accuracy": "fedasym.results.accuracy",
@@ -83,7 +84,7 @@ _HOME = {
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.diagrams",
     "fine_tuning": "fedasym.verbs.fine_tuning",
-    "fit": "fedasym.models.model",
+    "fit": "fedasym.advisor.fitting",
     "interpolation": "fedasym.verbs.classes.regimes",
     "noise_threshold": "fedasym.verbs.regimes",
     "one_step": "fedasym.verbs.fine_tuning",
@@ -91,7 +92,7 @@ _HOME = {
     "optimal_ridge": "fedasym.verbs.regimes",
     "predict": "fedasym.verbs.prediction",
     "report": "fedasym.show.report",
-    "reproduce": "fedasym.experiments.reproduction",
+    "reproduce": "fedasym.show.reproduction",
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.classes.regimes",
     "simulate": "fedasym.verbs.simulation",

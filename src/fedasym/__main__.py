@@ -11,11 +11,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from threading import Timer, get_ident
 from types import FrameType
 from typing import Any, NoReturn
 
-STOPPED = 130  # the exit code after Ctrl-C
+from fedasym.core.stopping import STOPPED
+
 AGAIN = 0.05  # seconds after which an interruption that was dropped is raised again
 
 
@@ -76,9 +78,7 @@ def main() -> None:
     """The entry point of the `fedasym` command."""
     try:
         with interruptible():
-            from fedasym.cli import main as command
-
-            command()
+            import_module("fedasym.cli").main()
     finally:  # registered last and called first: from then on Ctrl-C would only break into what others do at the end
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 

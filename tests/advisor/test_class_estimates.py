@@ -14,8 +14,8 @@ from fedasym.advisor.classes.pooling import FIRM, looked_at, pooled
 from fedasym.advisor.classes.probes import Probing, ratios_of
 from fedasym.advisor.classes.quick import predicted_accuracies
 from fedasym.advisor.classes.worlds import World
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.leastsquares import least_squares
+from fedasym.worlds.energies import Energies
 
 
 @pytest.fixture(scope="module", params=[(2, 8), (2, 30), (3, 8), (3, 30)], ids=str)

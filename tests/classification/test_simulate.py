@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.exact.draw import seeded
 from fedasym.verbs.classes.drawn import client, laid_out, shared_optimum
 from fedasym.verbs.classes.fitting import Problem, converged, descend, max_margin, ridge
-from fedasym.exact.draw import seeded
 
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
 

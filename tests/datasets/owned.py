@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fedasym.data.sets.assembly import by_files
-from fedasym.data.sets.reading import read
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
+from fedasym.data.sets.assembly import by_files
+from fedasym.data.sets.reading import read
 
 RNG = np.random.default_rng(0)
 NAMES = ("ann", "bob", "cem")

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets.archives import ARCHIVES
 from fedasym.data.sets.fetching import fetch
-from fedasym.core.errors import InvalidInput
 
 from .serving import BODY, FILES, HALF, TRAIN, check, described, left, member, packed
 

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets import archives
 from fedasym.data.sets.fetching import fetch
-from fedasym.core.errors import InvalidInput
 
 from .serving import BODY, FILES, check, left
 

@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets import archives, downloading, fetching
 from fedasym.data.sets.archives import ARCHIVES, Archive
 from fedasym.data.sets.fetching import fetch
-from fedasym.core.errors import InvalidInput
 
 from .serving import BODY, HALF, TEST, TRAIN, Handler, check, described, left, packed
 

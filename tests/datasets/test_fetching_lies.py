@@ -6,10 +6,10 @@ from itertools import count
 
 import pytest
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets import downloading
 from fedasym.data.sets.archives import ARCHIVES
 from fedasym.data.sets.fetching import fetch
-from fedasym.core.errors import InvalidInput
 
 from .serving import BODY, HALF, check, described, left
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets import archives
 from fedasym.data.sets.archives import ADDRESS, ARCHIVES
 from fedasym.data.sets.fetching import data_folder, fetch
-from fedasym.core.errors import InvalidInput
 
 from .serving import BODY, FILES, check, left
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedasym.data.sets import cifar100
 from fedasym.core.errors import InvalidInput
+from fedasym.data.sets import cifar100
 
 from .layouts import RNG, counts, write
 

@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from fedasym.data.sets import digits
 from fedasym.core.errors import InvalidInput
+from fedasym.data.sets import digits
 
 from .layouts import RNG, counts
 

@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from fedasym.data.sets import emnist
 from fedasym.core.errors import InvalidInput
+from fedasym.data.sets import emnist
 
 from .layouts import RNG, counts, write
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets import cifar100, digits, shakespeare, stackexchange
 from fedasym.data.sets.leaks import duplicates, hashes
 from fedasym.data.sets.pachinko import allocate, log_gamma
-from fedasym.core.errors import InvalidInput
 
 DATA = Path(os.environ.get("FEDASYM_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

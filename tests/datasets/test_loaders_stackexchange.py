@@ -6,8 +6,8 @@ import lzma
 import numpy as np
 import pytest
 
-from fedasym.data.sets import stackexchange
 from fedasym.core.errors import InvalidInput
+from fedasym.data.sets import stackexchange
 
 from .layouts import counts, decoded
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedasym.data.sets import stackoverflow
 from fedasym.core.errors import InvalidInput
+from fedasym.data.sets import stackoverflow
 
 from .layouts import counts, decoded, write
 

@@ -8,9 +8,9 @@ import scipy.stats
 
 import fedasym as fa
 from fedasym import datasets
+from fedasym.core.machine import few_threads
 from fedasym.data.federation.federation import Federation
 from fedasym.exact.draw import laid_out
-from fedasym.core.machine import few_threads
 
 from .drawn import ERRORS, WORLD, near, residuals, rows_of
 

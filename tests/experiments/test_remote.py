@@ -13,11 +13,11 @@ import pytest
 
 import fedasym as fa
 from fedasym import cli
+from fedasym.core.files import PART
 from fedasym.experiments.data import load
 from fedasym.experiments.folder import RunFolder
 from fedasym.experiments.listing import found
 from fedasym.experiments.remote import RemoteFolder, is_url
-from fedasym.core.files import PART
 
 from .small import PIECES, same_bits, times_computed
 

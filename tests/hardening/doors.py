@@ -22,8 +22,8 @@ import polars as pl
 import safetensors.numpy
 
 import fedasym as fa
-from fedasym.data.sets import archives, arrays, digits, dumps, examples, stackexchange, stackoverflow
 from fedasym.core.errors import InvalidInput
+from fedasym.data.sets import archives, arrays, digits, dumps, examples, stackexchange, stackoverflow
 
 from .guard import Finding, guarded, listing
 from .mutation import changed_bytes, changed_json, changed_words

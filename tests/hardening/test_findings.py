@@ -12,11 +12,11 @@ import pytest
 
 import fedasym as fa
 from fedasym.data.sets.reading import read
-from fedasym.experiments.data import record_in
 from fedasym.deploy.flower.heads import Model
 from fedasym.deploy.flower.replies import Refused, array_in
 from fedasym.deploy.flower.roster import Node
 from fedasym.deploy.flower.writing import write_app
+from fedasym.experiments.data import record_in
 
 from . import states
 from .guard import guarded

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, PAPER, Ridge
+from fedasym.algorithms import PAPER, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Ridge
 from fedasym.exact.draw import features, seeded
-from fedasym.exact.traces import expected
+from fedasym.verbs.simulation_expectation import expected
 from fedasym.verbs.simulation_plans import Plan
 
 from .worlds import AR1, DIFFERENT, POWER, TWO, WORLD, plan_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fedasym as fa
-from fedasym.verbs.simulation_plans import Plan, planned
 from fedasym.verbs.simulation import checked
+from fedasym.verbs.simulation_plans import Plan, planned
 
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
 AR1, POWER = fa.spectra.ar1(0.5, points=20), fa.spectra.power_law(1, points=20)

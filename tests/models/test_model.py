@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.exact.classes import ClassFit
 from fedasym.exact import LinearFit
+from fedasym.exact.classes import ClassFit
 
 SHOPS = ["north", "south", "east", "west", "old town"]
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import fedasym as fa
-from fedasym.verbs.simulation import simulate
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import pool as ray_pool
 from fedasym.deploy.ray.cluster import joined
 from fedasym.deploy.ray.pieces import held, pool_for, portable
 from fedasym.deploy.ray.pool import Pool, Task, worked
+from fedasym.verbs.simulation import simulate
 
 
 def lying(data: list[Any], heard: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.metrics import State
+from fedasym.worlds.energies import Energies
 
 Array = NDArray[np.float64]
 

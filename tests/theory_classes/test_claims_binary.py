@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedasym.theory.classes.convergence import converged
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.interpolation import added, interpolate
 from fedasym.theory.classes.leastsquares import best_ridge as best_linear_ridge
 from fedasym.theory.classes.leastsquares import least_squares, probe
@@ -18,6 +17,7 @@ from fedasym.theory.classes.optimum import Tuned, bayes, bayes_log_loss, best_ri
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import fedavg, shrinkage
 from fedasym.theory.classes.stopping import distance2, ridge_at, stopped
+from fedasym.worlds.energies import Energies
 
 from .settings import GAMMA, THREE, TWO, B, R
 

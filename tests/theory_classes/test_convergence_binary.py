@@ -12,12 +12,12 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from fedasym.theory.classes.convergence import EDGE, converged
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.margins import hinges, max_margin
 from fedasym.theory.classes.metrics import accuracy, accuracy_of
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.separability import threshold
 from fedasym.theory.classes.shared import shrinkage
+from fedasym.worlds.energies import Energies
 
 from .settings import THREE, TWO, draw
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.members import member
 from fedasym.theory.classes.metrics import accuracy, log_loss
 from fedasym.theory.classes.pooled import among, newcomer, pooled
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import fedavg, shrinkage
+from fedasym.worlds.energies import Energies
 
 from .settings import TWO
 

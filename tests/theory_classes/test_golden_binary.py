@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fedasym.theory.classes.convergence import converged
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.interpolation import added
 from fedasym.theory.classes.leastsquares import best_ridge as best_linear_ridge
 from fedasym.theory.classes.leastsquares import least_squares, probe
@@ -22,6 +21,7 @@ from fedasym.theory.classes.pooled import among, newcomer, pooled
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.separability import threshold
 from fedasym.theory.classes.shared import fedavg, shrinkage
+from fedasym.worlds.energies import Energies
 
 CASES = json.loads((Path(__file__).parent / "golden_classification.json").read_text(encoding="utf-8"))["cases"]
 Found = dict[str, object]

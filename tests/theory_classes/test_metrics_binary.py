@@ -12,9 +12,9 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, ceiling, log_loss
 from fedasym.theory.classes.shared import fedavg, shrinkage, shrinkage_among
+from fedasym.worlds.energies import Energies
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.1])

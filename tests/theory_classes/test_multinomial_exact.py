@@ -6,10 +6,10 @@ from scipy.integrate import quad
 from scipy.special import expit, logsumexp, softmax
 from scipy.stats import norm
 
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_integrals import accuracy, gini, log_sum, overlap, phi
 from fedasym.theory.classes.multinomial_rules import Rule, ceiling, centre, fedavg
 from fedasym.theory.classes.multinomial_samples import contrasts, metric_samples, samples
+from fedasym.worlds.energies import Energies
 
 
 def sampled(classes, rho, T, Q, count, seed=0):

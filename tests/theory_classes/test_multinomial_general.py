@@ -5,7 +5,6 @@ import pytest
 from scipy.special import softmax
 
 from fedasym.core.errors import NoFormula
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_general import ClassEnergies, fedavg, rtfa, shared
 from fedasym.theory.classes.multinomial_matrices import Shape, Unknowns, moments, prox_in_contrasts, root
 from fedasym.theory.classes.multinomial_prox import prox, start
@@ -14,6 +13,7 @@ from fedasym.theory.classes.multinomial_ridge import rtfa as exchangeable_rtfa
 from fedasym.theory.classes.multinomial_rules import centre
 from fedasym.theory.classes.multinomial_rules import fedavg as exchangeable_fedavg
 from fedasym.theory.classes.multinomial_samples import Samples, contrasts, samples
+from fedasym.worlds.energies import Energies
 
 ENERGIES = Energies.isotropic(1.5, 1.2, [0.5, 3.0], [0.6, 0.4])
 

@@ -10,7 +10,6 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_general import ClassEnergies
 from fedasym.theory.classes.multinomial_general import rtfa as general_rtfa
 from fedasym.theory.classes.multinomial_least_squares import least_squares
@@ -18,6 +17,7 @@ from fedasym.theory.classes.multinomial_ridge import local_ridge, rtfa
 from fedasym.theory.classes.multinomial_rules import centre, one_step
 from fedasym.theory.classes.multinomial_samples import contrasts
 from fedasym.theory.classes.multinomial_stopping import stopped
+from fedasym.worlds.energies import Energies
 
 
 def models(rng, s, energy, classes, gram=None):

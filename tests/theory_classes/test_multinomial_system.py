@@ -6,7 +6,6 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from fedasym.core.errors import NoFormula
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_least_squares import least_squares
 from fedasym.theory.classes.multinomial_prox import curvature, prox, start
 from fedasym.theory.classes.multinomial_ridge import best_ridge, interpolated, local_ridge, path, rtfa
@@ -14,6 +13,7 @@ from fedasym.theory.classes.multinomial_rules import ceiling, centre, fedavg, on
 from fedasym.theory.classes.multinomial_samples import SEARCH, Samples, contrasts, samples
 from fedasym.theory.classes.multinomial_stopping import stopped
 from fedasym.theory.classes.multinomial_system import Warm, controlled, means
+from fedasym.worlds.energies import Energies
 
 TWO_ATOMS = Energies.isotropic(1.5, 1.2, [0.5, 3.0], [0.6, 0.4])
 

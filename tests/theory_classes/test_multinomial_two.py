@@ -7,11 +7,11 @@ one contrast the points are a product of two trapezoid rules, which is exact to 
 import numpy as np
 import pytest
 
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_least_squares import least_squares
 from fedasym.theory.classes.multinomial_ridge import best_ridge, path
 from fedasym.theory.classes.multinomial_rules import centre, fedavg, one_step
 from fedasym.theory.classes.multinomial_samples import Samples
+from fedasym.worlds.energies import Energies
 
 RIDGE = [  # gamma, b, r, s, h, ridge, shared, expected: golden cases rtfa and local
     (0.4, 1.0, 1.0, [0.1, 0.5, 1.0, 4.0], [0.25] * 4, 0.2, True, {

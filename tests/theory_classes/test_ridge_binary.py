@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.links import prox
 from fedasym.theory.classes.metrics import accuracy, log_loss
 from fedasym.theory.classes.optimum import ridge_by_rule
 from fedasym.theory.classes.ridge import path, solve
 from fedasym.theory.classes.separability import threshold
 from fedasym.theory.classes.shared import fedavg, kept, shrinkage
+from fedasym.worlds.energies import Energies
 
 from .settings import THREE, TWO
 

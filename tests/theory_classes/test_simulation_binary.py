@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from fedasym.theory.classes.convergence import converged
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.members import member
 from fedasym.theory.classes.metrics import State, accuracy, log_loss
 from fedasym.theory.classes.onestep import one_step
@@ -20,6 +19,7 @@ from fedasym.theory.classes.pooled import among, newcomer, pooled
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import shrinkage
 from fedasym.theory.classes.stopping import stopped
+from fedasym.worlds.energies import Energies
 
 from .settings import TWO, Array, Drawn, draw, logistic_ridge
 

@@ -5,7 +5,7 @@ import numpy as np
 from fedasym.algorithms import TRAINED
 from fedasym.data.federation.federation import Federation
 from fedasym.training.history import History
-from fedasym.training.settings import Settings, TEXT, resolve_ridge
+from fedasym.training.settings import TEXT, Settings, resolve_ridge
 
 ROUNDS = [0, 10, 20]
 

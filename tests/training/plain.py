@@ -4,7 +4,7 @@ import numpy as np
 
 from fedasym.data.federation.federation import Federation
 from fedasym.training import plans, twin
-from fedasym.training.settings import Settings, TEXT
+from fedasym.training.settings import TEXT, Settings
 from fedasym.training.twin_batches import batch_of
 
 SMALL = Settings(

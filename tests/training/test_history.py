@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Algorithm, Average, Descend, TRAINED
+from fedasym.algorithms import TRAINED, Algorithm, Average, Descend
 from fedasym.training import twin
-from fedasym.training.settings import CODE, Settings, TEXT, resolve_ridge
+from fedasym.training.settings import CODE, TEXT, Settings, resolve_ridge
 
 from .invented import ROUNDS, data, history
 

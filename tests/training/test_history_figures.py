@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Algorithm, Average, Descend, TRAINED
+from fedasym.algorithms import TRAINED, Algorithm, Average, Descend
 from fedasym.show.figures import training as figure
 from fedasym.training.histories import Histories
 from fedasym.training.settings import CODE, TEXT

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedasym.training.settings import CODE, Protocol, TEXT
+from fedasym.training.settings import CODE, TEXT, Protocol
 
 FILE = Path(__file__).parents[2] / "examples" / "protocol.py"
 SPEC = importlib.util.spec_from_file_location("protocol_example", FILE)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Algorithm, Average, ClientStage, Descend, Keep, TRAINED
+from fedasym.algorithms import TRAINED, Algorithm, Average, ClientStage, Descend, Keep
 from fedasym.training import twin
-from fedasym.training.settings import CODE, Settings, TEXT
+from fedasym.training.settings import CODE, TEXT, Settings
 
 from .clients import DOUBLE, as_twin, federation
 

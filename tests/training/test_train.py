@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.algorithms import Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge, TRAINED
+from fedasym.algorithms import TRAINED, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
 from fedasym.training import evaluate, layout
 from fedasym.training.settings import CODE, TEXT
 

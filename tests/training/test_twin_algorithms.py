@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Average, Flow, TRAINED
+from fedasym.algorithms import TRAINED, Average, Flow
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.shuffles import START, mix
 from fedasym.training import twin

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Average, Descend, Keep, Moreau, Nothing, Ridge, TRAINED
+from fedasym.algorithms import TRAINED, Average, Descend, Keep, Moreau, Nothing, Ridge
 from fedasym.data.federation.shuffles import PERSONAL, mix
 from fedasym.training import plans, twin
-from fedasym.training.settings import CODE, Settings, TEXT
+from fedasym.training.settings import CODE, TEXT, Settings
 from fedasym.training.twin_batches import Client, batch_of, gradient
 
 from .plain import SMALL, WHOLE, drawn, last, local_batches, same

@@ -7,8 +7,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import fedasym as fa
-from fedasym.algorithms import Descend, Meta, TRAINED
-from fedasym.training.settings import Settings, TEXT
+from fedasym.algorithms import TRAINED, Descend, Meta
+from fedasym.training.settings import TEXT, Settings
 
 from .plain import WHOLE, drawn, last
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Interpolate, Keep, Meta, TRAINED
+from fedasym.algorithms import TRAINED, Interpolate, Keep, Meta
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.shuffles import TRAINING, mix
 from fedasym.training import plans, twin
-from fedasym.training.settings import CODE, Settings, TEXT
+from fedasym.training.settings import CODE, TEXT, Settings
 from fedasym.training.twin_batches import Client, batch_of, gradient
 
 from .plain import SMALL, WHOLE, drawn, last, local_batches, same

@@ -16,8 +16,9 @@ from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.advisor.predictions import Prediction
+from fedasym.core.hooks import ask
+from fedasym.core.text import plain, preformatted
 from fedasym.worlds.population import Population
-from fedasym.results.comparison import plain, preformatted
 from fedasym.worlds.spectra import Spectrum
 
 
@@ -156,9 +157,7 @@ class Advice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        from fedasym.show.report.advice import write
-
-        return write(self, path)
+        return ask("write advice")(self, path)
 
     def __str__(self) -> str:
         from fedasym.advisor.wording import page

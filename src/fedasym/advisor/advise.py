@@ -23,23 +23,23 @@ from fedasym.advisor.evidence import Doubt, Evidence
 from fedasym.advisor.federated import combine
 from fedasym.advisor.gathering import Gathered, gathered
 from fedasym.advisor.given import seen as observed
-from fedasym.advisor.intake import Data, LEAST_CLIENTS, taken_in
+from fedasym.advisor.intake import LEAST_CLIENTS, Data, taken_in
 from fedasym.advisor.kinds import Kinds
 from fedasym.advisor.mixed_classes import ScoredAdvice
 from fedasym.advisor.persons import persons
-from fedasym.advisor.predictions import Prediction, UNRIDGED, endless, population_of, predictions
+from fedasym.advisor.predictions import UNRIDGED, Prediction, endless, population_of, predictions
 from fedasym.advisor.structure import Structure, structure, with_power
 from fedasym.advisor.summaries import Summary
 from fedasym.advisor.variation import kurtosis_of
 from fedasym.algorithms import PAPER, Ridge
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.reml import FEW
-from fedasym.exact.spread import MANY
-from fedasym.data.federation.federation import Federation
 from fedasym.core.machine import few_threads
 from fedasym.core.numbers import flag
+from fedasym.data.federation.federation import Federation
+from fedasym.exact.reml import FEW
+from fedasym.exact.spread import MANY
 from fedasym.theory.contours import support
-from fedasym.worlds.spectra import Array
 from fedasym.verbs.fine_tuning import fine_tuning
 
 SIMPLEST = ("fedavg", "ftfa", "rtfa", "pfedme", "local_ridge", "local", "maml")

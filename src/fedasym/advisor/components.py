@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.summaries import Summary, owners, stacked
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 ROUNDS = 200
 SETTLED = 1e-12

@@ -11,10 +11,10 @@ import numpy as np
 from fedasym.advisor.covariance import spread
 from fedasym.advisor.intake import Data, taken_in
 from fedasym.algorithms import PAPER, Ridge
-from fedasym.exact.estimators import fit
+from fedasym.core.arrays import Array
 from fedasym.core.machine import few_threads
-from fedasym.results.comparison import preformatted
-from fedasym.worlds.spectra import Array
+from fedasym.core.text import preformatted
+from fedasym.exact.estimators import fit
 
 AT_MOST = 300  # clients in the experiment: as many as seconds allow
 SHARE = 0.2  # of a client's samples, held out where none are

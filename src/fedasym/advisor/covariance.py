@@ -12,7 +12,8 @@ import numpy as np
 import scipy.optimize
 
 from fedasym.advisor.summaries import Summary
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.core.arrays import Array
+from fedasym.worlds.spectra import Spectrum
 
 RIDGES = 40
 ATOMS = 60

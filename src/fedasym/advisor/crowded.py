@@ -14,7 +14,7 @@ import numpy as np
 
 from fedasym.advisor.components import Components, components
 from fedasym.advisor.summaries import Axes, Summary
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 PROBES = 16
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from fedasym.advisor.summaries import Summary
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 POINTS = 49
 NONE, ENDLESS = 1e-9, 1e9  # ridges, in units of the samples' own scale, that mean none and infinite

@@ -12,7 +12,7 @@ from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.predictions import Prediction
 from fedasym.advisor.structure import Structure
 from fedasym.advisor.summaries import Summary
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from fedasym.advisor.crowded import pulled
 from fedasym.advisor.estimates import Estimates, from_products, from_scarce
 from fedasym.advisor.intake import Data
 from fedasym.advisor.summaries import Summary, axes_of, tails_of
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import checked_rows, triangular
 from fedasym.exact.server import Pool, triangle
-from fedasym.worlds.spectra import Array
 
 GROUPS = 5
 PAIRS = tuple(combinations(range(GROUPS), 2))

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.summaries import Summary
+from fedasym.core.arrays import Array
 from fedasym.core.errors import ThresholdWarning
 from fedasym.exact.server import Pool
-from fedasym.worlds.population import Population
 from fedasym.verbs.prediction import predict
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.worlds.population import Population
+from fedasym.worlds.spectra import Spectrum
 
 ALIKE = (0.5, 2.0)  # what clients' covariances may differ by, over what draws from one covariance do
 

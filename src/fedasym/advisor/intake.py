@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import TRAIN
 from fedasym.exact.clients import checked_rows, grouped, is_listed, labels_of, places_of, separate
-from fedasym.worlds.spectra import Array
 
 LEAST_CLIENTS = 4  # fewer say nothing about how clients differ
 

@@ -21,7 +21,7 @@ import scipy.linalg
 import scipy.stats
 
 from fedasym.advisor.restricted import DRAWS, even_points
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 MOST = 1000  # samples up to which the eigenvalues take seconds; with more, moments
 NODES = 12  # values of v that are looked at: the deviance is smooth between them

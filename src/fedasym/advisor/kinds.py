@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 KINDS = 8
 ALIKE = 1.1  # sizes within this factor are one

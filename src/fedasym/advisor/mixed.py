@@ -22,13 +22,14 @@ from fedasym.advisor.mixed_checks import doubts_of
 from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.advisor.predictions import ASKED, Prediction
-from fedasym.algorithms import Algorithm, PAPER, Ridge
+from fedasym.algorithms import PAPER, Algorithm, Ridge
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.exact.clients import with_ones
 from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
 from fedasym.exact.reml import Components, Likelihood, estimate_components
 from fedasym.exact.sums import Sums
-from fedasym.exact.clients import with_ones
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Spectrum
 
 FOLDS = 5
 DRAWS = 40  # of the estimates, for intervals

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.predictions import Prediction
+from fedasym.core.arrays import Array
 from fedasym.exact.reml import Components
-from fedasym.worlds.spectra import Array
 
 if TYPE_CHECKING:
     from fedasym.advisor.mixed import Fold, Table

@@ -21,10 +21,10 @@ from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.intake import Data
 from fedasym.advisor.wording import filled, short
 from fedasym.algorithms import PAPER
+from fedasym.core.arrays import Array
+from fedasym.core.hooks import ask
+from fedasym.core.text import plural, preformatted
 from fedasym.exact.classes import CANDIDATES, Table, check_table, choose_candidate, fit_classes, score_folds, tune
-from fedasym.data.federation.summary import plural
-from fedasym.results.comparison import preformatted
-from fedasym.worlds.spectra import Array
 
 EVEN = 1.96
 SHARE = 0.2  # of a client's samples, held out to confirm where none are
@@ -101,9 +101,7 @@ class ScoredAdvice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        from fedasym.show.report.advice import write
-
-        return write(self, path)
+        return ask("write advice")(self, path)
 
     def __str__(self) -> str:
         lines = [

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.confirming import Outcome, divided
 from fedasym.advisor.intake import taken_in
-from fedasym.exact.estimators import fit
+from fedasym.core.arrays import Array
 from fedasym.core.machine import few_threads
-from fedasym.worlds.spectra import Array
+from fedasym.exact.estimators import fit
 
 MIXED = "mixed model"
 PATIENCE = 20_000  # samples up to which statsmodels answers in seconds

@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.stats
 
-from fedasym.advisor.estimates import Estimates, LEAST, Quantity
+from fedasym.advisor.estimates import LEAST, Estimates, Quantity
 from fedasym.advisor.given import freedom, over_limits, seen
 from fedasym.advisor.kinds import Kinds
 from fedasym.advisor.realised import beyond
 from fedasym.advisor.restricted import even_points
 from fedasym.advisor.summaries import Summary
 from fedasym.algorithms import PAPER
+from fedasym.core.arrays import Array
 from fedasym.core.errors import ThresholdWarning
-from fedasym.worlds.population import Population
-from fedasym.verbs.prediction import predict
 from fedasym.results.comparison import Comparison
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.prediction import predict
+from fedasym.worlds.population import Population
 
 ASKED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
 UNRIDGED = ("local", "ftfa")

@@ -16,7 +16,7 @@ import numpy as np
 from fedasym.advisor.covariance import spread
 from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.summaries import Axes, axes_of
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 DRAWN = 200
 WORK = 2e9  # multiplications that these clients may cost

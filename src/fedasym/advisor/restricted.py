@@ -15,8 +15,8 @@ import scipy.interpolate
 import scipy.linalg
 import scipy.stats
 
+from fedasym.core.arrays import Array
 from fedasym.exact.likelihood import FLAT, SPAN
-from fedasym.worlds.spectra import Array
 
 BLOCK = 4096
 DEEP = 20.0  # a deviance this far above the least counts for nothing

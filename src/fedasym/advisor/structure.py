@@ -18,7 +18,7 @@ from fedasym.advisor.estimates import Estimates, from_likelihood
 from fedasym.advisor.gathering import Gathered, Room
 from fedasym.advisor.restricted import DRAWS, even_points
 from fedasym.advisor.summaries import Summary, axes_of
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 LOOKED_AT = 300  # clients that these checks look at
 IMAGINED = 12  # federations drawn from the model, to compare with

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.exact.clients import Client
-from fedasym.worlds.spectra import Array
 
 
 def nothing() -> Array:

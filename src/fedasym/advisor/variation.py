@@ -14,7 +14,7 @@ import numpy as np
 
 from fedasym.advisor.components import Components
 from fedasym.advisor.summaries import Summary
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 LEAST = 8  # samples from which a client's fourth moment says something
 

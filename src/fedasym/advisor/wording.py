@@ -8,7 +8,7 @@ import numpy as np
 
 from fedasym.advisor.advice import Advice
 from fedasym.advisor.estimates import Quantity
-from fedasym.data.federation.summary import plural
+from fedasym.core.text import plural
 
 WIDTH = 100
 SHOWN = 5

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms.algorithm import Algorithm, STEPS
+from fedasym.algorithms.algorithm import STEPS, Algorithm
 from fedasym.algorithms.average import Average, Interpolate, Keep
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.meta import Meta
@@ -159,7 +159,7 @@ def find(entry: Any, known: Mapping[str, Algorithm] = REGISTRY) -> Algorithm:
 
     >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")
     Traceback (most recent call last):
-    fedasym.core.errors.InvalidInput: algorithm is 'fedasym.algorithms.registry:REGISTRY': it is a Registry, no fa.Algorithm
+    fedasym.InvalidInput: algorithm is 'fedasym.algorithms.registry:REGISTRY': it is a Registry, no fa.Algorithm
     """
     if isinstance(entry, Algorithm):
         return entry

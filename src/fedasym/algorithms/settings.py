@@ -29,7 +29,7 @@ class Setting:
 
     >>> Setting("penalty", 0.1, above=0).check(-1)
     Traceback (most recent call last):
-    fedasym.core.errors.InvalidInput: penalty is -1: it must be a finite number above 0
+    fedasym.InvalidInput: penalty is -1: it must be a finite number above 0
     """
 
     name: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import fedasym as fa
-from fedasym.cli.app import LINEAR, Names, OUTPUT, Output, app, show
+from fedasym.cli.app import LINEAR, OUTPUT, Names, Output, app, show
 from fedasym.cli.arguments import names, parse_vary
 from fedasym.cli.watching import show_progress, stoppable
 from fedasym.cli.where import HERE, Where, answers_apart
-from fedasym.cli.world import Member, WORLD, World
+from fedasym.cli.world import WORLD, Member, World
 
 
 @app.command(group=LINEAR)
@@ -23,7 +23,7 @@ def simulate(
     algorithms: Names = None,
     member: Member = True,
     ridge: float | None = None,
-    maml_step: float = 0.1,
+    maml_step: float | None = None,
     features: str = "gaussian",
     mode: str = "expectation",
     vary: list[str] | None = None,

@@ -40,9 +40,9 @@ def report(
     data
         With theory: a file of the run's samples, where they are no longer where the experiment says.
     """
-    from fedasym.experiments.foresight import foresee_for
     from fedasym.experiments.listing import found
     from fedasym.experiments.published import curves_of
+    from fedasym.show.foresight import foresee_for
     from fedasym.show.report.sources import read
     from fedasym.show.report.writing import report
 

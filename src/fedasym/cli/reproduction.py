@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 import fedasym as fa
 from fedasym.cli.app import app
-from fedasym.cli.experiments import AsJson, EXPERIMENTS
+from fedasym.cli.experiments import EXPERIMENTS, AsJson
 from fedasym.cli.training import remember_compilations
 from fedasym.cli.watching import KEPT, Teller, stoppable
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli.app import Names, OUTPUT, Output, app, show
+from fedasym.cli.app import OUTPUT, Names, Output, app, show
 from fedasym.cli.arguments import names, numbers, parse_vary
-from fedasym.cli.world import Member, WORLD, World
+from fedasym.cli.world import WORLD, Member, World
 
 
 @app.command
@@ -20,7 +20,7 @@ def predict(
     ridge: float | None = None,
     clients: float | None = None,
     member: Member = True,
-    maml_step: float = 0.1,
+    maml_step: float | None = None,
     output: Output = OUTPUT,
 ) -> None:
     """Test loss (with --task classification, accuracy) of every algorithm on a population, the winner marked.
@@ -32,7 +32,7 @@ def predict(
     clients
         How many clients; infinitely many by default.
     maml_step
-        Inner step of MAML; it matters with finitely many clients.
+        Inner step of MAML, 0.1 by default; it matters with finitely many clients.
     """
     table = fa.predict(world.population(), names(algorithms), ridge=ridge, clients=clients, member=member, maml_step=maml_step)
     show(table, output)
@@ -67,7 +67,7 @@ def compare(
     clients
         How many clients; infinitely many by default.
     maml_step
-        Inner step of MAML; it matters with finitely many clients.
+        Inner step of MAML, 0.1 by default; it matters with finitely many clients.
     """
     given = {"ridge": ridge, "clients": clients, "maml_step": maml_step, "member": member}
     options = {name: value for name, value in given.items() if value is not None}

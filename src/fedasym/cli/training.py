@@ -10,10 +10,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.__main__ import STOPPED
-from fedasym.cli.app import OUTPUT, Output, TRAINING, app, show
+from fedasym.cli.app import OUTPUT, TRAINING, Output, app, show
 from fedasym.cli.arguments import names, parse_grid, read_federation, whole_numbers
 from fedasym.cli.watching import show_progress, stoppable
+from fedasym.core.stopping import STOPPED
 
 
 @Parameter(name="*")
@@ -155,7 +155,7 @@ def train(
 
 def remember_compilations() -> None:
     """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's own choice stands."""
-    from fedasym.data.sets.fetching import cache_folder
+    from fedasym.core.locks import cache_folder
 
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

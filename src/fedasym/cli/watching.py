@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from fedasym.__main__ import STOPPED
+from fedasym.core.stopping import STOPPED
 
 KEPT = "finished pieces are kept, and the same command goes on from there"
 GOES_ON = "the same command goes on where it was"

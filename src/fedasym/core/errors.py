@@ -17,7 +17,7 @@ class InvalidInput(ValueError):
     >>> fa.Population(radius=1, noise=0.5, aspect=0)
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: aspect is 0: it is unknowns per sample, d/n, and must be finite and above 0
+    fedasym.InvalidInput: aspect is 0: it is unknowns per sample, d/n, and must be finite and above 0
     """
 
     def at(self, where: object) -> Self:
@@ -57,7 +57,7 @@ class NoFormula(InvalidInput):
     >>> fa.predict(world, "maml", clients=10)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.NoFormula: maml: with finitely many clients there is a formula only for uncorrelated features ...
+    fedasym.NoFormula: maml: with finitely many clients there is a formula only for uncorrelated features ...
     """
 
 
@@ -105,7 +105,7 @@ def known(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:
     >>> known("size", ["small"], {"small": 1, "large": 2})
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: unknown size ['small']: did you mean small? known are small, large
+    fedasym.InvalidInput: unknown size ['small']: did you mean small? known are small, large
     """
     return table[one_of(kind, name, table)]
 
@@ -123,7 +123,7 @@ def listed(field: str, values: Any, wanted: str = "it must be a list of values")
     >>> listed("seeds", 3)
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: seeds is 3: it must be a list of values
+    fedasym.InvalidInput: seeds is 3: it must be a list of values
     """
     try:
         entries = None if isinstance(values, str | bytes) else iter(values)
@@ -139,3 +139,7 @@ def path_of(field: str, value: Any) -> Path:
     if not isinstance(value, str | PathLike) or "\0" in str(value):
         raise InvalidInput(f"{field} is {value!r}: give the path of a file or folder")
     return Path(value)
+
+
+for public in (InvalidInput, NoFormula, MissingPackage, ThresholdWarning):  # tracebacks name them as users import them
+    public.__module__ = "fedasym"

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedasym.core.errors import InvalidInput
+
 PART = ".part"  # how the name of a half-written file ends
 
 
@@ -60,3 +62,18 @@ def flush(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file."""
+    with kept(path):
+        replace_text(path, text)
+
+
+@contextmanager
+def kept(path: Path) -> Iterator[None]:
+    """Say in a sentence that a file of a run cannot be written."""
+    try:
+        yield
+    except OSError as reason:
+        raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; what is finished is kept") from None

@@ -26,7 +26,7 @@ def check_fits(size: float, what: str) -> None:
     >>> check_fits(1e30, "clients.npz: array 'x'")
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: clients.npz: array 'x' claims 1e+21 GB, more than this machine's memory: check the file
+    fedasym.InvalidInput: clients.npz: array 'x' claims 1e+21 GB, more than this machine's memory: check the file
     """
     if size > physical_memory():
         raise InvalidInput(f"{what} claims {size / 1e9:.3g} GB, more than this machine's memory: check the file")

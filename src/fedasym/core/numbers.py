@@ -52,7 +52,7 @@ def whole(field: str, value: Any, least: int, most: int = MOST) -> int:
     >>> whole("clients", [3], least=1)
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: clients is [3]: it must be a whole number of at least 1
+    fedasym.InvalidInput: clients is [3]: it must be a whole number of at least 1
     """
     number = one_float(value)
     large = value > most if isinstance(value, int) else number > most
@@ -68,8 +68,15 @@ def flag(field: str, value: Any) -> bool:
     >>> flag("member", "no")
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: member is 'no': it must be True or False
+    fedasym.InvalidInput: member is 'no': it must be True or False
     """
     if not isinstance(value, int | np.bool_) or value not in (0, 1):
         raise InvalidInput(f"{field} is {value!r}: it must be True or False")
     return bool(value)
+
+
+def check_seed(seed: Any) -> int:
+    """A whole number that fits 64 bits."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise InvalidInput(f"seed is {seed!r}: it must be a whole number from 0 to 2^64 - 1")
+    return int(seed)

@@ -16,7 +16,7 @@ def check_progress(progress: Any) -> None:
     >>> check_progress(True)
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: progress is True: give a function of the share that is done and of a few words, such as print
+    fedasym.InvalidInput: progress is True: give a function of the share that is done and of a few words, such as print
     """
     if progress is not None and not callable(progress):
         raise InvalidInput(

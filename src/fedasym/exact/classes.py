@@ -29,13 +29,13 @@ from fedasym.algorithms import (
 )
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.algorithms.registry import asked, find
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.files import read_arrays, write_arrays
-from fedasym.exact.laplace import Components, MOST, estimate_components, ridges_of
-from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
-from fedasym.exact.clients import labels_of, places_of, with_ones
 from fedasym.core.numbers import floats, one_float
-from fedasym.worlds.spectra import Array
+from fedasym.exact.clients import labels_of, places_of, with_ones
+from fedasym.exact.files import read_arrays, write_arrays
+from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
+from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
 
 # The plainest first, then the one that has all others as limits of its variances.
 CANDIDATES = ("fedavg", "pfedme", "rtfa", "local_ridge")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedasym.core.arrays import SUM_TOLERANCE, Array
 from fedasym.core.errors import InvalidInput, listed
 from fedasym.core.machine import physical_memory
 from fedasym.core.numbers import floats
-from fedasym.worlds.spectra import Array, SUM_TOLERANCE
 
 Label = Hashable
 RANK = 1e-12  # singular values below this share of the largest are rounding

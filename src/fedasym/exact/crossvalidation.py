@@ -14,9 +14,9 @@ import scipy.optimize
 
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.stages import ServerStage
+from fedasym.core.arrays import Array
 from fedasym.exact.clients import Client
 from fedasym.exact.server import Pool, half_weight, triangle
-from fedasym.worlds.spectra import Array
 
 SPAN = np.log(1e6)  # a ridge this far beyond the mean curvature of the samples is none, or infinite
 POINTS = 25

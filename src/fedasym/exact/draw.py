@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.worlds.population import Population
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Spectrum
 
 FEATURES = ("gaussian", "rademacher", "student")
 FREEDOM = 8  # degrees of freedom of Student's t: tails, but the fourth moment that universality asks for

@@ -13,17 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm, Flow
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.algorithms.registry import PAPER, resolve
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.exact.files import read_arrays, write_arrays
-from fedasym.exact.spread import Spread, about_means, estimate_spread
-from fedasym.data.federation.summary import plural
+from fedasym.core.numbers import flag, floats
+from fedasym.core.text import number, plural, preformatted
 from fedasym.exact.clients import Client, PerClient, checked_weights, gathered, per_client, places_of, with_ones
 from fedasym.exact.crossvalidation import cross_validated
+from fedasym.exact.files import read_arrays, write_arrays
 from fedasym.exact.personal import personalised
 from fedasym.exact.server import pooled
-from fedasym.core.numbers import flag, floats
-from fedasym.results.comparison import number, preformatted
-from fedasym.worlds.spectra import Array
+from fedasym.exact.spread import Spread, about_means, estimate_spread
 
 SHOWN = 10  # clients that a printed fit lists
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Moreau, Nothing, Ridge
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.stages import ServerStage
+from fedasym.core.arrays import Array
 from fedasym.exact.sums import Sums
-from fedasym.worlds.spectra import Array
 
 RANK = 1e-10  # eigenvalues below this share of the largest are rounding
 SHARE = 2**22  # numbers in one batch of clients' matrices

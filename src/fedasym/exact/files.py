@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, path_of
-from fedasym.data.federation.frames import needed
 from fedasym.core.files import replacing
+from fedasym.core.packages import needed
 
 FORMAT = "fedasym fit 1"
 KEY = "fedasym"  # of the file's metadata

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from fedasym.core.arrays import Array
 from fedasym.exact.logistic import Equations, Integers, Point, Problem, Samples, minimise
-from fedasym.worlds.spectra import Array
 
 LEAST = 1e-4  # a variance below is no difference at all
 MOST = 1e4  # and one above is no tie at all

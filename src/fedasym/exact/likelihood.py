@@ -13,10 +13,10 @@ import numpy as np
 import scipy.optimize
 
 from fedasym.algorithms import Average
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import Client
 from fedasym.exact.server import Pool, pooled
-from fedasym.worlds.spectra import Array
 
 SPAN = np.log(1e8)  # ratios this far beyond the samples' own scale mean no noise, or no radius
 FLAT = 1e-8  # a difference in likelihood that no data tell from none

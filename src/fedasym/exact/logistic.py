@@ -24,8 +24,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.multinomial_samples import contrasts
-from fedasym.worlds.spectra import Array
 
 Integers = NDArray[np.int64]
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fedasym.algorithms.average import Keep
 from fedasym.algorithms.ridge import Ridge
 from fedasym.algorithms.stages import ClientStage
+from fedasym.core.arrays import Array
 from fedasym.exact.clients import Client
 from fedasym.exact.server import FIRM
-from fedasym.worlds.spectra import Array
 
 LEAST = 1e-12  # of the mean curvature: a ridge below this, beside others above it, is none
 

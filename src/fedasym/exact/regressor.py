@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
+from fedasym.core.arrays import Array
+from fedasym.core.numbers import flag
 from fedasym.exact.clients import PerClient, labels_of
 from fedasym.exact.estimators import LinearFit, fit
-from fedasym.core.numbers import flag
-from fedasym.worlds.spectra import Array
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -23,7 +23,7 @@ except ImportError as missing:
 
 
 class PersonalizedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Personalised linear regressions, one per group, by any algorithm of `fedasym.exact.fit`.
+    """Personalised linear regressions, one per group, by any algorithm of `fedasym.linear.fit`.
 
     Without groups all samples are one client's. A group that was not in the fit is predicted with the shared model. The
     intercept is one more unknown, shared and personalised like the others. To choose parameters over groups, turn on

@@ -16,8 +16,8 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.exact.sums import Sums
-from fedasym.worlds.spectra import Array
 
 WARM = 12  # steps of the monotone iteration before the search proper
 SMALL, LARGE = 1e-9, 1e8  # of a component's own scale: beyond, clients do not differ, or have no noise

@@ -17,9 +17,9 @@ from fedasym.algorithms.average import Average
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.moreau import Moreau
 from fedasym.algorithms.stages import ServerStage
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.clients import Client, RANK, triangular
-from fedasym.worlds.spectra import Array
+from fedasym.exact.clients import RANK, Client, triangular
 
 FIRM = 1e-6  # above this share of the curvature, a ridge makes Cholesky accurate to 10 digits; below, singular values serve
 LEVERAGE = 1e-8  # a direction whose leverage is this close to one was seen by a single client

@@ -14,9 +14,9 @@ from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
 from fedasym.algorithms.average import Average
 from fedasym.algorithms.stages import ServerStage
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.draw import Drawn, Kind
-from fedasym.worlds.spectra import Array
 
 
 @dataclass(frozen=True, eq=False)

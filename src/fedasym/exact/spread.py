@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Average
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.reml import Components, estimate_components
-from fedasym.exact.sums import Sums
 from fedasym.exact.clients import Client
 from fedasym.exact.likelihood import estimated
+from fedasym.exact.reml import Components, estimate_components
 from fedasym.exact.server import pooled
-from fedasym.worlds.spectra import Array
+from fedasym.exact.sums import Sums
 
 MANY = 60  # unknowns from which on one variance serves all features
 

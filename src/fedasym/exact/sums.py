@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 ROOM = 2**22  # numbers in one batch of products of rows
 

@@ -10,8 +10,8 @@ from fedasym.experiments.published import published
 from fedasym.training.wording import columns
 
 if TYPE_CHECKING:
+    from fedasym.core.arrays import Array
     from fedasym.experiments.results import Results
-    from fedasym.worlds.spectra import Array
 
 HEAD = ["sweep", "algorithm", "ours", "worst–best", "paper", "worst–best", "ours - paper"]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.core.errors import InvalidInput
+from fedasym.core.text import preformatted
 from fedasym.experiments.comparisons import Paired, paired
-from fedasym.results.comparison import preformatted
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.text import number, plain, preformatted
 from fedasym.experiments.wording import flush
-from fedasym.results.comparison import number, plain, preformatted
-from fedasym.worlds.spectra import Array
 from fedasym.training.wording import WIDTH
 
 LEVEL = 0.05

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-import fedasym
+from fedasym.core.version import __version__
 from fedasym.experiments.grids import TUNED
 from fedasym.experiments.parts import BATCH
-from fedasym.experiments.plan import GAINS, JUDGED, ONE, Piece, SEEDS, SPLITS, TUNING
+from fedasym.experiments.plan import GAINS, JUDGED, ONE, SEEDS, SPLITS, TUNING, Piece
+from fedasym.training.histories import Histories
 from fedasym.training.history import COLUMNS, History
 from fedasym.training.settings import SIZES, named_settings
 
@@ -60,7 +61,7 @@ def computed(piece: Piece, federation: Federation, progress: Callable[[float, st
     runs = train(piece.algorithms(), federation, progress=heard, **wanted, **piece.settings)
     if not done:
         raise KeyboardInterrupt
-    assert isinstance(runs, fedasym.Histories)
+    assert isinstance(runs, Histories)
     rows = [row for run in runs for row in rows_of(piece, run)]
     return pl.DataFrame(rows, schema=schema(piece.stage, federation.task, piece.brought_settings()), orient="row")
 
@@ -97,7 +98,7 @@ def environment() -> dict[str, str]:
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
-        "fedasym": fedasym.__version__,
+        "fedasym": __version__,
         "jax": jax.__version__,
         "device": f"{device.platform}: {device.device_kind}",
         "platform": f"{platform.system()} {platform.machine()}",

@@ -91,7 +91,7 @@ def whole(data: Data) -> Federation:
         from fedasym.pretraining.store import features_file
 
         return Federation.from_safetensors(features_file(data.features))
-    from fedasym import datasets
+    from fedasym.data import sets as datasets
 
     if data.synthetic is not None:
         return datasets.synthetic(**data.synthetic.model_dump(exclude_none=True))

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 
 from fedasym.algorithms import REGISTRY
 from fedasym.core.errors import InvalidInput, path_of
+from fedasym.core.executors import Executor
+from fedasym.core.hooks import ask
+from fedasym.core.progress import Progress, check_progress
+from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment
 from fedasym.experiments.data import Record, load, recorded
@@ -24,10 +28,6 @@ from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.results import Results
 from fedasym.experiments.selection import chosen
 from fedasym.experiments.tables import joined
-from fedasym.data.federation.federation import Federation
-from fedasym.core.progress import Progress, check_progress
-from fedasym.deploy.ray.settings import Ray, runtime_of
-from fedasym.training.jobs import check_federation
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,7 +43,7 @@ def run(
     *,
     into: str | Path | None = None,
     progress: Progress | None = None,
-    on: Ray | str | None = None,
+    on: Executor | str | None = None,
 ) -> Results:
     """Tune, repeat and compare: run what is missing of an experiment, and return its results.
 
@@ -53,7 +53,7 @@ def run(
     experiment: an `Experiment`, or the path of its file. federation: the data, instead of those that the experiment names.
     into: the run folder, `runs/<name>` unless given; a path, or a URL that fsspec knows.
     progress: called with the share that is done and a few words.
-    on: "ray", or a `fedasym.deploy.Ray` that says where and with what: pieces are computed on a cluster, side by side.
+    on: "ray", or a `fedasym.runtimes.Ray` that says where and with what: pieces are computed on a cluster, side by side.
 
     >>> import tempfile, fedasym as fa
     >>> data = fa.datasets.synthetic(task="classification", clients=5, dimension=5, classes=2, aspect=0.5)
@@ -73,7 +73,7 @@ def run(
         experiment = Experiment.from_toml(path_of("experiment", experiment))
     if federation is not None:
         check_federation(federation)
-    ray = None if on is None else runtime_of(on)
+    ray = None if on is None else ask("read executor")(on)
     clients = load(experiment.data) if federation is None else federation
     experiment = experiment.settled_on(clients)
     data = recorded(clients, experiment.trials.splits)
@@ -82,9 +82,7 @@ def run(
     with ExitStack() as stack:
         make: Callable[..., Worker] = Worker
         if ray is not None:  # joined before the folder is touched: a wrong address leaves nothing behind
-            from fedasym.deploy.ray.pieces import Crew, pool_for
-
-            make = partial(Crew, stack.enter_context(pool_for(ray, clients)))
+            make = partial(ask("make crew"), stack.enter_context(ask("open pool for pieces")(ray, clients)))
         folder = kind_of(place).prepared(place, experiment, data)
         stack.callback(folder.close)
         return completed(experiment, make(clients, data, folder, progress))

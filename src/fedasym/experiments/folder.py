@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
-from fedasym.data.sets.fetching import taken
 from fedasym.core.errors import InvalidInput
+from fedasym.core.files import PART, write_text
+from fedasym.core.locks import taken
 from fedasym.experiments.data import Record, record_in
-from fedasym.experiments.pieces import Damaged, Finished, read_piece, write_piece, write_text
-from fedasym.core.files import PART
+from fedasym.experiments.pieces import Damaged, Finished, read_piece, write_piece
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment

@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedasym.worlds.classes import MOST_CLASSES
-from fedasym.core.errors import InvalidInput
-from fedasym.experiments.pieces import write_text
+from fedasym.core.files import write_text
 from fedasym.training.wording import columns
+from fedasym.worlds.classes import MOST_CLASSES
 
 if TYPE_CHECKING:
+    from fedasym.core.arrays import Array
     from fedasym.experiments.results import Results
-    from fedasym.data.federation.federation import Federation
-    from fedasym.worlds.spectra import Array
 
 FILE = "foreseen.json"
 FORMAT = "fedasym foreseen 1"
@@ -46,44 +43,9 @@ class Row(NamedTuple):
     measured: float
 
 
-def foresee(folder: str | Path, federation: Federation) -> Foreseen:
-    """Ask the advisor, and keep its answer in the folder; what is there already is not computed again."""
-    if (held := foreseen_in(folder)) is not None:
-        return held
-    found = asked(federation)
-    keep(Path(folder), found)
-    return found
-
-
-def foresee_for(folder: str | Path, results: Results, data: str | None = None) -> Foreseen:
-    """The same for a run that is finished: on its experiment's data, or on a file of them elsewhere."""
-    from fedasym.experiments.data import fingerprint, load
-
-    experiment = results.experiment if data is None else results.experiment.with_data(data)
-    federation = load(experiment.data)
-    if fingerprint(federation) != results.data.samples:
-        where = "the experiment's data" if data is None else f"data is {data!r}: these"
-        raise InvalidInput(f"{where} are not the samples of this run, whose SHA-256 begins with {results.data.samples[:12]}")
-    return foresee(folder, federation)
-
-
 def keep(folder: Path, found: Foreseen) -> None:
     """Write the file."""
     write_text(folder / FILE, json.dumps({"format": FORMAT} | found._asdict(), indent=2) + "\n")
-
-
-def asked(federation: Federation) -> Foreseen:
-    """The advisor's answer; where it refuses, its words."""
-    from fedasym.advisor.classes.quick import predicted_accuracies
-
-    if federation.task != "classification":
-        return Foreseen({}, {}, "the labels are numbers: fedasym advise predicts losses for them")
-    try:
-        rows = {name: asdict(row) for name, row in predicted_accuracies(federation.merge_rare(MOST_CLASSES)).items()}
-    except InvalidInput as refusal:
-        return Foreseen({}, {}, str(refusal))
-    theory, advised = ({name: row[column] for name, row in rows.items()} for column in ("theory", "trusted"))
-    return Foreseen(theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None)
 
 
 def foreseen_in(folder: str | Path) -> Foreseen | None:

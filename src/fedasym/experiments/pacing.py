@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedasym.experiments.wording import duration
 from fedasym.core.progress import Progress
+from fedasym.experiments.wording import duration
 
 
 @dataclass

@@ -63,7 +63,7 @@ class Part(BaseModel):
 
 
 class Synthetic(Part):
-    """Drawn clients: the options of `fedasym.data.sets.synthetic`."""
+    """Drawn clients: the options of `fedasym.datasets.synthetic`."""
 
     task: Literal["classification", "regression"] | None = None
     clients: int | None = None
@@ -90,7 +90,7 @@ class Data(Part):
     """Which client data: one of `features`, `file` and `synthetic`."""
 
     features: str | None = Field(None, description="A data set by name: its newest file of features (fedasym features NAME).")
-    file: str | None = Field(None, description="A file or folder that fedasym.data.sets.read takes; relative to this file.")
+    file: str | None = Field(None, description="A file or folder that fedasym.datasets.read takes; relative to this file.")
     synthetic: Synthetic | None = None
     label: str | None = Field(None, description="Of `file`: the column of the labels.")
     client: str | None = Field(None, description="Of `file`: the column of the clients.")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedasym.core.errors import InvalidInput, MissingPackage
+from fedasym.core.errors import MissingPackage
+from fedasym.core.files import kept, replacing
 from fedasym.experiments.seals import is_broken, sealed
-from fedasym.core.files import replace_text, replacing
 
 try:
     import polars as pl
@@ -91,18 +89,3 @@ def write_frame(path: Path, frame: pl.DataFrame, **options: Any) -> None:
     frame.write_parquet(content, **options)
     with kept(path), replacing(path) as fresh:
         fresh.write_bytes(sealed(content.getvalue()))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file."""
-    with kept(path):
-        replace_text(path, text)
-
-
-@contextmanager
-def kept(path: Path) -> Iterator[None]:
-    """Say in a sentence that a file of a run cannot be written."""
-    try:
-        yield
-    except OSError as reason:
-        raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; what is finished is kept") from None

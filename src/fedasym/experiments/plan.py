@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import Algorithm, Descend, Meta, REGISTRY, TRAINED
+from fedasym.algorithms import REGISTRY, TRAINED, Algorithm, Descend, Meta
 from fedasym.algorithms.description import describe_algorithm
 from fedasym.experiments.data import Record
 from fedasym.experiments.grids import Axes, Grid, Values, checked, combinations

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 FILE = Path(__file__).parent / "paper" / "published.json"
 STANDS_FOR = {"digits": "emnist", "stackexchange": "stackoverflow"}  # whose curves a stand-in is set beside

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.experiments.folder import EXPERIMENT, LOG, PIECES, RunFolder
 from fedasym.core.files import PART
+from fedasym.experiments.folder import EXPERIMENT, LOG, PIECES, RunFolder
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 

@@ -1,18 +1,11 @@
-"""`reproduce`: a data set of the paper from raw samples to figures, report and findings; what is there is not made again."""
+"""What can be reproduced of the paper, and the features that it takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedasym.core.errors import InvalidInput, known
 from fedasym.core.progress import Progress
-from fedasym.results.comparison import preformatted
-
-if TYPE_CHECKING:
-    from fedasym.experiments.claims import Claims
-    from fedasym.experiments.results import Results
 
 RUNS = "runs"  # the folder of run folders
 
@@ -27,86 +20,9 @@ TARGETS = {
 }
 
 
-@dataclass(frozen=True, repr=False)
-class Reproduction:
-    """What came of a target: results, the paper's findings held against them, and the files that were written."""
-
-    results: Results
-    beside: str | None  # our accuracies beside the paper's
-    foreseen: str | None  # what the advisor said of the data, beside our accuracies
-    claims: Claims | None
-    files: tuple[Path, ...]
-
-    def __str__(self) -> str:
-        parts = [str(part) for part in (self.results, self.beside, self.foreseen, self.claims) if part is not None]
-        return "\n\n".join([*parts, "Written:\n" + "\n".join(f"  {path}" for path in self.files)])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
-
-
 def find(name: str) -> str:
     """What the target of that name is."""
     return known("target", name, TARGETS)
-
-
-def reproduce(
-    name: str,
-    *,
-    quick: bool = False,
-    data: str | Path | None = None,
-    device: str | None = None,
-    into: str | Path | None = None,
-    progress: Progress | None = None,
-) -> Reproduction:
-    """Rerun the paper on one of its data sets, or on a stand-in: features, tuning, trials, gains, figures, report, findings.
-
-    Features that are missing are made first, from a network that is pretrained first where there is none: hours without a GPU.
-    Interrupted at any moment, the same call goes on. The theory has a verb of its own, `fedasym.simulate`, and the command
-    `fedasym reproduce theory` draws it.
-
-    quick: a scaled copy that takes minutes; its numbers mean little. data: a features file instead of the data set's own.
-    device: "cpu" or "gpu" for pretraining; training runs where JAX runs. into: the run folder, `runs/<name>` by default.
-
-    >>> import fedasym as fa
-    >>> fa.reproduce("cifar10")
-    Traceback (most recent call last):
-    ...
-    fedasym.core.errors.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange, theory
-    """  # noqa: E501
-    from fedasym.experiments.beside import beside
-    from fedasym.experiments.claims import check
-    from fedasym.experiments.computing import environment
-    from fedasym.experiments.data import load
-    from fedasym.experiments.execution import run
-    from fedasym.experiments.foresight import beside_theory, foresee
-    from fedasym.experiments.published import curves_of
-    from fedasym.experiments.results import Results
-    from fedasym.experiments.spec import Experiment
-    from fedasym.show.figures.experiments import draw
-    from fedasym.show.report import report
-
-    find(name)
-    if name == "theory":
-        raise InvalidInput("name is theory: its figures come from fedasym reproduce theory, its numbers from fa.simulate")
-    experiment = Experiment.paper(name)
-    if data is None:
-        prepare(name, device, progress)
-    else:
-        experiment = experiment.with_data(data)
-    experiment = experiment.quick() if quick else experiment
-    if not environment()["device"].startswith("cpu"):
-        experiment = experiment.model_copy(update={"pieces": "coarse"})  # an accelerator likes many runs side by side
-    place = Path(RUNS, experiment.name) if into is None else Path(into)
-    run(experiment, into=place, progress=progress)
-    foresee(place, load(experiment.data))
-    results = Results.read(place)
-    curves = curves_of(name)
-    files = (*draw(results, place / "figures", curves), report(place, place / "report.html", curves))
-    enough = max(len(experiment.trials.seeds), len(experiment.trials.splits)) > 1
-    return Reproduction(results, beside(results, name), beside_theory(results), check(results) if enough else None, files)
 
 
 def prepare(name: str, device: str | None, progress: Progress | None) -> Path:

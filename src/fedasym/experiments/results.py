@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.text import plain, preformatted
 from fedasym.experiments import budget, plan, tables
-from fedasym.experiments.comparisons import Comparisons, MARGIN, compared
+from fedasym.experiments.comparisons import MARGIN, Comparisons, compared
 from fedasym.experiments.data import Record
 from fedasym.experiments.folder import DAMAGED, RunFolder
 from fedasym.experiments.foresight import Foreseen, foreseen_in
 from fedasym.experiments.pieces import Damaged, Finished
-from fedasym.experiments.plan import Chosen, GAINS, Piece, SEEDS, SPLITS, TUNING
+from fedasym.experiments.plan import GAINS, SEEDS, SPLITS, TUNING, Chosen, Piece
 from fedasym.experiments.printing import edges, left_out, lines, not_converged
 from fedasym.experiments.remote import kind_of
 from fedasym.experiments.selection import chosen
-from fedasym.results.comparison import plain, preformatted
-from fedasym.worlds.spectra import Array
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment

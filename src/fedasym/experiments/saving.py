@@ -11,10 +11,11 @@ import polars as pl
 
 from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core.errors import InvalidInput
+from fedasym.core.files import write_text
 from fedasym.experiments.data import record_in
 from fedasym.experiments.folder import DATA, EXPERIMENT
 from fedasym.experiments.foresight import foreseen_in, keep
-from fedasym.experiments.pieces import write_frame, write_text
+from fedasym.experiments.pieces import write_frame
 from fedasym.experiments.seals import is_broken
 from fedasym.experiments.tables import client_columns, gain_columns, trial_columns, tuning_columns
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from fedasym.experiments.grids import Values, combinations
-from fedasym.experiments.plan import Chosen, JUDGED, settled
+from fedasym.experiments.plan import JUDGED, Chosen, settled
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment

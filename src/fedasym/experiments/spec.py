@@ -19,8 +19,8 @@ from pydantic import model_validator as model
 from fedasym.algorithms import REGISTRY
 from fedasym.algorithms.registry import as_names
 from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.text import preformatted
 from fedasym.experiments.grids import GRID_SCHEMA, Grid, completed
-from fedasym.results.comparison import preformatted
 from fedasym.training.jobs import named
 from fedasym.training.scales import PAPER_STEPS, stable_steps
 from fedasym.training.settings import TEXT, resolve_protocol
@@ -51,7 +51,7 @@ class Experiment(Part):
     >>> fa.Experiment(name="mine", settings={"round": 3})
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: settings.round is 3: there is no such field; did you mean rounds? known are rounds, evaluate_every, cohort, local_steps, batch, personal_epochs, server_step, local_step, ridge, difference, mixing, inner_step, inner_steps, protocol, intercept, precision
+    fedasym.InvalidInput: settings.round is 3: there is no such field; did you mean rounds? known are rounds, evaluate_every, cohort, local_steps, batch, personal_epochs, server_step, local_step, ridge, difference, mixing, inner_step, inner_steps, protocol, intercept, precision
     """  # noqa: E501
 
     name: str

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import Algorithm, GRIDS, TRAINED
+from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import as_names, asked, find
 from fedasym.core.errors import listed
+from fedasym.core.progress import Progress
+from fedasym.data.federation.federation import check_federation
 from fedasym.experiments.execution import run
 from fedasym.experiments.results import Results
-from fedasym.core.progress import Progress
-from fedasym.training.jobs import check_federation
 from fedasym.training.scales import stable_grids
 from fedasym.training.settings import Settings, is_size
 
 if TYPE_CHECKING:
+    from fedasym.core.executors import Executor
     from fedasym.data.federation.federation import Federation
-    from fedasym.deploy import Ray
 
 
 def sweep(
@@ -31,7 +31,7 @@ def sweep(
     into: str | Path | None = None,
     pieces: str = "fine",
     progress: Progress | None = None,
-    on: Ray | str | None = None,
+    on: Executor | str | None = None,
     **settings: Any,
 ) -> Results:
     """Tune algorithms over a grid by validation samples, then test what was chosen on some seeds.

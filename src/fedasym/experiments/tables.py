@@ -11,7 +11,7 @@ from fedasym.experiments.computing import CLIENTS, schema, statistics
 from fedasym.experiments.data import Record
 from fedasym.experiments.grids import TUNED, combinations
 from fedasym.experiments.pieces import Finished
-from fedasym.experiments.plan import Chosen, GAINS, JUDGED, SEEDS
+from fedasym.experiments.plan import GAINS, JUDGED, SEEDS, Chosen
 from fedasym.experiments.selection import Score, scores, validated_by
 from fedasym.training.settings import SIZES
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fedasym.core.errors import InvalidInput
-from fedasym.pretraining.store import KEY
 from fedasym.core.files import replacing
+from fedasym.pretraining.store import KEY
 
 Tensors = dict[str, Tensor]
 

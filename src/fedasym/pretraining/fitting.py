@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from fedasym.core.errors import InvalidInput
+from fedasym.core.progress import Progress
 from fedasym.pretraining import checkpoints
 from fedasym.pretraining.inputs import Source, augmented
 from fedasym.pretraining.networks import build, last_layer
 from fedasym.pretraining.recipes import Recipe
 from fedasym.pretraining.steps import Step, accuracy, optimiser_of
-from fedasym.core.progress import Progress
 
 EVERY = 30.0  # seconds between checkpoints
 

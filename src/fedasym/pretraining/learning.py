@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.splits import TEST, TRAIN, VALIDATION, check_seed
-from fedasym.core.numbers import flag
+from fedasym.core.numbers import check_seed, flag
+from fedasym.core.progress import Progress, check_progress
+from fedasym.data.federation.federation import Federation, check_federation
+from fedasym.data.federation.splits import TEST, TRAIN, VALIDATION
 from fedasym.pretraining import store
 from fedasym.pretraining.recipes import RECIPES, Recipe
-from fedasym.core.progress import Progress, check_progress
-from fedasym.training.jobs import check_federation
 
 if TYPE_CHECKING:
     from fedasym.pretraining.inputs import Source
@@ -81,7 +80,7 @@ def pretrain(
     >>> fa.pretraining.pretrain("mine", clients)
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, shakespeare, stackoverflow, stackexchange; give fa.pretraining.Recipe("module:name") with your own network
+    fedasym.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, shakespeare, stackoverflow, stackexchange; give fa.pretraining.Recipe("module:name") with your own network
     """  # noqa: E501
     store.check_torch()
     if recipe is not None and not isinstance(recipe, Recipe):

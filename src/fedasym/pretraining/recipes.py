@@ -33,7 +33,7 @@ class Recipe:
     >>> Recipe("cnn", step=-1)
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: step is -1: it must be finite and above 0
+    fedasym.InvalidInput: step is -1: it must be finite and above 0
     """
 
     network: str

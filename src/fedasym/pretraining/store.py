@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedasym.data.sets.fetching import cache_folder
 from fedasym.core.errors import InvalidInput, MissingPackage, path_of
+from fedasym.core.files import replace_text
+from fedasym.core.locks import cache_folder
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.files import checksum
-from fedasym.core.files import replace_text
 
 KEY = "fedasym"  # of the metadata of a network's file
 
@@ -85,7 +85,7 @@ def features_file(name: str, into: str | Path | None = None) -> Path:
     ...     features_file("cifar100", folder)
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: cifar100 has no features yet: run fedasym features cifar100
+    fedasym.InvalidInput: cifar100 has no features yet: run fedasym features cifar100
     """
     place = folder_of(into, "features")
     files = sorted(place.glob(f"{name}-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)

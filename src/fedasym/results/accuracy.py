@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
+from fedasym.core.hooks import ask
+from fedasym.core.text import number
+from fedasym.results.comparison import Named, columns_of, marks, records, table_json, tied
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.results.comparison import Named, columns_of, marks, number, records, table_json, tied
-from fedasym.worlds.spectra import Array
 
 TIE = 1e-9  # accuracies closer than this are the same limit
 CEILINGS = {  # rows that are no methods
@@ -111,9 +113,7 @@ class AccuracyTable(Named[Accuracy]):
 
     def plot(self, path: str | Path) -> Path:
         """Draw accuracy against ridge and against training time, with the other rows as lines, to a PNG, SVG or PDF file."""
-        from fedasym.show.figures.classes import draw_accuracies
-
-        return draw_accuracies(self, path)
+        return ask("draw accuracies")(self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""] if self.title else []

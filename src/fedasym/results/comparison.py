@@ -11,8 +11,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import unknown
-from fedasym.worlds.spectra import Array
+from fedasym.core.hooks import ask
+from fedasym.core.text import number, plain, preformatted
 
 TIE = 1e-10  # losses closer than this, relatively, are the same limit
 Row = TypeVar("Row")
@@ -117,9 +119,7 @@ class Comparison(Named[Risk]):
 
     def plot(self, path: str | Path) -> Path:
         """Draw bias and variance of a single population to a file (PNG, SVG or PDF by its ending); returns where it is."""
-        from fedasym.show.figures.tables import draw_table
-
-        return draw_table(self, path)
+        return ask("draw comparison")(self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""] if self.title else []
@@ -201,26 +201,6 @@ def table_json(rows: dict[str, dict[str, Any]], best: Any, after: dict[str, Any]
     return json.dumps((before or {}) | {"algorithms": algorithms, "best": np.asarray(best).tolist()} | after, indent=2)
 
 
-def number(value: Any) -> str:
-    """A number in five significant digits, a dash where there is none."""
-    return "-" if value is None or np.ndim(value) else f"{float(value):.5g}"
-
-
-def plain(value: Any) -> Any:
-    """A number or nested list for JSON; infinities and NaN, which JSON lacks, as strings and null."""
-    if value is None or np.ndim(value):
-        return None if value is None else [plain(entry) for entry in np.asarray(value)]
-    value = float(value)
-    return value if np.isfinite(value) else None if np.isnan(value) else str(value)
-
-
 def entry_of(value: Any, index: tuple[int, ...]) -> float | None:
     """One entry of a number or array."""
     return None if value is None else float(np.asarray(value)[index] if np.ndim(value) else value)
-
-
-def preformatted(result: object) -> str:
-    """A result's text for a notebook."""
-    from html import escape
-
-    return f"<pre>{escape(str(result))}</pre>"

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.theory.pooled import Groups
 from fedasym.theory.ridges import bayes_ridge
-from fedasym.worlds.spectra import Array
 from fedasym.theory.transforms import kappa, slope_from, sums
 from fedasym.theory.worlds import Worlds
 

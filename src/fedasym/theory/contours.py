@@ -16,8 +16,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.core.arrays import Array
 from fedasym.theory.transforms import distance, edges, kappa, slack, sums
+from fedasym.worlds.spectra import Spectrum
 
 Complex = NDArray[np.complex128]
 Function = Callable[[Complex], Complex]  # values of several functions: adds a leading axis

@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Moreau, Ridge
+from fedasym.core.arrays import SUM_TOLERANCE, Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import floats
-from fedasym.worlds.population import Population
 from fedasym.theory.blup import blup_groups
 from fedasym.theory.infinite import Answer
 from fedasym.theory.members import averaged_member, unbounded
 from fedasym.theory.newcomers import personalised
 from fedasym.theory.pooled import Groups, Pooled, pool
 from fedasym.theory.ridges import bayes_ridge
-from fedasym.worlds.spectra import Array, SUM_TOLERANCE, Spectrum
 from fedasym.theory.worlds import Worlds, flatten
+from fedasym.worlds.population import Population
+from fedasym.worlds.spectra import Spectrum
 
 
 @dataclass(frozen=True)

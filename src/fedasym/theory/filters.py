@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms.stages import ClientStage
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.theory.contours import Complex, Contour, settled, support
 from fedasym.theory.limits import Parts
-from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.subordination import MOST_NODES, marchenko_pastur
 from fedasym.theory.worlds import Worlds
+from fedasym.worlds.spectra import Spectrum
 
 CLOSE = 1e-9  # relative error of Cauchy's formula that a filter without singularities inside stays below
 HALVINGS = 24  # of the contour's reach into the negatives, at the most

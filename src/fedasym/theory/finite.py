@@ -16,6 +16,7 @@ from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
 from fedasym.algorithms.moreau import Moreau
 from fedasym.algorithms.ridge import Ridge
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.theory.blup import blup_energy, blup_member
 from fedasym.theory.contours import support
@@ -27,7 +28,6 @@ from fedasym.theory.paths import Filter, check_stable, stopped
 from fedasym.theory.pooled import Groups, pool
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.roots import lowest
-from fedasym.worlds.spectra import Array
 from fedasym.theory.subordination import subordinate
 from fedasym.theory.worlds import CRITICAL, Worlds
 

@@ -9,9 +9,9 @@ import numpy as np
 from fedasym.algorithms.average import Descend, Flow, Interpolate, Keep
 from fedasym.algorithms.ridge import Ridge
 from fedasym.algorithms.stages import ClientStage
+from fedasym.core.arrays import Array
 from fedasym.theory.limits import Parts, interpolated, kept, shrunk
 from fedasym.theory.ridges import bayes_ridge, best_ridge
-from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import Worlds
 
 if TYPE_CHECKING:

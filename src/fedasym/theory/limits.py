@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 from fedasym.theory.transforms import CHUNK, kappa, slope_from, sums
 from fedasym.theory.worlds import Worlds
 

@@ -14,12 +14,12 @@ import numpy as np
 from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Interpolate, Keep
 from fedasym.algorithms.stages import ClientStage
+from fedasym.core.arrays import Array
 from fedasym.theory.infinite import Answer
 from fedasym.theory.limits import Parts, interpolated
 from fedasym.theory.pooled import Pooled
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.roots import lowest
-from fedasym.worlds.spectra import Array
 from fedasym.theory.transforms import kappa, slack, slope_from, sums
 from fedasym.theory.worlds import Worlds
 

@@ -12,10 +12,10 @@ import numpy as np
 from fedasym.algorithms.average import Interpolate, Keep
 from fedasym.algorithms.ridge import Ridge
 from fedasym.algorithms.stages import ClientStage
+from fedasym.core.arrays import Array
 from fedasym.theory.infinite import Answer, by_filter
 from fedasym.theory.limits import interpolated, kept, shrunk
 from fedasym.theory.ridges import best_ridge
-from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import Worlds
 
 

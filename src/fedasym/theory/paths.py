@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.theory.contours import Complex, Contour, support
 from fedasym.theory.limits import interpolated
-from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.worlds import Worlds
+from fedasym.worlds.spectra import Spectrum
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
-from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import CRITICAL
 
 

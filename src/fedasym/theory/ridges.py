@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.theory.limits import kept
 from fedasym.theory.roots import bracketed
-from fedasym.worlds.spectra import Array
 from fedasym.theory.transforms import edges, slack, sums
 from fedasym.theory.worlds import Worlds
 

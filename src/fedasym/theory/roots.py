@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 GOLDEN = (np.sqrt(5) - 1) / 2
 

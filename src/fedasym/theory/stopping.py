@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.theory.limits import Parts
 from fedasym.theory.paths import horizon
-from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import Worlds
 
 LONGEST = 1e7  # gradient steps (or flow times in units of the largest eigenvalue) searched for the best stopping point

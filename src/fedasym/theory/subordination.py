@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.theory.contours import gauss, graded, settled
 from fedasym.theory.roots import bracketed
-from fedasym.worlds.spectra import Array
 
 Filter = Callable[[Array], Array]
 MOST_NODES = 1 << 9  # in a panel

@@ -12,7 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.core.arrays import Array
+from fedasym.worlds.spectra import Spectrum
 
 WORTHWHILE = 1 << 20  # points x atoms above which the table is cheaper than the sums themselves
 LENGTH = 0.25  # of an interval in log kappa

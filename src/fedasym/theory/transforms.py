@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.tabulated import WORTHWHILE, moments, tabulated
+from fedasym.worlds.spectra import Spectrum
 
 Solver = Callable[[Array, Array, Spectrum], Array]
 EPS = np.finfo(float).eps

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.worlds.population import Population
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Spectrum
 
 CRITICAL = 1e-12  # pooled samples that match the unknowns to within this share leave the shared model undetermined
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm
+from fedasym.core.arrays import Array
 from fedasym.data.federation.federation import Federation
-from fedasym.worlds.spectra import Array
-from fedasym.training.history import History, VALIDATION
+from fedasym.training.history import VALIDATION, History
 from fedasym.training.scales import columns_out_of_scale, curvature
-from fedasym.training.settings import Protocol, SETTINGS, named_settings
+from fedasym.training.settings import SETTINGS, Protocol, named_settings
 from fedasym.training.wording import HEADS, cell, columns, how_far, how_on, meanings, shown, smaller_steps
 
 MOST = 40  # configurations that are printed

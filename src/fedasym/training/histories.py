@@ -16,7 +16,8 @@ from typing import Any, overload
 import numpy as np
 
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.results.comparison import plain, preformatted
+from fedasym.core.hooks import ask
+from fedasym.core.text import plain, preformatted
 from fedasym.training.configurations import (
     Configuration,
     comparison_notes,
@@ -184,9 +185,7 @@ class Histories(Sequence[History]):
 
         A file that ends in .png, .svg or .pdf; without one, training.png in the current folder. Returns where it is.
         """
-        from fedasym.show.figures.training import draw_training
-
-        return draw_training(self, "training.png" if path is None else path)
+        return ask("draw histories")(self, "training.png" if path is None else path)
 
     @property
     def title(self) -> str:

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.text import plain, preformatted
 from fedasym.data.federation.federation import Federation
-from fedasym.results.comparison import plain, preformatted
-from fedasym.worlds.spectra import Array
-from fedasym.training.convergence import Exact, NEAR
+from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.scores import Counts, Sums, lowest_tenth, over_clients, pooled, ratio, worse
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.storage import Roster

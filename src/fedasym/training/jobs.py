@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Nothing, REGISTRY, Ridge, find
+from fedasym.algorithms import REGISTRY, Algorithm, Nothing, Ridge, find
 from fedasym.core.errors import InvalidInput, listed, unknown
 from fedasym.data.federation.federation import Federation
 from fedasym.training.probing import check_steps
@@ -27,12 +27,6 @@ from fedasym.training.settings import (
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
 STEPS = ("server_step", "local_step", "inner_step")  # chosen where they are not told
 COHORT = 20  # clients a round, where there are that many
-
-
-def check_federation(federation: Any) -> None:
-    """Refuse what is no federation."""
-    if not isinstance(federation, Federation):
-        raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
 
 
 def named(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[Algorithm], bool]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 ROUNDING = 1e-6  # losses closer than this, relatively, are the same in float32
 

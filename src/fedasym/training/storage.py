@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.core.errors import InvalidInput, path_of, unknown
-from fedasym.data.federation.files import KEY, check_file
-from fedasym.data.federation.frames import needed
-from fedasym.data.federation.samples import owners_of
 from fedasym.core.files import replacing
+from fedasym.core.packages import needed
+from fedasym.data.federation.files import KEY, check_file
+from fedasym.data.federation.samples import owners_of
 from fedasym.training.convergence import Exact
 from fedasym.training.settings import Protocol, Settings
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.data.federation.federation import Federation
 from fedasym.core.progress import Progress, check_progress
+from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
-from fedasym.training.jobs import Grid, check_federation, check_own, configurations, named, whole_numbers
-from fedasym.training.settings import Protocol, SETTINGS, Settings, resolve_protocol
+from fedasym.training.jobs import Grid, check_own, configurations, named, whole_numbers
+from fedasym.training.settings import SETTINGS, Protocol, Settings, resolve_protocol
 from fedasym.training.sharing import shared_work
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedasym.algorithms import Descend, Keep, Meta, Moreau
+from fedasym.core.text import number
 from fedasym.data.federation.federation import Federation
-from fedasym.results.comparison import number
 from fedasym.training.convergence import NEAR
 from fedasym.training.scales import columns_out_of_scale
 

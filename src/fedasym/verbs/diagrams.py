@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
-from fedasym.worlds.classes import ClassPopulation
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, ThresholdWarning, unknown
+from fedasym.core.hooks import ask
 from fedasym.core.numbers import floats
-from fedasym.worlds.population import Population, RANGES, check_world, facts
-from fedasym.verbs.prediction import predict
-from fedasym.results.comparison import TIE, number, plain, preformatted
+from fedasym.core.text import number, plain, preformatted
+from fedasym.results.comparison import TIE
 from fedasym.theory.roots import bracketed, first_whole
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.prediction import predict
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.worlds.population import RANGES, Population, check_world, facts
 
 if TYPE_CHECKING:
     from fedasym.verbs.classes.diagrams import AccuracyDiagram
@@ -71,9 +73,7 @@ class Diagram:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the diagram to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        from fedasym.show.figures.diagrams import draw_diagram
-
-        return draw_diagram(self, path)
+        return ask("draw diagram")(self, path)
 
     def __str__(self) -> str:
         winner = self.winner

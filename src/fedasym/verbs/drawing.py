@@ -11,15 +11,15 @@ from numpy.typing import ArrayLike
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput, MissingNorm
 from fedasym.exact.draw import draw, kinds_of, seeded
-from fedasym.exact.traces import alone, learned, newcomer
 from fedasym.exact.shared import Shared
-from fedasym.verbs.simulations import Simulation
-from fedasym.verbs.simulation import simulate
-from fedasym.worlds.population import Population
-from fedasym.verbs.prediction import ridge_of
+from fedasym.exact.traces import alone, learned, newcomer
 from fedasym.results.comparison import Comparison, Risk
 from fedasym.theory.ridges import best_ridge
 from fedasym.theory.worlds import flatten
+from fedasym.verbs.prediction import ridge_of
+from fedasym.verbs.simulation import simulate
+from fedasym.verbs.simulations import Simulation
+from fedasym.worlds.population import Population
 
 DRAWN_DIMENSION, DRAWN_TRIALS, DRAWN_CLIENTS = 400, 6, 24
 

@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.worlds.classes import ClassPopulation
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.hooks import ask
 from fedasym.core.numbers import flag, floats, one_float
-from fedasym.worlds.population import Population, check_world, checked_clients
-from fedasym.results.comparison import Risk, number, plain, preformatted
-from fedasym.verbs.sentences import how_many
+from fedasym.core.text import number, plain, preformatted
+from fedasym.results.comparison import Risk
 from fedasym.theory.contours import support
 from fedasym.theory.finite import along
 from fedasym.theory.limits import Parts
 from fedasym.theory.paths import Filter, check_stable, horizon, single_step, stopped
-from fedasym.worlds.spectra import Array
 from fedasym.theory.stopping import best_stop
 from fedasym.theory.worlds import Worlds, centre_energy, flatten
+from fedasym.verbs.sentences import how_many
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.worlds.population import Population, check_world, checked_clients
 
 if TYPE_CHECKING:
     from fedasym.results.accuracy import Accuracy
@@ -82,9 +84,7 @@ class FineTuning:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the path to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        from fedasym.show.figures.paths import draw_path
-
-        return draw_path(self, path)
+        return ask("draw path")(self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""]

@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike
 from fedasym.algorithms import Algorithm, Ridge
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.registry import resolve
-from fedasym.worlds.classes import ClassPopulation
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning, listed, one_of
 from fedasym.core.numbers import flag
-from fedasym.worlds.population import Population, checked_clients
 from fedasym.results.comparison import Comparison, Risk
-from fedasym.verbs.sentences import how_many, thresholds, verdicts
 from fedasym.theory.infinite import Answer, limit
-from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import Worlds, centre_energy, flatten
+from fedasym.verbs.sentences import how_many, thresholds, verdicts
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.worlds.population import Population, checked_clients
 
 MOST_AT_ONCE = 1 << 19  # worlds x atoms that the finite-client formulas hold at once
 FORMULA, SIMULATE = "formula", "simulate"  # by which a loss is found

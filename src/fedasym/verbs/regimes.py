@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.worlds.classes import ClassPopulation
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.worlds.population import Population, check_world
 from fedasym.theory.limits import interpolated, kept, shrunk
 from fedasym.theory.ridges import best_ridge
-from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import Worlds, flatten
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.worlds.population import Population, check_world
 
 
 def optimal_ridge(world: Population | ClassPopulation) -> float | Array:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedasym.algorithms import ClientStage, Interpolate
-from fedasym.worlds.population import Population
-from fedasym.results.comparison import Comparison, TIE
-from fedasym.verbs.regimes import noise_threshold
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
+from fedasym.results.comparison import TIE, Comparison
 from fedasym.theory.worlds import CRITICAL
+from fedasym.verbs.regimes import noise_threshold
+from fedasym.worlds.population import Population
 
 NEAR = 0.1  # an aspect within this of 1 is near the threshold: the limit needs a dimension well above (3/NEAR)^2 = 900
 

@@ -14,25 +14,24 @@ from fedasym.algorithms import Algorithm
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.registry import resolve
 from fedasym.algorithms.ridge import checked_ridge
-from fedasym.worlds.classes import ClassPopulation
-from fedasym.verbs.diagrams import spread_of
 from fedasym.core.errors import InvalidInput, listed, one_of
-from fedasym.data.federation.splits import check_seed
-from fedasym.exact.draw import FEATURES, apportioned
-from fedasym.verbs.simulation_plans import Losses, Plan, Setting, planned
-from fedasym.verbs.simulation_files import Ledger
-from fedasym.verbs.simulations import Simulated, Simulation
-from fedasym.verbs.simulation_trials import MATRICES, fill
 from fedasym.core.machine import physical_memory
-from fedasym.core.numbers import flag, whole
-from fedasym.worlds.population import Population, RANGES
+from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.core.progress import Progress, check_progress
+from fedasym.exact.draw import FEATURES, apportioned
 from fedasym.results.comparison import Risk
 from fedasym.theory.different import client_weights
+from fedasym.verbs.diagrams import spread_of
+from fedasym.verbs.simulation_files import Ledger
+from fedasym.verbs.simulation_plans import Losses, Plan, Setting, planned
+from fedasym.verbs.simulation_trials import MATRICES, fill
+from fedasym.verbs.simulations import Simulated, Simulation
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.worlds.population import RANGES, Population
 
 if TYPE_CHECKING:
+    from fedasym.core.executors import Executor
     from fedasym.verbs.classes.simulated import AccuracySimulation
-    from fedasym.deploy import Ray
 
 MODES = ("expectation", "sampling")
 OPTIONS = ("clients", "dimension", "ridge")  # arguments of simulate, rather than of the population, that can vary
@@ -45,8 +44,8 @@ def simulate(
     world: Population | Sequence[Population], *, dimension: int = 200, clients: int | Sequence[int] | None = None,
     trials: int = 4, seed: int = 0, algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True,
     ridge: ArrayLike | None = None, maml_step: float | None = None, weights: ArrayLike | str | None = None,
-    features: str = "gaussian", mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None, save: str | Path | None = None,
-    progress: Progress | None = None, on: Ray | str | None = None,
+    features: str = "gaussian", mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None,
+    save: str | Path | None = None, progress: Progress | None = None, on: Executor | str | None = None,
 ) -> Simulation: ...  # fmt: skip
 @overload
 def simulate(
@@ -73,7 +72,7 @@ def simulate(
     vary: Mapping[str, ArrayLike] | None = None,
     save: str | Path | None = None,
     progress: Progress | None = None,
-    on: Ray | str | None = None,
+    on: Executor | str | None = None,
 ) -> Simulation | AccuracySimulation:
     """Test loss (with classes, accuracy) of each algorithm on drawn clients, beside what `predict` says of them.
 
@@ -95,7 +94,7 @@ def simulate(
     vary: one parameter and its values, such as {"clients": [2, 5, 10, 50]} or {"noise": (0, 2, 9)}.
     save: a file that keeps finished trials; the same call goes on where it was interrupted.
     progress: called with the share that is done and a few words.
-    on: "ray", or a `fedasym.deploy.Ray`: trials are computed on a cluster, side by side.
+    on: "ray", or a `fedasym.runtimes.Ray`: trials are computed on a cluster, side by side.
 
     >>> import fedasym as fa
     >>> world = fa.Population(radius=1, noise=0.5, aspect=2)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedasym.core.errors import InvalidInput, path_of
-from fedasym.verbs.simulation_plans import Losses
 from fedasym.core.files import replace_text
+from fedasym.verbs.simulation_plans import Losses
 
 FORMAT = "fedasym simulation 1"
 

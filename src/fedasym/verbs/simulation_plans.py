@@ -11,16 +11,16 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm, Ridge
 from fedasym.algorithms.description import describe_algorithm
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.exact.draw import Drawn, Kind, draw, kinds_of, seeded
 from fedasym.exact.shared import Pull, pull_of
-from fedasym.worlds.population import Population, RANGES
-from fedasym.verbs.prediction import predict, ridge_of
 from fedasym.results.comparison import Risk
 from fedasym.theory.different import client_weights, precision
 from fedasym.theory.ridges import bayes_ridge
-from fedasym.worlds.spectra import Array
 from fedasym.theory.worlds import flatten
+from fedasym.verbs.prediction import predict, ridge_of
+from fedasym.worlds.population import RANGES, Population
 
 LOOKED_AT = 8  # clients of each kind whose risk is computed in a trial: they are exchangeable
 MEMBER, NEWCOMER = 0, 1  # roles in a path of seeds

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedasym.algorithms import Moreau
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import Client
 from fedasym.exact.draw import Kind, features, seeded
 from fedasym.exact.estimators import LinearFit, fit
 from fedasym.exact.personal import personalised
-from fedasym.verbs.simulation_plans import Losses, MEMBER, NEWCOMER, Plan, Planned, Tick
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.simulation_plans import MEMBER, NEWCOMER, Losses, Plan, Planned, Tick
 
 HELD_OUT = 1000  # samples on which a model is tested
 VANISHING = 1e-9  # a ridge that stands for its limit 0

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedasym.verbs.simulation_plans import Losses, Plan, Setting, Tick
-from fedasym.verbs.simulation_files import Ledger
+from fedasym.core.executors import Executor
+from fedasym.core.hooks import ask
 from fedasym.core.machine import few_threads
 from fedasym.core.progress import Progress
-from fedasym.deploy.ray.settings import Ray, runtime_of
+from fedasym.verbs.simulation_files import Ledger
+from fedasym.verbs.simulation_plans import Losses, Plan, Setting, Tick
 
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 
 
 def fill(
-    ledger: Ledger, plans: Sequence[Plan], repeats: int, setting: Setting, progress: Progress | None, on: Ray | str | None
+    ledger: Ledger, plans: Sequence[Plan], repeats: int, setting: Setting, progress: Progress | None, on: Executor | str | None
 ) -> None:
     """Have all trials in the ledger; each draws from its own seed, so that where and when does not matter."""
     missing = [(place, trial) for place in range(len(plans)) for trial in range(repeats) if ledger.get(place, trial) is None]
     if on is not None and missing:
-        from fedasym.deploy.ray.trials import trials_on
-
         size = int(MATRICES * 8.0 * max(plan.kinds[0].s.size for plan in plans) ** 2)
-        trials_on(runtime_of(on), plans, setting.mode, missing, size, ledger.add, progress)
+        ask("run trials")(ask("read executor")(on), plans, setting.mode, missing, size, ledger.add, progress)
         return
     for place, trial in missing:
         tick = ticker(progress, setting, (place, trial), (len(plans), repeats))
@@ -36,7 +35,7 @@ def one_trial(plan: Plan, mode: str, trial: int, tick: Tick) -> Losses:
             from fedasym.verbs.simulation_sampling import sampled
 
             return sampled(plan, trial, tick)
-        from fedasym.exact.traces import expected
+        from fedasym.verbs.simulation_expectation import expected
 
         return expected(plan, trial, tick)
 

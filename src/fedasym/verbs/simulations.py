@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
+from fedasym.core.hooks import ask
+from fedasym.core.text import number
 from fedasym.exact.draw import laid_out
+from fedasym.results.comparison import Named, Risk, entry_of, records, table_json
+from fedasym.verbs.prediction import predict
+from fedasym.verbs.sentences import how_many
 from fedasym.verbs.simulation_plans import Setting
 from fedasym.worlds.population import facts
-from fedasym.verbs.prediction import predict
-from fedasym.results.comparison import Named, Risk, entry_of, number, records, table_json
-from fedasym.verbs.sentences import how_many
-from fedasym.worlds.spectra import Array
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
 
@@ -112,9 +114,7 @@ class Simulation(Named[Simulated]):
 
     def plot(self, path: str | Path) -> Path:
         """Draw simulated points over the theory's lines to a file (PNG, SVG or PDF by its ending); returns where it is."""
-        from fedasym.show.figures.simulations import draw_simulation
-
-        return draw_simulation(self, path)
+        return ask("draw simulation")(self, path)
 
     def curve(self, name: str, at: Array) -> tuple[Array, Array]:
         """Prediction and limit of an algorithm over values of the parameter that varies; NaN where there is no formula."""

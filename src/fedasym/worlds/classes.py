@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.worlds.population import checked, checked_weights, common_shape, shares, shown
 from fedasym.worlds.energies import Energies
-from fedasym.worlds.spectra import Array, Spectrum, identity
+from fedasym.worlds.population import checked, checked_weights, common_shape, shares, shown
+from fedasym.worlds.spectra import Spectrum, identity
 
 RANGES = {
     "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",

@@ -11,7 +11,7 @@ from types import EllipsisType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 Index = int | slice | NDArray[np.intp] | NDArray[np.bool_] | tuple[int | slice | EllipsisType | None, ...]
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import MOST, floats
-from fedasym.worlds.spectra import Array, Spectrum, check_weights, identity
+from fedasym.worlds.spectra import Spectrum, check_weights, identity
 
 RANGES = {
     "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",

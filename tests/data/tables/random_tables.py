@@ -14,9 +14,9 @@ import polars as pl
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.data.sets.reading import read
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
+from fedasym.data.sets.reading import read
 
 WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "na", " ")
 WEAK = (".", "?", "-")

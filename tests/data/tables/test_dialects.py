@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedasym.core.errors import InvalidInput, MissingPackage
+from fedasym.data.sets.reading import read
 from fedasym.data.tables import dialects
 from fedasym.data.tables.dialects import find_separator, read_file
-from fedasym.data.sets.reading import read
-from fedasym.core.errors import InvalidInput, MissingPackage
 
 ROWS = [("a", "1.5", "x"), ("a", "2.5", "y"), ("b", "3.0", "x"), ("b", "-4.25", "y")]
 

@@ -10,9 +10,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fedasym.data.tables.recipe import Recipe
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
+from fedasym.data.tables.recipe import Recipe
 
 RNG = np.random.default_rng(1)
 N = 300

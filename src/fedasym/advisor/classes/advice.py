@@ -14,8 +14,9 @@ from fedasym.advisor.classes.predictions import AccuracyPrediction
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.persons import ClientAdvice
+from fedasym.core.hooks import ask
+from fedasym.core.text import plain, preformatted
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.results.comparison import plain, preformatted
 from fedasym.worlds.spectra import Spectrum
 
 
@@ -143,9 +144,7 @@ class ClassAdvice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        from fedasym.show.report.advice import write
-
-        return write(self, path)
+        return ask("write advice")(self, path)
 
     def __str__(self) -> str:
         from fedasym.advisor.classes.wording import page

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedasym.advisor.classes import squares
 from fedasym.advisor.classes.advice import ClassAdvice, EstimatedClasses
-from fedasym.advisor.classes.checks import ClassEvidence, RANKING, doubts_of, model_ratio
+from fedasym.advisor.classes.checks import RANKING, ClassEvidence, doubts_of, model_ratio
 from fedasym.advisor.classes.comparing import chosen_ratios, compared
 from fedasym.advisor.classes.confirming import Measurement
 from fedasym.advisor.classes.federated import ClassSummary, look_at
@@ -26,8 +26,8 @@ from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.estimates import Estimates, Quantity, unseen
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.kinds import Kinds
+from fedasym.core.arrays import Array
 from fedasym.core.machine import few_threads
-from fedasym.worlds.spectra import Array
 
 CANDIDATES = ("fedavg", "rtfa", "local_ridge")  # the simpler first
 

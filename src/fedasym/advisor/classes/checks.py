@@ -15,8 +15,8 @@ from fedasym.advisor.classes.predictions import Table
 from fedasym.advisor.classes.probes import Probes
 from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.evidence import Doubt, Seen
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.separability import threshold as separable_from
-from fedasym.worlds.spectra import Array
 
 CLEAR = 3.0  # standard errors
 UNEVEN = 0.7  # effective over actual number of classes, below which they are not alike

@@ -11,8 +11,8 @@ import numpy as np
 from fedasym.advisor.classes.intake import classes_in
 from fedasym.advisor.covariance import spread
 from fedasym.core.errors import InvalidInput
+from fedasym.core.text import preformatted
 from fedasym.data.federation.federation import Federation
-from fedasym.results.comparison import preformatted
 
 AT_MOST = 100  # clients in the measurement: as many as seconds allow
 TESTED = (0.7, 0.1, 0.2)  # shares of samples that train, validate and test, where none are held out

@@ -18,15 +18,15 @@ import scipy.linalg
 from fedasym.advisor.classes.intake import Classes, Coding
 from fedasym.advisor.classes.looking import Look
 from fedasym.advisor.classes.moments import Adjusted, Moments, agreed
-from fedasym.advisor.classes.pooling import Client, FIRM, axes_of
+from fedasym.advisor.classes.pooling import FIRM, Client, axes_of
 from fedasym.advisor.classes.probes import Curve, Probes, Probing, ratios_of
 from fedasym.advisor.covariance import spectrum_of
-from fedasym.advisor.federated import GROUPS, Models, PAIRS, ROOM, group_of, halves_for
+from fedasym.advisor.federated import GROUPS, PAIRS, ROOM, Models, group_of, halves_for
 from fedasym.advisor.intake import LEAST_CLIENTS
 from fedasym.advisor.summaries import Summary
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import checked_rows
-from fedasym.worlds.spectra import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.intake import Data, Part, checked, from_arrays
-from fedasym.worlds.classes import MOST_CLASSES
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, listed, one_of
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import TRAIN
 from fedasym.data.federation.targets import TASKS, read_labels
 from fedasym.exact.clients import is_listed
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.classes import MOST_CLASSES
 
 Codes = NDArray[np.intp]
 

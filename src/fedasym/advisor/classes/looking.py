@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedasym.advisor.classes.intake import Classes, Coding
-from fedasym.advisor.classes.moments import Gathering, Moments, WORK, places_within
+from fedasym.advisor.classes.moments import WORK, Gathering, Moments, places_within
 from fedasym.advisor.classes.pooling import ROOM, looked_at, pooled
 from fedasym.advisor.classes.probes import Probes, Probing, ratios_of
-from fedasym.advisor.intake import Data, LEAST_CLIENTS
-from fedasym.worlds.spectra import Array
+from fedasym.advisor.intake import LEAST_CLIENTS, Data
+from fedasym.core.arrays import Array
 
 FRESH = 0.02  # accuracy by which held-out samples must fall short for the features to be suspected
 

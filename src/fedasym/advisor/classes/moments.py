@@ -26,7 +26,8 @@ from fedasym.advisor.covariance import spectrum_of, spread
 from fedasym.advisor.crowded import PROBES, across, probes
 from fedasym.advisor.estimates import drawn
 from fedasym.advisor.summaries import Summary
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.core.arrays import Array
+from fedasym.worlds.spectra import Spectrum
 
 CLEAR = 3.0  # standard errors from which there is a shared signal
 BELIEVED = 0.8  # of the most that features can explain: labels without noise are not assumed from few samples

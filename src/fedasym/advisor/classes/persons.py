@@ -13,7 +13,7 @@ import numpy as np
 from fedasym.advisor.classes.comparing import chosen_ratios
 from fedasym.advisor.classes.probes import Probes
 from fedasym.advisor.persons import ClientAdvice
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 
 def persons(

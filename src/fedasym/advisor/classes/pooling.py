@@ -13,8 +13,8 @@ import numpy as np
 import scipy.linalg
 
 from fedasym.advisor.classes.intake import Classes
+from fedasym.core.arrays import Array
 from fedasym.exact.clients import RANK
-from fedasym.worlds.spectra import Array
 
 FIRM = 1e-6  # a ridge, as a share of the mean curvature: directions that a single client has seen stay finite without it
 SOFT = 5.0  # a ridge where samples are scarce, as a share of the mean curvature times unknowns per sample

@@ -18,6 +18,7 @@ from fedasym.advisor.classes.scores import DIRECT, Ridges, Score, best_ridges, m
 from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.restricted import even_points
+from fedasym.core.arrays import Array
 from fedasym.theory.classes import metrics
 from fedasym.theory.classes.multinomial_ridge import path
 from fedasym.theory.classes.multinomial_rules import fedavg as softmax_fedavg
@@ -26,7 +27,6 @@ from fedasym.theory.classes.multinomial_samples import SEARCH, samples
 from fedasym.theory.classes.onestep import one_step
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import fedavg, shrinkage
-from fedasym.worlds.spectra import Array
 
 STOPPED = "stopped early, at the time that matches rtfa's ridge"
 FRACTION = 0.1  # of an estimate: how near to nothing the star may go

@@ -14,7 +14,7 @@ import numpy as np
 from fedasym.advisor.classes.intake import Coding
 from fedasym.advisor.classes.pooling import Client
 from fedasym.advisor.covariance import spread
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 POINTS = 15
 ROWS = 400  # samples of a client that are predicted, evenly spread: more would say the same

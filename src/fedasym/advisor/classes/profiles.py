@@ -15,7 +15,8 @@ import scipy.linalg
 import scipy.optimize
 
 from fedasym.advisor.classes.pooling import Client, Shared
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.core.arrays import Array
+from fedasym.worlds.spectra import Spectrum
 
 GROUPS = 12
 ENOUGH = 8.0  # samples per unknown from which pooled eigenvalues are near the true ones

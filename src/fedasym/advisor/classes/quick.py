@@ -13,9 +13,9 @@ from fedasym.advisor.classes.predictions import predictions
 from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.covariance import spread
 from fedasym.advisor.kinds import Kinds
-from fedasym.data.federation.federation import Federation
+from fedasym.core.arrays import Array
 from fedasym.core.machine import few_threads
-from fedasym.worlds.spectra import Array
+from fedasym.data.federation.federation import Federation
 
 CLIENTS = 200  # that are looked at
 FEATURES = 600  # more are projected at random

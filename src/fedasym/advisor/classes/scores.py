@@ -8,9 +8,9 @@ import numpy as np
 
 from fedasym.advisor.classes import squares
 from fedasym.advisor.classes.worlds import World
+from fedasym.core.arrays import Array
 from fedasym.theory.classes import metrics
 from fedasym.theory.classes.convergence import converged
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.members import member
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.multinomial_ridge import path
@@ -20,7 +20,7 @@ from fedasym.theory.classes.multinomial_samples import SEARCH, samples
 from fedasym.theory.classes.pooled import newcomer, pooled
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import shrinkage
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 MANY = 60  # clients from which a member is a new client, in the search for the ridge
 GRID = np.geomspace(1 / 9, 9, 5)  # about the rule of section 9.1

@@ -8,7 +8,7 @@ from fedasym.advisor.classes.advice import ClassAdvice, Epochs
 from fedasym.advisor.classes.predictions import AccuracyPrediction
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.wording import SHOWN, filled, frugality
-from fedasym.results.comparison import number
+from fedasym.core.text import number
 
 RANKING = "Take this as a ranking aid: see the doubts on the levels."
 

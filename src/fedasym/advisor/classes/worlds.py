@@ -11,9 +11,10 @@ import scipy.optimize
 from fedasym.advisor.classes.links import Link
 from fedasym.advisor.classes.moments import Moments
 from fedasym.advisor.kinds import Kinds
+from fedasym.core.arrays import Array
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.energies import Energies
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.worlds.spectra import Spectrum
 
 POWERS = -1.0, 3.0  # alignments of the shared optimum that are looked for
 CLEAR = 3.0  # standard errors from which an alignment is believed

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.data.tables.fields import read_table
-from fedasym.data.tables.recipe import Recipe
 from fedasym.core.errors import InvalidInput, listed, unknown
+from fedasym.core.numbers import whole
+from fedasym.core.text import preformatted
 from fedasym.data.federation import files
 from fedasym.data.federation.frames import check_names, is_nested, is_of_lists, opened, read_frame
 from fedasym.data.federation.parts import collected
 from fedasym.data.federation.samples import checked_fields, gathered, identities_of
-from fedasym.data.federation.splits import FRACTIONS, Fractions, TRAIN, code_of, reassigned
+from fedasym.data.federation.splits import FRACTIONS, TRAIN, Fractions, code_of, reassigned
 from fedasym.data.federation.summary import records, summarised
 from fedasym.data.federation.targets import merged
-from fedasym.core.numbers import whole
-from fedasym.results.comparison import preformatted
+from fedasym.data.tables.fields import read_table
+from fedasym.data.tables.recipe import Recipe
 
 
 class Samples(NamedTuple):
@@ -331,3 +331,9 @@ class Federation:
 
     def _repr_html_(self) -> str:
         return preformatted(self)
+
+
+def check_federation(federation: Any) -> None:
+    """Refuse what is no federation."""
+    if not isinstance(federation, Federation):
+        raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")

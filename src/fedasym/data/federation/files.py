@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.tables.recipe import Recipe
 from fedasym.core.errors import InvalidInput, UnreadableFile
-from fedasym.data.federation.frames import column, needed
+from fedasym.core.files import replacing
+from fedasym.core.machine import check_fits
+from fedasym.core.packages import needed
+from fedasym.data.federation.frames import column
 from fedasym.data.federation.samples import owners_of
 from fedasym.data.federation.splits import SPLITS
-from fedasym.core.machine import check_fits
-from fedasym.core.files import replacing
+from fedasym.data.tables.recipe import Recipe
 
 FORMAT = "fedasym federation 1"
 KEY = "fedasym"  # of the metadata, in both kinds of file

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, MissingColumn, MissingPackage, NotNumbers, unknown
+from fedasym.core.errors import InvalidInput, MissingColumn, NotNumbers, unknown
+from fedasym.core.packages import needed
 
 MANY = 30  # columns that an error still lists in full
 
@@ -83,14 +84,6 @@ def opened(frame: Any) -> Any:
         twice = next(name for name in frame.columns if list(frame.columns).count(name) > 1)
         raise InvalidInput(f"the frame has several columns {twice!r}: rename them")
     return frame
-
-
-def needed(package: str, what: str) -> Any:
-    """An optional package, imported when it is asked for."""
-    try:
-        return import_module(package)
-    except ImportError as missing:
-        raise MissingPackage(f"{what} needs {package.partition('.')[0]}: pip install 'fedasym[tables]'") from missing
 
 
 def check_column(field: str, name: Any, columns: list[Any]) -> None:

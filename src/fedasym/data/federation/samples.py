@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingValues, NotNumbers
+from fedasym.core.numbers import flag, floats
+from fedasym.core.text import plural
 from fedasym.data.federation.splits import are_fractions, assigned, coded
-from fedasym.data.federation.summary import plural
 from fedasym.data.federation.targets import checked_labels
 from fedasym.exact.clients import labels_of
-from fedasym.core.numbers import flag, floats
 
 WHOLE = 2**24  # whole numbers up to here are exact in float32
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import SUM_TOLERANCE
 from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.numbers import check_seed
 from fedasym.data.federation.shuffles import SPLIT, mix
-from fedasym.worlds.spectra import SUM_TOLERANCE
 
 SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = 0, 1, 2
@@ -44,13 +45,6 @@ def code_of(split: str) -> int:
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     return SPLITS.index(split)
-
-
-def check_seed(seed: Any) -> int:
-    """A whole number that fits 64 bits."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
-        raise InvalidInput(f"seed is {seed!r}: it must be a whole number from 0 to 2^64 - 1")
-    return int(seed)
 
 
 def are_fractions(split: Any, samples: int) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedasym.core.text import plural
 from fedasym.data.federation.splits import SPLITS
 
 if TYPE_CHECKING:
@@ -41,12 +42,3 @@ def records(federation: Federation) -> list[dict[str, Any]]:
     counts = {"samples": np.diff(federation.starts), **{split: federation.counts(split) for split in SPLITS}}
     lists = {name: count.tolist() for name, count in counts.items()}
     return [{"client": name, **{key: lists[key][i] for key in lists}} for i, name in enumerate(federation.clients)]
-
-
-def plural(count: int, noun: str) -> str:
-    """A count and its noun.
-
-    >>> plural(1, "class"), plural(2, "class"), plural(0, "client")
-    ('1 class', '2 classes', '0 clients')
-    """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"

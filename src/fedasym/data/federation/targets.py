@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingValues, NotNumbers, UnknownClass, one_of
-from fedasym.data.federation.summary import plural
+from fedasym.core.text import plural
 
 TASKS = ("classification", "regression")
 MOST = 10**7  # classes that a number alone may stand for

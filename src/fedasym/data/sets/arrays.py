@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.sets.gathering import Fields, flattened, listed, numbers, texts
 from fedasym.core.errors import InvalidInput, MissingColumn, UnreadableFile
+from fedasym.core.machine import check_fits
 from fedasym.data.federation.damage import BROKEN
 from fedasym.data.federation.splits import FRACTIONS
-from fedasym.core.machine import check_fits
+from fedasym.data.sets.gathering import Fields, flattened, listed, numbers, texts
 
 FEATURES = ("x", "features")
 LABELS = ("y", "labels", "label")

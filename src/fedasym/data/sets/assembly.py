@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingPackage
+from fedasym.core.numbers import check_seed
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.samples import identities_of
-from fedasym.data.federation.splits import FRACTIONS, Fractions, assigned, check_seed, dealt
+from fedasym.data.federation.splits import FRACTIONS, Fractions, assigned, dealt
 
 Counts = NDArray[np.intp]
 

@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedasym.core.errors import InvalidInput, known
 from fedasym.data.sets.archives import ARCHIVES, complete
 from fedasym.data.sets.fetching import data_folder
-from fedasym.core.errors import InvalidInput, known
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation
@@ -78,7 +78,7 @@ def load(name: str, *, folder: str | Path | None = None, seed: int = 0, **option
     >>> fa.datasets.load("emnst")
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: unknown data set 'emnst': did you mean emnist? known are emnist, cifar100, shakespeare, stackoverflow, digits, stackexchange
+    fedasym.InvalidInput: unknown data set 'emnst': did you mean emnist? known are emnist, cifar100, shakespeare, stackoverflow, digits, stackexchange
     """  # noqa: E501
     entry = find(name)
     place = entry.folder() if folder is None else Path(folder)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets.assembly import assembled, by_fractions, library, located
 from fedasym.data.sets.hdf5 import images, opened
 from fedasym.data.sets.pachinko import allocate
-from fedasym.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation

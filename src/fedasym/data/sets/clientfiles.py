@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.errors import InvalidInput, MissingColumn, UnreadableFile
+from fedasym.core.machine import check_fits
+from fedasym.data.federation.splits import SPELLED
 from fedasym.data.sets.assembly import library
 from fedasym.data.sets.examples import Malformed, Value, decoded
 from fedasym.data.sets.gathering import Fields, Part, Source, listed, numbers, texts
-from fedasym.core.errors import InvalidInput, MissingColumn, UnreadableFile
-from fedasym.data.federation.splits import SPELLED
-from fedasym.core.machine import check_fits
 
 PICTURES = {b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF"}
 TABLES = {

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.sets.assembly import assembled, by_fractions, located
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.damage import BROKEN
+from fedasym.data.sets.assembly import assembled, by_fractions, located
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation

@@ -15,8 +15,8 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from types import TracebackType
 
-from fedasym.data.sets.archives import Archive, PIECE, amount, check_room, stored
 from fedasym.core.errors import InvalidInput
+from fedasym.data.sets.archives import PIECE, Archive, amount, check_room, stored
 
 STALL = 30.0  # seconds without a byte after which a connection counts as dropped
 WAIT = 0.25  # seconds before trying again, doubled after each try that brought nothing

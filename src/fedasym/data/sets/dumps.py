@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree.ElementTree import ParseError, iterparse
 
-from fedasym.data.sets.assembly import located
 from fedasym.core.errors import InvalidInput
+from fedasym.data.sets.assembly import located
 
 SOURCE = "a site's dump on https://archive.org/details/stackexchange"
 POSTS, COMMENTS = "Posts.xml", "Comments.xml"

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from fedasym.core.errors import InvalidInput, known
+from fedasym.core.locks import cache_folder, taken
+from fedasym.core.progress import Progress, check_progress
 from fedasym.data.sets.archives import (
     ADDRESS,
     ARCHIVES,
@@ -30,24 +32,10 @@ from fedasym.data.sets.archives import (
     unpack,
 )
 from fedasym.data.sets.downloading import Tell, download
-from fedasym.core.errors import InvalidInput, known
-from fedasym.core.progress import Progress, check_progress
 
 LOCK = ".lock"
 POLL = 0.1  # seconds between two looks at a lock that another process holds
 DOWNLOADING = 0.8  # the share of the work that is downloading; the rest is unpacking
-
-
-def cache_folder() -> Path:
-    """Where this system keeps what programs can make again: `fedasym` in its cache folder."""
-    home = Path.home()
-    if sys.platform == "win32":
-        cache = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        cache = home / "Library" / "Caches"
-    else:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return cache / "fedasym"
 
 
 def data_folder() -> Path:
@@ -200,23 +188,6 @@ def locked(home: Path, waiting: Callable[[], None]) -> Iterator[None]:
                 told = True
             time.sleep(POLL)
         yield  # closing the file frees the lock
-
-
-def taken(file: int) -> bool:
-    """Try to take the lock; False while another holds it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(file, 0, os.SEEK_SET)
-            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
 
 
 def rising(progress: Progress | None) -> Tell:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.sets.assembly import by_files
 from fedasym.core.errors import InvalidInput, NotNumbers
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import FRACTIONS, TEST, TRAIN, VALIDATION, are_fractions
 from fedasym.data.federation.targets import is_text, read_labels
+from fedasym.data.sets.assembly import by_files
 
 
 class Source(NamedTuple):

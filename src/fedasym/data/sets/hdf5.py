@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets.archives import ADDRESS
 from fedasym.data.sets.assembly import Counts, library, located
-from fedasym.core.errors import InvalidInput
 
 KINDS = {"f": "floating-point numbers", "iu": "whole numbers"}
 

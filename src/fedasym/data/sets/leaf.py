@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.sets.gathering import Fields, Part, Source, listed, numbers
 from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues, UnreadableFile
+from fedasym.data.sets.gathering import Fields, Part, Source, listed, numbers
 
 KEYS = ("users", "num_samples", "user_data")
 

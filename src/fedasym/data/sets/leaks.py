@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.text import plural, preformatted
 from fedasym.data.federation.splits import SPLITS
-from fedasym.data.federation.summary import plural
-from fedasym.results.comparison import preformatted
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation

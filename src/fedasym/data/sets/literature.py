@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.data.sets.teachers import FEATURES, HEAD, MEANS, SIZES, World
 from fedasym.exact.draw import seeded
-from fedasym.worlds.spectra import Array
 
 DECAY = 1.2  # Sigma = diag(j^-1.2)
 LOCATION, SCALE, LEAST = 4.0, 2.0, 50  # a client has 50 samples and a log-normal number more

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.data.federation.splits import Fractions, sizes
 from fedasym.core.numbers import one_float, whole
+from fedasym.data.federation.splits import Fractions, sizes
 from fedasym.worlds.population import LONGEST, Population
 from fedasym.worlds.spectra import identity
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.splits import check_seed
+from fedasym.core.numbers import check_seed, whole
 from fedasym.exact.draw import seeded
-from fedasym.core.numbers import whole
 
 ORDER, MIXTURE, DRAWS = range(3)  # roles in a path of seeds
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedasym.data.tables.fields import read_table
-from fedasym.data.sets import arrays, clientfiles, leaf, tables
-from fedasym.data.sets.gathering import Fields, Source, federated, listed
 from fedasym.core.errors import InvalidInput, UnreadableFile, path_of
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import SPELLED
+from fedasym.data.sets import arrays, clientfiles, leaf, tables
+from fedasym.data.sets.gathering import Fields, Source, federated, listed
+from fedasym.data.tables.fields import read_table
 
 ENDINGS = {
     ".parquet": "parquet",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.sets.assembly import assembled, by_files
 from fedasym.data.sets.hdf5 import ClientFile, opened, same_clients
 from fedasym.data.sets.words import BEGIN, END, OOV, SPECIAL, Tokens, next_tokens
-from fedasym.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation

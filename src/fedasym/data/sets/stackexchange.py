@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import whole
+from fedasym.data.federation.splits import TRAIN
 from fedasym.data.sets import dumps
 from fedasym.data.sets.assembly import assembled, by_fractions, located
 from fedasym.data.sets.words import most_frequent, next_tokens, numbered, pieces, sentences
-from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.splits import TRAIN
-from fedasym.core.numbers import whole
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.numbers import check_seed, whole
+from fedasym.data.federation.samples import identities_of
+from fedasym.data.federation.shuffles import mix
 from fedasym.data.sets.archives import ADDRESS
 from fedasym.data.sets.assembly import assembled, by_files, located
 from fedasym.data.sets.hdf5 import ClientFile, opened
 from fedasym.data.sets.words import SPECIAL, Tokens, next_tokens, numbered
-from fedasym.core.errors import InvalidInput, unknown
-from fedasym.data.federation.samples import identities_of
-from fedasym.data.federation.shuffles import mix
-from fedasym.data.federation.splits import check_seed
-from fedasym.core.numbers import whole
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.data.sets.literature import alpha_beta, lognormal_sizes
-from fedasym.data.sets.options import Counts, LITERATURE, by_fractions, by_training, chosen, counted
-from fedasym.data.sets.teachers import LENGTHS, World, classification, regression
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.splits import FRACTIONS, Fractions, TEST, TRAIN, VALIDATION, check_fractions, check_seed
+from fedasym.core.machine import physical_memory
+from fedasym.core.numbers import check_seed, whole
+from fedasym.data.federation.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, check_fractions
+from fedasym.data.sets.literature import alpha_beta, lognormal_sizes
+from fedasym.data.sets.options import LITERATURE, Counts, by_fractions, by_training, chosen, counted
+from fedasym.data.sets.teachers import LENGTHS, World, classification, regression
 from fedasym.exact.draw import samples as training_samples
 from fedasym.exact.draw import seeded
-from fedasym.core.machine import physical_memory
-from fedasym.core.numbers import whole
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.data.tables.dialects import TEXTS, read_file
-from fedasym.data.sets.gathering import Fields, Source, by_kinds, listed
 from fedasym.core.errors import InvalidInput, MissingColumn
-from fedasym.data.federation.frames import column, is_nested, needed
+from fedasym.core.packages import needed
+from fedasym.data.federation.frames import column, is_nested
 from fedasym.data.federation.samples import owners_of
+from fedasym.data.sets.gathering import Fields, Source, by_kinds, listed
+from fedasym.data.tables.dialects import TEXTS, read_file
 
 
 def read_tables(sources: Sequence[Source], fields: Fields, split: Any, seed: int) -> dict[str, Any]:

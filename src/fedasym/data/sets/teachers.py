@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.draw import Kind, features, laid_out, seeded
 from fedasym.worlds.population import Population
-from fedasym.worlds.spectra import Array
 
 # Roles in a path of seeds (role, client). Each has its own stream: more noise, say, leaves all features as they were.
 CENTRE, HEAD, FEATURES, LABELS, FLIPS, MEANS, SIZES, LENGTHS = range(8)

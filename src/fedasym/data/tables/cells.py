@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.tables.frames import format_level, import_polars
 from fedasym.core.errors import InvalidInput, NotNumbers
+from fedasym.data.tables.frames import format_level, import_polars
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # in lower case, in any column
 MISSING_NUMBER = (".", "?", "-")  # where the rest of the column are numbers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedasym.data.tables.cells import Kind, MISSING, blank_words, read_cells
-from fedasym.data.tables.frames import import_polars
 from fedasym.core.errors import InvalidInput
+from fedasym.data.tables.cells import MISSING, Kind, blank_words, read_cells
+from fedasym.data.tables.frames import import_polars
 
 
 def read_names(series: Any, column: str, wanted: str | None = None) -> tuple[list[Any], str]:

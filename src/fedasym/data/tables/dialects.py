@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-from fedasym.data.tables.cells import Kind, MISSING, MISSING_NUMBER, blank_words, read_cells
-from fedasym.data.tables.frames import import_polars
 from fedasym.core.errors import InvalidInput, MissingPackage, UnreadableFile
 from fedasym.core.machine import check_fits
+from fedasym.data.tables.cells import MISSING, MISSING_NUMBER, Kind, blank_words, read_cells
+from fedasym.data.tables.frames import import_polars
 
 TEXTS = (".csv", ".tsv", ".txt")
 EXCEL = (".xlsx",)

@@ -12,6 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.errors import InvalidInput, one_of
+from fedasym.core.numbers import flag
+from fedasym.data.federation.frames import check_column
+from fedasym.data.federation.samples import Owners, identities_of, owners_of
+from fedasym.data.federation.splits import FRACTIONS, TRAIN, are_fractions, assigned, coded
 from fedasym.data.tables.cells import Cells, check_magnitude, read_cells, read_numbers, refuse_stray
 from fedasym.data.tables.clients import read_names
 from fedasym.data.tables.fit import Fitted, fit_columns
@@ -35,11 +40,6 @@ from fedasym.data.tables.roles import (
     encode_values,
     explain_variance,
 )
-from fedasym.core.errors import InvalidInput, one_of
-from fedasym.data.federation.frames import check_column
-from fedasym.data.federation.samples import Owners, identities_of, owners_of
-from fedasym.data.federation.splits import FRACTIONS, TRAIN, are_fractions, assigned, coded
-from fedasym.core.numbers import flag
 
 
 def read_table(

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.frames import needed, opened
+from fedasym.core.packages import needed
+from fedasym.data.federation.frames import opened
 
 
 def import_polars() -> Any:

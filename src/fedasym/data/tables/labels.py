@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.tables.cells import Cells, Kind, check_magnitude, read_numbers, refuse_stray
-from fedasym.data.tables.recipe import LARGEST, Target
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.data.federation.targets import TASKS
+from fedasym.data.tables.cells import Cells, Kind, check_magnitude, read_numbers, refuse_stray
+from fedasym.data.tables.recipe import LARGEST, Target
 
 
 class Labels(NamedTuple):

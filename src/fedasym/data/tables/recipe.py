@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues
 from fedasym.data.tables.cells import Cells, Kind, check_magnitude, read_cells, read_levels, read_numbers
 from fedasym.data.tables.clients import read_names
 from fedasym.data.tables.frames import read_polars
 from fedasym.data.tables.roles import Reason
-from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues
 
 FORMAT = "fedasym recipe 1"
 SCALES = ("standard", "none")
@@ -238,7 +238,7 @@ class Recipe:
         >>> Recipe.from_json("{}")
         Traceback (most recent call last):
         ...
-        fedasym.core.errors.InvalidInput: the recipe's format is None: it must be 'fedasym recipe 1'; give what to_json wrote
+        fedasym.InvalidInput: the recipe's format is None: it must be 'fedasym recipe 1'; give what to_json wrote
         """
         from fedasym.data.tables.validation import read_recipe
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.tables.cells import Cells, Kind
 from fedasym.core.errors import InvalidInput, unknown
+from fedasym.data.tables.cells import Cells, Kind
 
 NAMED = re.compile(
     r"(^|.*[_\W])(ids?|uuid|guid|key|index|idx|row|rownames?|no|nr)$|.*[a-z](Id|ID)$|.*[a-z]{3}id$|^unnamed.*|^$"

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from fedasym.core.errors import InvalidInput
+from fedasym.data.federation.targets import TASKS
 from fedasym.data.tables.cells import Kind
 from fedasym.data.tables.recipe import (
     FORMAT,
@@ -22,8 +24,6 @@ from fedasym.data.tables.recipe import (
     Target,
 )
 from fedasym.data.tables.roles import Reason
-from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.targets import TASKS
 
 Check = Callable[[Any], bool]
 

@@ -13,13 +13,13 @@ import numpy as np
 from flwr.app import Message
 from numpy.typing import NDArray
 
-import fedasym
 from fedasym.advisor.federated import PAIRS, again, summarise
 from fedasym.advisor.intake import Data, from_federation
+from fedasym.core.version import __version__
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.samples import identities_of
 from fedasym.deploy.flower.answers import log
-from fedasym.deploy.flower.faults import Fault, NodeFault, VERSION, report_as
+from fedasym.deploy.flower.faults import VERSION, Fault, NodeFault, report_as
 from fedasym.deploy.flower.records import MALFORMED, array_of, arrays_in, content_of, told_in
 
 Rows = NDArray[np.float64]
@@ -34,7 +34,7 @@ def introduce(message: Message, federation: Federation) -> Message:
     power = sum((X**2).sum(0) for X, _ in data)
     for part, name in zip(data.parts, hashes_of(data), strict=True):
         log.info("Client %r is known to the server as %s", part.name, name)
-    told: dict[str, Any] = {VERSION: fedasym.__version__, "synthetic": federation.truth is not None}
+    told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {"clients": hashes_of(data), "samples": data.sizes.tolist()}
     return Message(content_of({"power": np.asarray(power, float)}, told), reply_to=message)
 

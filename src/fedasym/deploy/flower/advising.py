@@ -24,7 +24,7 @@ from fedasym.advisor.federated import GROUPS, PAIRS, ROOM, first_look, group_of
 from fedasym.advisor.intake import LEAST_CLIENTS
 from fedasym.advisor.summaries import Summary
 from fedasym.core.errors import InvalidInput
-from fedasym.experiments.pieces import write_text
+from fedasym.core.files import write_text
 from fedasym.deploy.flower import advice_nodes as names
 from fedasym.deploy.flower.answers import Attentive, log, log_troubles, sort_replies
 from fedasym.deploy.flower.attendance import Attendance

@@ -11,7 +11,7 @@ from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from fedasym.deploy.flower.faults import FAULT, Fault, VERSION
+from fedasym.deploy.flower.faults import FAULT, VERSION, Fault
 from fedasym.deploy.flower.records import CONFIG
 from fedasym.deploy.flower.replies import Refused, Trouble, check_version
 

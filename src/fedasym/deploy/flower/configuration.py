@@ -9,7 +9,7 @@ from typing import Any
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.data.federation.splits import check_seed
+from fedasym.core.numbers import check_seed
 from fedasym.data.federation.targets import class_names
 from fedasym.training.probing import check_steps
 from fedasym.training.settings import (

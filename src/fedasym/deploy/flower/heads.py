@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.frames import needed
 from fedasym.core.files import replacing
+from fedasym.core.packages import needed
 
 FORMAT = "fedasym head 1"
 KEY = "fedasym"  # of the file's metadata

@@ -26,7 +26,7 @@ DRAWN = 30  # clients of a node without data, or of a simulation
 
 
 def held_by(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Federation:
-    """The clients of a node, read from the file or folder that its `data-path` names, in any format of `fedasym.data.sets.read`.
+    """The clients of a node, read from the file or folder that its `data-path` names, in any format of `fedasym.datasets.read`.
 
     label, client, features, split, task, classes: as `read` takes them, from the run config for all nodes alike; what the
         node config says goes first. Empty words count as not said; several features or classes are separated by commas.
@@ -69,8 +69,8 @@ def as_numbers(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     Nodes know nothing of each other's rows: a scale, the levels of a category, and what is constant or an identifier would be
     different on each.
     """
-    from fedasym.data.tables.dialects import read_file
     from fedasym.data.sets.reading import TABLES, found
+    from fedasym.data.tables.dialects import read_file
 
     sources, kind = found(path)
     if kind not in TABLES:

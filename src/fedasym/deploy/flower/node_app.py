@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-import fedasym
+from fedasym.core.version import __version__
 from fedasym.deploy.flower.answers import log
 from fedasym.deploy.flower.faults import FAULT, VERSION, find_fault
 from fedasym.deploy.flower.records import content_of
@@ -31,4 +31,4 @@ class NodeApp(ClientApp):
         except BaseException as reason:  # a panic of a library in another language is no Exception
             fault = find_fault(reason)
             log.error("This node replies with the code %s. What it keeps to itself:", fault.value, exc_info=reason)
-        return Message(content_of(config={FAULT: fault.value, VERSION: fedasym.__version__}), reply_to=message)
+        return Message(content_of(config={FAULT: fault.value, VERSION: __version__}), reply_to=message)

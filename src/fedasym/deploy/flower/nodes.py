@@ -15,12 +15,12 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from numpy.typing import NDArray
 
-import fedasym
 from fedasym.algorithms import Algorithm
+from fedasym.core.version import __version__
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import SPLITS
 from fedasym.deploy.flower.configuration import Configuration
-from fedasym.deploy.flower.faults import Fault, VERSION, report_as
+from fedasym.deploy.flower.faults import VERSION, Fault, report_as
 from fedasym.deploy.flower.heads import Model, file_of
 from fedasym.deploy.flower.holdings import heads_folder
 from fedasym.deploy.flower.records import HEAD, MALFORMED, array_of, content_of, told_in
@@ -33,7 +33,7 @@ from fedasym.training.twin_batches import Client, Head, batch_of, mean_loss, pre
 def introduce(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
     """Reply with the node's clients and sizes; no name, no sample, no label."""
     protocol = configure(algorithm, context).protocol
-    told: dict[str, Any] = {VERSION: fedasym.__version__, "synthetic": federation.truth is not None}
+    told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {"dimension": federation.dimension, "outputs": federation.outputs, "task": federation.task}
     samples, tested = federation.counts("train").tolist(), int(np.count_nonzero(federation.counts("test")))
     counted = {split: predicted(federation, split, protocol.count_padding) for split in ("validation", "test")}

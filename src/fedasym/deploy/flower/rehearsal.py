@@ -22,8 +22,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedasym.core.errors import InvalidInput, one_of, path_of
-from fedasym.data.federation.summary import plural
 from fedasym.core.numbers import whole
+from fedasym.core.text import plural
 from fedasym.deploy.flower.answers import log
 from fedasym.deploy.flower.holdings import DRAWN, SYNTHETIC, held_by
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import fedasym
+from fedasym.core.version import __version__
 from fedasym.data.federation.damage import BROKEN
 
 Head = NDArray[np.floating[Any]]
@@ -81,10 +81,10 @@ def count_in(metrics: Mapping[str, Any], name: str, expected: int) -> int:
 
 def check_version(version: Any) -> None:
     """Refuse a node with another fedasym than the server's: the two would not compute, or not say, the same."""
-    if version == fedasym.__version__:
+    if version == __version__:
         return
     has = f"fedasym {version}" if isinstance(version, str) and re.fullmatch(WRITTEN, version) else "no version"
-    raise Refused(f"it says that it has {has}, and the server has fedasym {fedasym.__version__}: install the same on both")
+    raise Refused(f"it says that it has {has}, and the server has fedasym {__version__}: install the same on both")
 
 
 def scores_in(metrics: Mapping[str, Any], names: tuple[str, ...], most: Mapping[str, float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedasym.data.federation.summary import plural
+from fedasym.core.text import plural
 from fedasym.deploy.flower.faults import VERSION
 from fedasym.deploy.flower.replies import Refused, Trouble, check_version
 from fedasym.training.plans import cohorts

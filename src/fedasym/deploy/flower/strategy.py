@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedasym.algorithms import Algorithm
-from fedasym.deploy.flower.answers import Attentive, SILENT, log, log_troubles, sort_replies
+from fedasym.deploy.flower.answers import SILENT, Attentive, log, log_troubles, sort_replies
 from fedasym.deploy.flower.attendance import Attendance
 from fedasym.deploy.flower.configuration import Configuration
 from fedasym.deploy.flower.heads import Model

@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from fedasym.algorithms import Algorithm, REGISTRY, TRAINED, find
+from fedasym.algorithms import REGISTRY, TRAINED, Algorithm, find
 from fedasym.algorithms.description import is_built_in
 from fedasym.algorithms.registry import packaged
 from fedasym.core.errors import InvalidInput, path_of, unknown

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from fedasym.core.progress import Progress
+from fedasym.data.federation.federation import Federation
+from fedasym.deploy.ray.cluster import joined, ray_package
+from fedasym.deploy.ray.pool import Heard, Pool, Task
+from fedasym.deploy.ray.settings import Ray
 from fedasym.experiments.computing import command, computed, environment
 from fedasym.experiments.data import Record
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import LOST, RunFolder
 from fedasym.experiments.pieces import Finished
 from fedasym.experiments.plan import Piece
-from fedasym.data.federation.federation import Federation
-from fedasym.core.progress import Progress
-from fedasym.deploy.ray.cluster import joined, ray_package
-from fedasym.deploy.ray.pool import Heard, Pool, Task
-from fedasym.deploy.ray.settings import Ray
 
 COPIES = 3  # of the data in a piece at work, packed and on the way there: benchmarks/ray_scale.py
 _HELD: dict[str, Federation] = {}  # in a worker: the data that it used last

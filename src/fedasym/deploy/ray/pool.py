@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
-import fedasym
 from fedasym.core.errors import InvalidInput
+from fedasym.core.version import __version__
 from fedasym.deploy.ray.cluster import ray_package
 from fedasym.deploy.ray.settings import Ray
 
@@ -47,8 +47,8 @@ class Board:
 
 def worked(task: Task, board: Any, version: str) -> Any:
     """A task, on a worker."""
-    if fedasym.__version__ != version:
-        told = f"a node of the cluster has fedasym {fedasym.__version__}, and this process {version}"
+    if __version__ != version:
+        told = f"a node of the cluster has fedasym {__version__}, and this process {version}"
         raise InvalidInput(f"{told}: install the same version on all nodes")
     last = 0.0
 
@@ -65,9 +65,7 @@ def worked(task: Task, board: Any, version: str) -> Any:
 def told_here(error: Any) -> Exception:
     """The error of a task, as the driver tells it."""
     if "No module named 'fedasym" in str(error):
-        return InvalidInput(
-            f"a node of the cluster has no fedasym: install fedasym {fedasym.__version__} on all nodes, as here"
-        )
+        return InvalidInput(f"a node of the cluster has no fedasym: install fedasym {__version__} on all nodes, as here")
     return error.cause if isinstance(error.cause, InvalidInput) else error
 
 
@@ -137,7 +135,7 @@ class Pool:
 
     def hand_out(self, task: Task) -> None:
         """Send a task to the cluster."""
-        self.out[self.hand.remote(task, self.board, fedasym.__version__)] = task
+        self.out[self.hand.remote(task, self.board, __version__)] = task
 
     def returned(self, lost: Lost) -> list[tuple[str, Any]]:
         """Keys and results of what has come back within a tick; what was lost goes out again."""

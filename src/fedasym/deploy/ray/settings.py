@@ -29,7 +29,7 @@ class Ray:
     >>> Ray(threads=0)
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.InvalidInput: threads is 0: it must be a whole number of at least 1
+    fedasym.InvalidInput: threads is 0: it must be a whole number of at least 1
     """
 
     address: str | None = None

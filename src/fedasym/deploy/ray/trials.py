@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedasym.verbs.simulation_plans import Losses, Plan
-from fedasym.verbs.simulation_trials import one_trial
 from fedasym.core.progress import Progress
 from fedasym.deploy.ray.cluster import joined, ray_package
 from fedasym.deploy.ray.pool import Heard, Pool, Task
 from fedasym.deploy.ray.settings import Ray
+from fedasym.verbs.simulation_plans import Losses, Plan
+from fedasym.verbs.simulation_trials import one_trial
 
 Place = tuple[int, int]  # a point of what varies, and a trial
 

@@ -41,8 +41,8 @@ def advice_on(file: Path, said: dict[str, str]) -> Advised:
     """Read, advise, and put it into words."""
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.advise import advise
-    from fedasym.data.sets.reading import read
     from fedasym.core.errors import ThresholdWarning
+    from fedasym.data.sets.reading import read
     from fedasym.show.report.advice import page
 
     told: dict[str, Any] = {key: said[key] for key in SETTINGS if said.get(key)}

@@ -18,8 +18,8 @@ from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import fedasym
 from fedasym.core.errors import InvalidInput
+from fedasym.core.version import __version__
 from fedasym.show.explore.advising import advised
 from fedasym.show.explore.columns import summarize_upload
 from fedasym.show.explore.page import page
@@ -110,7 +110,7 @@ class Answer(BaseHTTPRequestHandler):
     """One request."""
 
     server: Explorer
-    server_version, sys_version = f"fedasym/{fedasym.__version__}", ""
+    server_version, sys_version = f"fedasym/{__version__}", ""
     timeout = 60  # seconds that a silent client holds a thread
 
     def do_GET(self) -> None:

@@ -12,16 +12,16 @@ from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from fedasym.verbs.classes.curves import over_ridges, ridges_about
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.classes.curves import over_ridges, ridges_about
 
 if TYPE_CHECKING:
     from fedasym.results.accuracy import AccuracyTable
     from fedasym.verbs.classes.diagrams import AccuracyDiagram
-    from fedasym.verbs.classes.simulated import AccuracySimulation
     from fedasym.verbs.classes.fine_tuning import AccuracyPath
+    from fedasym.verbs.classes.simulated import AccuracySimulation
 
 OTHERS = {
     "bayes": "#222222", "truth": "#aaaaaa", "one_step": "#cc79a7", "stopped": "#56b4e9", "rtfa_squares": "#009e73",

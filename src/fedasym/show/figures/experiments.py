@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from fedasym.core.errors import InvalidInput
-from fedasym.experiments.pieces import write_text
+from fedasym.core.files import write_text
 from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS
 from fedasym.experiments.selection import validated_by
 from fedasym.show.figures.marks import marks_of, scale_of

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.text import number
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
-from fedasym.results.comparison import number
-from fedasym.worlds.spectra import Array
 
 if TYPE_CHECKING:
     from fedasym.verbs.simulations import Simulation

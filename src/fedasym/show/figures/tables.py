@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from fedasym.core.errors import InvalidInput
+from fedasym.core.text import number
+from fedasym.results.comparison import TIE, Comparison
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, save
-from fedasym.results.comparison import Comparison, TIE, number
 
 
 def draw_table(table: Comparison, path: str | Path) -> Path:

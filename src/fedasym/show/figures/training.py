@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.show.figures.marks import Mark, marks_of
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, save
-from fedasym.worlds.spectra import Array
 from fedasym.training.wording import folded
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedasym.core.text import number
 from fedasym.show.figures.marks import Mark
 from fedasym.show.report.curves import Curve, Curves
-from fedasym.show.report.drawing import Frame, SIZES, drawing, swatch
+from fedasym.show.report.drawing import SIZES, Frame, drawing, swatch
 from fedasym.show.report.markup import Html, element, embedded
 from fedasym.show.report.scales import span
 from fedasym.show.report.tables import Cell, Column, count, table
-from fedasym.results.comparison import number
 
 ROWS = 60  # of a table of numbers: where every round was tested, all of them would be most of the page
 

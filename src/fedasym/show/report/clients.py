@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from fedasym.core.arrays import Array
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.show.report.markup import Html, element, joined
 from fedasym.show.report.tables import Cell, Column, count, minus, table
 from fedasym.show.report.ticks import ticks
 from fedasym.show.report.words import percent, quantiles
-from fedasym.worlds.spectra import Array
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.experiments.plan import GAINS, SEEDS, SPLITS
-from fedasym.worlds.spectra import Array
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.show.report.curves import Curve
 from fedasym.show.report.ticks import ticks
-from fedasym.worlds.spectra import Array
 
 LEAST = 12.0  # points of accuracy that are shown below the second half of training, where there are any
 WIDE = 20  # ratio of the largest to the smallest loss from which the axis is logarithmic

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-import fedasym
 from fedasym.core.errors import InvalidInput, path_of
-from fedasym.show.figures.marks import EVERY, readable
 from fedasym.core.files import replace_text
+from fedasym.core.version import __version__
+from fedasym.show.figures.marks import EVERY, readable
 from fedasym.show.report.markup import Html, element
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
@@ -26,7 +26,7 @@ def shell(title: str, header: Sequence[object], sections: Sequence[tuple[str, st
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=policy(style, script)),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="generator", content=f"fedasym {fedasym.__version__}"),
+        element("meta", name="generator", content=f"fedasym {__version__}"),
         element("link", rel="icon", href="data:,"),
         element("title", title),
         element("style", Html(style)),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedasym.core.arrays import Array
+from fedasym.core.text import number
 from fedasym.experiments.printing import SWEEPS
 from fedasym.experiments.wording import spoken
 from fedasym.show.report.curves import Curves
 from fedasym.show.report.tables import minus
-from fedasym.results.comparison import number
-from fedasym.worlds.spectra import Array
 from fedasym.training.wording import cell
 
 if TYPE_CHECKING:

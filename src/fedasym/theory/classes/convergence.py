@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.margins import max_margin
 from fedasym.theory.classes.ridge import Fit, solve
 from fedasym.theory.classes.separability import Threshold, threshold
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 EDGE = 0.999  # share of gamma* beyond which the estimate is extrapolated
 NUDGE = 1e-7  # the margin is zero at the threshold itself

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 Map = Callable[[Array, NDArray[np.intp]], Array]  # unknowns (P, n) of the settings listed -> their image
 Stop = Callable[[Array, NDArray[np.intp]], NDArray[np.bool_]]  # where to give up

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.ridge import Fit
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 
 class Interpolated(NamedTuple):

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.links import phi
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.limits import shrunk
-from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.transforms import kappa
 from fedasym.theory.worlds import Worlds
+from fedasym.worlds.energies import Energies
+from fedasym.worlds.spectra import Spectrum
 
 
 class Probe(NamedTuple):

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr
 
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.quadrature import CHUNK, LEVEL, STRIP, nodes_for, normal, step_for
 from fedasym.theory.roots import bracketed
-from fedasym.worlds.spectra import Array
 
 WIDE = 4.0  # standard deviation above which the logistic density is integrated, not the normal one
 STEPS = 80

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.fixedpoints import ACCEPTED, Found, newton
 from fedasym.theory.classes.quadrature import CHUNK, STRIP, half_normal, nodes_for, step_for
 from fedasym.theory.classes.ridge import Fit
 from fedasym.theory.classes.separability import threshold
 from fedasym.theory.classes.system import Problem, unknowns
 from fedasym.theory.roots import bracketed
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 Means = tuple[Array, Array, Array, Array]
 

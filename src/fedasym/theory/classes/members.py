@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.fixedpoints import ACCEPTED, fixed_points, newton
 from fedasym.theory.classes.links import prox, smoothed
 from fedasym.theory.classes.metrics import State
@@ -19,7 +19,7 @@ from fedasym.theory.classes.pooled import first_stage, pooled
 from fedasym.theory.classes.quadrature import LEVEL, STRIP, half_normal, nodes_for, normal, step_for
 from fedasym.theory.classes.ridge import Fit, solve
 from fedasym.theory.classes.shared import shrinkage
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 NARROWER = 0.6  # the second prox sees V20 g0 as well, which eats into the strip
 LARGEST = 2_000_000  # nodes of a product grid: very strong signals make do with fewer digits

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr
 
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.links import inverse_reach, phi, smoothed
 from fedasym.theory.classes.quadrature import CHUNK, LEVEL, STRIP, graded, half_normal, nodes_for, step_for
-from fedasym.worlds.spectra import Array
 
 LONG = 1e5  # deviation of logits from which scores are extended instead of integrated
 

@@ -12,13 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_matrices import Shape, Unknowns, accelerated, moments, root
 from fedasym.theory.classes.multinomial_prox import softmax
 from fedasym.theory.classes.multinomial_ridge import path
 from fedasym.theory.classes.multinomial_samples import METRIC_POINTS, SEARCH, Samples, contrasts, metric_samples, samples
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 BUDGET = 1 << 21  # points x classes^3 held by the fixed point
 SHARED = 1 << 19  # points x classes held by the shared model

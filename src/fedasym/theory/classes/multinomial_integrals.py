@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.polynomial import legendre
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 REACH = 7.6  # of a standard normal variable: its tails hold 3e-14
 TAIL = 30.0  # e^-30: where e1 has died out on the left; e0 has on the right after FRONT

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.multinomial_integrals import phi
 from fedasym.theory.classes.multinomial_rules import Rule
-from fedasym.worlds.spectra import Array, Spectrum
 from fedasym.theory.transforms import kappa
+from fedasym.worlds.energies import Energies
+from fedasym.worlds.spectra import Spectrum
 
 
 @dataclass(frozen=True)

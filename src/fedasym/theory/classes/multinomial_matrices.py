@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
 from fedasym.theory.classes.multinomial_prox import softmax
 from fedasym.theory.classes.multinomial_samples import Samples, contrasts
-from fedasym.worlds.spectra import Array
 
 CHUNK = 1 << 17  # numbers in the matrices held at once
 STEPS = 100

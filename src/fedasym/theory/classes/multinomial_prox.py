@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 STEPS = 100
 HALVINGS = 40

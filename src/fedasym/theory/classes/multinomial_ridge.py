@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_integrals import phi
 from fedasym.theory.classes.multinomial_rules import Rule, centre
 from fedasym.theory.classes.multinomial_samples import SEARCH, Samples, samples
 from fedasym.theory.classes.multinomial_system import State, Warm, solve
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 STRIDE = 8.0  # the most by which a ridge falls between two solutions when the first is far from the last
 

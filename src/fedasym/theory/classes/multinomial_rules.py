@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.multinomial_integrals import accuracy, gini, log_sum, overlap, phi
 from fedasym.theory.roots import bracketed
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
-from fedasym.worlds.spectra import Array
 
 SEED = 11
 MOST_CLASSES = 200

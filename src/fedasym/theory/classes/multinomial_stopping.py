@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.multinomial_ridge import Fit, path
 from fedasym.theory.classes.multinomial_samples import SEARCH, samples
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 PER_DECADE = 8
 ABOVE = 1e2  # the first ridge in units of the loss's largest curvature, where the clock shows 1/ridge

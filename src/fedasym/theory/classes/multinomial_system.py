@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.multinomial_integrals import gini, log_sum, overlap
 from fedasym.theory.classes.multinomial_prox import curvature, prox, softmax, start
 from fedasym.theory.classes.multinomial_samples import Samples
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 CHUNK = 1 << 16  # numbers in an array over points, labels and classes: fits the cache
 DEPTH = 3  # of Anderson's acceleration: there are three unknowns

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.links import phi
 from fedasym.theory.classes.metrics import State, brier
 from fedasym.theory.classes.shared import fedavg, shrinkage
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 
 class OneStep(NamedTuple):

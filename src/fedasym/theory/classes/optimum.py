@@ -8,7 +8,7 @@ import numpy as np
 from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval, chebvander
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.fixedpoints import fixed_points
 from fedasym.theory.classes.links import smoothed
 from fedasym.theory.classes.metrics import State, accuracy, log_loss, outer_step
@@ -16,7 +16,7 @@ from fedasym.theory.classes.quadrature import LEVEL, half_normal, nodes_for
 from fedasym.theory.classes.ridge import Fit, solve
 from fedasym.theory.classes.shared import shrinkage
 from fedasym.theory.classes.system import unknowns
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 Criterion = Literal["accuracy", "log_loss"]
 

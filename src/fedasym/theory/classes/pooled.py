@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.fixedpoints import ACCEPTED, fixed_points, newton
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.quadrature import LEVEL
 from fedasym.theory.classes.ridge import DIVERGED, Fit, solve
 from fedasym.theory.classes.system import means, unknowns
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 
 class Pooled(NamedTuple):

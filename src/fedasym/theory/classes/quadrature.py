@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedasym.worlds.spectra import Array
+from fedasym.core.arrays import Array
 
 LEVEL = 37.0  # errors of exp(-37) = 1e-16
 STRIP = 0.98 * np.pi  # where the sigmoid is analytic, with a margin to the pole

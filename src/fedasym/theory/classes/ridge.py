@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.worlds.energies import Energies
-from fedasym.theory.classes.fixedpoints import ACCEPTED, Found, TOLERANCE, fixed_points, newton
+from fedasym.core.arrays import Array
+from fedasym.theory.classes.fixedpoints import ACCEPTED, TOLERANCE, Found, fixed_points, newton
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.quadrature import LEVEL
 from fedasym.theory.classes.separability import threshold
 from fedasym.theory.classes.system import Problem, unknowns
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 DIVERGED = 14.0  # log Q of a model that runs off to infinity
 ROUGH, NEAR = 12.0, 1e-3  # level of a first search, and the residual that makes it worth polishing

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr
 
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.quadrature import CHUNK, graded
 from fedasym.theory.roots import bracketed
-from fedasym.worlds.spectra import Array
 
 
 class Threshold(NamedTuple):

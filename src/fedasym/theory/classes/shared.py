@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.links import phi
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.roots import bracketed
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 
 def shrinkage(energies: Energies, eps: ArrayLike = 0.0) -> Array:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.interpolate import PchipInterpolator
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.ridge import Fit, solve
 from fedasym.theory.classes.shared import shrinkage
 from fedasym.theory.classes.system import unknowns
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 PER_DECADE = 15
 ABOVE = 1e3  # the first ridge, in units of the largest curvature: there tau = 1/lam

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from fedasym.worlds.energies import Energies
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.links import prox, smoothed
 from fedasym.theory.classes.metrics import outer_step
 from fedasym.theory.classes.quadrature import CHUNK, LEVEL, half_normal, nodes_for
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.energies import Energies
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.verbs.classes.methods import Method
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.theory.classes import leastsquares, metrics, optimum
 from fedasym.theory.classes.convergence import converged
-from fedasym.worlds.energies import Energies
 from fedasym.theory.classes.members import member as member_state
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.onestep import one_step
@@ -20,7 +19,8 @@ from fedasym.theory.classes.pooled import newcomer, pooled
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import fedavg, shrinkage
 from fedasym.theory.classes.stopping import curvature, ridge_at, stopped
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.classes.methods import Method
+from fedasym.worlds.energies import Energies
 
 FEW = 24  # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
 PIECE = 512  # worlds of a large grid at once

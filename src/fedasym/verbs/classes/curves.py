@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.verbs.classes import multinomial
+from fedasym.core.arrays import Array
 from fedasym.results.accuracy import AccuracyTable
-from fedasym.worlds.classes import ClassPopulation
-from fedasym.verbs.classes.prediction import predict_classes
 from fedasym.theory.classes import multinomial_ridge
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.classes import multinomial
+from fedasym.verbs.classes.prediction import predict_classes
+from fedasym.worlds.classes import ClassPopulation
 
 FINE, COARSE = 61, 17  # ridges of a curve, of two and of more classes (or of a member of few clients)
 

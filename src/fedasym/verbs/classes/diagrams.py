@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.core.arrays import Array
+from fedasym.core.errors import InvalidInput
+from fedasym.core.hooks import ask
+from fedasym.core.numbers import flag
+from fedasym.core.text import preformatted
 from fedasym.results.accuracy import TIE, percent
 from fedasym.verbs.classes.methods import Method, resolve_methods
-from fedasym.worlds.classes import ClassPopulation, RANGES
 from fedasym.verbs.classes.prediction import accuracies
 from fedasym.verbs.diagrams import OPTIONS, boundary_lines, checked_axes, crossings, diagram_json, opening
-from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import flag
+from fedasym.worlds.classes import RANGES, ClassPopulation
 from fedasym.worlds.population import checked_clients, facts
-from fedasym.results.comparison import preformatted
-from fedasym.worlds.spectra import Array
 
 VARIABLE = (*RANGES, *OPTIONS)
 MOST = 400  # points with more than two classes, which take about half a second each
@@ -65,9 +66,7 @@ class AccuracyDiagram:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the diagram to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        from fedasym.show.figures.classes import draw_diagram
-
-        return draw_diagram(self, path)
+        return ask("draw diagram of accuracies")(self, path)
 
     def __str__(self) -> str:
         winner, lines = self.winner, opening(self)

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from fedasym.worlds.classes import ClassPopulation
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.draw import apportioned, seeded
 from fedasym.theory.classes.multinomial_samples import contrasts
-from fedasym.worlds.spectra import Array, Spectrum
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.worlds.spectra import Spectrum
 
 CENTRE, CLIENT, NEWCOMER = 0, 1, 2  # roles in a path of seeds
 

@@ -10,20 +10,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.verbs.classes import multinomial
-from fedasym.results.accuracy import Accuracy, fixed, percent
-from fedasym.verbs.classes.binary import Answer, best_time
-from fedasym.verbs.classes.methods import Method
-from fedasym.worlds.classes import ClassPopulation
-from fedasym.verbs.classes.prediction import computed, flattened
-from fedasym.verbs.classes.scores import scored
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.core.hooks import ask
 from fedasym.core.numbers import floats, one_float
-from fedasym.results.comparison import number, plain, preformatted
+from fedasym.core.text import number, plain, preformatted
+from fedasym.results.accuracy import Accuracy, fixed, percent
 from fedasym.theory.classes import multinomial_stopping
 from fedasym.theory.classes.stopping import curvature, stopped
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.classes import multinomial
+from fedasym.verbs.classes.binary import Answer, best_time
+from fedasym.verbs.classes.methods import Method
+from fedasym.verbs.classes.prediction import computed, flattened
+from fedasym.verbs.classes.scores import scored
 from fedasym.verbs.fine_tuning import checked_size, unboxed
+from fedasym.worlds.classes import ClassPopulation
 
 ALONG = ("accuracy", "log_loss", "brier", "slope", "ridge")
 CLOCK = "Times are matched to ridges by an arc-length clock: accuracies along the path are good to about 0.3 percentage points."
@@ -78,9 +79,7 @@ class AccuracyPath:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the path to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        from fedasym.show.figures.classes import draw_path
-
-        return draw_path(self, path)
+        return ask("draw path of accuracies")(self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""]

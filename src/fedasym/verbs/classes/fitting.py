@@ -13,9 +13,9 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize, nnls
 from scipy.special import expit, logsumexp, softmax
 
-from fedasym.verbs.classes.drawn import Client
+from fedasym.core.arrays import Array
 from fedasym.theory.classes.multinomial_samples import contrasts
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.classes.drawn import Client
 
 RUNAWAY = 1e6  # length of a fit that has no end
 

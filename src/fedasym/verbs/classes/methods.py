@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
 from fedasym.algorithms.registry import asked
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, known
 from fedasym.core.numbers import floats
-from fedasym.worlds.spectra import Array
 
 Kind = Literal[
     "converged", "local_ridge", "fedavg", "rtfa", "one_step", "stopped", "ftfa_squares", "rtfa_squares", "bayes", "truth"

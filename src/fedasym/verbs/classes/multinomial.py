@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.results.accuracy import Accuracy
-from fedasym.verbs.classes.methods import Method
-from fedasym.worlds.classes import ClassPopulation
 from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.results.accuracy import Accuracy
 from fedasym.theory.classes import multinomial_ridge as ridges
 from fedasym.theory.classes.multinomial_least_squares import least_squares
 from fedasym.theory.classes.multinomial_rules import Rule, ceiling, fedavg, one_step
 from fedasym.theory.classes.multinomial_samples import SEARCH, samples
 from fedasym.theory.classes.multinomial_stopping import PER_DECADE, clock, curvature, stopped
+from fedasym.verbs.classes.methods import Method
+from fedasym.worlds.classes import ClassPopulation
 
 FIRST = 1e2  # the first ridge of a clock, in units of the loss's curvature
 LONGEST = 50.0  # of a client's optimum: the quadrature takes time and memory with its square

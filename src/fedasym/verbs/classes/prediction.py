@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
+from fedasym.core.arrays import Array
+from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
+from fedasym.results.accuracy import SCORES, Accuracy, AccuracyTable
+from fedasym.theory.classes import metrics
 from fedasym.verbs.classes import sentences
-from fedasym.results.accuracy import Accuracy, AccuracyTable, SCORES
 from fedasym.verbs.classes.binary import Worlds, answer
 from fedasym.verbs.classes.methods import Method, resolve_methods
 from fedasym.verbs.classes.multinomial import scores
-from fedasym.worlds.classes import ClassPopulation
 from fedasym.verbs.classes.scores import scored
-from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
-from fedasym.worlds.population import checked_clients
 from fedasym.verbs.prediction import left_out
 from fedasym.verbs.sentences import how_many
-from fedasym.theory.classes import metrics
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.worlds.population import checked_clients
 
 
 def predict_classes(

@@ -8,25 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.verbs.classes import multinomial
-from fedasym.results.accuracy import Accuracy, percent
-from fedasym.verbs.classes.binary import Answer, ridged
-from fedasym.verbs.classes.methods import checked_ridge
-from fedasym.worlds.classes import ClassPopulation
-from fedasym.verbs.classes.prediction import flattened, shaped
-from fedasym.verbs.classes.scores import scored
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import one_float
-from fedasym.worlds.population import shown
-from fedasym.results.comparison import number, plain, preformatted
+from fedasym.core.text import number, plain, preformatted
+from fedasym.results.accuracy import Accuracy, percent
 from fedasym.theory.classes import interpolation as mixing
 from fedasym.theory.classes import multinomial_ridge as ridges
 from fedasym.theory.classes.convergence import converged
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.separability import threshold
 from fedasym.theory.classes.shared import fedavg, shrinkage
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.classes import multinomial
+from fedasym.verbs.classes.binary import Answer, ridged
+from fedasym.verbs.classes.methods import checked_ridge
+from fedasym.verbs.classes.prediction import flattened, shaped
+from fedasym.verbs.classes.scores import scored
 from fedasym.verbs.fine_tuning import unboxed
+from fedasym.worlds.classes import ClassPopulation
+from fedasym.worlds.population import shown
 
 
 @dataclass(frozen=True, eq=False)

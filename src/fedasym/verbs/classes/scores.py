@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedasym.core.arrays import Array
 from fedasym.results.accuracy import Accuracy
-from fedasym.verbs.classes.binary import Answer
 from fedasym.theory.classes import metrics, optimum
 from fedasym.theory.classes.links import smoothed
 from fedasym.theory.classes.metrics import State, outer_step
 from fedasym.theory.classes.quadrature import LEVEL, half_normal, nodes_for
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.classes.binary import Answer
 
 
 def scored(found: Answer, eps: Array) -> Accuracy:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.results.accuracy import AccuracyTable, TIE, percent
+from fedasym.core.arrays import Array
+from fedasym.results.accuracy import TIE, AccuracyTable, percent
 from fedasym.verbs.classes.methods import Method
-from fedasym.worlds.classes import ClassPopulation
 from fedasym.verbs.sentences import NEAR as NEAR_ONE
 from fedasym.verbs.sentences import threshold as threshold_note
-from fedasym.worlds.spectra import Array
+from fedasym.worlds.classes import ClassPopulation
 
 NEAR = 0.06  # an aspect this near to gamma* asks for a dimension well above (2/NEAR)^2 = 1100
 UNUSED = (

@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedasym.core.hooks import ask
+from fedasym.core.text import number
 from fedasym.results.accuracy import Accuracy, fixed, percent
-from fedasym.results.comparison import Named, number, table_json
+from fedasym.results.comparison import Named, table_json
 
 COLUMNS = ("accuracy", "low", "high", "error", "log_loss", "brier", "slope")
 
@@ -87,9 +89,7 @@ class AccuracySimulation(Named[SimulatedAccuracy]):
 
     def plot(self, path: str | Path) -> Path:
         """Draw simulated accuracies with their trials over the predicted ones to a file; returns where it is."""
-        from fedasym.show.figures.classes import draw_simulated
-
-        return draw_simulated(self, path)
+        return ask("draw simulated accuracies")(self, path)
 
     def __str__(self) -> str:
         heads = ("simulated", "best", "worst", "std. err.", "predicted", "off by", "log-loss", "predicted", "off by", "ridge")

@@ -12,29 +12,28 @@ from scipy.special import logsumexp, softmax
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import asked
-from fedasym.verbs.classes import fitting
-from fedasym.results.accuracy import Accuracy, AccuracyTable, CEILINGS
-from fedasym.verbs.classes.drawn import CLIENT, Client, Layout, NEWCOMER, client, laid_out, shared_optimum
-from fedasym.verbs.classes.methods import METHODS, Method, resolve_methods
-from fedasym.worlds.classes import ClassPopulation
-from fedasym.verbs.classes.prediction import predict_classes
-from fedasym.verbs.classes.simulated import AccuracySimulation, SimulatedAccuracy
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
-from fedasym.data.federation.splits import check_seed
-from fedasym.exact.draw import seeded
-from fedasym.verbs.simulation import check_room
 from fedasym.core.machine import few_threads
-from fedasym.core.numbers import whole
-from fedasym.verbs.prediction import left_out
+from fedasym.core.numbers import check_seed, whole
 from fedasym.core.progress import Progress
-from fedasym.verbs.sentences import how_many
+from fedasym.exact.draw import seeded
+from fedasym.results.accuracy import CEILINGS, Accuracy, AccuracyTable
 from fedasym.theory.classes import metrics
 from fedasym.theory.classes.leastsquares import probe
 from fedasym.theory.classes.multinomial_integrals import phi
 from fedasym.theory.classes.multinomial_rules import centre
 from fedasym.theory.classes.multinomial_samples import contrasts
 from fedasym.theory.classes.shared import shrinkage
-from fedasym.worlds.spectra import Array
+from fedasym.verbs.classes import fitting
+from fedasym.verbs.classes.drawn import CLIENT, NEWCOMER, Client, Layout, client, laid_out, shared_optimum
+from fedasym.verbs.classes.methods import METHODS, Method, resolve_methods
+from fedasym.verbs.classes.prediction import predict_classes
+from fedasym.verbs.classes.simulated import AccuracySimulation, SimulatedAccuracy
+from fedasym.verbs.prediction import left_out
+from fedasym.verbs.sentences import how_many
+from fedasym.verbs.simulation import check_room
+from fedasym.worlds.classes import ClassPopulation
 
 LOOKED_AT = 4  # clients scored in a trial
 FRESH = 20_000  # samples on which a model of more than two classes is scored

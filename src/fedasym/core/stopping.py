@@ -1,0 +1,3 @@
+"""How a command that is stopped ends."""
+
+STOPPED = 130  # the exit code after Ctrl-C
