@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedasym.advisor.advise import advise
 from fedasym.advisor.intake import LEAST_CLIENTS
 from fedasym.advisor.wording import error_of, rivals, short
-from fedasym.algorithms import Algorithm
+from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.data.tables.recipe import Counts, Recipe
 from fedasym.errors import InvalidInput, NoFormula
 from fedasym.exact.classes import ClassFit, fit_classes
@@ -170,9 +170,19 @@ def fit(
         return Model(found, named, recipe, choice_of_classes(found))
     why, chosen = "", algorithm
     if chosen is None:
-        chosen, why = recommend(federation, free)
+        chosen, expected = recommend(federation, free)
+        why = expected if ridge is None else ""  # what is expected is so with the estimated ridges
+    if ridge is not None:
+        check_ridged(chosen)
     model = fit_linear(chosen, X, federation.labels[rows, 0], owners, ridge=ridge, intercept=free, personal=federation.personal)
     return Model(model, named, recipe, why)
+
+
+def check_ridged(algorithm: str | Algorithm) -> None:
+    """Refuse a ridge for an algorithm that has none."""
+    named = PAPER.get(algorithm) if isinstance(algorithm, str) else algorithm
+    if named is not None and not isinstance(named.personalise, Ridge):
+        raise InvalidInput(f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or pfedme")
 
 
 def recommend(federation: Federation, intercept: bool) -> tuple[str, str]:
