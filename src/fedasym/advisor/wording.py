@@ -104,6 +104,8 @@ def weights(advice: Advice) -> list[str]:
     about = advice.population
     first = f"Why ({about.clients} clients, {about.samples} samples; {about.method})"
     noise = f"  noise {about.noise}: the standard deviation of what no model of these features explains"
+    if advice.columns:
+        noise += "\n  weights: what the label changes by with one standard deviation of a feature, unless --scale none"
     width = max(12, *(len(each.name) + 2 for each in advice.weights))
     lines = [f"  {'':<{width}}{'shared weight':>14}{'95% interval':>22}{'clients differ by':>20}{'95% interval':>22}"]
     for each in advice.weights:

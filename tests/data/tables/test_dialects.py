@@ -248,3 +248,12 @@ def test_formats_without_columns_take_no_roles(tmp_path):
     with pytest.raises(InvalidInput, match="roles is given, which is for tables of columns: leave it out"):
         read(tmp_path / "a.npz", roles={"x": "ignore"})
     assert not read(tmp_path / "a.npz", scale="none", intercept=False).intercept
+
+
+def test_two_whole_numbers_are_classes_however_they_are_written(tmp_path):
+    rows = "\n".join(f"{'ab'[i % 2]},{i / 7},{['0.0', '1.0'][i % 3 == 0]}" for i in range(40))
+    federation = read(written(tmp_path, f"client,x,label\n{rows}"))
+    assert federation.classes == (0, 1)
+    assert str(federation.recipe).startswith("label 'label' has 2 whole numbers, taken as classes: --task regression takes")
+    rows = rows.replace("1.0", "1.5")
+    assert read(written(tmp_path, f"client,x,label\n{rows}")).classes is None

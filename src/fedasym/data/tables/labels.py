@@ -34,6 +34,8 @@ def read_labels(cells: Sequence[Cells], task: str | None, classes: Any, rows: ND
     if len(cells) == 1:
         refuse_label(cells[0], line)
     counted = cells[0].values.gather(rows).n_unique()
+    if kind is Kind.NUMBER and counted == 2 and are_whole(cells[0].values.gather(rows)):
+        kind = Kind.WHOLE  # 0.0 and 1.0 are what pandas makes of 0, 1 and a missing cell
     asked = task is not None or classes is not None
     if task is None:
         two = kind in (Kind.WHOLE, Kind.BOOLEAN) and counted == 2 and len(cells) == 1
@@ -54,6 +56,11 @@ def read_labels(cells: Sequence[Cells], task: str | None, classes: Any, rows: ND
     if len(cells) > 1:
         raise InvalidInput(f"label names {len(cells)} columns, which are outputs of a regression: name one for classes")
     return Labels(read_classes(cells[0], rows), task, target)
+
+
+def are_whole(values: Any) -> bool:
+    """Whether all numbers of a column are whole, however they are written."""
+    return bool(values.dtype.is_float() and (values == values.round()).all())
 
 
 def decide_kind(cells: Sequence[Cells]) -> Kind:
@@ -82,4 +89,4 @@ def read_classes(cells: Cells, rows: NDArray[np.intp]) -> NDArray[Any]:
     held = cells.values.gather(rows)
     if cells.kind is Kind.DATE or held.dtype == "String":
         return np.array([str(value) for value in held.to_list()], object)
-    return np.asarray(held.to_numpy())
+    return np.asarray((held.cast(int) if are_whole(held) else held).to_numpy())
