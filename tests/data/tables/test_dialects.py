@@ -257,3 +257,8 @@ def test_two_whole_numbers_are_classes_however_they_are_written(tmp_path):
     assert str(federation.recipe).startswith("label 'label' has 2 whole numbers, taken as classes: --task regression takes")
     rows = rows.replace("1.0", "1.5")
     assert read(written(tmp_path, f"client,x,label\n{rows}")).classes is None
+
+
+def test_floats_beyond_counting_are_no_whole_numbers(tmp_path):
+    rows = "\n".join(f"{'ab'[i % 2]},{i / 7},{['1e20', '-2.5e20'][i % 3 == 0]}" for i in range(40))
+    assert read(written(tmp_path, f"client,x,label\n{rows}")).classes is None

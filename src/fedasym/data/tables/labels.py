@@ -13,6 +13,8 @@ from fedasym.data.tables.recipe import LARGEST, Target
 from fedasym.errors import InvalidInput, one_of
 from fedasym.federations.targets import TASKS
 
+COUNTED = 2**53  # beyond, neighbouring whole numbers are one float
+
 
 class Labels(NamedTuple):
     """Labels as `Federation.from_arrays` takes them, the task, and what is said of them."""
@@ -59,8 +61,8 @@ def read_labels(cells: Sequence[Cells], task: str | None, classes: Any, rows: ND
 
 
 def are_whole(values: Any) -> bool:
-    """Whether all numbers of a column are whole, however they are written."""
-    return bool(values.dtype.is_float() and (values == values.round()).all())
+    """Whether all of a column of floats are whole numbers that a float can count."""
+    return bool(values.dtype.is_float() and ((values == values.round()) & (values.abs() < COUNTED)).all())
 
 
 def decide_kind(cells: Sequence[Cells]) -> Kind:
