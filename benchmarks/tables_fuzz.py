@@ -4,7 +4,7 @@ are refused.
     python benchmarks/tables_fuzz.py --cases 2000 --seed 0
 
 Anything but advice of finite numbers within their intervals, and a fit, or a refusal in words counts as a failure and is
-printed with its seed.
+printed with its seed; so does a warning of NumPy's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -30,6 +31,7 @@ def main() -> int:
     sys.path.insert(0, str(TESTS))
     from random_tables import answer, draw_table
 
+    warnings.simplefilter("error", RuntimeWarning)
     counts: Counter[str] = Counter()
     failed = 0
     start = time.perf_counter()

@@ -138,6 +138,8 @@ def test_advice_from_summaries_alone(drawn, advice):
     assert found.sent == 8 * (3 * 20 + 5)
     assert "From summaries alone" in str(found)
     assert not found.confirm(drawn[0], drawn[1]).refuted
+    with pytest.raises(fa.InvalidInput, match="without an intercept"):
+        advise(sent, intercept=True)
 
 
 def test_same_data_same_advice(drawn, advice):

@@ -45,7 +45,9 @@ def test_the_report_is_written(table, tmp_path, capsys):
     file = tmp_path / "advice.html"
     assert told("advise", str(table), "--label", "score", "--client", "user", "--report", str(file)) == 0
     assert "Written to" in capsys.readouterr().out
-    assert file.read_text().startswith("<!DOCTYPE html>")
+    page = file.read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "12 features, centred and scaled by 160 training rows" in page
 
 
 def test_a_bad_column_is_one_sentence(table, capsys):

@@ -252,9 +252,9 @@ def test_a_task_that_is_none_or_not_the_federations(drawn):
 def test_odd_data_give_finite_advice(drawn, spoil):
     X, y, _ = drawn
     found = advise(*spoil(X, y, np.random.default_rng(0)), intercept=False)
-    row = found.predictions[found.recommended]
-    assert 0 <= row.trusted <= 1
-    assert row.shown.low <= row.shown.value <= row.shown.high
+    best = found.recommended
+    shown = found.scores[best].accuracy if isinstance(found, fa.ScoredAdvice) else found.predictions[best].shown
+    assert 0 <= shown.low <= shown.value <= shown.high <= 1
     json.loads(found.to_json())
     assert str(found)
 

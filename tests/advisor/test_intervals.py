@@ -1,5 +1,6 @@
 """What intervals are made of, each part against an unrelated route: drawn matrices, clients really left out, exact moments."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -179,3 +180,16 @@ def test_labels_of_classes_tell_the_radius_without_squares_of_single_samples():
         slope.append(np.mean(1 / np.cosh(fresh / 2) ** 2) / 2)
     truth = 1.5**2 * np.mean(slope) ** 2
     assert np.mean(found) == pytest.approx(truth, rel=0.1)
+
+
+def test_a_loss_without_a_finite_value_is_none_and_said_so():
+    rng = np.random.default_rng(2)
+    X = [rng.standard_normal((30, 30)) for _ in range(6)]
+    y = [x @ rng.standard_normal(30) + rng.standard_normal(30) for x in X]
+    advice = advise(as_sent(taken_in(X, y)))
+    records = {record["algorithm"]: record for record in advice.table()}
+    assert np.isinf(advice.predictions["local"].trusted)
+    assert records["local"]["loss"] is records["local"]["high"] is None
+    assert records["rtfa"]["loss"] == advice.predictions["rtfa"].trusted
+    assert "has no finite expected error" in " ".join(str(advice).split())
+    assert not re.search(r"\b(inf|nan)\b", str(advice))

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import fedasym as fa
 from fedasym.cli import app, load, run
 
 
@@ -61,9 +62,38 @@ def test_predictions_go_to_standard_output_where_nothing_else_is_said(shops, cap
     assert "1 of clients that the model does not know" in out.err
 
 
+def test_a_ridge_pulls_personal_models_to_the_shared_one(shops):
+    words = ("fit", shops / "old.csv", "--label", "sold", "--client", "shop", "--algorithm", "rtfa")
+    apart = []
+    for ridge in (1e-9, 1e9):
+        kept = shops / "m.safetensors"
+        assert command(*words, "--ridge", ridge, "--save", kept) == 0
+        fit = fa.Model.load(kept).fit
+        apart.append(max(float(np.abs(own - fit.shared).max()) for own in fit.personal.values()))
+    assert apart[0] > 1
+    assert apart[1] < 1e-6
+
+
 @pytest.mark.parametrize(
     ("words", "field"),
     [
+        (
+            (
+                "fit",
+                "{}/old.csv",
+                "--label",
+                "sold",
+                "--client",
+                "shop",
+                "--algorithm",
+                "fedavg",
+                "--ridge",
+                "1",
+                "--save",
+                "{}/m.safetensors",
+            ),
+            "fedavg has none",
+        ),
         (("fit", "{}/old.csv", "--label", "sold", "--client", "shop", "--save", "model.pkl"), "save"),
         (("fit", "{}/old.csv", "--label", "sold", "--client", "shop", "--algorithm", "x", "--save", "{}/m.safetensors"), "x"),
         (("apply", "{}/old.csv", "{}/new.csv"), "old.csv"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedasym.advisor.confirming import Confirmation
 from fedasym.advisor.estimates import Quantity
@@ -85,6 +84,7 @@ class Advice:
     clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out samples where levels are optimistic).
     sent: bytes that a client sent (the most), where the advice came from summaries.
     weights: by feature, what is shared and how much clients differ, where features are few; intercept: whether models have one.
+    columns: what became of a table's columns, in words.
 
     >>> import fedasym as fa
     >>> advice = fa.advise(fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30, seed=1))
@@ -104,10 +104,11 @@ class Advice:
     sent: int | None = None
     weights: tuple[Weight, ...] = ()
     intercept: bool = False
+    columns: str = ""
 
     def table(self) -> list[dict[str, Any]]:
-        """One record per algorithm: feed it to any data frame."""
-        return [
+        """One record per algorithm: feed it to any data frame. None: there is no finite number."""
+        records = [
             {
                 "algorithm": name,
                 "loss": row.trusted,
@@ -118,12 +119,13 @@ class Advice:
                 "new_low": row.new.low,
                 "new_high": row.new.high,
                 "gcv": row.gcv,
-                "ridge": row.ridge if row.ridge is None or np.isfinite(row.ridge) else None,
+                "ridge": row.ridge,
                 "test_error": row.trusted + self.floor,
                 "recommended": name == self.recommended,
             }
             for name, row in self.predictions.items()
         ]
+        return [keep_finite(record) for record in records]
 
     def client(self, name: Hashable) -> ClientAdvice:
         """One client's advice."""
@@ -135,13 +137,12 @@ class Advice:
         spectrum = {"eigenvalues": about.spectrum.values.tolist(), "shares": about.spectrum.weights.tolist()}
         population = {name: asdict(getattr(about, name)) for name in ("radius", "noise", "norm", "aspect")}
         population |= {name: getattr(about, name) for name in ("shift_power", "clients", "dimension", "samples", "method")}
-        table = [{key: numbered(value) for key, value in record.items()} for record in self.table()]
         answer = {
             "recommended": self.recommended,
             "ridge": plain(self.ridge),
             "steps": None if self.steps is None else {key: plain(value) for key, value in asdict(self.steps).items()},
             "population": population | {"spectrum": spectrum},
-            "predictions": table,
+            "predictions": self.table(),
             "doubts": [asdict(doubt) for doubt in self.doubts],
             "confirm": {"candidates": list(self.confirm.candidates), "what": str(self.confirm)},
             "weights": [asdict(each) for each in self.weights],
@@ -166,6 +167,15 @@ class Advice:
 
     def _repr_html_(self) -> str:
         return preformatted(self)
+
+
+def keep_finite(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with None for numbers that are infinite or missing.
+
+    >>> keep_finite({"algorithm": "local", "loss": float("inf"), "new": 2.5})
+    {'algorithm': 'local', 'loss': None, 'new': 2.5}
+    """
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()}
 
 
 def numbered(value: Any) -> Any:

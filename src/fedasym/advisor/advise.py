@@ -117,7 +117,19 @@ def advise(
     if isinstance(data, Sequence) and len(data) and all(isinstance(each, Summary | ClassSummary) for each in data):
         if y is not None or clients is not None:
             raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
+        if intercept is not None and flag("intercept", intercept):
+            raise InvalidInput("summaries are of models without an intercept: leave intercept out, or give the samples")
         return from_sent(data)
+    advice = advise_samples(data, y, clients, task, intercept)
+    if isinstance(data, Federation) and data.recipe is not None:
+        return replace(advice, columns=str(data.recipe))
+    return advice
+
+
+def advise_samples(
+    data: Any, y: Any, clients: Iterable[Hashable] | None, task: str | None, intercept: bool | None
+) -> Advice | ClassAdvice | ScoredAdvice:
+    """Advice from the samples themselves."""
     federation = data if isinstance(data, Federation) else None
     told = None if federation is None else federation.intercept
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
@@ -150,14 +162,14 @@ def advise_on_classes(
     names: tuple[str, ...] | None,
     personal: NDArray[np.bool_] | None,
 ) -> ClassAdvice | ScoredAdvice:
-    """With an intercept and few features the models are fitted to folds and scored; otherwise accuracies are predicted."""
+    """With few features the models are fitted to folds and scored; with many, accuracies are predicted."""
     from fedasym.advisor.classes.intake import classes_in
 
     few = False
-    if intercept and not (isinstance(data, Federation) and data.sequences):
+    if not (isinstance(data, Federation) and data.sequences):
         taken = classes_in(data, y, clients)
         samples = int(taken.data.sizes.sum())
-        few = taken.data.dimension + 1 <= MANY
+        few = taken.data.dimension + intercept <= (MANY if intercept else FEW)
         if few and samples < LEAST_OF_A_CLASS * taken.count:
             raise InvalidInput(
                 f"the labels are {taken.count} classes and there are {samples} training samples: fewer than {LEAST_OF_A_CLASS} "
@@ -169,7 +181,7 @@ def advise_on_classes(
 
         with few_threads(taken.data.dimension):
             notes = nested_doubts(data if isinstance(data, Federation) else None)
-            return advise_scored(data, y, clients, names, personal, notes)
+            return advise_scored(data, y, clients, names, personal, intercept, notes)
     from fedasym.advisor.classes.advise import advise_classes
 
     return advise_classes(data, y, clients)

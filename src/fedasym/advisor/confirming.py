@@ -99,8 +99,10 @@ class Confirmation:
         return np.column_stack([np.repeat(each[:, None], dimension, axis=1), own])
 
     def __str__(self) -> str:
+        from fedasym.advisor.wording import short
+
         others = [name for name in self.ratios if name != self.recommended]
-        worse = ", ".join(f"{name} to be worse by {self.expected[name]:.3g}" for name in others)
+        worse = ", ".join(f"{name} to be worse by {short(self.expected[name])}" for name in others)
         return (
             f"Fit {', '.join(self.ratios)} exactly (seconds) and compare them on held-out samples, client by client: "
             f"advice.confirm(data). Expected: {worse}. Refuted if any of them is better than {self.recommended} by more than "

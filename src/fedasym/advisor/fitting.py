@@ -9,7 +9,7 @@ import numpy as np
 from fedasym.advisor.advise import advise
 from fedasym.advisor.intake import LEAST_CLIENTS
 from fedasym.advisor.wording import error_of, rivals, short
-from fedasym.algorithms import Algorithm
+from fedasym.algorithms import Algorithm, find
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import flag
 from fedasym.core.text import plural
@@ -54,9 +54,19 @@ def fit(
         return Model(found, named, recipe, choice_of_classes(found))
     why, chosen = "", algorithm
     if chosen is None:
-        chosen, why = recommend(federation, free)
+        chosen, expected = recommend(federation, free)
+        why = expected if ridge is None else ""  # what is expected is so with the estimated ridges
+    if ridge is not None:
+        check_ridged(chosen)
     model = fit_linear(chosen, X, federation.labels[rows, 0], owners, ridge=ridge, intercept=free, personal=federation.personal)
     return Model(model, named, recipe, why)
+
+
+def check_ridged(algorithm: str | Algorithm) -> None:
+    """Refuse a ridge for an algorithm that has none."""
+    named = find(algorithm)
+    if not named.has_ridge:
+        raise InvalidInput(f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or pfedme")
 
 
 def recommend(federation: Federation, intercept: bool) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import TRAIN
-from fedasym.exact.clients import checked_rows, grouped, is_listed, labels_of, places_of, separate
+from fedasym.exact.clients import checked_rows, grouped, is_listed, labels_of, places_of, separate, turn_out
 
 LEAST_CLIENTS = 4  # fewer say nothing about how clients differ
 
@@ -62,7 +62,10 @@ class Data:
         """One client's training samples."""
         part = self.parts[place]
         rows, values = self._taken(part, part.train)
-        return turn_out_level(rows, values) if self.levelled else (rows, values)
+        if not self.levelled:
+            return rows, values
+        turned = turn_out(np.column_stack([rows, values]), np.ones(len(values)))
+        return turned[:, :-1], turned[:, -1]
 
     def held(self, place: int) -> tuple[Array, Array]:
         """One client's held-out samples; there may be none."""
@@ -96,21 +99,6 @@ class Data:
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         return (self.rows(place) for place in range(len(self.parts)))
-
-
-def turn_out_level(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Samples turned by a reflection that puts the mean of all into the first, without the first.
-
-    >>> X, y = turn_out_level(np.array([[1.0], [3.0]]), np.array([10.0, 14.0]))
-    >>> abs(X).round(6).tolist(), abs(y).round(6).tolist()
-    ([[1.414214]], [2.828427])
-    """
-    n = len(values)
-    mirror = np.full(n, 1 / np.sqrt(n))
-    mirror[0] += 1.0
-    both = np.column_stack([rows, values])
-    turned = both - np.outer(mirror, 2 * (mirror @ both) / (mirror @ mirror))
-    return turned[1:, :-1], turned[1:, -1]
 
 
 def taken_in(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> Data:

@@ -27,11 +27,11 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import with_ones
 from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
+from fedasym.exact.folds import FOLDS, split_folds
 from fedasym.exact.reml import Components, Likelihood, estimate_components
 from fedasym.exact.sums import Sums
 from fedasym.worlds.spectra import Spectrum
 
-FOLDS = 5
 DRAWS = 40  # of the estimates, for intervals
 LOOKED_AT = 150  # clients whose losses are computed at every draw
 CLOSE = 0.005  # losses within this share are one: the simpler algorithm is taken
@@ -310,7 +310,7 @@ class Fold:
 def cross_validate(world: World) -> dict[str, Fold]:
     """Five folds within clients, every algorithm fitted to the rest with the estimated variances."""
     table, found = world.table, world.found
-    fold = fold_of(table.owner)
+    fold = split_folds(table.owner)
     errors = {name: np.zeros(len(table.y)) for name in ASKED}
     about = table.y - table.X @ table.pooled
     for k in range(FOLDS):
@@ -334,15 +334,6 @@ def cross_validate(world: World) -> dict[str, Fold]:
         spread = float(np.sqrt((share**2 * (mean - float(share @ mean)) ** 2).sum()))
         folds[name] = Fold(float(each.mean()), spread, mean)
     return folds
-
-
-def fold_of(owner: NDArray[np.intp]) -> NDArray[np.intp]:
-    """A fold for each sample: dealt out within clients, and on from one client to the next."""
-    rng = np.random.default_rng(3)
-    order = np.lexsort((rng.random(owner.size), owner))
-    fold = np.empty(owner.size, np.intp)
-    fold[order] = np.arange(owner.size) % FOLDS
-    return fold
 
 
 def solve_models(algorithm: Algorithm, setting: Setting, pooled: Array) -> tuple[Array, Array]:

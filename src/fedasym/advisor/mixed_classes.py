@@ -46,7 +46,7 @@ class ScoredAdvice:
     """What `fa.advise` returns for classes and few features; prints itself as a page.
 
     scores: by algorithm, measured on held-out folds. shares: of the classes. doubts: what may be wrong. confirm: the
-    comparison on samples that no fold saw, to be called with the data.
+    comparison on samples that no fold saw, to be called with the data. columns: what became of a table's columns, in words.
 
     >>> import numpy as np, fedasym as fa
     >>> rng = np.random.default_rng(0)
@@ -66,6 +66,7 @@ class ScoredAdvice:
     names: tuple[str, ...]
     doubts: tuple[Doubt, ...]
     confirm: FoldConfirmation
+    columns: str = ""
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm: feed it to any data frame."""
@@ -144,6 +145,7 @@ def advise_scored(
     clients: Iterable[Hashable] | None,
     names: tuple[str, ...] | None,
     personal: NDArray[np.bool_] | None,
+    intercept: bool,
     notes: tuple[Doubt, ...],
 ) -> ScoredAdvice:
     """Fit every candidate to folds and advise."""
@@ -151,7 +153,7 @@ def advise_scored(
     rows, codes, owner = stack(taken.data)
     live = np.flatnonzero(taken.data.live)
     may = None if personal is None else np.asarray(personal, bool)[live]
-    table = check_table(rows, codes, owner, taken.names, may, True)
+    table = check_table(rows, codes, owner, taken.names, may, intercept)
     tuned = {name: tune(PAPER[name], table) for name in CANDIDATES}
     place = choose_candidate([each.losses for each in tuned.values()])
     recommended = CANDIDATES[place]
@@ -171,7 +173,7 @@ def advise_scored(
         len(codes),
         named,
         (*doubts_of(table, counts), *notes),
-        FoldConfirmation((recommended, *rivals), None if may is None else tuple(may.tolist())),
+        FoldConfirmation((recommended, *rivals), None if may is None else tuple(may.tolist()), intercept),
     )
 
 
@@ -211,6 +213,7 @@ class FoldConfirmation:
 
     candidates: tuple[str, ...]
     personal: tuple[bool, ...] | None = None
+    intercept: bool = True
 
     def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> ScoredOutcome:
         """Fit the candidates to the training samples and score them on the others."""
@@ -224,7 +227,7 @@ class FoldConfirmation:
         may = None if self.personal is None else np.array(self.personal)
         losses, right = {}, {}
         for name in self.candidates:
-            fit = fit_classes(name, rows, codes, owner, classes=names, personal=may)
+            fit = fit_classes(name, rows, codes, owner, classes=names, personal=may, intercept=self.intercept)
             chance = fit.predict_proba(test[0], client=test[2])
             losses[name] = -np.log(np.maximum(chance[np.arange(len(test[1])), test[1]], 1e-300))
             right[name] = float(np.mean(chance.argmax(1) == test[1]))

@@ -71,7 +71,9 @@ class MixedConfirmation:
         return Outcome(self.recommended, errors, excess, int(used.sum()))
 
     def __str__(self) -> str:
-        worse = ", ".join(f"{name} worse by {excess:.3g}" for name, excess in self.expected.items())
+        from fedasym.advisor.wording import short
+
+        worse = ", ".join(f"{name} worse by {short(excess)}" for name, excess in self.expected.items())
         return (
             f"fit {', '.join(self.candidates)} exactly (seconds), beside a mixed model where statsmodels is installed, and "
             f"compare them on held-out samples: advice.confirm(data), or --confirm. Expected: {worse}. Refuted if any of them "

@@ -258,9 +258,8 @@ def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int,
 
 def interval(found: Estimates, bias: float, variance: float, alone: bool) -> Quantity:
     """A loss with its interval over the draws of the estimates."""
-    noise, radius, norm = found.scale.T
-    draws = bias * (norm if alone else radius) + variance * noise
     value = bias + variance
     if not np.isfinite(value):
         return Quantity(value, float("nan"), float("nan"))
-    return quantity(value, draws)
+    noise, radius, norm = found.scale.T
+    return quantity(value, bias * (norm if alone else radius) + variance * noise)

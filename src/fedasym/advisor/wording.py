@@ -12,6 +12,10 @@ from fedasym.core.text import plural
 
 WIDTH = 100
 SHOWN = 5
+ENDLESS = (
+    "none: without a ridge a client with as many samples as features has no finite expected error; take one with a ridge, or "
+    "stop early."
+)
 
 
 def page(advice: Advice) -> str:
@@ -100,6 +104,8 @@ def weights(advice: Advice) -> list[str]:
     about = advice.population
     first = f"Why ({about.clients} clients, {about.samples} samples; {about.method})"
     noise = f"  noise {about.noise}: the standard deviation of what no model of these features explains"
+    if advice.columns:
+        noise += "\n  weights: what the label changes by with one standard deviation of a feature, unless --scale none"
     width = max(12, *(len(each.name) + 2 for each in advice.weights))
     lines = [f"  {'':<{width}}{'shared weight':>14}{'95% interval':>22}{'clients differ by':>20}{'95% interval':>22}"]
     for each in advice.weights:
@@ -133,19 +139,22 @@ def predictions(advice: Advice) -> list[str]:
         rest = "".join(f"{text:>12}" for text in texts[1:])
         lines.append(f"{mark} {row.algorithm:<13}{texts[0]:>14}{span(ends):>24}{rest}{flag}")
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
+    notes += [filled(ENDLESS, "  ")] if any(not np.isfinite(row.trusted) for row in rows) else []
     return [f"Expected squared error of a member's new sample; the noise alone is {short(advice.floor)}", *lines, *notes]
 
 
 def short(value: float | None) -> str:
     """Three significant digits.
 
-    >>> short(0.123456), short(12345.6), short(None), short(2.0)
-    ('0.123', '12300', '-', '2')
+    >>> short(0.123456), short(12345.6), short(None), short(2.0), short(float("inf"))
+    ('0.123', '12300', '-', '2', 'none')
     """
     if value is None:
         return "-"
-    if not np.isfinite(value) or value == 0:
-        return f"{value:g}"
+    if not np.isfinite(value):
+        return "none"
+    if value == 0:
+        return "0"
     if not 1e-3 <= abs(value) < 1e6:
         return f"{value:.3g}"
     digits = 2 - int(np.floor(np.log10(abs(value))))

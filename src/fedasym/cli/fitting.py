@@ -11,7 +11,15 @@ from fedasym.cli.training import COLUMNS, Columns
 
 
 @app.command(group=TRAINING)
-def fit(data: str, /, *, save: str, columns: Columns = COLUMNS, algorithm: str | None = None) -> None:
+def fit(
+    data: str,
+    /,
+    *,
+    save: str,
+    columns: Columns = COLUMNS,
+    algorithm: str | None = None,
+    ridge: float | None = None,
+) -> None:
     """Fit personalized models to a table, exactly, and keep them: what advise recommends, or the algorithm named.
 
     All rows are learnt from, unless --split names a column that says which train.
@@ -24,11 +32,13 @@ def fit(data: str, /, *, save: str, columns: Columns = COLUMNS, algorithm: str |
         Where the model is kept: a file whose name ends in .safetensors.
     algorithm
         local, local_ridge, fedavg, ftfa, rtfa, maml or pfedme; what advise recommends by default.
+    ridge
+        Of each client's model, where the algorithm has one; by default from how much clients differ. Labels that are numbers.
     """
     if not save.endswith(".safetensors"):
         raise fa.InvalidInput(f"save is {save!r}: its name must end in .safetensors")
     federation = read_federation(data, columns, show=True, whole=columns.split is None)
-    model = fa.fit(federation, algorithm)
+    model = fa.fit(federation, algorithm, ridge=ridge)
     where = model.save(save)
     print(f"{model}\n\nKept in {where}; to use it: fedasym apply {where} NEW.csv --into OUT.csv")
 

@@ -34,6 +34,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import floats, one_float
 from fedasym.exact.clients import labels_of, places_of, with_ones
 from fedasym.exact.files import read_arrays, write_arrays
+from fedasym.exact.folds import FOLDS, split_folds
 from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
 from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
 
@@ -45,7 +46,6 @@ FACTORS = {  # of the estimated variances, tried by cross-validation, the neares
     "intercept": (0.3, 3.0),
     "shared": (0.3, 3.0, 0.1, 10.0),
 }
-FOLDS = 5
 # Standard errors by which a candidate has to be better. A dozen candidates are tried one after the
 # other: with one standard error, equal clients got personal weights in three of ten splits.
 CLEAR = 2.0
@@ -420,19 +420,6 @@ def solve(
     if joint or D.any():
         point = minimise(problem, point, tolerance)
     return point.shared, problem.personal(point)
-
-
-def split_folds(places: Integers, folds: int, seed: int) -> Integers:
-    """A fold for every row: each client's rows are dealt out evenly, from a fold of its own on."""
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(places))
-    order = order[np.argsort(places[order], kind="stable")]
-    sizes = np.bincount(places)
-    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    dealt = np.empty(len(places), dtype=np.int64)
-    offsets = rng.integers(folds, size=len(sizes))
-    dealt[order] = (np.arange(len(places)) - starts + offsets[places[order]]) % folds
-    return dealt
 
 
 def held_out_losses(

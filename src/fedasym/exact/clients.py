@@ -72,6 +72,17 @@ def gathered(X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = Fa
     return clients
 
 
+def turn_out(rows: Array, axis: Array) -> Array:
+    """Rows turned by a reflection that puts all of `axis`, a number per row, into the first of them; without that one.
+
+    >>> abs(turn_out(np.array([[1.0, 10.0], [3.0, 14.0]]), np.ones(2))).round(6).tolist()
+    [[1.414214, 2.828427]]
+    """
+    mirror = axis / np.linalg.norm(axis)
+    mirror[0] += np.copysign(1.0, mirror[0])
+    return np.asarray((rows - np.outer(mirror, 2 * (mirror @ rows) / (mirror @ mirror)))[1:])
+
+
 def with_ones(rows: Array, intercept: bool = True) -> Array:
     """Features with the intercept's column of ones last, where there is one.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedasym.algorithms import Average
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.clients import Client
+from fedasym.exact.clients import Client, turn_out
 from fedasym.exact.likelihood import estimated
 from fedasym.exact.reml import Components, estimate_components
 from fedasym.exact.server import pooled
@@ -106,13 +106,8 @@ def about_means(client: Client) -> Client | None:
     """
     if client.n < 2:
         return None
-    ones = client.X[:, -1]
-    length = np.linalg.norm(ones)
-    axis = ones / length
-    mirror = axis + np.copysign(1.0, axis[0]) * np.eye(len(axis))[0]
     rows = np.column_stack([client.X[:, :-1], client.y])
-    turned = rows - np.outer(mirror, 2 * (mirror @ rows) / (mirror @ mirror))
-    rest = turned[1:]
+    rest = turn_out(rows, client.X[:, -1])
     if not len(rest):  # all samples were cut to one row; what is left of them is noise alone
         rest = np.zeros((1, rows.shape[1]))
     return Client(client.name, rest[:, :-1], rest[:, -1], client.n - 1, client.rest)

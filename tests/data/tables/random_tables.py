@@ -3,8 +3,9 @@
 import contextlib
 import csv
 import io
+import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -251,23 +252,41 @@ def judge(federation: Federation) -> str:
         advice = fa.advise(federation)
     except InvalidInput as reason:
         return f"read; {kind_of(str(reason))}"
-    if not isinstance(advice, fa.ScoredAdvice) and not getattr(advice, "weights", ()):
-        return "advised by limits"  # of large dimensions, without an intercept: at their thresholds losses are infinite
-    for row in advice.table():
-        assert all(np.isfinite(value) for value in row.values() if isinstance(value, float)), row
-    rows = advice.scores if isinstance(advice, fa.ScoredAdvice) else advice.predictions
-    for row in rows.values():
-        shown = [row.log_loss, row.accuracy] if isinstance(advice, fa.ScoredAdvice) else [row.shown]
-        assert all(each.low <= each.value <= each.high for each in shown), row
+    judge_numbers(advice)
     steps = getattr(advice, "steps", None)
-    assert steps is None or steps.step > 1e-6
+    scaled = federation.recipe is None or federation.recipe.scale != "none"
+    assert steps is None or steps.step > 1e-6 or not scaled, steps
     assert str(advice).startswith("Use ")
+    assert not re.search(r"\b(nan|inf)\b", str(advice)), str(advice)
+    json.loads(advice.to_json(), parse_constant=refuse_constant)
     model = fa.fit(federation, advice.recommended)
     known = [federation.clients[place] for place in federation.owner]
     predicted = model.predict(federation.features, client=known)
     if federation.classes is None:
         assert np.isfinite(predicted).all()
     return "advised"
+
+
+def judge_numbers(advice: Any) -> None:
+    """Whether every number is finite or None, every value within its interval, and the recommended one known."""
+    for row in advice.table():
+        assert all(np.isfinite(value) for value in row.values() if isinstance(value, float)), row
+        if row["recommended"]:
+            assert row.get("loss", row.get("accuracy")) is not None, row
+        for name in ("new", "log_loss"):
+            ends = [row.get(key) for key in (f"{name}_low", name, f"{name}_high")]
+            known = [value for value in ends if value is not None]
+            assert known == sorted(known), row
+    rows = advice.scores if isinstance(advice, fa.ScoredAdvice) else advice.predictions
+    for row in rows.values():
+        shown = [row.log_loss, row.accuracy] if isinstance(advice, fa.ScoredAdvice) else [row.shown]
+        assert all(each.low <= each.value <= each.high for each in shown if np.isfinite(each.value)), row
+        if not isinstance(advice, fa.Advice):
+            assert all(0 <= value <= 1 for value in asdict(shown[-1]).values()), row
+
+
+def refuse_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
 
 
 def kind_of(sentence: str) -> str:

@@ -1,8 +1,11 @@
 """Tables as files: separators, decimal commas, marks, missing words, labels, large numbers."""
 
+from datetime import datetime
+
 import numpy as np
 import polars as pl
 import pytest
+import xlsxwriter
 
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.data.sets.reading import read
@@ -84,13 +87,39 @@ def test_excel_needs_a_package_or_reads(tmp_path, monkeypatch):
         read(file)
 
 
-@pytest.mark.parametrize("package", ["fastexcel", "openpyxl"])
-def test_excel_with_a_package(tmp_path, package):
-    pytest.importorskip(package, reason="an Excel engine is not installed: pip install 'fedasym[excel]'")
-    pytest.importorskip("xlsxwriter")
-    frame = pl.DataFrame({"client": ["a", "b"] * 5, "x": np.arange(10) / 3, "label": np.arange(10) / 7})
-    frame.write_excel(tmp_path / "t.xlsx")
-    assert read(tmp_path / "t.xlsx").names == ("x",)
+def write_workbook(file, odd=None):
+    """A workbook as people keep them: numbers, dates, words, booleans, an empty cell or an odd one, and a second sheet."""
+    rng = np.random.default_rng(0)
+    with xlsxwriter.Workbook(file) as book:
+        sheet = book.add_worksheet("sales")
+        sheet.write_row(0, 0, ["shop", " price ", "day", "kind", "open", "sold"])
+        for i in range(1, 61):
+            words = ["big", "small"][rng.integers(2)], bool(rng.integers(2))
+            sheet.write_row(i, 0, [i % 5, odd if i == 7 else rng.normal(10, 2), None, *words, rng.normal(5, 1)])
+            sheet.write_datetime(i, 2, datetime(2024, 1 + i % 12, 1 + i % 28), book.add_format({"num_format": "yyyy-mm-dd"}))
+        book.add_worksheet("notes").write(0, 0, "nothing")
+    return file
+
+
+def test_a_workbook_is_read_as_the_same_table_in_csv(tmp_path):
+    book = write_workbook(tmp_path / "t.xlsx")
+    pl.read_excel(book).write_csv(tmp_path / "t.csv")
+    options = {"label": "sold", "client": "shop", "missing": "mean", "dates": "number", "seed": 1}
+    here, there = (read(tmp_path / name, **options) for name in ("t.xlsx", "t.csv"))
+    assert here.names == there.names == ("price", "day", "kind=small", "open=false")
+    assert here.clients == (1, 2, 3, 4, 0)
+    np.testing.assert_allclose(here.features, there.features, atol=1e-9)
+    np.testing.assert_allclose(here.labels, there.labels, atol=1e-9)
+    left = " ".join(read(book, label="sold", client="shop", missing="drop").recipe.describe().split())
+    assert "day (dates" in left
+    assert "1 of 60 rows" in left
+
+
+def test_cells_of_a_workbook_that_are_missing_or_odd_are_named(tmp_path):
+    with pytest.raises(InvalidInput, match=r"missing values in 'price' \(row 6\)"):
+        read(write_workbook(tmp_path / "t.xlsx"), label="sold", client="shop")
+    with pytest.raises(InvalidInput, match="column 'price', row 6 holds 'oops' where numbers"):
+        read(write_workbook(tmp_path / "t.xlsx", "oops"), label="sold", client="shop")
 
 
 MISSING = "client,x,sex,label\n" + "\n".join(
@@ -219,3 +248,17 @@ def test_formats_without_columns_take_no_roles(tmp_path):
     with pytest.raises(InvalidInput, match="roles is given, which is for tables of columns: leave it out"):
         read(tmp_path / "a.npz", roles={"x": "ignore"})
     assert not read(tmp_path / "a.npz", scale="none", intercept=False).intercept
+
+
+def test_two_whole_numbers_are_classes_however_they_are_written(tmp_path):
+    rows = "\n".join(f"{'ab'[i % 2]},{i / 7},{['0.0', '1.0'][i % 3 == 0]}" for i in range(40))
+    federation = read(written(tmp_path, f"client,x,label\n{rows}"))
+    assert federation.classes == (0, 1)
+    assert str(federation.recipe).startswith("label 'label' has 2 whole numbers, taken as classes: --task regression takes")
+    rows = rows.replace("1.0", "1.5")
+    assert read(written(tmp_path, f"client,x,label\n{rows}")).classes is None
+
+
+def test_floats_beyond_counting_are_no_whole_numbers(tmp_path):
+    rows = "\n".join(f"{'ab'[i % 2]},{i / 7},{['1e20', '-2.5e20'][i % 3 == 0]}" for i in range(40))
+    assert read(written(tmp_path, f"client,x,label\n{rows}")).classes is None

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedasym.advisor.advice import numbered
+from fedasym.advisor.advice import keep_finite, numbered
 from fedasym.advisor.classes.confirming import Measurement
 from fedasym.advisor.classes.predictions import AccuracyPrediction
 from fedasym.advisor.estimates import Quantity
@@ -68,7 +68,7 @@ class ClassAdvice:
     training: settings of `fa.train` for each method; with two classes its softmax has twice the ridge of one weight vector.
     doubts: what may be wrong; ranking_aid: whether levels are not to be trusted. confirm: the quick measurement that could
     prove it wrong, to be called with the data. clients: who gains. sent: bytes that a client sent (the most), where the
-    advice came from summaries.
+    advice came from summaries. columns: what became of a table's columns, in words.
 
     >>> import fedasym as fa
     >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
@@ -89,10 +89,11 @@ class ClassAdvice:
     confirm: Measurement
     clients: tuple[ClientAdvice, ...]
     sent: int | None = None
+    columns: str = ""
 
     def table(self) -> list[dict[str, Any]]:
-        """One record per method: feed it to any data frame."""
-        return [
+        """One record per method: feed it to any data frame. None: there is no finite number."""
+        records = [
             {
                 "algorithm": name,
                 "accuracy": row.trusted,
@@ -111,6 +112,7 @@ class ClassAdvice:
             }
             for name, row in self.predictions.items()
         ]
+        return [keep_finite(record) for record in records]
 
     def client(self, name: Hashable) -> ClientAdvice:
         """One client's advice."""
@@ -130,7 +132,7 @@ class ClassAdvice:
             "steps": None if self.steps is None else {key: numbered(value) for key, value in asdict(self.steps).items()},
             "training": self.training,
             "population": population,
-            "predictions": [{key: numbered(value) for key, value in record.items()} for record in self.table()],
+            "predictions": self.table(),
             "doubts": [asdict(doubt) for doubt in self.doubts],
             "ranking_aid": self.ranking_aid,
             "sent": self.sent,

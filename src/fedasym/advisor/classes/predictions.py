@@ -87,7 +87,10 @@ def predictions(found: Moments, world: World, sizes: Sizes, *, intervals: bool =
     out: Table = {}
     for name, score in centre.items():
         values = {field: getattr(score, field) + shifts[name].get(field, 0.0) for field in ("accuracy", "new", "log_loss")}
-        parts = {field: around(value, moves.get((name, field))) for field, value in values.items()}
+        parts = {
+            field: around(value, moves.get((name, field)), np.inf if field == "log_loss" else 1.0)
+            for field, value in values.items()
+        }
         ridge = {"rtfa": ridges.shared, "local_ridge": ridges.alone}.get(name)
         out[name] = AccuracyPrediction(
             name,
@@ -100,16 +103,19 @@ def predictions(found: Moments, world: World, sizes: Sizes, *, intervals: bool =
     out["ftfa"] = replace(out["rtfa"], algorithm="ftfa", ridge=None, note=STOPPED)
     out["one_step"] = stepped(out, world, float(sizes.aspects[middle]), ridges.shared / sizes.samples)
     if "local" in out:
-        out["local"] = replace(out["local"], note="to convergence, which fine-tuning (ftfa) comes to as well")
+        note = "to convergence, which fine-tuning (ftfa) comes to as well"
+        if np.isinf(out["local"].log_loss.value):
+            note += "; it separates the classes of some clients, and a wrong sample then has no finite log-loss"
+        out["local"] = replace(out["local"], note=note)
     return out, ridges
 
 
-def around(value: float, moves: Array | None) -> Quantity:
-    """A value with its interval."""
+def around(value: float, moves: Array | None, most: float) -> Quantity:
+    """A value with its interval, within 0 and what it can be at most."""
     if moves is None or not np.isfinite(value):
         return Quantity(value, float("nan"), float("nan"))
     low, high = np.quantile(moves, [0.025, 0.975])
-    return Quantity(value, value + min(float(low), 0.0), value + max(float(high), 0.0))
+    return Quantity(value, max(value + min(float(low), 0.0), 0.0), min(value + max(float(high), 0.0), most))
 
 
 def by_kind(
@@ -235,7 +241,8 @@ def stepped(out: Table, world: World, aspect: float, ridge: float) -> AccuracyPr
     rtfa, less = out["rtfa"], right - best
 
     def shifted(q: Quantity) -> Quantity:
-        return Quantity(q.value + less, q.low + less, q.high + less)
+        value, low, high = np.clip([q.value + less, q.low + less, q.high + less], 0.0, 1.0).tolist()
+        return Quantity(value, low, high)
 
     lost = Quantity(float("nan"), float("nan"), float("nan"))
     accuracy = shifted(rtfa.accuracy)

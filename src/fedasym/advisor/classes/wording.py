@@ -111,7 +111,7 @@ def percent(value: float | None) -> str:
 
 def short(value: float | None) -> str:
     """Four digits."""
-    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+    return "-" if value is None or math.isnan(value) else "none" if math.isinf(value) else f"{value:.4g}"
 
 
 def who(advice: ClassAdvice) -> list[str]:

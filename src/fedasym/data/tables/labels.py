@@ -13,6 +13,8 @@ from fedasym.data.federation.targets import TASKS
 from fedasym.data.tables.cells import Cells, Kind, check_magnitude, read_numbers, refuse_stray
 from fedasym.data.tables.recipe import LARGEST, Target
 
+COUNTED = 2**53  # beyond, neighbouring whole numbers are one float
+
 
 class Labels(NamedTuple):
     """Labels as `Federation.from_arrays` takes them, the task, and what is said of them."""
@@ -34,6 +36,8 @@ def read_labels(cells: Sequence[Cells], task: str | None, classes: Any, rows: ND
     if len(cells) == 1:
         refuse_label(cells[0], line)
     counted = cells[0].values.gather(rows).n_unique()
+    if kind is Kind.NUMBER and counted == 2 and are_whole(cells[0].values.gather(rows)):
+        kind = Kind.WHOLE  # 0.0 and 1.0 are what pandas makes of 0, 1 and a missing cell
     asked = task is not None or classes is not None
     if task is None:
         two = kind in (Kind.WHOLE, Kind.BOOLEAN) and counted == 2 and len(cells) == 1
@@ -54,6 +58,11 @@ def read_labels(cells: Sequence[Cells], task: str | None, classes: Any, rows: ND
     if len(cells) > 1:
         raise InvalidInput(f"label names {len(cells)} columns, which are outputs of a regression: name one for classes")
     return Labels(read_classes(cells[0], rows), task, target)
+
+
+def are_whole(values: Any) -> bool:
+    """Whether all of a column of floats are whole numbers that a float can count."""
+    return bool(values.dtype.is_float() and ((values == values.round()) & (values.abs() < COUNTED)).all())
 
 
 def decide_kind(cells: Sequence[Cells]) -> Kind:
@@ -82,4 +91,4 @@ def read_classes(cells: Cells, rows: NDArray[np.intp]) -> NDArray[Any]:
     held = cells.values.gather(rows)
     if cells.kind is Kind.DATE or held.dtype == "String":
         return np.array([str(value) for value in held.to_list()], object)
-    return np.asarray(held.to_numpy())
+    return np.asarray((held.cast(int) if are_whole(held) else held).to_numpy())

@@ -137,7 +137,7 @@ def find_reason(cells: Cells, owner: NDArray[np.intp], dates: str) -> Reason | N
     values, clients = encode_values(cells, owner)
     if is_identifier(cells, values, clients):
         return Reason.IDENTIFIER
-    return Reason.NESTED if is_nested(cells, values, clients) else None
+    return Reason.NESTED if nests_in_clients(cells, values, clients) else None
 
 
 def encode_values(cells: Cells, owner: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
@@ -221,7 +221,7 @@ def restarts_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArra
     return bool(np.mean(steps > 0) < NEARLY or np.mean(steps == 1) > NEARLY)
 
 
-def is_nested(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp]) -> bool:
+def nests_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp]) -> bool:
     """Whether values are groups within clients: each in one client alone, several in a client, several rows in each."""
     distinct, held = np.unique(values).size, np.unique(clients).size
     least = 2 if cells.kind is Kind.TEXT else CLIENTS_OF_NUMBERS

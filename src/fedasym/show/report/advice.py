@@ -48,7 +48,8 @@ def page(advice: Advice | ClassAdvice | ScoredAdvice) -> str:
     if isinstance(advice, ClassAdvice):
         check = joined(check, verbatim(advice.confirm.snippet))
     gains = [] if isinstance(advice, ScoredAdvice) else [("clients", "Who gains", clients_of(advice))]
-    ending = [("doubts", "Doubts", doubts), *gains, ("check", "To prove this wrong", check)]
+    columns = [("columns", "The columns", element("p", advice.columns))] if advice.columns else []
+    ending = [("doubts", "Doubts", doubts), *gains, ("check", "To prove this wrong", check), *columns]
     return shell(f"Advice: {advice.recommended}", header, [*sections, *ending])
 
 
@@ -126,7 +127,7 @@ def classes_parts(advice: ClassAdvice) -> Parts:
 
 def regression_parts(advice: Advice) -> Parts:
     """Sentence, facts and the sections on expected errors."""
-    from fedasym.advisor.wording import sentence
+    from fedasym.advisor.wording import ENDLESS, sentence
 
     about, floor = advice.population, advice.floor
     facts = [f"{about.clients:,} clients", f"{about.samples:,} samples", f"{about.dimension:,} features", about.method]
@@ -142,6 +143,8 @@ def regression_parts(advice: Advice) -> Parts:
     caption = f"Expected squared error of a member's new sample with its 95% interval; hollow: {beside}."
     if left:
         caption += f" Too large to draw: {', '.join(left)}."
+    if any(not math.isfinite(each.value) for each in bars):
+        caption += f" {ENDLESS.capitalize()}"
     other = "by folds" if advice.weights else "by GCV"
     heads = ["squared error", "low", "high", "new client", other, *([] if advice.weights else ["ridge"])]
     columns = [Column("algorithm", True), *map(Column, heads), Column("remark", True)]
