@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from fedasym.core.version import __version__
 
 if TYPE_CHECKING:
-    from fedasym import algorithms, datasets, linear, pretraining
+    from fedasym import algorithms, pretraining
+    from fedasym import deploy as runtimes
+    from fedasym import exact as linear
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.advise import advise
     from fedasym.advisor.classes.advice import ClassAdvice
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from fedasym.advisor.mixed_classes import ScoredAdvice
     from fedasym.algorithms import Algorithm
     from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
+    from fedasym.data import sets as datasets
     from fedasym.data.federation.federation import Federation
     from fedasym.data.tables.recipe import Recipe
     from fedasym.experiments.execution import run

@@ -7,6 +7,7 @@ import fedasym as fa
 from fedasym.algorithms import Average, Interpolate
 from fedasym.training import evaluate, layout
 from fedasym.training.personal import personalise
+from fedasym.training.settings import SETTINGS
 
 from .clients import DOUBLE, GRAM, as_twin, federation, same
 
@@ -18,7 +19,10 @@ SEEDS = [0, 7]
 
 def singles(clients, runs):
     """Each configuration and seed of a grid, run on its own."""
-    told = [{**vars(run.settings), "precision": "float64", "form": "gram", "seed": run.seed} for run in runs]
+    told = [
+        {**{name: getattr(run.settings, name) for name in SETTINGS}, "precision": "float64", "form": "gram", "seed": run.seed}
+        for run in runs
+    ]
     return [fa.train(run.algorithm, clients, **each) for run, each in zip(runs, told, strict=True)]
 
 

@@ -15,7 +15,7 @@ from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.advisor.predictions import Prediction
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.text import plain, preformatted
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
@@ -158,7 +158,7 @@ class Advice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        return ask("write advice")(self, path)
+        return write_file("write advice", self, path)
 
     def __str__(self) -> str:
         from fedasym.advisor.wording import page

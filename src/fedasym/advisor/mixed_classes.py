@@ -22,7 +22,7 @@ from fedasym.advisor.intake import Data
 from fedasym.advisor.wording import filled, short
 from fedasym.algorithms import PAPER
 from fedasym.core.arrays import Array
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.text import plural, preformatted
 from fedasym.exact.classes import CANDIDATES, Table, check_table, choose_candidate, fit_classes, score_folds, tune
 
@@ -102,7 +102,7 @@ class ScoredAdvice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        return ask("write advice")(self, path)
+        return write_file("write advice", self, path)
 
     def __str__(self) -> str:
         lines = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 LAYERS = ("fedasym.show.hooks", "fedasym.deploy.hooks")
@@ -28,3 +29,8 @@ def ask(role: str) -> Callable[..., Any]:
         for layer in LAYERS:
             import_module(layer)
     return _FILLED[role]
+
+
+def write_file(role: str, *args: Any, **options: Any) -> Path:
+    """Have a role write a file; returns where it is."""
+    return Path(ask(role)(*args, **options))

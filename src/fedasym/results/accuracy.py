@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.text import number
 from fedasym.results.comparison import Named, columns_of, marks, records, table_json, tied
 from fedasym.worlds.classes import ClassPopulation
@@ -113,7 +113,7 @@ class AccuracyTable(Named[Accuracy]):
 
     def plot(self, path: str | Path) -> Path:
         """Draw accuracy against ridge and against training time, with the other rows as lines, to a PNG, SVG or PDF file."""
-        return ask("draw accuracies")(self, path)
+        return write_file("draw accuracies", self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""] if self.title else []

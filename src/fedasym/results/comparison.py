@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import unknown
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.text import number, plain, preformatted
 
 TIE = 1e-10  # losses closer than this, relatively, are the same limit
@@ -119,7 +119,7 @@ class Comparison(Named[Risk]):
 
     def plot(self, path: str | Path) -> Path:
         """Draw bias and variance of a single population to a file (PNG, SVG or PDF by its ending); returns where it is."""
-        return ask("draw comparison")(self, path)
+        return write_file("draw comparison", self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""] if self.title else []

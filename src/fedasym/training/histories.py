@@ -16,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.text import plain, preformatted
 from fedasym.training.configurations import (
     Configuration,
@@ -185,7 +185,7 @@ class Histories(Sequence[History]):
 
         A file that ends in .png, .svg or .pdf; without one, training.png in the current folder. Returns where it is.
         """
-        return ask("draw histories")(self, "training.png" if path is None else path)
+        return write_file("draw histories", self, "training.png" if path is None else path)
 
     @property
     def title(self) -> str:

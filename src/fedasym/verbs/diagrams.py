@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, ThresholdWarning, unknown
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.numbers import floats
 from fedasym.core.text import number, plain, preformatted
 from fedasym.results.comparison import TIE
@@ -73,7 +73,7 @@ class Diagram:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the diagram to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        return ask("draw diagram")(self, path)
+        return write_file("draw diagram", self, path)
 
     def __str__(self) -> str:
         winner = self.winner

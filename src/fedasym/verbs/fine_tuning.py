@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.numbers import flag, floats, one_float
 from fedasym.core.text import number, plain, preformatted
 from fedasym.results.comparison import Risk
@@ -84,7 +84,7 @@ class FineTuning:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the path to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        return ask("draw path")(self, path)
+        return write_file("draw path", self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""]

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.text import number
 from fedasym.exact.draw import laid_out
 from fedasym.results.comparison import Named, Risk, entry_of, records, table_json
@@ -114,7 +114,7 @@ class Simulation(Named[Simulated]):
 
     def plot(self, path: str | Path) -> Path:
         """Draw simulated points over the theory's lines to a file (PNG, SVG or PDF by its ending); returns where it is."""
-        return ask("draw simulation")(self, path)
+        return write_file("draw simulation", self, path)
 
     def curve(self, name: str, at: Array) -> tuple[Array, Array]:
         """Prediction and limit of an algorithm over values of the parameter that varies; NaN where there is no formula."""

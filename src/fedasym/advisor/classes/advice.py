@@ -14,7 +14,7 @@ from fedasym.advisor.classes.predictions import AccuracyPrediction
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.persons import ClientAdvice
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.text import plain, preformatted
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum
@@ -146,7 +146,7 @@ class ClassAdvice:
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
-        return ask("write advice")(self, path)
+        return write_file("write advice", self, path)
 
     def __str__(self) -> str:
         from fedasym.advisor.classes.wording import page

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.numbers import flag
 from fedasym.core.text import preformatted
 from fedasym.results.accuracy import TIE, percent
@@ -66,7 +66,7 @@ class AccuracyDiagram:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the diagram to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        return ask("draw diagram of accuracies")(self, path)
+        return write_file("draw diagram of accuracies", self, path)
 
     def __str__(self) -> str:
         winner, lines = self.winner, opening(self)

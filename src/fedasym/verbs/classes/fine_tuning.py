@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.numbers import floats, one_float
 from fedasym.core.text import number, plain, preformatted
 from fedasym.results.accuracy import Accuracy, fixed, percent
@@ -79,7 +79,7 @@ class AccuracyPath:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the path to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        return ask("draw path of accuracies")(self, path)
+        return write_file("draw path of accuracies", self, path)
 
     def __str__(self) -> str:
         lines = [self.title, ""]

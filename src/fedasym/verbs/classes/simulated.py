@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import write_file
 from fedasym.core.text import number
 from fedasym.results.accuracy import Accuracy, fixed, percent
 from fedasym.results.comparison import Named, table_json
@@ -89,7 +89,7 @@ class AccuracySimulation(Named[SimulatedAccuracy]):
 
     def plot(self, path: str | Path) -> Path:
         """Draw simulated accuracies with their trials over the predicted ones to a file; returns where it is."""
-        return ask("draw simulated accuracies")(self, path)
+        return write_file("draw simulated accuracies", self, path)
 
     def __str__(self) -> str:
         heads = ("simulated", "best", "worst", "std. err.", "predicted", "off by", "log-loss", "predicted", "off by", "ridge")
