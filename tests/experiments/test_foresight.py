@@ -7,6 +7,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.experiments import foresight
+from fedasym.show import foresight as asking
 from fedasym.show.report.page import page
 
 FEW = {"rounds": 20, "evaluate_every": 20, "local_steps": 5, "personal_epochs": 3, "server_step": 0.1, "local_step": 0.1}
@@ -26,17 +27,17 @@ def run(clients, tmp_path):
 
 def test_the_advisor_is_asked_once_and_its_answer_travels_with_the_tables(run, clients, tmp_path, monkeypatch):
     assert fa.Results.read(run).foreseen is None
-    found = foresight.foresee(run, clients)
+    found = asking.foresee(run, clients)
     assert set(found.theory) == set(found.advised) >= {"fedavg", "rtfa", "local_ridge"}
-    monkeypatch.setattr(foresight, "asked", None)
-    assert foresight.foresee(run, clients) == found
+    monkeypatch.setattr(asking, "asked", None)
+    assert asking.foresee(run, clients) == found
     results = fa.Results.read(run)
     assert results.foreseen == found
     assert fa.Results.load(results.save(tmp_path / "tables")).foreseen == found
 
 
 def test_predicted_stands_beside_measured(run, clients):
-    found = foresight.foresee(run, clients)
+    found = asking.foresee(run, clients)
     results = fa.Results.read(run)
     rows = {row.algorithm: row for row in foresight.rows(results)}
     assert set(rows) == {"local", "fedavg", "rtfa"}
@@ -64,17 +65,17 @@ def test_agreement_in_words(advised, said):
 
 def test_what_cannot_be_foreseen_says_why(tmp_path):
     numbers = fa.datasets.synthetic(clients=5, dimension=5)
-    assert "labels are numbers" in foresight.foresee(tmp_path, numbers).reason
+    assert "labels are numbers" in asking.foresee(tmp_path, numbers).reason
     rng = np.random.default_rng(0)
     lonely = fa.Federation.from_arrays(rng.standard_normal((40, 3)), rng.integers(0, 2, 40), ["a", "b"] * 20)
-    assert "clients" in foresight.asked(lonely).reason
+    assert "clients" in asking.asked(lonely).reason
 
 
 def test_too_many_classes_are_merged_and_only_their_order_is_compared(monkeypatch, tmp_path):
     clients = fa.datasets.synthetic(task="classification", classes=4, radius=1.5, centre=1.5, clients=30, dimension=10, seed=1)
-    merged = foresight.asked(clients.merge_rare(3))
+    merged = asking.asked(clients.merge_rare(3))
     monkeypatch.setattr(foresight, "MOST_CLASSES", 3)
-    found = foresight.asked(clients)
+    found = asking.asked(clients)
     assert found == merged._replace(merged=4)  # the same as merging by hand, and says so
     foresight.keep(tmp_path, found)
     assert foresight.foreseen_in(tmp_path) == found
@@ -108,4 +109,4 @@ def test_other_samples_are_refused(run, tmp_path):
     other = fa.datasets.synthetic(task="classification", classes=2, clients=8, dimension=30, seed=2)
     file = other.save(tmp_path / "other.safetensors")
     with pytest.raises(fa.InvalidInput, match="these are not the samples of this run"):
-        foresight.foresee_for(run, fa.Results.read(run), str(file))
+        asking.foresee_for(run, fa.Results.read(run), str(file))

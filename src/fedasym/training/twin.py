@@ -56,6 +56,7 @@ def run(
 ) -> Iterator[Snapshot]:
     """Train, and yield the heads at every evaluated round.
 
+    >>> from fedasym.algorithms import TRAINED
     >>> from fedasym.training.settings import TEXT
     >>> pair = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], clients=["ann", "ann", "bob", "bob"], split=np.zeros(4, int))
     >>> for snapshot in run(TRAINED["ftfa"], pair, Settings(rounds=20, evaluate_every=10), TEXT, seed=0):

@@ -1,0 +1,66 @@
+"""The package's layers: each imports from those before it alone, imports inside functions and for types included."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import fedasym
+
+SOURCE = Path(fedasym.__file__).parent
+LAYERS = (
+    "core", "worlds", "algorithms", "theory", "exact", "results", "verbs", "data", "training", "pretraining", "experiments",
+    "models", "advisor", "show", "deploy",
+)  # fmt: skip
+FACADE = ("__init__", "__main__", "cli")  # what users import, and the commands, which use it as they do
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(("fedasym", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def imported(tree: ast.AST, known: set[str]):
+    """Every module of the package that a file imports, with the line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fedasym":
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield (full if full in known else node.module), node.lineno
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names if alias.name.split(".")[0] == "fedasym")
+
+
+def edges() -> dict[tuple[str, str], list[str]]:
+    """Who imports whom, by layer, and where."""
+    files = {module_of(file): file for file in SOURCE.rglob("*.py")}
+    found = defaultdict(list)
+    for name, file in files.items():
+        layer = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if layer in FACADE:
+            continue
+        for target, line in imported(ast.parse(file.read_text()), set(files)):
+            other = (target.split(".") + ["(the facade)"])[1]
+            if other != layer:
+                found[layer, other].append(f"{file.relative_to(SOURCE)}:{line} imports {target}")
+    return found
+
+
+def test_every_folder_is_a_layer():
+    folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == {*LAYERS, "cli"}
+
+
+def test_a_layer_imports_from_those_before_it_alone():
+    wrong = [
+        place
+        for (layer, other), places in edges().items()
+        if other not in LAYERS or LAYERS.index(other) > LAYERS.index(layer)
+        for place in places
+    ]
+    assert wrong == []
+
+
+def test_the_rule_can_fail():
+    tree = ast.parse("def f():\n    from fedasym.cli import app\n    import fedasym.show.hooks\n")
+    assert [target for target, _ in imported(tree, {"fedasym.cli"})] == ["fedasym.cli", "fedasym.show.hooks"]
+    assert len(edges()) > 40  # there is a graph to look at
