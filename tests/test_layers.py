@@ -34,12 +34,12 @@ def edges() -> dict[tuple[str, str], list[str]]:
     """Who imports whom, by layer, and where."""
     files = {module_of(file): file for file in SOURCE.rglob("*.py")}
     found = defaultdict(list)
-    for name, file in files.items():
+    for file in files.values():
         layer = file.relative_to(SOURCE).parts[0].removesuffix(".py")
         if layer in FACADE:
             continue
         for target, line in imported(ast.parse(file.read_text()), set(files)):
-            other = (target.split(".") + ["(the facade)"])[1]
+            other = [*target.split("."), "(the facade)"][1]
             if other != layer:
                 found[layer, other].append(f"{file.relative_to(SOURCE)}:{line} imports {target}")
     return found

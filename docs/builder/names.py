@@ -8,7 +8,7 @@ from types import ModuleType
 
 import fedasym
 
-MODULES = ("algorithms", "datasets", "linear", "pretraining", "spectra")
+MODULES = ("algorithms", "datasets", "linear", "pretraining", "runtimes", "spectra")
 HIDDEN = ("__version__",)
 
 
