@@ -5,6 +5,7 @@ programs are kept in a folder of the run's own, which begins empty and goes away
 users have them, ask for those: `optimised` in `training/clients.py`.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -33,6 +34,13 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 def pytest_collect_file():
     """Examples to run are in the source and in the documentation: here there are none to look for."""
     return [each for each in (yield) if not isinstance(each, DoctestModule)]
+
+
+def pytest_collection_finish():
+    """What was imported stays: the collector need not look at it, nor look as often as tracing makes garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 # Folders in which a test takes long: they come first, so that no worker waits for another at the end.
