@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, Client, Interpolate, Keep
 from fedasym.theory.infinite import Answer
@@ -37,7 +38,7 @@ class Member:
     Y: tuple[Array, Array]  # displacement and noise of everyone, between the two Q^-1
     h: Array
 
-    def at(self, rows: Array) -> Member:
+    def at(self, rows: NDArray[np.intp]) -> Member:
         """The members of these federations, any of them several times."""
         Y = self.Y[0][rows], self.Y[1][rows]
         return Member(self.gamma[rows], self.s2[rows], self.p[rows], self.c[rows], self.S[rows], self.N[rows], Y, self.h)
@@ -178,7 +179,7 @@ def best_member_ridge(member: Member, world: Worlds) -> Array:
         """Of rows of points, as many at a time as fit the cache."""
         found = []
         for some in np.array_split(u, int(np.ceil(u.size * s.size / CHUNK))):
-            rows = np.tile(np.arange(u.shape[1]), len(some))
+            rows = np.tile(np.arange(u.shape[1], dtype=np.intp), len(some))
             k = (start + np.exp(some)).ravel()
             found.append(risk(member.at(rows), k, world.gamma[rows]).reshape(some.shape))
         return np.concatenate(found)
