@@ -5,6 +5,7 @@ programs are kept in a folder of the run's own, which begins empty and goes away
 users have them, ask for those: `optimised` in `training/clients.py`.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -35,15 +36,33 @@ def pytest_collect_file():
     return [each for each in (yield) if not isinstance(each, DoctestModule)]
 
 
-# Folders in which a test takes long: they come first, so that no worker waits for another at the end.
+def pytest_collection_finish():
+    """What was imported stays: the collector need not look at it, nor look as often as tracing makes garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+
+
+# Files that take longest, longest first, then folders in which a test takes long: no worker waits for another at the end.
+LONGEST = (
+    "runtimes/test_flower_federation.py", "runtimes/test_ray.py", "experiments/test_reproduce.py", "advisor/test_classes.py",
+    "training/test_train.py", "test_docs.py", "explore/test_controls.py", "training/test_train_grids.py",
+    "experiments/test_kills.py", "linear/test_simulate_predictions.py", "advisor/test_advise.py",
+    "test_monte_carlo_federations.py", "advisor/test_class_checks.py", "training/test_shared_features.py",
+    "classification/test_predict.py", "training/test_own.py", "datasets/test_loaders_real.py", "test_examples.py",
+)  # fmt: skip
 LONG = ("runtimes", "training", "experiments", "advisor", "explore", "reporting", "pretraining", "theory_classes", "hardening")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     def place(item):
-        folder = Path(item.path).parent
-        return LONG.index(folder.name) if folder.name in LONG and folder.parent == HERE else len(LONG)
+        file = Path(item.path)
+        name = file.relative_to(HERE).as_posix() if file.is_relative_to(HERE) else ""
+        if name in LONGEST:
+            return LONGEST.index(name)
+        folder = name.partition("/")[0]
+        return len(LONGEST) + (LONG.index(folder) if folder in LONG else len(LONG))
 
     items.sort(key=place)
 

@@ -11,21 +11,46 @@ import time
 
 import pytest
 
+import fedasym as fa
 from fedasym.experiments import listing
 from fedasym.experiments.folder import RunFolder
 
-from .small import PIECES, command, environment, fedasym, frames, same_bits, times_computed, written
+from .small import command, environment, fedasym, frames, same_bits, small, times_computed, written
+
+# Many pieces of few programs: what dies and is started again has to trace them again.
+TOML = """
+name = "pieces"
+algorithms = ["fedavg"]
+grid = { server_step = [0.1, 0.3, 1] }
+trials = { seeds = 5 }
+
+[data.synthetic]
+task = "classification"
+clients = 8
+dimension = 6
+classes = 3
+aspect = 0.3
+split = [0.6, 0.2, 0.2]
+
+[settings]
+rounds = 4
+evaluate_every = 2
+cohort = 3
+local_steps = 3
+"""
+PIECES = 3 + 5
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, cache, finished):
+def undisturbed(tmp_path_factory, cache):
     """A run by one process, how long it took with compiled programs at hand, and what the others share with it."""
     home = tmp_path_factory.mktemp("undisturbed")
-    file = written(home)
-    start = time.monotonic()
+    fa.run(small(home, TOML), into=home / "here")
+    file, start = written(home, TOML), time.monotonic()
     done = fedasym(cache, "run", file, "--into", home / "run")
     assert done.returncode == 0, done.stderr
-    same_bits(finished[2], home / "run")
+    same_bits(home / "here", home / "run")
+    assert len(frames(home / "run")) == PIECES
     return cache, file, home / "run", time.monotonic() - start
 
 

@@ -27,7 +27,17 @@ def schools():
 
 @pytest.fixture(scope="module")
 def outcomes(schools):
-    return {table.file: schools.compare(table) for table in schools.TABLES}
+    """Of every fourth school and every eighth child, since statsmodels takes a minute for all; and of all sleepers."""
+    read, every = schools.read, {"Exam": 4, "Hsb82": 4, "egsingle": 8, "sleepstudy": 1}
+
+    def some(table):
+        features, labels, groups = read(table)
+        kept = np.isin(groups, np.unique(groups)[:: every[table.file]])
+        return features[kept], labels[kept], groups[kept]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schools, "read", some)
+        return {table.file: schools.compare(table) for table in schools.TABLES}
 
 
 @pytest.mark.parametrize("file", FILES)

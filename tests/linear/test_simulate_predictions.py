@@ -53,7 +53,7 @@ AGREEMENT = [
 @pytest.mark.parametrize("member", [True, False])
 @pytest.mark.parametrize(("world", "clients", "without_formula"), AGREEMENT)
 def test_predictions_agree(world, clients, member, without_formula):
-    rows = at_infinity(world, 40, 20, clients=clients, member=member)
+    rows = at_infinity(world, 40, 14, clients=clients, member=member)
     check(rows, without_formula)
     loss, error, _ = rows["fedavg"]
     for wrong in ({"clients": clients + 1, "member": member}, {"clients": clients, "member": not member}):
@@ -78,7 +78,7 @@ def test_the_deviation_halves_when_the_dimension_doubles():
 
 @pytest.mark.parametrize("features_", ["rademacher", "student"])
 def test_other_features_have_the_same_limit(features_):
-    check(at_infinity(fa.Population(1, 0.7, 2, norm=2), 40, 20, clients=5, features=features_))
+    check(at_infinity(fa.Population(1, 0.7, 2, norm=2), 40, 14, clients=5, features=features_))
 
 
 def test_clients_that_differ():
@@ -100,7 +100,7 @@ def test_clients_that_differ():
 )
 def test_expectation_agrees_with_honest_sampling(world, options):
     """The same features, but drawn labels, the estimators of `linear.fit` and held-out samples: no formula in common."""
-    exact, drawn = (fa.simulate(world, dimension=40, trials=100, mode=mode, **options) for mode in ("expectation", "sampling"))
+    exact, drawn = (fa.simulate(world, dimension=40, trials=64, mode=mode, **options) for mode in ("expectation", "sampling"))
     for name, row in drawn.items():
         assert np.all(np.abs(np.subtract(row.loss, exact[name].loss)) < 3 * np.asarray(row.error)), name
         assert np.all(np.asarray(row.error) < 0.08 * np.asarray(row.loss)), name

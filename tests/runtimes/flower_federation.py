@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,17 +22,7 @@ from cryptography.x509.oid import NameOID
 
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
-# A SuperNode that looks for messages twice a second, not every three seconds. The SuperLink gives up on one that has
-# not shown itself for two intervals: a busy machine needs long ones, and a node that is to be killed a short one.
-LIVELY = """
-import sys, time, types
-from flwr.supernode import fleet_http_connection, start_client_internal
-fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = %d
-start_client_internal.time = types.SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.5)))
-from flwr.supernode.cli import flower_supernode
-sys.argv[0] = "flower-supernode"
-flower_supernode()
-"""
+WARM = Path(__file__).with_name("flower_warm.py")
 
 
 def free_port() -> int:
@@ -154,13 +145,16 @@ class Federation:
         self.files, self.started = certificates(folder), []
         self.home = folder / "flwr-home"
         self.home.mkdir()
+        programs = folder / "bin"
+        programs.mkdir()
+        (programs / "flower-superexec").symlink_to(WARM)
         place = f'address = "{HOST}:{self.port}"\nroot-certificates = "{self.files["ca"]}"\n'
         (self.home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{place}')
         self.environment = os.environ | {
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join([str(programs), str(BIN), os.environ["PATH"]]),
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
@@ -186,8 +180,12 @@ class Federation:
         return process
 
     def flwr(self, *words: object) -> str:
+        return self.told([str(BIN / "flwr"), *map(str, words)])
+
+    def told(self, words: list[str]) -> str:
+        """What a command prints."""
         done = subprocess.run(
-            [str(BIN / "flwr"), *map(str, words)],
+            words,
             capture_output=True,
             text=True,
             check=False,
@@ -197,14 +195,19 @@ class Federation:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def register(self, key: Path) -> int:
-        told = json.loads(self.flwr("supernode", "register", f"{key}.pub", "here", "--format", "json"))
-        return int(told["node-id"])
+    def register(self, *keys: Path) -> list[int]:
+        """The numbers that the SuperLink gives to nodes with these keys."""
+        calls = [["supernode", "register", f"{key}.pub", "here", "--format", "json"] for key in keys]
+        code = f"from flwr.cli.app import app\nfor words in {calls!r}: app(words, standalone_mode=False)"
+        told = self.told([sys.executable, "-c", code])
+        return [int(number) for number in re.findall(r'"node-id": "?(\d+)', told)]
 
     def node(self, name: str, key: Path, *, interval: int = 30, **config: object) -> Process:
+        """Start a node. The SuperLink gives up on one that has not shown itself for two intervals, in seconds: a busy
+        machine needs long ones, and a node that is to be killed a short one."""
         told = " ".join(f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items())
         words = [
-            *["python", "-c", LIVELY % interval],
+            *["python", WARM, interval],
             "--superlink",
             f"{HOST}:{self.port}",
             "--root-certificates",

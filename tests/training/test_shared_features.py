@@ -33,8 +33,8 @@ def partly(**kind):
     return replace(federation(**kind), personal=OWN)
 
 
-@pytest.mark.parametrize("protocol", [TEXT, CODE], ids=lambda each: each.name)
-@pytest.mark.parametrize("kind", [{}, {"classes": None}], ids=["classes", "values"])
+# Each kind of labels and each protocol once: test_train.py has them crossed, without the mask.
+@pytest.mark.parametrize(("kind", "protocol"), [({}, TEXT), ({"classes": None}, CODE)], ids=["classes, text", "values, code"])
 def test_compiled_programs_are_the_twin(kind, protocol):
     clients = partly(**kind)
     rules = replace(protocol, random_start=True)  # so that shared rows are not 0

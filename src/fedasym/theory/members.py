@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Interpolate, Keep
@@ -22,6 +23,8 @@ from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.roots import lowest
 from fedasym.theory.transforms import kappa, slack, slope_from, sums
 from fedasym.theory.worlds import Worlds
+
+CHUNK = 1 << 14  # numbers in one array of a search
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class Member:
     N: Array  # (P, K)
     Y: tuple[Array, Array]  # displacement and noise of everyone, between the two Q^-1
     h: Array
+
+    def at(self, rows: NDArray[np.intp]) -> Member:
+        """The members of these federations, any of them several times."""
+        Y = self.Y[0][rows], self.Y[1][rows]
+        return Member(self.gamma[rows], self.s2[rows], self.p[rows], self.c[rows], self.S[rows], self.N[rows], Y, self.h)
 
     def risk(self, kappa: Array, fitted: Array) -> tuple[Array, Array]:
         """Bias and variance after the ridge whose kappa is given (kappa(0): FTFA; infinite: FedAvg).
@@ -161,13 +169,24 @@ def best_member_ridge(member: Member, world: Worlds) -> Array:
     low = np.log(1e-8 * np.minimum(s.min(), np.where(finite > 0, finite, s.min())))
     high = np.log(1e6 * (s.max() * (1 + world.gamma) + finite))
 
-    def loss(u: Array) -> Array:
-        k = start + np.exp(u)
+    def risk(member: Member, k: Array, gamma: Array) -> Array:
         at = sums(k, spectrum)
-        growth = 1 / (slack(at, world.gamma, spectrum) + world.gamma * at.mixed)
-        return np.asarray(sum(member.risk(k, world.gamma * at.df2 * growth)))
+        growth = 1 / (slack(at, gamma, spectrum) + gamma * at.mixed)
+        return np.asarray(sum(member.risk(k, gamma * at.df2 * growth)))
 
-    u = lowest(loss, low, high, points=int(np.clip(4 * np.max(high - low), 64, 400)))
+    def loss(u: Array) -> Array:
+        return risk(member, start + np.exp(u), world.gamma)
+
+    def losses(u: Array) -> Array:
+        """Of rows of points, as many at a time as fit the cache."""
+        found = []
+        for some in np.array_split(u, int(np.ceil(u.size * s.size / CHUNK))):
+            rows = np.tile(np.arange(u.shape[1], dtype=np.intp), len(some))
+            k = (start + np.exp(some)).ravel()
+            found.append(risk(member.at(rows), k, world.gamma[rows]).reshape(some.shape))
+        return np.concatenate(found)
+
+    u = lowest(loss, low, high, int(np.clip(4 * np.max(high - low), 64, 400)), several=losses)
     k = start + np.exp(u)
     ridge = k * slack(sums(k, spectrum), world.gamma, spectrum)
     ridge = np.where(sum(at_ridge(member, world, np.zeros_like(ridge))) <= loss(u), 0.0, ridge)
