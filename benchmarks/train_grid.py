@@ -55,7 +55,7 @@ def main() -> None:
     for name in GRIDS:
         count = int(np.prod([len(values) for values in GRIDS[name].values()]))
         timed(f"{name}, {count} configurations", lambda name=name: fa.train(name, federation, grid=GRIDS[name], **often))
-    print(f"\n{runs.best()}")
+    print(f"\n{runs.choose()}")
 
 
 if __name__ == "__main__":

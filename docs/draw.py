@@ -922,9 +922,9 @@ def train(folder: Path, ending: str) -> None:
     names = ["local", "fedavg", "ftfa", "rtfa", "maml_fo", "maml_hf", "pfedme"]
     grid = {name: {"server_step": [0.01, 0.1]} for name in names[1:]} | {"local": {"local_step": [0.01, 0.1]}}
     runs = fa.train(names, federation, grid=grid, seeds=range(3), rounds=200, evaluate_every=25)
-    runs.best().plot(folder / f"how-to-train.{ending}")
+    runs.choose().plot(folder / f"how-to-train.{ending}")
     for name in names:
-        row(name, *(f"{100 * np.mean([run.accuracy[-1] for run in runs.best().select(algorithm=name)]):.1f} %",))
+        row(name, *(f"{100 * np.mean([run.accuracy[-1] for run in runs.choose().select(algorithm=name)]):.1f} %",))
 
 
 def notation() -> None:

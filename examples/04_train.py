@@ -16,7 +16,7 @@ grid = {"server_step": [0.01, 0.1], "ridge": [0.01, 0.1]}
 runs = fa.train(["local", "fedavg", "ftfa", "rtfa"], clients, rounds=40, evaluate_every=20, grid=grid, seeds=[0, 1])
 print(runs)
 
-best = runs.best()  # by validation samples: test samples choose nothing
+best = runs.choose()  # by validation samples: test samples choose nothing
 print("\naccuracy over all clients' test samples, of what was chosen:")
 for name in ("local", "fedavg", "ftfa", "rtfa"):
     chosen = best.select(algorithm=name)

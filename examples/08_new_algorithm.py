@@ -16,7 +16,7 @@ def main() -> None:
     clients = fa.datasets.synthetic(task="classification", classes=3, dimension=30, aspect=1, clients=20, seed=1)
     grid = {"server_step": [0.1, 1], "penalty": [0.01, 0.1, 1]}
     runs = fa.train(["local", "fedavg", "ftfa", fedprox, tuned], clients, rounds=30, evaluate_every=0, grid=grid)
-    print(runs.best())
+    print(runs.choose())
 
 
 if __name__ == "__main__":

@@ -139,9 +139,9 @@ def test_compare_contract():
 def test_compare_varies_anything(first, second, vary, options):
     world = fa.Population(1, 0.5, 2, norm=2, spectrum=fa.spectra.identity())
     diagram = fa.compare(first, second, world, vary=vary, **options)
-    assert diagram.first_loss.shape == tuple(len(values) for values in diagram.axes.values())
-    assert np.all(np.isfinite(diagram.first_loss))
-    assert np.all(np.isfinite(diagram.second_loss))
+    assert diagram.first_values.shape == tuple(len(values) for values in diagram.axes.values())
+    assert np.all(np.isfinite(diagram.first_values))
+    assert np.all(np.isfinite(diagram.second_values))
 
 
 def test_the_boundary_in_clients_is_a_whole_number():

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from fedasym.models.model import Model
     from fedasym.results.accuracy import Accuracy, AccuracyTable
     from fedasym.results.comparison import Comparison, Risk
+    from fedasym.results.diagram import Diagram
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
-    from fedasym.verbs.classes.diagrams import AccuracyDiagram
     from fedasym.verbs.classes.fine_tuning import AccuracyPath
     from fedasym.verbs.classes.regimes import Mixture, Separability, interpolation, separability
     from fedasym.verbs.classes.simulated import AccuracySimulation
-    from fedasym.verbs.diagrams import Diagram, compare
+    from fedasym.verbs.diagrams import compare
     from fedasym.verbs.fine_tuning import FineTuning, fine_tuning, one_step
     from fedasym.verbs.prediction import predict
     from fedasym.verbs.regimes import noise_threshold, optimal_loss, optimal_ridge
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Accuracy": "fedasym.results.accuracy",
-    "AccuracyDiagram": "fedasym.verbs.classes.diagrams",
     "AccuracyPath": "fedasym.verbs.classes.fine_tuning",
     "AccuracySimulation": "fedasym.verbs.classes.simulated",
     "AccuracyTable": "fedasym.results.accuracy",
@@ -64,7 +63,7 @@ _HOME = {
     "ClassAdvice": "fedasym.advisor.classes.advice",
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results.comparison",
-    "Diagram": "fedasym.verbs.diagrams",
+    "Diagram": "fedasym.results.diagram",
     "Experiment": "fedasym.experiments.spec",
     "Federation": "fedasym.data.federation.federation",
     "FineTuning": "fedasym.verbs.fine_tuning",
@@ -113,7 +112,6 @@ _MODULES = {
 
 __all__ = [
     "Accuracy",
-    "AccuracyDiagram",
     "AccuracyPath",
     "AccuracySimulation",
     "AccuracyTable",

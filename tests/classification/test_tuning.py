@@ -140,7 +140,7 @@ def test_a_diagram_s_boundary_is_where_accuracies_cross():
     np.testing.assert_allclose(table["local_ridge"].accuracy, table["fedavg"].accuracy, atol=2e-6)
     assert np.all((diagram.gain > 0) == (diagram.winner == "local_ridge"))
     assert "percentage points" in str(diagram)
-    assert json.loads(diagram.to_json())["accuracies"]["first"] == diagram.first_accuracy.tolist()
+    assert json.loads(diagram.to_json())["accuracies"]["first"] == diagram.first_values.tolist()
 
 
 def test_diagrams_vary_anything():
@@ -149,9 +149,9 @@ def test_diagrams_vary_anything():
     table = fa.predict(WORLD, ["rtfa", "fedavg"], ridge=edge)
     assert table["rtfa"].accuracy == pytest.approx(table["fedavg"].accuracy, abs=1e-9)
     few = fa.compare("rtfa", "local_ridge", WORLD, vary={"clients": [10, 30]}, member=False, ridge=1.0)
-    assert np.all(np.diff(few.first_accuracy) > 0)
+    assert np.all(np.diff(few.first_values) > 0)
     flips = fa.compare("rtfa", "fedavg", WORLD, vary={"flips": (0, 0.4, 3)})
-    assert np.all(np.diff(flips.first_accuracy) < 0)
+    assert np.all(np.diff(flips.first_values) < 0)
     assert not flips.boundary.size
     assert "no boundary" in str(flips)
     three = fa.compare("rtfa", "fedavg", fa.ClassPopulation(1.5, 1.5, 2, classes=3), vary={"ridge": [1.0, 2.0]})

@@ -131,10 +131,10 @@ def test_compare_over_a_grid(first, second, vary, options):
         here = replace(world, **{name: value for name, value in point.items() if name not in ("ridge", "clients")})
         return [float(risk.loss) for risk in fa.predict(here, [first, second], **given_options).values()]
 
-    for at in np.ndindex(diagram.first_loss.shape):
+    for at in np.ndindex(diagram.first_values.shape):
         one, two = losses({name: float(diagram.axes[name][i]) for name, i in zip(names, at, strict=True)})
-        assert entry(diagram.first_loss, at) == pytest.approx(one, rel=1e-12)
-        assert entry(diagram.second_loss, at) == pytest.approx(two, rel=1e-12)
+        assert entry(diagram.first_values, at) == pytest.approx(one, rel=1e-12)
+        assert entry(diagram.second_values, at) == pytest.approx(two, rel=1e-12)
         assert diagram.winner[at] == ("tie" if one == pytest.approx(two, rel=1e-10) else first if one < two else second)
     assert len(diagram.boundary)
     crossing = diagram.boundary if "clients" not in names else [row for row in diagram.boundary if row[1] in vary["clients"]]

@@ -36,7 +36,7 @@ def test_groups_are_configurations_with_their_seeds(grid):
 
 
 def test_the_best_by_validation_of_each_algorithm_with_all_seeds(grid):
-    best = grid.best()
+    best = grid.choose()
     assert [(run.algorithm.name, run.settings.server_step, run.seed) for run in best] == [
         ("ftfa", 0.1, 1), ("ftfa", 0.1, 2), ("rtfa", 0.1, 1), ("rtfa", 0.1, 2),
     ]  # fmt: skip
@@ -46,52 +46,52 @@ def test_the_best_by_validation_of_each_algorithm_with_all_seeds(grid):
 def test_test_samples_choose_nothing(grid):
     for run in grid:  # the worst in validation is perfect on test
         run.correct[:, :, 1] = run.totals[:, 1] if run.settings.server_step == 0.01 else 0
-    assert {run.settings.server_step for run in grid.best()} == {0.1}
+    assert {run.settings.server_step for run in grid.choose()} == {0.1}
     with pytest.raises(fa.InvalidInput, match='by "validation" only'):
-        grid.best(by="test")
+        grid.choose(by="test")
 
 
 def test_a_configuration_that_diverged_for_one_seed_never_wins(grid):
     for run in grid.select(server_step=1.0):
         if run.diverged is None:
             run.correct[:, :, 0] = run.totals[:, 0]
-    assert {run.settings.server_step for run in grid.best().select(algorithm="ftfa")} == {0.1}
-    assert {run.settings.server_step for run in grid.best().select(algorithm="rtfa")} == {1.0}
+    assert {run.settings.server_step for run in grid.choose().select(algorithm="ftfa")} == {0.1}
+    assert {run.settings.server_step for run in grid.choose().select(algorithm="rtfa")} == {1.0}
     assert "round 10" in str(grid)
     assert "1 configuration of 6" in str(grid)
 
 
 def test_an_algorithm_that_always_diverged_is_left_out_and_named(grid):
     runs = Histories([replace(run, diverged=0) if run.algorithm.name == "ftfa" else run for run in grid])
-    assert runs.best().algorithms == ["rtfa"]
-    assert "Left out: ftfa, as every configuration diverged: try smaller steps." in str(runs.best())
+    assert runs.choose().algorithms == ["rtfa"]
+    assert "Left out: ftfa, as every configuration diverged: try smaller steps." in str(runs.choose())
     assert "Nothing is chosen for ftfa" in str(runs)
     with pytest.raises(fa.InvalidInput, match="every configuration diverged"):
-        runs.select(algorithm="ftfa").best()
+        runs.select(algorithm="ftfa").choose()
 
 
 def test_without_validation_samples_nothing_is_chosen():
     federation = data([4] * 3, [0] * 3, [2] * 3)
     several = Histories([history("ftfa", federation, server_step=step) for step in (0.1, 0.2)])
     with pytest.raises(fa.InvalidInput, match="no validation samples: resplit"):
-        several.best()
+        several.choose()
     assert "no validation samples" in str(several)
     assert "* " not in str(several)
     alone = Histories([history("ftfa", federation)])
-    assert len(alone.best()) == 1
+    assert len(alone.choose()) == 1
 
 
 def test_regression_chooses_the_lowest_loss():
     federation = data(task="regression")
     runs = Histories([history("ftfa", federation, share=share, local_step=step) for share, step in ((0.5, 0.1), (0.7, 0.2))])
-    assert [run.settings.local_step for run in runs.best()] == [0.2]
+    assert [run.settings.local_step for run in runs.choose()] == [0.2]
     assert "validation loss" in str(runs)
 
 
 def test_interrupted_configurations_do_not_beat_whole_ones(grid):
     cut = history("rtfa", grid[0].federation, seed=1, share=0.99, server_step=5.0, rounds=[0, 10], interrupted=True)
     runs = Histories([*grid, cut])
-    assert {run.settings.server_step for run in runs.best().select(algorithm="rtfa")} == {0.1}
+    assert {run.settings.server_step for run in runs.choose().select(algorithm="rtfa")} == {0.1}
     assert "Interrupted: 1 configuration of 7" in str(runs)
 
 
@@ -160,7 +160,7 @@ def test_under_two_protocols_each_stands_for_itself(grid):
     again = [replace(run, protocol=CODE) for run in grid]
     runs = Histories([*grid, *again])
     assert list(runs.ranked()) == ["ftfa, text", "ftfa, code", "rtfa, text", "rtfa, code"]
-    assert len(runs.best()) == 8
+    assert len(runs.choose()) == 8
     assert len(runs.select(protocol="code")) == 12
 
 

@@ -43,7 +43,7 @@ def test_a_configuration_that_diverges_leaves_its_neighbours_alone():
         assert not np.isfinite(run.shared).any()
         assert f"not finite from round {expected} on" in str(run)
     assert [run.diverged is None for run in runs] == [True, True, False, False]
-    assert runs.best()[0].settings.server_step == 0.1
+    assert runs.choose()[0].settings.server_step == 0.1
 
 
 def test_a_loss_that_overflows_is_divergence_at_the_test_that_meets_it():

@@ -16,7 +16,8 @@ from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.advisor.predictions import Prediction
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain, preformatted
+from fedasym.core.text import plain
+from fedasym.results.result import Result
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
@@ -76,7 +77,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Advice(Result):
     """What `fa.advise` returns; prints itself as a page.
 
     population: estimates with intervals. predictions: one `Prediction` per algorithm. recommended, ridge, steps: what to do.
@@ -156,6 +157,15 @@ class Advice:
         }
         return json.dumps(answer, indent=2)
 
+    @property
+    def best(self) -> str:
+        """The recommended algorithm."""
+        return self.recommended
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw what is expected, with intervals, to a file (PNG, SVG or PDF by its ending); returns where it is."""
+        return write_file("draw advice", self, path)
+
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
         return write_file("write advice", self, path)
@@ -164,9 +174,6 @@ class Advice:
         from fedasym.advisor.wording import page
 
         return page(self)
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 def keep_finite(record: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from fedasym.core.arrays import Array
 from fedasym.core.hooks import write_file
 from fedasym.core.text import plural, preformatted
 from fedasym.exact.classes import CANDIDATES, Table, check_table, choose_candidate, fit_classes, score_folds, tune
+from fedasym.results.result import Result
 
 EVEN = 1.96
 SHARE = 0.2  # of a client's samples, held out to confirm where none are
@@ -42,7 +43,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class ScoredAdvice:
+class ScoredAdvice(Result):
     """What `fa.advise` returns for classes and few features; prints itself as a page.
 
     scores: by algorithm, measured on held-out folds. shares: of the classes. doubts: what may be wrong. confirm: the
@@ -99,6 +100,15 @@ class ScoredAdvice:
             "confirm": {"candidates": list(self.confirm.candidates), "what": str(self.confirm)},
         }
         return json.dumps(answer, indent=2)
+
+    @property
+    def best(self) -> str:
+        """The recommended algorithm."""
+        return self.recommended
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw what is expected, with intervals, to a file (PNG, SVG or PDF by its ending); returns where it is."""
+        return write_file("draw advice", self, path)
 
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from cyclopts import App, Group, Parameter
 import fedasym as fa
 from fedasym.cli.app import app
 from fedasym.cli.arguments import names, parse_grid, read_federation
-from fedasym.cli.training import COLUMNS, Columns, remember_compilations
+from fedasym.cli.training import COLUMNS, NUMBERS, Columns, Numbers, remember_compilations
 from fedasym.cli.watching import KEPT, Teller, stoppable
 from fedasym.cli.where import HERE, Where, answers_apart
 
@@ -80,14 +81,7 @@ def sweep(
         list[str] | None, Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it.")
     ] = None,
     seeds: int = 1,
-    rounds: int = 400,
-    evaluate_every: int = 50,
-    cohort: int | None = None,
-    local_steps: int = 20,
-    batch: int = 32,
-    personal_epochs: int = 10,
-    inner_step: float | None = None,
-    inner_steps: int = 5,
+    numbers: Numbers = NUMBERS,
     protocol: str | None = None,
     intercept: bool | None = None,
     precision: str = "float32",
@@ -107,22 +101,6 @@ def sweep(
         they are where a protocol is named. Every combination is trained.
     seeds
         How many seeds test what was chosen; 0 for none.
-    rounds
-        Communication rounds (R); local training takes as many epochs.
-    evaluate_every
-        Of the tests of what was chosen: all clients are tested after every so many rounds.
-    cohort
-        Clients drawn in a round (D); 20 by default, or all where there are fewer.
-    local_steps
-        Batches that a drawn client trains on (K).
-    batch
-        Samples in a batch (B).
-    personal_epochs
-        Passes over a client's own samples in personalization (P).
-    inner_step
-        Step size of pfedme's inner problem; by default 0.05, or less where the features' scale asks for it.
-    inner_steps
-        Steps of pfedme's inner problem.
     protocol
         text: as the paper says; code: as its released code does. Unless named: the text's rules, with an intercept and with
         steps for the scale of the features.
@@ -147,14 +125,7 @@ def sweep(
             into=Path("runs", f"sweep-{Path(data).stem}") if into is None else into,
             progress=Teller(),
             on=on,
-            rounds=rounds,
-            evaluate_every=evaluate_every,
-            cohort=cohort,
-            local_steps=local_steps,
-            batch=batch,
-            personal_epochs=personal_epochs,
-            inner_step=inner_step,
-            inner_steps=inner_steps,
+            **asdict(numbers),
             protocol=protocol,
             intercept=intercept,
             precision=precision,

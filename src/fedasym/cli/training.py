@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import asdict, dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -14,6 +14,7 @@ from fedasym.cli.app import OUTPUT, TRAINING, Output, app, show
 from fedasym.cli.arguments import names, parse_grid, read_federation, whole_numbers
 from fedasym.cli.watching import show_progress, stoppable
 from fedasym.core.stopping import STOPPED
+from fedasym.training.settings import ABOUT, CHOSEN, default_for
 
 
 @Parameter(name="*")
@@ -46,25 +47,33 @@ class Columns:
 COLUMNS = Columns()
 
 
+def number_flags() -> Any:
+    """The settings of every run as flags, with their meanings."""
+    kinds = {name: int if about.whole else float for name, about in ABOUT.items()}
+    fields = []
+    for name, about in ABOUT.items():
+        default = default_for(name)
+        kind: Any = kinds[name] if default is not None else kinds[name] | None
+        more = "; chosen for the scale of the features unless given" if name in CHOSEN else ""
+        words = f"{about.meaning[0].upper()}{about.meaning[1:]}{more}."
+        fields.append((name, Annotated[kind, Parameter(help=words)], field(default=default)))
+    return Parameter(name="*")(make_dataclass("Numbers", fields, frozen=True, kw_only=True, namespace={"__module__": __name__}))
+
+
+if TYPE_CHECKING:
+    Numbers = Any
+else:
+    Numbers = number_flags()
+NUMBERS: Any = Numbers()
+
+
 @app.command(group=TRAINING)
 def train(
     data: str,
     /,
     *,
     algorithms: Annotated[str, Parameter(help="Names separated by commas.")] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
-    rounds: int = 400,
-    server_step: float | None = None,
-    local_step: float | None = None,
-    ridge: float | None = None,
-    difference: float = 1e-3,
-    mixing: float = 1.0,
-    cohort: int | None = None,
-    local_steps: int = 20,
-    batch: int = 32,
-    personal_epochs: int = 10,
-    inner_step: float | None = None,
-    inner_steps: int = 5,
-    evaluate_every: int = 50,
+    numbers: Numbers = NUMBERS,
     grid: Annotated[
         list[str] | None, Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it.")
     ] = None,
@@ -82,32 +91,6 @@ def train(
     data
         A file or folder of samples (Parquet, CSV, npz, safetensors, LEAF JSON, TensorFlow Federated's), or synthetic: 30 drawn
         clients.
-    rounds
-        Communication rounds (R); local training takes as many epochs.
-    server_step
-        Step size of local work for the shared model (eta); by default 0.1, or less where the features' scale asks for it.
-    local_step
-        Step size of personalization, and of MAML's inner step (alpha); by default as server_step.
-    ridge
-        Penalty (lambda); 0.1 for rtfa and 15 for pfedme by default.
-    difference
-        Finite difference of maml_hf (delta).
-    mixing
-        Weight of the new average in pfedme (beta).
-    cohort
-        Clients drawn in a round (D); 20 by default, or all where there are fewer.
-    local_steps
-        Batches that a drawn client trains on (K).
-    batch
-        Samples in a batch (B).
-    personal_epochs
-        Passes over a client's own samples in personalization (P).
-    inner_step
-        Step size of pfedme's inner problem; by default 0.05, or less where the features' scale asks for it.
-    inner_steps
-        Steps of pfedme's inner problem.
-    evaluate_every
-        All clients are personalised and tested after every so many rounds; 0: after the last alone.
     grid
         A setting and its values, such as server_step=0.01,0.1,1; repeat it for more. Every combination is trained.
     seeds
@@ -127,19 +110,7 @@ def train(
         result = fa.train(
             names(algorithms) or [],
             federation,
-            rounds=rounds,
-            server_step=server_step,
-            local_step=local_step,
-            ridge=ridge,
-            difference=difference,
-            mixing=mixing,
-            cohort=cohort,
-            local_steps=local_steps,
-            batch=batch,
-            personal_epochs=personal_epochs,
-            inner_step=inner_step,
-            inner_steps=inner_steps,
-            evaluate_every=evaluate_every,
+            **asdict(numbers),
             grid=parse_grid(grid),
             seeds=whole_numbers("seeds", seeds),
             protocol=protocol,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.training.settings import Protocol, resolve_protocol
+from fedasym.training.settings import ABOUT, SETTINGS, Protocol, default_for, resolve_protocol
 from fedasym.training.settings import Settings as Checked
 
 try:
-    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
     from pydantic import model_validator as model
 except ImportError:
     raise MissingPackage("experiments need pydantic: pip install 'fedasym[experiments]'") from None
@@ -119,25 +119,24 @@ class Data(Part):
         return self
 
 
-class Settings(Part):
+def number_field(name: str) -> tuple[Any, Any]:
+    """A setting of training as a field of the file; None where it is chosen for the data, or by the algorithm."""
+    about, default = ABOUT[name], default_for(name)
+    kind: Any = int if about.whole else float
+    return (kind if default is not None else kind | None), Field(default, description=about.meaning)
+
+
+TrainingNumbers: Any = create_model(
+    "TrainingNumbers", __base__=Part, **dict[str, Any]({name: number_field(name) for name in SETTINGS})
+)
+
+
+class Settings(TrainingNumbers):  # type: ignore[misc]
     """What every run is told, as `fedasym.train` takes it; a grid varies some of it.
 
     What is chosen for the data, the intercept and the steps where no protocol is named, is put in by `run` (`settled_on`).
     """
 
-    rounds: int = 400
-    evaluate_every: int = 50
-    cohort: int | None = None
-    local_steps: int = 20
-    batch: int = 32
-    personal_epochs: int = 10
-    server_step: float | None = None
-    local_step: float | None = None
-    ridge: float | None = None
-    difference: float = 1e-3
-    mixing: float = 1.0
-    inner_step: float | None = None
-    inner_steps: int = 5
     protocol: Literal["text", "code"] | None = None
     intercept: bool | None = None
     precision: Literal["float32", "float64", "mixed", "bfloat16"] = "float32"

@@ -140,7 +140,7 @@ def placeholder(experiment: Experiment) -> Chosen:
 
 def told_to(experiment: Experiment) -> dict[str, Any]:
     """What `train` is told in every piece: steps that are not given are the paper's, unless `run` chose them for the data."""
-    told = experiment.settings.model_dump()
+    told: dict[str, Any] = experiment.settings.model_dump()
     return told | {name: value for name, value in PAPER_STEPS.items() if told[name] is None}
 
 

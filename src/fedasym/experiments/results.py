@@ -14,7 +14,8 @@ import polars as pl
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import plain, preformatted
+from fedasym.core.hooks import write_file
+from fedasym.core.text import plain
 from fedasym.experiments import budget, plan, tables
 from fedasym.experiments.comparisons import MARGIN, Comparisons, compared
 from fedasym.experiments.data import Record
@@ -25,13 +26,14 @@ from fedasym.experiments.plan import GAINS, SEEDS, SPLITS, TUNING, Chosen, Piece
 from fedasym.experiments.printing import edges, left_out, lines, not_converged
 from fedasym.experiments.remote import kind_of
 from fedasym.experiments.selection import chosen
+from fedasym.results.result import Result
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Results:
+class Results(Result):
     """Tables of an experiment, polars frames; made by `fedasym.run` and `fedasym.sweep`, or read from a folder.
 
     tuning: algorithm, the settings that were varied, validation_accuracy (regression: validation_loss), chosen, diverged.
@@ -116,6 +118,34 @@ class Results:
         return "loss" if self.task == "regression" else "accuracy"
 
     @property
+    def sweep(self) -> str:
+        """The trials that stand for the results: over seeds, or else over splits."""
+        return SEEDS if self.experiment.trials.seeds or not self.experiment.trials.splits else SPLITS
+
+    @property
+    def best(self) -> str | None:
+        """The algorithm with the best mean over trials; None while there are none."""
+        means = {name: float(np.mean(values)) for name, values in self.finals(self.sweep).items()}
+        known = {name: value for name, value in means.items() if np.isfinite(value)}
+        if not known:
+            return None
+        return min(known, key=lambda name: known[name] if self.statistic == "loss" else -known[name])
+
+    def table(self) -> list[dict[str, Any]]:
+        """One record per algorithm and sweep: the mean of what it is compared by after the last round, worst and best trial."""
+        worst, best = (np.max, np.min) if self.statistic == "loss" else (np.min, np.max)
+        return [
+            {"sweep": sweep, "algorithm": name, self.statistic: float(np.mean(values)), "worst": float(worst(values))}
+            | {"best": float(best(values)), "trials": len(values), **self.tuned.get(name, {})}
+            for sweep in (SEEDS, SPLITS)
+            for name, values in self.finals(sweep).items()
+        ]
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the curves of the trials to a file (PNG, SVG or PDF by its ending); returns where it is."""
+        return write_file("draw results", self, path)
+
+    @property
     def budget(self) -> list[str]:
         """What every algorithm was given, in sentences: configurations, trials, rounds and steps."""
         return budget.sentences(self.experiment, self.data)
@@ -188,9 +218,6 @@ class Results:
         return "\n".join(lines(self))
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:

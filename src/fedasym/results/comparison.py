@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from fedasym.core.arrays import Array
 from fedasym.core.errors import unknown
 from fedasym.core.hooks import write_file
-from fedasym.core.text import number, plain, preformatted
+from fedasym.core.text import number, plain
+from fedasym.results.result import Result
 
 TIE = 1e-10  # losses closer than this, relatively, are the same limit
 Row = TypeVar("Row")
@@ -42,7 +43,7 @@ class Risk:
         return self.bias + self.variance
 
 
-class Named(Mapping[str, Row]):
+class Named(Mapping[str, Row], Result):
     """What every table of results is: rows by name, which print themselves."""
 
     _kind: ClassVar[str] = "algorithm"  # of what the names are
@@ -60,9 +61,6 @@ class Named(Mapping[str, Row]):
 
     def __len__(self) -> int:
         return len(self._held())
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from fedasym.core.hooks import fill
 
 ROLES = {
+    "draw advice": ("fedasym.show.figures.advice", "draw_advice"),
+    "draw results": ("fedasym.show.figures.experiments", "draw_results"),
     "write advice": ("fedasym.show.report.advice", "write"),
     "draw accuracies": ("fedasym.show.figures.classes", "draw_accuracies"),
     "draw comparison": ("fedasym.show.figures.tables", "draw_table"),

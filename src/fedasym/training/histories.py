@@ -17,7 +17,8 @@ import numpy as np
 
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain, preformatted
+from fedasym.core.text import plain
+from fedasym.results.result import Result
 from fedasym.training.configurations import (
     Configuration,
     comparison_notes,
@@ -34,7 +35,7 @@ from fedasym.training.wording import client_notes, folded, shown
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Histories(Sequence[History]):
+class Histories(Sequence[History], Result):
     """The runs of a grid, of several seeds or of several algorithms, in the order in which they were asked for.
 
     Runs on the same clients can be joined: `Histories([*these, *those])`.
@@ -48,7 +49,7 @@ class Histories(Sequence[History]):
     ...     return History(PAPER["ftfa"], Settings(rounds=0, local_step=step), TEXT, 0, data, np.array([0]), counted,
     ...                    1 - counted, counted, 1 - counted, np.ones((2, 2), int), None)
     >>> runs = Histories([run(0.1, 0), run(0.01, 1)])
-    >>> len(runs), runs.best()[0].settings.local_step, runs.select(local_step=0.1)[0].accuracy.tolist()
+    >>> len(runs), runs.choose()[0].settings.local_step, runs.select(local_step=0.1)[0].accuracy.tolist()
     (2, 0.01, [0.0])
     """
 
@@ -123,7 +124,15 @@ class Histories(Sequence[History]):
             winners[name] = best if best.diverged is None and (not others or best.score > -np.inf) else None
         return winners
 
-    def best(self, by: str = "validation") -> Histories:
+    @property
+    def best(self) -> str:
+        """The algorithm whose chosen configuration validates best, the first of equal ones."""
+        chosen = {group.name: group.score for group in self.chosen().values() if group is not None}
+        if not chosen:
+            self.choose()  # which says why there is none
+        return max(chosen, key=lambda name: chosen[name])
+
+    def choose(self, by: str = "validation") -> Histories:
         """All seeds of each algorithm's best configuration: the highest mean final validation accuracy (lowest loss).
 
         A configuration that diverged for any seed is never chosen. Only "validation" is offered: see the module's words.
@@ -202,9 +211,6 @@ class Histories(Sequence[History]):
         return "\n".join([*folded(self.title), "", *lines, *self.notes])
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 def same(held: Any, asked: Any) -> bool:

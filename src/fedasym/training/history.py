@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import plain, preformatted
+from fedasym.core.text import plain
 from fedasym.data.federation.federation import Federation
+from fedasym.results.result import Result
 from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.scores import Counts, Sums, lowest_tenth, over_clients, pooled, ratio, worse
 from fedasym.training.settings import Protocol, Settings, named_settings
@@ -33,7 +34,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class History:
+class History(Result):
     """One configuration trained from one seed: arrays have one entry per evaluated round, NaN where a model diverged.
 
     Made by `fedasym.train`. Statistics are of the test samples unless named otherwise, and of the clients that have some.
@@ -177,6 +178,16 @@ class History:
         """The statistics after the last evaluated round, by name."""
         return {name: value for name, value in self.table()[-1].items() if name not in ("algorithm", "seed")}
 
+    @property
+    def best(self) -> int:
+        """The evaluated round after which personal models validate best; the last where there are no validation samples."""
+        regression = self.task == "regression"
+        values = np.asarray(self.validation_loss if regression else self.validation_accuracy, dtype=float)
+        if not np.isfinite(values).any():
+            return int(self.rounds[-1])
+        worth = -values if regression else values
+        return int(self.rounds[int(np.nanargmax(worth))])
+
     def table(self) -> list[dict[str, Any]]:
         """One record per evaluated round: feed it to any data frame."""
         columns = {name: getattr(self, name) for name in COLUMNS[self.task]}
@@ -306,9 +317,6 @@ class History:
         return "\n".join([*folded(self.title), "", *round_lines(self), *self.notes])
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
     def _hits(self, correct: Sums) -> Sums:
         if self.task == "regression":

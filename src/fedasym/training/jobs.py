@@ -15,6 +15,7 @@ from fedasym.data.federation.federation import Federation
 from fedasym.training.probing import check_steps
 from fedasym.training.scales import stable_steps
 from fedasym.training.settings import (
+    CHOSEN,
     SETTINGS,
     Settings,
     check_trainable,
@@ -25,7 +26,6 @@ from fedasym.training.settings import (
 )
 
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
-STEPS = ("server_step", "local_step", "inner_step")  # chosen where they are not told
 COHORT = 20  # clients a round, where there are that many
 
 
@@ -133,7 +133,7 @@ def settle(
     told: Mapping[str, Any], tried: Mapping[str, Any], algorithm: Algorithm, federation: Federation, scaled: bool | None
 ) -> Settings:
     """What is told with the values of a grid; the ridge and the steps that neither says are put in."""
-    missing = [name for name in STEPS if told.get(name) is None and name not in tried]
+    missing = [name for name in CHOSEN if told.get(name) is None and name not in tried]
     given = {name: value for name, value in {**told, **tried}.items() if name not in missing}
     mine = own_settings(algorithm)
     values = {name: each.check(given.get(name, default_of(algorithm, name))) for name, each in mine.items()}

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedasym.algorithms import Algorithm, Descend, Flow, Keep, Moreau, Nothing, Ridge
 from fedasym.algorithms.description import is_built_in
-from fedasym.algorithms.settings import Setting
+from fedasym.algorithms.settings import Setting, setting
 from fedasym.algorithms.stages import Stage
 from fedasym.core.errors import InvalidInput, NoFormula, known
 from fedasym.core.numbers import flag, one_float
 
-RATES = ("server_step", "local_step", "ridge", "difference", "mixing", "inner_step")  # numbers that one program takes many of
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 LARGEST = 2**31 - 1  # of the whole numbers that JAX counts with
-SIZES = ("rounds", "evaluate_every", "cohort", "local_steps", "batch", "personal_epochs", "inner_steps")
 
 
 @dataclass(frozen=True)
@@ -29,33 +30,40 @@ class Settings:
     20
     """
 
-    rounds: int = 400
-    evaluate_every: int = 50  # 0: only after the last round
-    cohort: int | None = None  # None: 20, or every client where there are fewer
-    local_steps: int = 20
-    batch: int = 32
-    personal_epochs: int = 10
-    server_step: float = 0.1
-    local_step: float = 0.1
-    ridge: float | None = None  # None: 15 for pFedMe, 0.1 elsewhere
-    difference: float = 1e-3
-    mixing: float = 1.0
-    inner_step: float = 0.05
-    inner_steps: int = 5
+    rounds: int = setting(default=400, least=0, meaning="communication rounds (R); local training takes as many epochs")
+    evaluate_every: int = setting(
+        default=50,
+        least=0,
+        meaning="all clients are personalised and tested after every so many rounds; 0: after the last alone",
+    )
+    cohort: int | None = setting(
+        default=None, least=1, whole=True, meaning="clients drawn in a round (D); 20, or all where there are fewer"
+    )
+    local_steps: int = setting(default=20, least=1, meaning="batches that a drawn client trains on (K)")
+    batch: int = setting(default=32, least=1, meaning="samples in a batch (B)")
+    personal_epochs: int = setting(default=10, least=0, meaning="passes over a client's own samples in personalization (P)")
+    server_step: float = setting(default=0.1, least=0, meaning="step size of local work for the shared model (eta)")
+    local_step: float = setting(default=0.1, least=0, meaning="step size of personalization, and of MAML's inner step (alpha)")
+    ridge: float | None = setting(
+        default=None, least=0, meaning="penalty on the distance to the shared model (lambda); 15 for pFedMe, 0.1 elsewhere"
+    )
+    difference: float = setting(default=1e-3, above=0, meaning="finite difference for MAML's Hessian (delta)")
+    mixing: float = setting(default=1.0, least=0, meaning="weight of the new average in pFedMe (beta)")
+    inner_step: float = setting(default=0.05, least=0, meaning="step size of pFedMe's inner problem")
+    inner_steps: int = setting(default=5, least=1, meaning="steps of pFedMe's inner problem")
     own: tuple[tuple[str, float], ...] = ()  # settings that an algorithm's stages bring beside these
 
     def __post_init__(self) -> None:
-        for name in SIZES:
-            value, least = getattr(self, name), 0 if name in ("rounds", "personal_epochs", "evaluate_every") else 1
-            if value is None and name == "cohort":
-                continue
-            if not is_size(value, least):
-                end = f" and at most {LARGEST}" if is_size(value, least, math.inf) else ""
-                raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}{end}")
-            object.__setattr__(self, name, int(value))
-        for name in RATES:
+        for name, about in ABOUT.items():
             value = getattr(self, name)
-            if value is None and name == "ridge":
+            if value is None and about.default is None:
+                continue
+            if about.whole:
+                least = int(about.least or 0)
+                if not is_size(value, least):
+                    end = f" and at most {LARGEST}" if is_size(value, least, math.inf) else ""
+                    raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}{end}")
+                object.__setattr__(self, name, int(value))
                 continue
             if not is_rate(value):
                 raise InvalidInput(f"{name} is {value!r}: it must be a finite number of at least 0")
@@ -73,7 +81,34 @@ class Settings:
         return [*(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()), self.rounds]
 
 
-SETTINGS = tuple(field.name for field in fields(Settings) if field.name != "own")  # of every run
+ABOUT = {  # what each setting of every run may be, and what it means
+    each.name: replace(each.metadata["setting"], name=each.name) for each in fields(Settings) if "setting" in each.metadata
+}
+SETTINGS = tuple(ABOUT)
+RATES = tuple(name for name, each in ABOUT.items() if not each.whole)  # numbers that one program takes many of
+SIZES = tuple(name for name, each in ABOUT.items() if each.whole)
+CHOSEN = ("server_step", "local_step", "inner_step")  # which are chosen for the data where nobody says them
+
+
+def default_for(name: str) -> Any:
+    """What a setting of every run is where nobody says it; None: it is chosen for the data, or by the algorithm."""
+    return None if name in CHOSEN else ABOUT[name].default
+
+
+def takes_settings(function: Verb) -> Verb:
+    """Show the settings of every run in the signature of a verb that takes them as keyword arguments."""
+    signature = inspect.signature(function)
+    kinds = inspect.Parameter
+    first: list[inspect.Parameter] = []
+    last: list[inspect.Parameter] = []
+    for each in signature.parameters.values():
+        (first if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) else last).append(each)
+    told = [
+        kinds(name, kinds.KEYWORD_ONLY, default=default_for(name), annotation=int if about.whole else float)
+        for name, about in ABOUT.items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*first, *told, *last])  # type: ignore[attr-defined]
+    return function
 
 
 def is_size(value: Any, least: int, most: float = LARGEST) -> bool:

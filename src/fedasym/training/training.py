@@ -14,30 +14,18 @@ from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
 from fedasym.training.jobs import Grid, check_own, configurations, named, whole_numbers
-from fedasym.training.settings import SETTINGS, Protocol, Settings, resolve_protocol
+from fedasym.training.settings import SETTINGS, Protocol, Settings, default_for, resolve_protocol, takes_settings
 from fedasym.training.sharing import shared_work
 
 if TYPE_CHECKING:
     from fedasym.training.work import Outcome
 
 
+@takes_settings
 def train(
     algorithm: str | Algorithm | Iterable[str | Algorithm],
     federation: Federation,
     *,
-    rounds: int = 400,
-    server_step: float | None = None,
-    local_step: float | None = None,
-    ridge: float | None = None,
-    difference: float = 1e-3,
-    mixing: float = 1.0,
-    cohort: int | None = None,
-    local_steps: int = 20,
-    batch: int = 32,
-    personal_epochs: int = 10,
-    inner_step: float | None = None,
-    inner_steps: int = 5,
-    evaluate_every: int = 50,
     seed: int = 0,
     grid: Grid | None = None,
     seeds: Iterable[int] | None = None,
@@ -47,7 +35,7 @@ def train(
     precision: str = "float32",
     form: str | None = None,
     progress: Progress | None = None,
-    **own: Any,
+    **settings: Any,
 ) -> History | Histories:
     """Train an algorithm (or several) by stochastic gradients, personalise and test every client on the way.
 
@@ -75,7 +63,7 @@ def train(
     precision: "float32", "float64", or "mixed": float32 whose products an accelerator may shorten (TF32); "bfloat16", for
         sequences: features and outputs are that short as well, while models, sums and losses stay in float32.
     form: "gram" or "head" instead of the cheaper; both give the same numbers.
-    own: settings that the algorithms' stages bring, by name.
+    settings: those above, and what the algorithms' stages bring, by name.
 
     >>> import fedasym as fa
     >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
@@ -88,8 +76,8 @@ def train(
     chosen, several = named(algorithm)
     numbers = whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(whole_numbers("splits", splits))
-    told = {name: value for name, value in locals().items() if name in SETTINGS} | own
-    check_own(chosen, own)
+    check_own(chosen, settings)
+    told = {name: default_for(name) for name in SETTINGS} | settings
     rules = resolve_protocol(protocol, intercept, federation.intercept)
     jobs = configurations(chosen, told, grid, federation, rules.intercept if protocol is None else None)
     choices = {"precision": (precision, ("float32", "float64", "mixed", "bfloat16")), "form": (form, ("gram", "head", None))}

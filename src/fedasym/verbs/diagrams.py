@@ -2,125 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm
+from fedasym.algorithms import Algorithm, find
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, ThresholdWarning, unknown
-from fedasym.core.hooks import write_file
 from fedasym.core.numbers import floats
-from fedasym.core.text import number, plain, preformatted
-from fedasym.results.comparison import TIE
+from fedasym.results.diagram import Diagram
 from fedasym.theory.roots import bracketed, first_whole
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import RANGES, Population, check_world, facts
 
-if TYPE_CHECKING:
-    from fedasym.verbs.classes.diagrams import AccuracyDiagram
-
 OPTIONS = ("ridge", "clients")  # parameters of predict, rather than of the population, that can vary
 VARIABLE = (*RANGES, *OPTIONS)
-
-
-@dataclass(frozen=True)
-class Diagram:
-    """Losses of two algorithms over one or two parameters; prints itself and draws itself.
-
-    `axes` maps each varied parameter to its values; losses have one axis per parameter, in that order. `boundary` has
-    one row per point where the winner changes, one column per parameter.
-
-    >>> import fedasym as fa
-    >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
-    >>> line = fa.compare("ftfa", "fedavg", world, vary={"noise": (0, 2, 50)})
-    >>> line.boundary.round(6).tolist()
-    [[0.707107]]
-    """
-
-    first: str
-    second: str
-    axes: dict[str, Array]
-    first_loss: Array
-    second_loss: Array
-    boundary: Array
-    title: str
-
-    @property
-    def winner(self) -> NDArray[np.str_]:
-        """The name of the better one at each point; "tie" where their losses agree."""
-        a, b = self.first_loss, self.second_loss
-        with np.errstate(invalid="ignore"):
-            equal = (a == b) | (np.abs(a - b) <= TIE * np.minimum(a, b))
-        return np.where(equal, "tie", np.where(a < b, self.first, self.second))
-
-    @property
-    def gain(self) -> Array:
-        """log2(second loss / first loss): positive where the first wins, 1 where it halves the loss."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.first_loss == self.second_loss, 0.0, np.log2(self.second_loss / self.first_loss))
-
-    def to_json(self) -> str:
-        """Full precision: axes, losses and the boundary."""
-        return diagram_json(self, "losses", self.first_loss, self.second_loss)
-
-    def plot(self, path: str | Path) -> Path:
-        """Draw the diagram to a file (PNG, SVG or PDF by its ending) and return where it is."""
-        return write_file("draw diagram", self, path)
-
-    def __str__(self) -> str:
-        winner = self.winner
-        shares = {name: float(np.mean(winner == name)) for name in (self.first, self.second, "tie")}
-        lines = [f"  {name:<12}{'wins' if name != 'tie' else 'is'} {share:.1%}" for name, share in shares.items() if share > 0]
-        return "\n".join([*opening(self), *lines, "", *boundary_lines(self)])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
-
-
-def diagram_json(diagram: Diagram | AccuracyDiagram, what: str, first: Array, second: Array) -> str:
-    """A diagram as JSON, in full precision."""
-    held = {
-        "first": diagram.first,
-        "second": diagram.second,
-        "axes": {name: plain(values) for name, values in diagram.axes.items()},
-        what: {"first": plain(first), "second": plain(second)},
-        "boundary": plain(diagram.boundary) if diagram.boundary.size else [],
-    }
-    return json.dumps(held, indent=2)
-
-
-def opening(diagram: Diagram | AccuracyDiagram) -> list[str]:
-    """The first lines of a printed diagram: who is compared, where."""
-    spans = ", ".join(f"{name} from {v.min():g} to {v.max():g}" for name, v in diagram.axes.items())
-    return [diagram.title, "", f"{diagram.first} against {diagram.second} over {spans}:"]
-
-
-def boundary_lines(diagram: Diagram | AccuracyDiagram) -> list[str]:
-    """The last lines: the boundary, or some of its points."""
-    points, names = diagram.boundary, list(diagram.axes)
-    if not points.size:
-        return ["There is no boundary within this range."]
-    shown = points[np.unique(np.linspace(0, len(points) - 1, 9).astype(int))]
-    head = f"The boundary ({len(points)} points, {len(shown)} shown):" if len(names) == 2 else "They cross at:"
-    return [head, *("  " + "  ".join(f"{name} {number(x)}" for name, x in zip(names, row, strict=True)) for row in shown)]
-
-
-@overload
-def compare(
-    first: str | Algorithm, second: str | Algorithm, world: Population, *, vary: Mapping[str, ArrayLike], **options: Any
-) -> Diagram: ...
-@overload
-def compare(
-    first: str | Algorithm, second: str | Algorithm, world: ClassPopulation, *, vary: Mapping[str, ArrayLike], **options: Any
-) -> AccuracyDiagram: ...
 
 
 def compare(
@@ -130,11 +31,11 @@ def compare(
     *,
     vary: Mapping[str, ArrayLike],
     **options: Any,
-) -> Diagram | AccuracyDiagram:
+) -> Diagram:
     """Who wins where: two algorithms over a grid of one or two parameters, each at its best ridge unless one is given.
 
     vary: parameter -> (start, stop, count) or a list of values; any of the population's numbers, ridge or clients.
-    options: ridge, clients, member and maml_step, as for `predict`. A `ClassPopulation` gives an `AccuracyDiagram`.
+    options: ridge, clients, member and maml_step, as for `predict`. Of a `ClassPopulation` it compares accuracies.
 
     The boundary solves loss(first) = loss(second) along each grid line to rounding. For FTFA against FedAvg with
     uncorrelated features it is noise^2 = radius^2 (aspect - 1)/aspect.
@@ -234,8 +135,8 @@ def checked_axes(
 
 
 def name_of(algorithm: str | Algorithm) -> str:
-    """The name of an algorithm given by name or as an object."""
-    return algorithm.name if isinstance(algorithm, Algorithm) else str(algorithm)
+    """The name of an algorithm given by name, as module:name, or as an object."""
+    return find(algorithm).name if isinstance(algorithm, Algorithm) or ":" in str(algorithm) else str(algorithm)
 
 
 def spread_of(name: str, values: ArrayLike | tuple[Any, ...]) -> Array:

@@ -15,8 +15,9 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.hooks import write_file
 from fedasym.core.numbers import flag, floats, one_float
-from fedasym.core.text import number, plain, preformatted
+from fedasym.core.text import number, plain
 from fedasym.results.comparison import Risk
+from fedasym.results.result import Result
 from fedasym.theory.contours import support
 from fedasym.theory.finite import along
 from fedasym.theory.limits import Parts
@@ -42,7 +43,7 @@ class Stop(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FineTuning:
+class FineTuning(Result):
     """Risks along fine-tuning; `times` are steps or flow times, the last axis of bias and variance.
 
     >>> import fedasym as fa
@@ -95,9 +96,6 @@ class FineTuning:
             lines.append("  " + "".join(f"{number(value):>11}" for value in record.values()))
         where = "at convergence" if np.isinf(self.best.at) else f"at {self.unit} {number(self.best.at)}"
         return "\n".join([*lines, "", f"Best stopping point: {where}, loss {number(self.best.risk.loss)}."])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 @overload

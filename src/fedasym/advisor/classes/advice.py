@@ -15,7 +15,8 @@ from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain, preformatted
+from fedasym.core.text import plain
+from fedasym.results.result import Result
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum
 
@@ -60,7 +61,7 @@ class Epochs:
 
 
 @dataclass(frozen=True)
-class ClassAdvice:
+class ClassAdvice(Result):
     """What `fa.advise` returns for class labels; prints itself as a page.
 
     population: estimates with intervals. predictions: one `AccuracyPrediction` per method. recommended, ridge, steps: what to
@@ -144,6 +145,15 @@ class ClassAdvice:
         }
         return json.dumps(answer, indent=2)
 
+    @property
+    def best(self) -> str:
+        """The recommended algorithm."""
+        return self.recommended
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw what is expected, with intervals, to a file (PNG, SVG or PDF by its ending); returns where it is."""
+        return write_file("draw advice", self, path)
+
     def write(self, path: str | Path) -> Path:
         """Write a page of HTML that needs nothing else; returns where it is."""
         return write_file("write advice", self, path)
@@ -152,6 +162,3 @@ class ClassAdvice:
         from fedasym.advisor.classes.wording import page
 
         return page(self)
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)

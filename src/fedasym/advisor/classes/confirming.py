@@ -76,7 +76,7 @@ class Measurement:
             grid = {key: [each * told[key] for each in factors] for key, factors in FACTORS.items() if key in told}
             runs = train([name], federation, evaluate_every=0, seed=seed, grid=grid, **plain)  # type: ignore[arg-type]
             assert isinstance(runs, Histories)
-            run = runs.best()[0]
+            run = runs.choose()[0]
             hits = run.correct[-1, :, 1]
             right[name] = np.divide(hits, tested, out=np.full(len(tested), np.nan), where=tested > 0)
             accuracies[name] = float(np.nanmean(right[name]))

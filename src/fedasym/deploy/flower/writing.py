@@ -16,7 +16,7 @@ from fedasym.algorithms.description import is_built_in
 from fedasym.algorithms.registry import packaged
 from fedasym.core.errors import InvalidInput, path_of, unknown
 from fedasym.deploy.flower.configuration import RULES, defaults, found, kebab
-from fedasym.training.settings import own_settings
+from fedasym.training.settings import ABOUT, own_settings
 
 ADVISE = "advise"
 MODULES = ("client_app.py", "server_app.py", "task.py")
@@ -28,20 +28,8 @@ DATA = {  # where samples have what; a node's own --node-config goes first
     "classes": ("", "their number, or their names separated by commas: needed where labels are classes"),
     "data-name": ("", "what the results call the data: the server never learns where they are"),
 }
-MEANING = {
-    "rounds": "communication rounds",
-    "evaluate-every": "all clients are personalised and tested after every so many rounds, and after the last",
+MEANING = {kebab(name): about.meaning for name, about in ABOUT.items()} | {
     "cohort": "clients drawn in a round; 0: 20; all connected ones where there are fewer",
-    "local-steps": "batches that a drawn client trains on",
-    "batch": "samples in a batch",
-    "personal-epochs": "passes over a client's own samples in personalization",
-    "server-step": "step size of local work for the shared head",
-    "local-step": "step size of personalization, and of MAML's inner step",
-    "ridge": "penalty on the distance to the shared head",
-    "difference": "finite difference for MAML's Hessian",
-    "mixing": "weight of the new average",
-    "inner-step": "step size of pFedMe's inner problem",
-    "inner-steps": "steps of pFedMe's inner problem",
     "seed": "of cohorts and batches",
     "protocol": "text: as the paper says; code: as its released code does",
     "precision": "of the heads that are sent, float32 or float64",

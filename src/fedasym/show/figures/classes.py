@@ -19,7 +19,7 @@ from fedasym.verbs.classes.curves import over_ridges, ridges_about
 
 if TYPE_CHECKING:
     from fedasym.results.accuracy import AccuracyTable
-    from fedasym.verbs.classes.diagrams import AccuracyDiagram
+    from fedasym.results.diagram import Diagram
     from fedasym.verbs.classes.fine_tuning import AccuracyPath
     from fedasym.verbs.classes.simulated import AccuracySimulation
 
@@ -143,14 +143,14 @@ def draw_path(found: AccuracyPath, path: str | Path) -> Path:
     return save(figure, path)
 
 
-def draw_diagram(diagram: AccuracyDiagram, path: str | Path) -> Path:
+def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
     """Percentage points by which one method leads over two parameters, or both accuracies over one."""
     figure, axes = canvas(6.6, 4.6)
     names = list(diagram.axes)
     if len(names) == 1:
         quiet(axes)
         x, ends = diagram.axes[names[0]], []
-        for name, accuracy in ((diagram.first, diagram.first_accuracy), (diagram.second, diagram.second_accuracy)):
+        for name, accuracy in ((diagram.first, diagram.first_values), (diagram.second, diagram.second_values)):
             axes.plot(x, accuracy, color=tint(name), linewidth=2)
             ends.append((name, float(x[-1]), float(accuracy[-1]), tint(name)))
         for row in diagram.boundary:
@@ -167,7 +167,7 @@ def draw_diagram(diagram: AccuracyDiagram, path: str | Path) -> Path:
     return save(figure, path)
 
 
-def draw_phases(figure: Figure, axes: Axes, diagram: AccuracyDiagram) -> None:
+def draw_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
     """The lead over two parameters, with the boundary."""
     (x_name, x), (y_name, y) = diagram.axes.items()
     most = max(float(np.nanmax(np.abs(diagram.gain))), 1e-6)

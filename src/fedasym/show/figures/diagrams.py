@@ -14,7 +14,7 @@ from fedasym.show.figures.marks import marks_of
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
 
 if TYPE_CHECKING:
-    from fedasym.verbs.diagrams import Diagram
+    from fedasym.results.diagram import Diagram
 
 MOST = 3.0  # colours saturate where one loss is 2^3 times the other
 
@@ -38,7 +38,7 @@ def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
 def draw_curves(axes: Axes, diagram: Diagram) -> None:
     """Two losses over one parameter, and where they cross."""
     ends = []
-    (name, x), losses = next(iter(diagram.axes.items())), (diagram.first_loss, diagram.second_loss)
+    (name, x), losses = next(iter(diagram.axes.items())), (diagram.first_values, diagram.second_values)
     for label, loss in zip((diagram.first, diagram.second), losses, strict=True):
         marker = marks_of([label])[label].marker if x.size < 15 else None
         axes.plot(x, loss, color=colour(label), linewidth=2, marker=marker, markersize=5)

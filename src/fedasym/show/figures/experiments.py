@@ -78,6 +78,14 @@ def draw(results: Results, folder: str | Path, published: Published | None = Non
     return files
 
 
+def draw_results(results: Results, path: str | Path) -> Path:
+    """The curves over seeds, or else over splits, to one file."""
+    for sweep in (SEEDS, SPLITS):
+        if curves := trial_curves(results, sweep):
+            return save(draw_sweep(results, sweep, curves, {}), path)
+    raise InvalidInput("there are no trials to draw: run the experiment with seeds or splits")
+
+
 def draw_sweep(results: Results, sweep: str, curves: Curves, published: Curves) -> Figure:
     """The paper's figures 1 to 4, and those of its appendix."""
     alone = any(name.startswith("local") for name in curves)

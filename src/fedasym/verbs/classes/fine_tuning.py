@@ -14,8 +14,9 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.hooks import write_file
 from fedasym.core.numbers import floats, one_float
-from fedasym.core.text import number, plain, preformatted
+from fedasym.core.text import number, plain
 from fedasym.results.accuracy import Accuracy, fixed, percent
+from fedasym.results.result import Result
 from fedasym.theory.classes import multinomial_stopping
 from fedasym.theory.classes.stopping import curvature, stopped
 from fedasym.verbs.classes import multinomial
@@ -38,7 +39,7 @@ class AccuracyStop(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class AccuracyPath:
+class AccuracyPath(Result):
     """Scores along fine-tuning; `times` are steps or step x steps, the last axis of every array.
 
     `ridge` is that of rtfa with the same model: stopping early is a ridge in disguise, here too.
@@ -91,9 +92,6 @@ class AccuracyPath:
             lines.append(f"  {cells}{number(ridge):>11}")
         best = f"Best stopping point: at {self.unit} {number(self.best.at)}, accuracy {percent(self.best.scores.accuracy)}."
         return "\n".join([*lines, "", best, CLOCK])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
 
 def fine_tuning_classes(

@@ -1,0 +1,157 @@
+"""All verbs alike: what a result can do, and that no argument is ignored, on both kinds of worlds."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+import fedasym as fa
+from fedasym.results.result import Result
+
+WORLDS = {
+    "population": fa.Population(radius=1, noise=0.5, aspect=2, norm=2),
+    "classes": fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2),
+}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    clients = fa.datasets.synthetic(task="classification", clients=6, dimension=4, classes=2, aspect=0.2, seed=3)
+    return fa.train(["fedavg", "ftfa"], clients, rounds=2, evaluate_every=1)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    clients = fa.datasets.synthetic(task="classification", clients=6, dimension=4, classes=2, aspect=0.2, seed=3)
+    folder = tmp_path_factory.mktemp("swept") / "run"
+    return fa.sweep(["fedavg", "ftfa"], clients, grid={}, rounds=2, evaluate_every=1, seeds=2, into=folder)
+
+
+MADE = {
+    "predict": lambda world: fa.predict(world, ["fedavg", "rtfa"]),
+    "predict, a grid": lambda world: fa.predict(
+        fa.Population(1, [0.5, 1], 2) if isinstance(world, fa.Population) else fa.ClassPopulation([1, 2], 1, 2),
+        ["fedavg", "rtfa"],
+    ),
+    "compare": lambda world: fa.compare("rtfa", "fedavg", world, vary={"radius": (0.5, 3, 4)}),
+    "compare, two": lambda world: fa.compare("rtfa", "fedavg", world, vary={"radius": (0.5, 3, 3), "aspect": (1.5, 3, 3)}),
+    "fine_tuning": lambda world: fa.fine_tuning(
+        world, times=[0, 1, 5], **({"flow": True} if isinstance(world, fa.Population) else {})
+    ),
+    "simulate": lambda world: fa.simulate(world, algorithms=["fedavg", "rtfa"], dimension=30, clients=40, trials=2),
+}
+
+
+def check(result, folder):
+    assert isinstance(result, Result)
+    assert result.best is not None
+    rows = result.table()
+    assert rows
+    assert all(isinstance(row, dict) for row in rows)
+    frame = result.frame()
+    assert frame.height == len(rows)
+    assert set(frame.columns) == {name for row in rows for name in row}
+    assert json.loads(result.to_json())
+    text = str(result)
+    assert text.splitlines()[0] in result._repr_html_().replace("&#x27;", "'").replace("&gt;", ">")
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("verb", MADE)
+def test_every_result_of_theory_can_do_the_same(verb, world, tmp_path):
+    result = MADE[verb](WORLDS[world])
+    check(result, tmp_path)
+    if "grid" not in verb:
+        assert result.plot(tmp_path / "figure.svg").stat().st_size > 1000
+
+
+def test_results_of_training_experiments_and_advice_can_do_the_same(runs, swept, tmp_path):
+    drawn = fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30, seed=1)
+    rng = np.random.default_rng(0)
+    X, ids = rng.standard_normal((120, 2)), np.repeat(list("abcdef"), 20)
+    few = fa.Federation.from_arrays(X, (X[:, 0] + rng.standard_normal(120) > 0).astype(int), ids)
+    for result in (runs, runs[0], swept, fa.advise(drawn), fa.advise(few)):
+        check(result, tmp_path)
+        assert result.plot(tmp_path / "figure.svg").stat().st_size > 1000
+    assert runs.best in ("fedavg", "ftfa")
+    assert swept.best in ("fedavg", "ftfa")
+    assert runs[0].best in (0, 1, 2)
+
+
+FEW = {"algorithms": ["fedavg", "rtfa"]}
+BASE = {  # arguments with which every other one can make a difference
+    "predict": {"clients": 7, "algorithms": ["maml", "rtfa"]},
+    "fine_tuning": {"steps": [1, 4], "step": 0.1, "clients": 7},
+    "one_step": {},
+    "simulate": {"dimension": 20, "clients": 5, "trials": 2, "algorithms": ["maml", "rtfa"]},
+}
+OTHER = {
+    "algorithms": ["local_ridge"],
+    "ridge": 3.0,
+    "clients": 9,
+    "member": False,
+    "maml_step": 0.01,
+    "weights": "uniform",
+    "method": "simulate",
+    "step": 0.05,
+    "steps": [2, 8],
+    "flow": True,
+    "times": [0.3, 3.0],
+    "dimension": 24,
+    "trials": 3,
+    "seed": 5,
+    "features": "rademacher",
+    "mode": "sampling",
+    "vary": {"radius": [1.0, 2.0]},
+    "save": "kept.json",
+    "progress": lambda share, text: HEARD.append(share),
+    "on": "nothing",
+}
+HEARD: list[float] = []
+
+
+def answer(verb, world, arguments):
+    """What a verb says, or that it refuses."""
+    try:
+        return getattr(fa, verb)(world, **arguments).to_json() if verb != "one_step" else repr(fa.one_step(world, **arguments))
+    except fa.InvalidInput as reason:
+        return type(reason)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("verb", BASE)
+def test_an_argument_makes_a_difference_or_is_refused(verb, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = dict(BASE[verb])
+    if world == "classes" and verb == "predict":
+        base["algorithms"] = ["fedavg", "rtfa"]
+    if world == "classes" and verb == "fine_tuning":
+        base = {"steps": [1, 4]}
+    if world == "classes" and verb == "simulate":
+        base |= {"clients": 40, "algorithms": ["fedavg", "rtfa"]}
+    here = WORLDS[world]
+    plain = answer(verb, here, base)
+    assert isinstance(plain, str), plain
+    for name in list(inspect.signature(getattr(fa, verb)).parameters)[1:]:
+        if verb == "one_step" and name == "algorithms":
+            continue
+        if name == "member" and "clients" not in base:
+            continue  # of infinitely many clients members and new ones are the same
+        told = {**base, name: OTHER[name]}
+        if name == "times":
+            told = {key: value for key, value in told.items() if key not in ("step", "steps")}
+        if name == "flow":
+            told |= {"step": 0.1, "steps": [1, 4]}  # one or the other
+        if verb == "one_step" and name == "member":
+            told["clients"] = 7
+        found = answer(verb, here, told)
+        if name == "progress":
+            assert HEARD
+            HEARD.clear()
+            continue
+        if name == "save" and isinstance(found, str):
+            assert (tmp_path / "kept.json").exists()
+            continue
+        other = answer(verb, here, base | {"clients": 7}) if verb == "one_step" and name == "member" else plain
+        assert found != other, f"{verb} ignores {name}"
