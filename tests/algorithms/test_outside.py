@@ -87,6 +87,22 @@ def test_theory_and_exact_fits(fedprox, table):
     assert fa.linear.LinearFit.load("fit.safetensors").algorithm is fedprox
 
 
+def test_advice(fedprox, table):
+    X, y, ids = table
+    advice = fa.advise(X, y, clients=ids, algorithms=[fedprox])
+    plain = fa.advise(X, y, clients=ids)
+    assert advice.predictions["fedavg"] == plain.predictions["fedavg"]
+    row = advice.predictions["fedprox"]
+    assert row.loss.low <= row.loss.value <= row.loss.high
+    fit = fa.linear.fit(fedprox, X, y, clients=ids)
+    assert row.loss.value == pytest.approx(advice.predictions["fedavg"].loss.value, rel=0.2)  # a weak pull is nearly FedAvg
+    assert "fedprox" in str(advice)
+    assert fit.algorithm == fedprox
+    labels = (y > 0).astype(int)
+    with pytest.raises(fa.NoFormula, match="fedprox is looked at where labels are numbers and features few"):
+        fa.advise(X, labels, clients=ids, algorithms="outside:fedprox")
+
+
 def test_experiments(fedprox, clients, folder):
     told = {"rounds": 3, "evaluate_every": 3, "personal_epochs": 1}
     swept = fa.sweep([fedprox, "fedavg"], clients, **told, seeds=2, into="swept")

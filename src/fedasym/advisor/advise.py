@@ -31,9 +31,10 @@ from fedasym.advisor.predictions import UNRIDGED, Prediction, endless, populatio
 from fedasym.advisor.structure import Structure, structure, with_power
 from fedasym.advisor.summaries import Summary
 from fedasym.advisor.variation import kurtosis_of
-from fedasym.algorithms import PAPER, Ridge
+from fedasym.algorithms import PAPER, Algorithm, Ridge, find
+from fedasym.algorithms.registry import asked
 from fedasym.core.arrays import Array
-from fedasym.core.errors import InvalidInput
+from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.machine import few_threads
 from fedasym.core.numbers import flag
 from fedasym.data.federation.federation import Federation
@@ -61,6 +62,7 @@ def advise(
     *,
     task: Literal["regression"],
     intercept: bool | None = None,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
 ) -> Advice: ...
 @overload
 def advise(
@@ -79,6 +81,7 @@ def advise(
     *,
     task: str | None = None,
     intercept: bool | None = None,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
 ) -> Advice | ClassAdvice | ScoredAdvice: ...
 def advise(
     data: Any,
@@ -87,6 +90,7 @@ def advise(
     *,
     task: str | None = None,
     intercept: bool | None = None,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
 ) -> Advice | ClassAdvice | ScoredAdvice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
@@ -97,6 +101,7 @@ def advise(
     task: "regression" or "classification". Without it labels are what `fa.Federation` takes them for: whole numbers, booleans
         and strings are classes, floating-point numbers are numbers.
     intercept: whether models have one, shared and personal; by default as the Federation says, and yes for arrays.
+    algorithms: some to look at beside the paper's, by name or as objects; for numbers and few features.
 
     Classes give a `ClassAdvice` (accuracies, the ridge of the logistic loss), numbers an `Advice`.
     Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
@@ -114,20 +119,28 @@ def advise(
     >>> advice.recommended, round(advice.population.noise.value, 1), round(advice.population.radius.value, 1)
     ('pfedme', 0.3, 0.5)
     """
+    beside = [find(each) for each in asked(algorithms, ())]
+    beside = [each for each in beside if each.name not in PAPER]
     if isinstance(data, Sequence) and len(data) and all(isinstance(each, Summary | ClassSummary) for each in data):
         if y is not None or clients is not None:
             raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
         if intercept is not None and flag("intercept", intercept):
             raise InvalidInput("summaries are of models without an intercept: leave intercept out, or give the samples")
+        check_beside(beside)
         return from_sent(data)
-    advice = advise_samples(data, y, clients, task, intercept)
+    advice = advise_samples(data, y, clients, task, intercept, beside)
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
 
 
 def advise_samples(
-    data: Any, y: Any, clients: Iterable[Hashable] | None, task: str | None, intercept: bool | None
+    data: Any,
+    y: Any,
+    clients: Iterable[Hashable] | None,
+    task: str | None,
+    intercept: bool | None,
+    beside: Sequence[Algorithm],
 ) -> Advice | ClassAdvice | ScoredAdvice:
     """Advice from the samples themselves."""
     federation = data if isinstance(data, Federation) else None
@@ -135,18 +148,29 @@ def advise_samples(
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
     if are_classes(data, y, task):
+        check_beside(beside)
         return advise_on_classes(data, y, clients, free, *named)
     taken = taken_in(data, y, clients)
     with few_threads(taken.dimension):
         if are_few(taken, free):
             from fedasym.advisor.mixed import advise_mixed
 
-            return advise_mixed(taken, *named, free, notes=nested_doubts(federation))
+            return advise_mixed(taken, *named, free, nested_doubts(federation), beside)
+        check_beside(beside)
         levels = Levels.of(taken) if free else None
         seen = gathered(taken.level() if free else taken)
         lying = structure(seen)
         found = with_power(seen) if lying.aligned else seen.estimates
         return advised(seen.summaries, found, lying, held_out(seen), seen.data.left_out, None, levels, in_features(seen))
+
+
+def check_beside(beside: Sequence[Algorithm]) -> None:
+    """Refuse algorithms beside the paper's where the advice is not made of their weight and filter."""
+    if beside:
+        raise NoFormula(
+            f"{beside[0].name} is looked at where labels are numbers and features few: predict it on the estimated population "
+            "(fa.predict), or train it"
+        )
 
 
 def in_features(seen: Gathered) -> Array:

@@ -7,7 +7,7 @@ a limit: variances come from the restricted likelihood (`fedasym.exact.reml`), l
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -141,17 +141,23 @@ class World:
 
 
 def advise_mixed(
-    data: Data, names: tuple[str, ...] | None, personal: NDArray[np.bool_] | None, intercept: bool, notes: tuple[Doubt, ...]
+    data: Data,
+    names: tuple[str, ...] | None,
+    personal: NDArray[np.bool_] | None,
+    intercept: bool,
+    notes: tuple[Doubt, ...],
+    beside: Sequence[Algorithm] = (),
 ) -> Advice:
-    """The whole advice; `notes` are doubts that come with the data."""
+    """The whole advice; `notes` are doubts that come with the data, `beside` algorithms to look at beside the paper's."""
     table = Table.of(data, names, personal, intercept)
     check_labels(table.y)
     found = estimate_components(table.sums, intercept, table.personal)
     floor = 1e-12 * float(np.var(table.y))
     found = replace(found, noise2=max(found.noise2, floor))
     world = World(table, found)
-    folds = cross_validate(world)
-    rows = predict_losses(world, folds)
+    asked = {name: PAPER[name] for name in ASKED} | {each.name: each for each in beside}
+    folds = cross_validate(world, asked)
+    rows = predict_losses(world, folds, asked)
     recommended = choose(rows)
     middle = float(np.median(table.sums.counts))
     rivals = [name for name in ("fedavg", alone_of(rows)) if name != recommended]
@@ -190,22 +196,22 @@ def alone_of(rows: dict[str, Prediction]) -> str:
 def choose(rows: dict[str, Prediction]) -> str:
     """The lowest loss; of those within half a percent the simplest."""
     least = min(row.trusted for row in rows.values() if np.isfinite(row.trusted))
-    return next(name for name in SIMPLEST if rows[name].trusted <= least * (1 + CLOSE) + np.finfo(float).tiny)
+    order = dict.fromkeys((*SIMPLEST, *rows))  # those of the user's own last
+    return next(name for name in order if rows[name].trusted <= least * (1 + CLOSE) + np.finfo(float).tiny)
 
 
-def predict_losses(world: World, folds: dict[str, Fold]) -> dict[str, Prediction]:
+def predict_losses(world: World, folds: dict[str, Fold], asked: Mapping[str, Algorithm]) -> dict[str, Prediction]:
     """Every algorithm's expected loss above the noise, over samples, with its interval and what the folds say."""
     found, sums = world.found, world.table.sums
     share = sums.counts / sums.counts.sum()
     here = world.setting(found.noise2, found.ratios)
-    losses = {name: expected_errors(PAPER[name], here) for name in ASKED}
+    losses = {name: expected_errors(each, here) for name, each in asked.items()}
     some = np.unique(np.linspace(0, len(share) - 1, LOOKED_AT).round().astype(int))
     part = share[some] / share[some].sum()
     drawn = draw_estimates(world)
     at_point = world.setting(found.noise2, found.ratios, some)
     rows: dict[str, Prediction] = {}
-    for name in ASKED:
-        algorithm = PAPER[name]
+    for name, algorithm in asked.items():
         value, new = (found.noise2 * float(share @ each) for each in (losses[name].member, losses[name].new))
         base = expected_errors(algorithm, at_point)
         factors = []
@@ -307,11 +313,11 @@ class Fold:
     excess: Array  # by client, for paired comparisons
 
 
-def cross_validate(world: World) -> dict[str, Fold]:
+def cross_validate(world: World, asked: Mapping[str, Algorithm]) -> dict[str, Fold]:
     """Five folds within clients, every algorithm fitted to the rest with the estimated variances."""
     table, found = world.table, world.found
     fold = split_folds(table.owner)
-    errors = {name: np.zeros(len(table.y)) for name in ASKED}
+    errors = {name: np.zeros(len(table.y)) for name in asked}
     about = table.y - table.X @ table.pooled
     for k in range(FOLDS):
         rest, out = fold != k, fold == k
@@ -322,8 +328,8 @@ def cross_validate(world: World) -> dict[str, Fold]:
         where = np.minimum(place, len(there) - 1)
         scale = np.sqrt(found.noise2)
         setting = Setting(sums, found.ratios, world.beta / scale, np.eye(sums.unknowns), table.personal, table.intercept)
-        for name in ASKED:
-            shared, own = solve_models(PAPER[name], setting, table.pooled)
+        for name, algorithm in asked.items():
+            shared, own = solve_models(algorithm, setting, table.pooled)
             chosen = np.where(known[out, None], own[where[out]], shared)
             errors[name][out] = (about[out] - (table.X[out] * chosen).sum(1)) ** 2
     counts = np.bincount(table.owner)

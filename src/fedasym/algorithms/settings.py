@@ -18,7 +18,7 @@ from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.numbers import one_float
 
 LARGEST = 2**53  # of the whole numbers that are exact as others
-ABSENT: Any = dataclasses.MISSING
+ABSENT: Any = ...  # no default: a value must be given
 
 
 @dataclass(frozen=True)
@@ -107,4 +107,5 @@ def setting(
     """
     whole = isinstance(default, int) and not isinstance(default, bool) if whole is None else whole
     about = Setting("", default, above, least, most, whole, tuple(choices), meaning, tuple(map(float, grid)))
-    return dataclasses.field(default=default, metadata={"setting": about})
+    told = {} if default is ABSENT else {"default": default}
+    return dataclasses.field(**told, metadata={"setting": about})
