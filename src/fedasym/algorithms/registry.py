@@ -154,7 +154,7 @@ def register(algorithm: Algorithm) -> Algorithm:
     return REGISTRY.register(algorithm)
 
 
-def find(entry: Any, known: Mapping[str, Algorithm] = REGISTRY) -> Algorithm:
+def find(entry: Any) -> Algorithm:
     """The algorithm that is meant: an object, a registered name, or `module:name`, which is imported.
 
     >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")
@@ -165,9 +165,9 @@ def find(entry: Any, known: Mapping[str, Algorithm] = REGISTRY) -> Algorithm:
         return entry
     if isinstance(entry, str) and ":" in entry:
         return imported(entry)
-    if not isinstance(entry, str) or entry not in known:
-        raise unknown("algorithm", entry, known)
-    return known[entry]
+    if not isinstance(entry, str) or entry not in REGISTRY:
+        raise unknown("algorithm", entry, REGISTRY)
+    return REGISTRY[entry]
 
 
 def imported(path: str) -> Algorithm:
