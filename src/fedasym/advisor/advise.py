@@ -19,7 +19,7 @@ from fedasym.advisor.components import components
 from fedasym.advisor.confirming import Confirmation
 from fedasym.advisor.curves import Curves, curves
 from fedasym.advisor.estimates import Estimates, Quantity
-from fedasym.advisor.evidence import Doubt, Evidence
+from fedasym.advisor.evidence import Check, Doubt, Evidence
 from fedasym.advisor.federated import combine
 from fedasym.advisor.gathering import Gathered, gathered
 from fedasym.advisor.given import seen as observed
@@ -339,7 +339,7 @@ def advised(
     recommended = chosen(cautious(table) if found.scarce else table)
     ratios = {name: ratio_of(row, shared, alone, middle, doubts) for name, row in table.items()}
     floor = found.noise2
-    if any(doubt.check == "trained features" for doubt in doubts):
+    if any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts):
         floor = max(float(held.mean()) - table["fedavg"].trusted, 0.0)
     rivals = rivals_of(table, recommended)
     ratio = float(ratios["rtfa"] or 0.0)
@@ -395,7 +395,7 @@ def ratio_of(row: Prediction, shared: Curves, alone: Curves, samples: float, dou
     if row.algorithm == "local_ridge":
         gain, error = alone.gain(alone.best, model)
         return alone.best if gain > 3 * error and gain > 0.01 * alone.at(model)[0] else model
-    return shared.best if any(doubt.check == "ridge" for doubt in doubts) else model
+    return shared.best if any(doubt.check == Check.RIDGE for doubt in doubts) else model
 
 
 def estimated(found: Estimates, summaries: list[Summary], sizes: Array) -> Estimated:

@@ -19,7 +19,7 @@ from fedasym.advisor.assumptions import (
     threshold,
     unlike_features,
 )
-from fedasym.advisor.evidence import Doubt, Evidence
+from fedasym.advisor.evidence import Check, Doubt, Evidence
 from fedasym.advisor.variation import kurtosis_of, variation_of
 
 SURE = 5.0  # standard deviations from which a check on the distribution speaks
@@ -142,9 +142,9 @@ CHECKS: dict[str, Callable[[Evidence], str | None]] = {
     "heavy tails": tails,
     "clusters": clusters,
     "aligned displacement": aligned,
-    "ridge": ridges,
+    Check.RIDGE: ridges,
     "levels": levels,
-    "trained features": optimistic,
+    Check.TRAINED_FEATURES: optimistic,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -13,6 +14,15 @@ from fedasym.advisor.predictions import Prediction
 from fedasym.advisor.structure import Structure
 from fedasym.advisor.summaries import Summary
 from fedasym.core.arrays import Array
+
+
+class Check(StrEnum):
+    """Checks that change what is advised, beside saying so."""
+
+    RIDGE = "ridge"  # the samples want another ridge than the model
+    LINK = "link"  # the labels do not follow a logistic law
+    TRAINED_FEATURES = "trained features"  # levels on training samples are optimistic
+    CLASS_SHARES = "class shares differ"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from fedasym.algorithms.stages import ClientStage, ServerStage
 __all__ = [
     "GRIDS",
     "PAPER",
-    "REGISTRY",
     "TRAINED",
     "Algorithm",
     "Average",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from fedasym.core.progress import Notice
 from fedasym.core.stopping import STOPPED
 
 KEPT = "finished pieces are kept, and the same command goes on from there"
@@ -60,7 +61,7 @@ class Teller:
 
     def __call__(self, share: float, text: str) -> None:
         """Tell how far it is; what is damaged or lost stays to be read."""
-        if "damaged" in text or "was lost" in text:
+        if isinstance(text, Notice):
             print(f"\nfedasym: {text}" if self.terminal else f"fedasym: {text}", file=sys.stderr, flush=True)
         elif self.terminal:
             show_progress(share, text)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import AbstractContextManager
+from functools import lru_cache
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from fedasym.core.errors import InvalidInput
 
@@ -34,5 +36,13 @@ def check_fits(size: float, what: str) -> None:
 
 def few_threads(dimension: int) -> AbstractContextManager[object]:
     """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine a hundredfold."""
-    limited: AbstractContextManager[object] = threadpool_limits(1 if dimension < MANY_THREADS else None, user_api="blas")
-    return limited
+    found: AbstractContextManager[object] = libraries(len(sys.modules)).limit(
+        limits=1 if dimension < MANY_THREADS else None, user_api="blas"
+    )
+    return found
+
+
+@lru_cache(maxsize=1)
+def libraries(_: int) -> ThreadpoolController:
+    """The libraries with threads of their own: looked for again where modules were imported since, which takes long."""
+    return ThreadpoolController()

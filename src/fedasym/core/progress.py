@@ -7,6 +7,13 @@ from typing import Any
 
 from fedasym.core.errors import InvalidInput
 
+
+class Notice(str):
+    """Words of progress that stay to be read: something was damaged or lost."""
+
+    __slots__ = ()
+
+
 Progress = Callable[[float, str], None]  # hears what share of all is done, and a few words on where that is
 
 

@@ -14,7 +14,7 @@ from fedasym.algorithms import REGISTRY
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.executors import Executor
 from fedasym.core.hooks import ask
-from fedasym.core.progress import Progress, check_progress
+from fedasym.core.progress import Notice, Progress, check_progress
 from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment
@@ -179,4 +179,4 @@ class Worker:
     def say(self, event: str, key: str, text: str) -> None:
         """Tell what happened to a piece, in the log and at once."""
         self.folder.say(event, key, text)
-        self.pace.say(text)
+        self.pace.say(Notice(text))

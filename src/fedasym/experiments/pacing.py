@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedasym.core.progress import Progress
+from fedasym.core.progress import Notice, Progress
 from fedasym.experiments.wording import duration
 
 
@@ -59,4 +59,5 @@ class Pace:
         count = sum(key in self.seconds for key in self.planned)
         left = self.left(begun)
         rest = "" if left is None else f" · about {duration(left)} left"
-        self.tell(min(self.share(begun), 0.999), f"{count} of {len(self.planned)} pieces{rest} · {text}")
+        words = f"{count} of {len(self.planned)} pieces{rest} · {text}"
+        self.tell(min(self.share(begun), 0.999), Notice(words) if isinstance(text, Notice) else words)

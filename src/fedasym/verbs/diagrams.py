@@ -18,7 +18,7 @@ from fedasym.results.diagram import Diagram
 from fedasym.theory.roots import bracketed, first_whole
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import RANGES, Population, check_world, facts
+from fedasym.worlds.population import RANGES, Population, check_world
 
 OPTIONS = ("ridge", "clients")  # parameters of predict, rather than of the population, that can vary
 VARIABLE = (*RANGES, *OPTIONS)
@@ -70,7 +70,7 @@ def compare(
     grid = np.meshgrid(*axes.values(), indexing="ij")
     a, b = losses(*grid)
     edge = crossings(axes, a - b, lambda *values: np.subtract(*losses(*values)))
-    return Diagram(name_of(first), name_of(second), axes, a, b, edge, " · ".join(facts(world, without=names)))
+    return Diagram(name_of(first), name_of(second), axes, a, b, edge, " · ".join(world.facts(without=names)))
 
 
 def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array], tolerance: float = 1e-12) -> Array:

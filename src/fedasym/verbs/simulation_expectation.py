@@ -12,6 +12,8 @@ from fedasym.exact.shared import Pull, Shared, Sums, interpolant
 from fedasym.exact.traces import Forms, alone, learned, member, newcomer
 from fedasym.verbs.simulation_plans import Losses, Plan, Tick
 
+WORTH_A_THREAD = 200  # dimension from which drawing a client takes longer than handing it over
+
 
 def expected(plan: Plan, trial: int, tick: Tick) -> Losses:
     """Bias and variance of every algorithm in one trial, the mean over the clients looked at, for each kind of client."""
@@ -42,7 +44,10 @@ def shared_models(plan: Plan, trial: int, pulls: list[Pull], tick: Tick) -> list
     if plan.crowded:
         return [interpolant([plan.client(trial, j) for j in clients])] * len(pulls)
     sums = [Sums.empty(pull, plan.kinds) for pull in pulls]
-    for j, client in enumerate(ahead(lambda j: plan.client(trial, j), clients)):
+    drawn: Iterator[Drawn] = (plan.client(trial, j) for j in clients)
+    if plan.kinds[0].s.size >= WORTH_A_THREAD:
+        drawn = ahead(lambda j: plan.client(trial, j), clients)
+    for j, client in enumerate(drawn):
         for each in sums:
             each.add(client)
         tick((j + 1) / len(clients))

@@ -18,7 +18,6 @@ from fedasym.results.comparison import Named, Risk, entry_of, records, table_jso
 from fedasym.verbs.prediction import predict
 from fedasym.verbs.sentences import how_many
 from fedasym.verbs.simulation_plans import Setting
-from fedasym.worlds.population import facts
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
 
@@ -92,7 +91,7 @@ class Simulation(Named[Simulated]):
         varied = None if setting.vary is None else setting.vary[0]
         who = "a member" if setting.member else "a new client"
         if setting.alike:
-            parts = facts(setting.worlds[0], without=(varied,))
+            parts = setting.worlds[0].facts(without=(varied,))
             parts.append(f"seen by {who}" if varied == "clients" else how_many(np.array(setting.clients), setting.member))
         else:
             parts = [f"{sum(setting.clients)} clients of {len(setting.worlds)} kinds, seen by {who}"]

@@ -5,6 +5,7 @@ Numbers may be arrays; they broadcast, so one `ClassPopulation` can hold a whole
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -146,14 +147,19 @@ class ClassPopulation:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    def __str__(self) -> str:
-        parts = [f"{name} {shown(getattr(self, name))}" for name in ("radius", "centre", "aspect")]
+    def facts(self, without: Collection[str | None] = ()) -> list[str]:
+        """What it is, in a few words each, but for the numbers that are named."""
+        numbers = {name: getattr(self, name) for name in ("radius", "centre", "aspect")}
         if np.any(np.asarray(self.flips) > 0):
-            parts.append(f"flips {shown(self.flips)}")
+            numbers["flips"] = self.flips
+        parts = [f"{name} {shown(value)}" for name, value in numbers.items() if name not in without]
         parts += [f"{self.classes} classes", f"{self.spectrum.name} covariance"]
         if not self.isotropic:
             parts.append("aligned optima")
-        return " · ".join(parts)
+        return parts
+
+    def __str__(self) -> str:
+        return " · ".join(self.facts())
 
 
 def checked_classes(classes: Any) -> int:

@@ -112,14 +112,18 @@ class Population:
         """The numbers alone, in a few characters."""
         return ", ".join(f"{name} {shown(getattr(self, name))}" for name in ("radius", "noise", "aspect"))
 
-    def __str__(self) -> str:
-        parts = [f"{name} {shown(getattr(self, name))}" for name in ("radius", "noise", "aspect", "norm")]
-        parts = [part for part in parts if not part.endswith("None")]
+    def facts(self, without: Collection[str | None] = ()) -> list[str]:
+        """What it is, in a few words each, but for the numbers that are named."""
+        numbers = {name: getattr(self, name) for name in ("radius", "noise", "aspect", "norm")}
+        parts = [f"{name} {shown(value)}" for name, value in numbers.items() if value is not None and name not in without]
         parts.append(f"{self.spectrum.name} covariance")
         if not self.isotropic:
             aligned = "given weights" if self.shift_weights is not None else f"power {shown(self.shift_power)}"
             parts.append(f"displacement aligned by {aligned}")
-        return " · ".join(parts)
+        return parts
+
+    def __str__(self) -> str:
+        return " · ".join(self.facts())
 
 
 def checked(name: str, value: ArrayLike, ranges: Mapping[str, str], most: float = np.inf) -> float | Array:
@@ -201,11 +205,6 @@ def common_shape(numbers: Mapping[str, ArrayLike | None], *energies: Array) -> t
     except ValueError:
         shapes = ", ".join(f"{name} {shape}" for name, shape in given.items() if shape)
         raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
-
-
-def facts(world: object, without: Collection[str | None]) -> list[str]:
-    """What a population says of itself, but for the numbers that vary."""
-    return [part for part in str(world).split(" · ") if part.split(" ")[0] not in without]
 
 
 def shown(value: ArrayLike | None) -> str:

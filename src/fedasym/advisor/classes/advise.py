@@ -24,7 +24,7 @@ from fedasym.advisor.classes.scores import Ridges
 from fedasym.advisor.classes.settings import CLOSE, settings, stopping
 from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.estimates import Estimates, Quantity, unseen
-from fedasym.advisor.evidence import Doubt
+from fedasym.advisor.evidence import Check, Doubt
 from fedasym.advisor.kinds import Kinds
 from fedasym.core.arrays import Array
 from fedasym.core.machine import few_threads
@@ -64,7 +64,7 @@ def advised(seen: Look, found: Moments) -> ClassAdvice:
     steps = stopping(world, shape, ridges, table, seen)
     training = settings(table, ridges, steps, shape, seen)
     rivals = [name for name in sorted(CANDIDATES, key=lambda name: -table[name].trusted) if name != recommended]
-    held_only = any(doubt.check == "trained features" for doubt in doubts)
+    held_only = any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts)
     return ClassAdvice(
         population=estimated(found, world, seen),
         predictions=table,
@@ -106,7 +106,7 @@ def moved(ridges: Ridges, table: Table, seen: ClassEvidence, doubts: tuple[Doubt
     its accuracy tells.
     """
     said = {doubt.check for doubt in doubts}
-    if not said & {"ridge", "link"}:
+    if not said & {Check.RIDGE, Check.LINK}:
         return ridges, table
     C, out = len(seen.classes), {}
     for name, alone in (("rtfa", False), ("local_ridge", True)):
@@ -114,8 +114,8 @@ def moved(ridges: Ridges, table: Table, seen: ClassEvidence, doubts: tuple[Doubt
         right = table["fedavg" if name == "rtfa" else name].trusted
         level = right * (1 - right) if C == 2 else (1 - right**2 - (1 - right) ** 2 / (C - 1)) / (C - 1)
         factor = ridges.shared / model_ratio(seen)
-        out[name] = best * (max(level, 1e-6) if "link" in said else factor)
-        if alone and "link" not in said:
+        out[name] = best * (max(level, 1e-6) if Check.LINK in said else factor)
+        if alone and Check.LINK not in said:
             out[name] = ridges.alone
     changed = {name: replace(table[name], ridge=ratio / seen.shape.samples) for name, ratio in out.items()}
     return replace(ridges, shared=out["rtfa"], alone=out["local_ridge"]), table | changed

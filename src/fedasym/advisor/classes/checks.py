@@ -14,7 +14,7 @@ from fedasym.advisor.classes.comparing import NOTABLE
 from fedasym.advisor.classes.predictions import Table
 from fedasym.advisor.classes.probes import Probes
 from fedasym.advisor.classes.worlds import Sizes, World
-from fedasym.advisor.evidence import Doubt, Seen
+from fedasym.advisor.evidence import Check, Doubt, Seen
 from fedasym.core.arrays import Array
 from fedasym.theory.classes.separability import threshold as separable_from
 
@@ -22,7 +22,7 @@ CLEAR = 3.0  # standard errors
 UNEVEN = 0.7  # effective over actual number of classes, below which they are not alike
 SHIFTED = 5.0  # standard deviations of class counts over clients, beyond chance
 MEAN = 0.05  # share of the features' energy in their mean
-RANKING = ("link", "trained features", "class shares differ")  # doubts after which levels are not to be trusted
+RANKING = (Check.LINK, Check.TRAINED_FEATURES, Check.CLASS_SHARES)  # doubts after which levels are not to be trusted
 USELESS = 0.005  # of accuracy: a ridge that gains less is no better
 
 
@@ -168,11 +168,11 @@ CHECKS: dict[str, Callable[[ClassEvidence], str | None]] = {
     "small eigenvalues": assumption_2,
     "duplicate clients": duplicates,
     "uneven classes": imbalance,
-    "class shares differ": label_shift,
+    Check.CLASS_SHARES: label_shift,
     "features have a mean": feature_mean,
-    "link": link,
-    "trained features": trained,
-    "ridge": ridge,
+    Check.LINK: link,
+    Check.TRAINED_FEATURES: trained,
+    Check.RIDGE: ridge,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedasym.core.progress import Progress
+from fedasym.core.progress import Notice, Progress
 from fedasym.deploy.ray.cluster import joined, ray_package
 from fedasym.deploy.ray.pool import Heard, Pool, Task
 from fedasym.deploy.ray.settings import Ray
@@ -37,7 +37,7 @@ def trials_on(
     told = progress or (lambda share, text: None)
 
     def lost(key: str, why: str) -> None:
-        told(done / len(named), f"a trial was lost, {why}: it is computed again")
+        told(done / len(named), Notice(f"a trial was lost, {why}: it is computed again"))
 
     with joined(settings, size), Pool(settings, settings.memory_for(size)) as pool:
         stored = [pool.ray.put(list(plans))]

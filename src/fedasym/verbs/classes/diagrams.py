@@ -20,7 +20,7 @@ from fedasym.verbs.classes.methods import Method, resolve_methods
 from fedasym.verbs.classes.prediction import accuracies
 from fedasym.verbs.diagrams import OPTIONS, checked_axes, crossings
 from fedasym.worlds.classes import RANGES, ClassPopulation
-from fedasym.worlds.population import checked_clients, facts
+from fedasym.worlds.population import checked_clients
 
 VARIABLE = (*RANGES, *OPTIONS)
 MOST = 400  # points with more than two classes, which take about half a second each
@@ -60,5 +60,5 @@ def compare_classes(
     a, b = accuracy(one, *grid), accuracy(two, *grid)
     change = np.where(np.abs(a - b) <= TIE, 0.0, a - b)
     edge = crossings(axes, change, difference, EXACT if world.classes == 2 else ROUGH)
-    title = " · ".join(facts(world, without=names))
+    title = " · ".join(world.facts(without=names))
     return Diagram(one.name, two.name, axes, a, b, edge, title, ACCURACY)
