@@ -5,7 +5,7 @@ from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.moreau import Moreau
-from fedasym.algorithms.registry import PAPER, REGISTRY, TRAINED, find, register
+from fedasym.algorithms.registry import PAPER, TRAINED, find, register
 from fedasym.algorithms.ridge import Ridge
 from fedasym.algorithms.settings import Setting, setting
 from fedasym.algorithms.stages import ClientStage, ServerStage

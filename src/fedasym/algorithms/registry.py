@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,8 @@ class Registry(Mapping[str, Algorithm]):
 @cache
 def packaged() -> dict[str, Algorithm]:
     """What installed packages bring in the entry point group `fedasym.algorithms`, by name."""
+    from importlib.metadata import entry_points  # which takes longer to import than a prediction takes
+
     found: dict[str, Algorithm] = {}
     for point in entry_points(group=GROUP):
         try:
@@ -224,8 +226,6 @@ def resolve(
 
 def with_numbers(algorithm: Algorithm, ridge: float | np.ndarray | None, maml_step: float) -> Algorithm:
     """The algorithm with a ridge, where it has one, and with MAML's step where it has none of its own."""
-    from dataclasses import replace
-
     server, client = algorithm.server.filled(local_step=maml_step), algorithm.personalise
     if ridge is not None and algorithm.has_ridge:
         client = client.at(ridge=ridge)

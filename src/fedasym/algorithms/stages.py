@@ -12,8 +12,6 @@ simulations follow from these two functions; training and federations from `step
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -91,6 +89,9 @@ class Stage:
     @classmethod
     def digest(cls) -> str:
         """A fingerprint of the stage's source, which says whether it is still the same."""
+        import hashlib
+        import inspect
+
         try:
             source = inspect.getsource(cls)
         except (OSError, TypeError):  # typed in a console

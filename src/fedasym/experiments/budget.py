@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import REGISTRY, Keep, Moreau
+from fedasym.algorithms import Keep, Moreau
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.experiments.data import Record
 from fedasym.experiments.grids import combinations
 from fedasym.experiments.plan import Piece

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.algorithms import REGISTRY
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.executors import Executor
 from fedasym.core.hooks import ask

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from fedasym.algorithms import GRIDS, REGISTRY, TRAINED, Algorithm
+from fedasym.algorithms import GRIDS, TRAINED, Algorithm
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.training.jobs import grid_of, named, read_grid
 from fedasym.training.settings import RATES, SIZES, Settings, own_settings

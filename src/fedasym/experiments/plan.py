@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import REGISTRY, TRAINED, Algorithm, Descend, Meta
+from fedasym.algorithms import TRAINED, Algorithm, Descend, Meta
 from fedasym.algorithms.description import describe_algorithm
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.experiments.data import Record
 from fedasym.experiments.grids import Axes, Grid, Values, checked, combinations
 from fedasym.experiments.parts import BATCH

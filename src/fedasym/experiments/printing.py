@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import REGISTRY
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.selection import validated_by
 from fedasym.experiments.wording import flush, spoken

@@ -16,8 +16,7 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
 from pydantic import model_validator as model
 
-from fedasym.algorithms import REGISTRY
-from fedasym.algorithms.registry import as_names
+from fedasym.algorithms.registry import REGISTRY, as_names
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.core.text import preformatted
 from fedasym.experiments.grids import GRID_SCHEMA, Grid, completed

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import REGISTRY, Algorithm, Nothing, Ridge, find
+from fedasym.algorithms import Algorithm, Nothing, Ridge, find
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, listed, unknown
 from fedasym.data.federation.federation import Federation
 from fedasym.training.probing import check_steps

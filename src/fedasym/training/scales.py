@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms import REGISTRY
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.arrays import Array
 from fedasym.data.federation.federation import Federation
 from fedasym.exact.clients import with_ones

@@ -11,9 +11,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from fedasym.algorithms import REGISTRY, TRAINED, Algorithm, find
+from fedasym.algorithms import TRAINED, Algorithm, find
 from fedasym.algorithms.description import is_built_in
-from fedasym.algorithms.registry import packaged
+from fedasym.algorithms.registry import REGISTRY, packaged
 from fedasym.core.errors import InvalidInput, path_of, unknown
 from fedasym.deploy.flower.configuration import RULES, defaults, found, kebab
 from fedasym.training.settings import ABOUT, own_settings

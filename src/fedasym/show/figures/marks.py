@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fedasym.algorithms import REGISTRY, TRAINED
+from fedasym.algorithms import TRAINED
+from fedasym.algorithms.registry import REGISTRY
 
 
 class Mark(NamedTuple):
