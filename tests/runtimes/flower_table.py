@@ -9,6 +9,7 @@ from flwr.app import Context, Message, RecordDict
 
 from fedasym.deploy.flower.rehearsal import LocalGrid, import_app, read_app
 from fedasym.deploy.flower.writing import write_app
+from fedasym.training.settings import find_protocol
 
 
 class Table(LocalGrid):
@@ -37,7 +38,12 @@ class Table(LocalGrid):
 
 
 def table(folder: Path, what: str, parts: list[Path], **config: object) -> Table:
-    """The app of an algorithm with a node for each of these files, numbered from 11."""
+    """The app of an algorithm with a node for each of these files, numbered from 11; as its protocol says about intercepts."""
     app = write_app(what, folder / f"{what}_{folder.name}")
-    values = read_app(app)["config"] | {name.replace("_", "-"): value for name, value in config.items()}
+    protocol = find_protocol(str(config.get("protocol", "text")))
+    values = (
+        read_app(app)["config"]
+        | {"intercept": protocol.intercept}
+        | {name.replace("_", "-"): value for name, value in config.items()}
+    )
     return Table(app, values, {11 + at: {"data-path": str(path)} for at, path in enumerate(parts)})

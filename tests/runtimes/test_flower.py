@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import Result
 import fedasym as fa
 from fedasym.algorithms import TRAINED
 from fedasym.deploy.flower import attendance
+from fedasym.deploy.flower.configuration import RULES
 from fedasym.deploy.flower.heads import Model, file_of
 from fedasym.deploy.flower.holdings import heads_folder, of_clients
 from fedasym.deploy.flower.strategy import Personalized
@@ -80,9 +81,11 @@ def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_p
 )
 def test_all_scores_agree_with_training_here(classes, positions, what, tmp_path):
     whole = federation(classes=classes, positions=positions)
+    rules = {"precision": "float64", "intercept": True, **OPTIONS}  # as an app has it unless it is told otherwise
     with optimised(False):
-        history = fa.train(what, whole, precision="float64", **OPTIONS)
-    grid = table(tmp_path, what, parts(whole, tmp_path), precision="float64", min_nodes=NODES, clip=0.0, **OPTIONS)
+        history = fa.train(what, whole, **rules)
+    grid = table(tmp_path, what, parts(whole, tmp_path), min_nodes=NODES, clip=0.0, **rules)
+    assert RULES["intercept"] is True
     result = trained(grid, what)
     np.testing.assert_allclose(result.arrays["head"].numpy(), history.shared, rtol=0, atol=1e-9)
     for name, head in own_heads(grid, what).items():

@@ -212,7 +212,7 @@ class Node:
 
     def __init__(self, folder: Path, what: str) -> None:
         app = write_app(what, folder / f"{what}_faults")
-        self.config = read_app(app)["config"]
+        self.config = read_app(app)["config"] | {"intercept": False}
         self.app = import_app(app, read_app(app)["components"]["clientapp"])
         self.codes: list[str | None] = []
 

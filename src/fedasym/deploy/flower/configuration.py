@@ -28,7 +28,15 @@ from fedasym.training.settings import (
 )
 
 PRECISIONS = ("float32", "float64")
-RULES: dict[str, Any] = {"seed": 0, "protocol": "text", "precision": "float32", "min-nodes": 2, "timeout": 600.0, "clip": 10.0}
+RULES: dict[str, Any] = {
+    "seed": 0,
+    "protocol": "text",
+    "intercept": True,
+    "precision": "float32",
+    "min-nodes": 2,
+    "timeout": 600.0,
+    "clip": 10.0,
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Configuration:
         settings = resolve_ridge(Settings(**told, own=tuple(own.items())), chosen)
         if settings.rounds == 0:
             raise InvalidInput("rounds is 0: a federation that learns something has at least 1")
-        protocol = with_intercept(find_protocol(rules["protocol"]), config.get("intercept"))
+        protocol = with_intercept(find_protocol(rules["protocol"]), rules["intercept"])
         return cls(
             chosen,
             settings,

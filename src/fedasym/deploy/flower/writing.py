@@ -32,6 +32,7 @@ MEANING = {kebab(name): about.meaning for name, about in ABOUT.items()} | {
     "cohort": "clients drawn in a round; 0: 20; all connected ones where there are fewer",
     "seed": "of cohorts and batches",
     "protocol": "text: as the paper says; code: as its released code does",
+    "intercept": "whether heads have one, shared and personal",
     "precision": "of the heads that are sent, float32 or float64",
     "min-nodes": "the run begins when so many nodes are there",
     "timeout": "seconds that a round waits for replies, and a run for nodes that are at fault",
