@@ -99,7 +99,7 @@ OTHER = {
     "flow": True,
     "times": [0.3, 3.0],
     "dimension": 24,
-    "trials": 3,
+    "trials": 1,
     "seed": 5,
     "features": "rademacher",
     "mode": "sampling",

@@ -12,6 +12,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.cli.watching import Teller
+from fedasym.core.progress import Notice
 
 from ..command import fedasym
 from .small import PIECES, command, environment, written
@@ -80,7 +81,7 @@ def test_what_is_damaged_is_said_where_nobody_watches_too(capsys):
     for text in (
         "0 of 3 pieces · a",
         "0 of 3 pieces · b",
-        "1 of 3 pieces · piece ab is damaged: it is computed again",
+        Notice("1 of 3 pieces · piece ab is damaged: it is computed again"),
         "1 of 3 pieces",
     ):
         tell(0.25, text)
