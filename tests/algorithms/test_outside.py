@@ -153,6 +153,9 @@ def test_commands(folder, table):
     assert "penalty" in trained.stdout
     run_command("sweep", "clients.csv", "--algorithms", "outside:fedprox", "--rounds", "2", "--seeds", "1", "--into", "swept")
     assert "fedprox" in run_command("report", "swept", "--into", "page.html").stdout + Path("page.html").read_text()
+    advised = run_command("advise", "clients.csv", "--algorithms", "outside:fedprox", "--plot", "advice.svg").stdout
+    assert "fedprox" in advised
+    assert "Written to advice.svg" in advised
     run_command("deploy", "outside:fedprox", "--into", "my-app")
     assert Path("my-app", "my_app", "outside.py").read_bytes() == Path("outside.py").read_bytes()
     assert "penalty = 0.1" in Path("my-app", "pyproject.toml").read_text()

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 import fedasym as fa
 from fedasym.cli.app import TRAINING, app
-from fedasym.cli.arguments import read_federation
+from fedasym.cli.arguments import names, read_federation
 from fedasym.cli.training import COLUMNS, Columns
 
 
@@ -18,6 +18,8 @@ def advise(
     /,
     *,
     columns: Columns = COLUMNS,
+    algorithms: str | None = None,
+    plot: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
@@ -29,6 +31,10 @@ def advise(
     ----------
     data
         A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite.
+    algorithms
+        Some to look at beside the paper's, separated by commas: registered names, or module:name.
+    plot
+        Draw what is expected, with intervals, to this file (.png, .svg or .pdf).
     json
         Print JSON with full precision instead of a page.
     confirm
@@ -39,19 +45,21 @@ def advise(
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the name that Flower's
         configuration has for it. Regression.
     """
+    others = {"--json": json, "--confirm": confirm, "--report": report is not None, "--plot": plot is not None}
+    others["--algorithms"] = algorithms is not None
     if federated:
-        asked(data, columns, {"--json": json, "--confirm": confirm, "--report": report is not None})
+        asked(data, columns, others)
         return
     from fedasym.advisor.advise import advise as advised
 
     federation = read_federation(data, columns, show=not json)
-    advice = advised(federation)
-    written = advice.write(report) if report else None
+    advice = advised(federation, algorithms=names(algorithms))
+    written = [place for place in (report and advice.write(report), plot and advice.plot(plot)) if place]
     print(advice.to_json() if json else advice)
     if confirm and not json:
         print(f"\n{advice.confirm(federation)}")
     if written and not json:
-        print(f"\nWritten to {written}")
+        print(f"\nWritten to {' and '.join(map(str, written))}")
 
 
 def asked(superlink: str, columns: Columns, others: dict[str, bool]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.core.text import number
 from fedasym.results.metric import ACCURACY, LOSS
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, save
 
@@ -25,13 +24,13 @@ def draw_advice(advice: Result, path: str | Path) -> Path:
         axes.plot([value], [place], "o", color=tint)
         weight = "bold" if row["recommended"] else "normal"
         axes.annotate(
-            metric.show(value) if metric.share else number(value),
+            metric.show(value) if metric.share else f"{value:.3g}",
             (max(high, value), place), xytext=(8, 0), textcoords="offset points", va="center", fontsize=9, color=INK,
             fontweight=weight,
         )  # fmt: skip
     axes.set_yticks(range(len(rows)), [row["algorithm"] for row in rows])
     axes.invert_yaxis()
-    axes.margins(x=0.15)
+    axes.margins(x=0.2)
     axes.xaxis.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     what = "test accuracy" if metric.share else "test loss above the noise floor"
