@@ -183,7 +183,8 @@ def test_an_installed_package_brings_its_own(folder):
     info = folder / "brings-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brings\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[fedasym.algorithms]\nfedprox = outside:fedprox\n")
+    broken = "gone = nowhere:gone\nodd = outside:Prox\n"  # other packages' own: told, and left out
+    (info / "entry_points.txt").write_text(f"[fedasym.algorithms]\n{broken}fedprox = outside:fedprox\n")
     code = (
         "import fedasym as fa; print(fa.algorithms.find('fedprox').words);"
         "print(fa.predict(fa.Population(1, 0.5, 2), 'fedprox', clients=9).best)"
@@ -191,6 +192,8 @@ def test_an_installed_package_brings_its_own(folder):
     paths = {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | paths, check=False)
     assert done.stdout.split("\n")[:2] == ["FedAvg, clients held near", "fedprox"], done.stderr
+    assert "'nowhere:gone' of an installed package is left out: ModuleNotFoundError" in done.stderr
+    assert "'outside:Prox' of an installed package is left out: it is no fa.Algorithm" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -124,21 +125,20 @@ class Registry(Mapping[str, Algorithm]):
 
 @cache
 def packaged() -> dict[str, Algorithm]:
-    """What installed packages bring in the entry point group `fedasym.algorithms`, by name."""
+    """What installed packages bring as entry points, by name; a broken one is told, and left out."""
     from importlib.metadata import entry_points  # which takes longer to import than a prediction takes
 
     found: dict[str, Algorithm] = {}
     for point in entry_points(group=GROUP):
         try:
             algorithm = point.load()
-        except Exception as reason:  # a broken package must not take the others with it
-            raise InvalidInput(
-                f"the installed package behind {point.value!r} cannot be loaded: {type(reason).__name__}: {reason}; "
-                "mend or uninstall it"
-            ) from reason
-        if not isinstance(algorithm, Algorithm):
-            raise InvalidInput(f"{point.value!r} of an installed package is no fa.Algorithm: mend or uninstall it")
-        found[algorithm.name] = algorithm
+        except Exception as reason:  # whatever it is: the others, and runs that do not ask for it, must go on
+            algorithm = f"{type(reason).__name__}: {reason}"
+        if isinstance(algorithm, Algorithm):
+            found[algorithm.name] = algorithm
+            continue
+        told = algorithm if isinstance(algorithm, str) else "it is no fa.Algorithm"
+        warnings.warn(f"{point.value!r} of an installed package is left out: {told}; mend or uninstall it", stacklevel=2)
     return found
 
 

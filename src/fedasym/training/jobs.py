@@ -13,7 +13,7 @@ from fedasym.algorithms import Algorithm, Nothing, Ridge, find
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, listed, unknown
 from fedasym.data.federation.federation import Federation
-from fedasym.training.probing import check_steps
+from fedasym.training.probes import check_steps
 from fedasym.training.scales import stable_steps
 from fedasym.training.settings import (
     CHOSEN,

@@ -17,9 +17,9 @@ from jax import Array, lax
 from fedasym.algorithms.stages import Stage
 from fedasym.training.heads import Batch, Head, Point, Space, Span, batch_of, blend, lifted
 from fedasym.training.losses import difference, residual, slope
-from fedasym.training.own import begin_state, take_step
 from fedasym.training.packing import Packed
 from fedasym.training.settings import Protocol
+from fedasym.training.stages import begin_state, take_step
 
 Rates = Mapping[str, Array]
 OPTIONS = {"xla_gpu_enable_triton_gemm": False}  # as fast on these small products, and compiled in a fifth of the time

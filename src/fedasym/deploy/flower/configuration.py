@@ -11,7 +11,7 @@ from fedasym.algorithms import Algorithm, find
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.core.numbers import check_seed
 from fedasym.data.federation.targets import class_names
-from fedasym.training.probing import check_steps
+from fedasym.training.probes import check_steps
 from fedasym.training.settings import (
     SETTINGS,
     Protocol,
