@@ -1,0 +1,142 @@
+"""The shared model's error over rounds: golden numbers, closed forms, other quadratures, simulated rounds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedasym.theory.paths import Filter
+from fedasym.theory.rounds import Moments, Round, advance, moments_of_ridge, moments_of_steps
+from fedasym.theory.subordination import marchenko_pastur
+from fedasym.worlds import spectra
+
+CASES = json.loads((Path(__file__).parent / "golden_rounds.json").read_text())["cases"]
+IDENTITY = spectra.identity()
+TWO = spectra.atoms([0.5, 3.0], [0.6, 0.4])
+
+
+def steps(count, size, gamma, spectrum):
+    found = moments_of_steps(Filter(np.array([float(count)]), size), gamma, spectrum)
+    return Moments(found.p[0], found.T[0], found.nu[0])
+
+
+def rule(cohort, server_step=1.0, clip=np.inf, noise=0.0, dimension=0):
+    return Round(*(np.asarray(float(x)) for x in (cohort, server_step, clip, noise, dimension)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_golden_rounds(case):
+    w = case["world"]
+    spectrum = spectra.atoms(w["s"], w["h"])
+    found = steps(w["K"], w["eta"], w["gamma"], spectrum)
+    for name in ("p", "T", "nu"):
+        np.testing.assert_allclose(getattr(found, name), case[name], rtol=1e-12)
+    shares, M, energies, lengths = np.array(w["h"]), w["b2"] * np.array(w["h"]), [], []
+    server = rule(w["D"], w.get("server", 1), w.get("clip", np.inf), w.get("z", 0), w.get("d", 0))
+    own = found.through(w["r2"] * np.array(w["g"])) + w["s2"] * found.nu
+    for _ in range(w["rounds"] + 1):
+        energies.append(M)
+        M, length = advance(M, found, own, server, shares)
+        lengths.append(length)
+    np.testing.assert_allclose([energies[t] for t in case["rounds"]], case["energy"], rtol=1e-10)
+    np.testing.assert_allclose([lengths[t] for t in (0, 1, 4, 19, 99)], case["update_norm"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("gamma", [0.01, 0.3, 1.0, 4.0, 100.0])
+@pytest.mark.parametrize("count", [1, 30, 1000])
+def test_uncorrelated_features_by_the_marchenko_pastur_law(gamma, count):
+    size = 0.9 / (1 + np.sqrt(gamma)) ** 2
+    law = marchenko_pastur(np.array([gamma]), 300)
+    x = law.x
+    f = -np.expm1(count * np.log1p(-size * x))
+    found = steps(count, size, gamma, IDENTITY)
+    np.testing.assert_allclose(found.p, law.mean(f), rtol=1e-10)
+    np.testing.assert_allclose(found.p**2 + found.T[0], law.mean(f**2), rtol=1e-10)
+    noise = np.where(x > 0, f**2 / np.where(x > 0, x, 1), 0)
+    np.testing.assert_allclose(found.nu, gamma * law.mean(noise), rtol=1e-10)
+
+
+@pytest.mark.parametrize("gamma", [0.01, 1.0, 100.0])
+def test_one_step_is_a_polynomial_whatever_the_condition_number(gamma):
+    """With one step P = eta S, whose moments are exact: E[S M S]_k = s_k^2 M_k + gamma h_k s_k sum s_l M_l."""
+    s, h = np.geomspace(1e-6, 1, 50), np.full(50, 0.02)
+    size = 0.5 / (1 + np.sqrt(gamma)) ** 2
+    found = steps(1, size, gamma, spectra.atoms(s, h))
+    np.testing.assert_allclose(found.p, size * s, rtol=1e-9)
+    np.testing.assert_allclose(found.T, size**2 * gamma * np.outer(h * s, s), rtol=1e-9)
+    np.testing.assert_allclose(found.nu, size**2 * gamma * h * s, rtol=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0.3, 3.0])
+def test_long_flow_converges_to_the_proximal_step_without_penalty(gamma):
+    ends = moments_of_ridge(0.0, gamma, TWO)
+    near = moments_of_steps(Filter(np.array([1e3]), None), gamma, TWO)
+    np.testing.assert_allclose(near.p[0], ends.p, rtol=1e-6)
+    np.testing.assert_allclose(near.T[0], ends.T, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(near.nu[0], ends.nu, rtol=1e-5)
+
+
+def test_many_steps_are_those_of_one_at_a_time():
+    counts = np.array([1.0, 3, 10, 40, 200, 1000])
+    together = moments_of_steps(Filter(counts, 0.05), 1.5, TWO)
+    for i, count in enumerate(counts):
+        alone = steps(count, 0.05, 1.5, TWO)
+        np.testing.assert_allclose(together.T[i], alone.T, rtol=1e-9)
+        np.testing.assert_allclose(together.nu[i], alone.nu, rtol=1e-9)
+
+
+def test_directions_without_variation_do_not_move():
+    wide = steps(5, 0.1, 0.7, spectra.atoms([0.0, 1.0, 2.0], [0.2, 0.4, 0.4]))
+    assert wide.p[0] == wide.nu[0] == 0
+    assert np.all(wide.T[0] == 0)
+    assert np.all(wide.T[:, 0] == 0)
+
+
+def drawn_moments(f, gamma, d, clients, rng):
+    """p, E[PMP] per unit energy on each atom, nu: from drawn sample covariances of two atoms."""
+    n, half = round(d / gamma), round(0.6 * d)
+    scale = np.sqrt(np.where(np.arange(d) < half, 0.5, 3.0))
+    rows = []
+    for _ in range(clients):
+        X = rng.standard_normal((n, d)) * scale
+        x, V = np.linalg.eigh(X.T @ X / n)
+        x = np.maximum(x, 0)
+        P = (V * f(x)) @ V.T
+        noise = np.diagonal((V * np.where(x > 1e-9, f(x) ** 2 / np.maximum(x, 1e-9), 0)) @ V.T) / n
+        parts = slice(0, half), slice(half, d)
+        row = [np.mean(np.diagonal(P)[part]) for part in parts]
+        row += [np.sum(P[one, other] ** 2) / (other.stop - other.start) for one in parts for other in parts]
+        rows.append([*row, *(noise[part].sum() for part in parts)])
+    rows = np.array(rows)
+    return rows.mean(0), rows.std(0, ddof=1) / np.sqrt(clients)
+
+
+@pytest.mark.parametrize("kind", ["steps", "prox", "converged"])
+def test_drawn_covariances(kind):
+    gamma = 1.5
+    forms = {
+        "steps": (lambda x: 1 - (1 - 0.08 * x) ** 10, lambda: steps(10, 0.08, gamma, TWO)),
+        "prox": (lambda x: x / (x + 0.4), lambda: moments_of_ridge(0.4, gamma, TWO)),
+        "converged": (lambda x: np.where(x > 1e-9, 1.0, 0.0), lambda: moments_of_ridge(0.0, gamma, TWO)),
+    }
+    f, theory = forms[kind]
+    found = theory()
+    drawn, error = drawn_moments(f, gamma, 300, 24, np.random.default_rng(5))
+    full = np.diag(found.p**2) + found.T
+    expected = np.concatenate([found.p, full.ravel(), found.nu])
+    assert np.all(np.abs(drawn - expected) < 4 * error + 3 / 300 * np.abs(expected))
+
+
+def test_clipping_shortens_and_noise_adds():
+    found = steps(5, 0.1, 2.0, IDENTITY)
+    own = found.through(np.ones(1)) + 0.25 * found.nu
+    M = np.array([3.0])
+    free, length = advance(M, found, own, rule(50), np.ones(1))
+    loose, _ = advance(M, found, own, rule(50, clip=length * 1.01), np.ones(1))
+    tight, _ = advance(M, found, own, rule(50, clip=length / 2), np.ones(1))
+    half, _ = advance(M, found, own, rule(50, server_step=0.5), np.ones(1))
+    np.testing.assert_allclose(loose, free)
+    np.testing.assert_allclose(tight, half)
+    noisy, _ = advance(M, found, own, rule(50, clip=length / 2, noise=2.0, dimension=100), np.ones(1))
+    np.testing.assert_allclose(noisy - tight, 100 * (2 * (length / 2) / 50) ** 2)
