@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedasym.advisor.mixed_classes import ScoredAdvice
     from fedasym.algorithms import Algorithm
     from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
+    from fedasym.core.privacy import Privacy
     from fedasym.data import sets as datasets
     from fedasym.data.federation.federation import Federation
     from fedasym.data.tables.recipe import Recipe
@@ -75,6 +76,7 @@ _HOME = {
     "Model": "fedasym.models.model",
     "NoFormula": "fedasym.core.errors",
     "Population": "fedasym.worlds.population",
+    "Privacy": "fedasym.core.privacy",
     "Recipe": "fedasym.data.tables.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results.comparison",
@@ -132,6 +134,7 @@ __all__ = [
     "Model",
     "NoFormula",
     "Population",
+    "Privacy",
     "Recipe",
     "Results",
     "Risk",

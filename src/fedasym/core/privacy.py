@@ -1,0 +1,160 @@
+"""Budgets of client-level differential privacy: clipping and the Gaussian mechanism.
+
+Every client's update is clipped to a length C, and Gaussian noise of deviation z C is added to
+their sum: z is the noise multiplier. What T rounds spend of a budget (epsilon, delta) is counted
+by the accountant of the library dp-accounting, never by a formula of our own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from fedasym.core.errors import InvalidInput, MissingPackage, one_of
+from fedasym.core.numbers import one_float, whole
+
+SAMPLINGS = ("poisson", "fixed")
+ACCOUNTANTS = ("rdp", "pld")
+LARGEST_MULTIPLIER = 1e6
+SMALLEST_MULTIPLIER = 0.05  # below it no budget that anyone would call one is kept
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """A budget (epsilon, delta), or a noise multiplier with what it spends at delta.
+
+    delta: must be well below 1/clients; 1e-6 unless you say another.
+    clip: the length to which each client's update is cut; None: the best that is predicted, or
+        must be given, as the verb says.
+    sampling: "poisson": each client takes part in a round with the same probability, whatever the
+        others do, and neighbouring federations have one client more or less. "fixed": cohorts of
+        a fixed size without replacement; neighbours then have one client replaced, which moves the
+        sum by twice the clip, and the same noise protects half as well.
+    accountant: "rdp" (Renyi divergences), or "pld" (loss distributions, tighter and slower, for
+        Poisson sampling).
+
+    >>> import fedasym as fa
+    >>> budget = fa.Privacy(noise_multiplier=1, delta=1e-6)
+    >>> round(budget.spend(rounds=400, cohort=20, clients=3000), 2)
+    1.47
+    >>> fixed = fa.Privacy(noise_multiplier=1, delta=1e-6, sampling="fixed")
+    >>> round(fixed.spend(rounds=400, cohort=20, clients=3000), 1)
+    14.4
+    >>> round(fa.Privacy(epsilon=4).find_multiplier(rounds=400, cohort=20, clients=3000), 2)
+    0.69
+    """
+
+    epsilon: float | None = None
+    delta: float = 1e-6
+    clip: float | None = None
+    noise_multiplier: float | None = None
+    sampling: Literal["poisson", "fixed"] = "poisson"
+    accountant: Literal["rdp", "pld"] = "rdp"
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise InvalidInput(
+                f"privacy has epsilon {self.epsilon!r} and noise_multiplier {self.noise_multiplier!r}: "
+                "give one of the two; the other follows from rounds, cohort and clients"
+            )
+        for name in ("epsilon", "noise_multiplier", "clip"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            number = one_float(value)
+            if not 0 < number < np.inf:
+                raise InvalidInput(f"{name} is {value!r}: it must be finite and above 0")
+            object.__setattr__(self, name, number)
+        delta = one_float(self.delta)
+        if not 0 < delta < 1:
+            raise InvalidInput(f"delta is {self.delta!r}: it must be between 0 and 1, and well below 1/clients")
+        object.__setattr__(self, "delta", delta)
+        one_of("sampling", self.sampling, SAMPLINGS)
+        one_of("accountant", self.accountant, ACCOUNTANTS)
+        if (self.sampling, self.accountant) == ("fixed", "pld"):
+            raise InvalidInput(
+                'accountant is "pld", which has no cohorts of a fixed size: take accountant="rdp", or sampling="poisson"'
+            )
+
+    def spend(self, rounds: int, cohort: int, clients: int) -> float:
+        """The epsilon, at `delta`, that so many rounds with the noise multiplier spend."""
+        if self.noise_multiplier is None:
+            self.find_multiplier(rounds, cohort, clients)  # refuses what cannot be kept
+            return float(self.epsilon)  # type: ignore[arg-type]
+        return self._epsilon(self.noise_multiplier, *check_sizes(rounds, cohort, clients))
+
+    def find_multiplier(self, rounds: int, cohort: int, clients: int) -> float:
+        """The least noise multiplier that keeps the budget over so many rounds."""
+        sizes = check_sizes(rounds, cohort, clients)
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        return find_least_multiplier(self, *sizes)
+
+    def _epsilon(self, multiplier: float, rounds: int, cohort: int, clients: int) -> float:
+        if rounds == 0:
+            return 0.0
+        effective = multiplier if self.sampling == "poisson" else multiplier / 2
+        if cohort == clients:  # everyone takes part: the sum of T Gaussian mechanisms is one
+            return float(import_accounting().get_epsilon_gaussian(effective / np.sqrt(rounds), self.delta))
+        return count_epsilon(self.accountant, self.sampling, effective, self.delta, rounds, cohort, clients)
+
+
+def check_sizes(rounds: Any, cohort: Any, clients: Any) -> tuple[int, int, int]:
+    """How many rounds, with how many of how many clients."""
+    sizes = whole("rounds", rounds, least=0), whole("cohort", cohort, least=1), whole("clients", clients, least=1)
+    if sizes[1] > sizes[2]:
+        raise InvalidInput(f"cohort is {cohort}: it must be at most the number of clients, {clients}")
+    return sizes
+
+
+@cache
+def find_least_multiplier(budget: Privacy, rounds: int, cohort: int, clients: int) -> float:
+    """Bisection in the logarithm: epsilon falls in the multiplier."""
+    from scipy.optimize import brentq
+
+    def excess(log: float) -> float:
+        return budget._epsilon(float(np.exp(log)), rounds, cohort, clients) - float(budget.epsilon or 0)
+
+    low, high = np.log(SMALLEST_MULTIPLIER), 0.0
+    if rounds == 0 or excess(low) <= 0:
+        return SMALLEST_MULTIPLIER
+    while excess(high) > 0:
+        high += 1.0
+        if high > np.log(LARGEST_MULTIPLIER):
+            raise InvalidInput(
+                f"epsilon is {budget.epsilon:g}: no noise keeps it over {rounds} rounds at delta "
+                f"{budget.delta:g}; give a larger epsilon, or fewer rounds"
+            )
+    return float(np.exp(brentq(excess, low, high, xtol=1e-6) + 1e-6))  # on the safe side of the root
+
+
+@cache
+def count_epsilon(
+    accountant: str, sampling: str, multiplier: float, delta: float, rounds: int, cohort: int, clients: int
+) -> float:
+    """What the library's accountant says."""
+    dp = import_accounting()
+    noise = dp.GaussianDpEvent(multiplier)
+    if sampling == "poisson":
+        event, relation = dp.PoissonSampledDpEvent(cohort / clients, noise), dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    else:
+        event = dp.SampledWithoutReplacementDpEvent(clients, cohort, noise)
+        relation = dp.NeighboringRelation.REPLACE_ONE
+    kind = dp.rdp.RdpAccountant if accountant == "rdp" else dp.pld.PLDAccountant
+    ledger = kind(neighboring_relation=relation)
+    ledger.compose(dp.SelfComposedDpEvent(event, rounds))
+    return float(ledger.get_epsilon(delta))
+
+
+def import_accounting() -> Any:
+    """The library dp-accounting with both accountants."""
+    try:
+        import dp_accounting
+        import dp_accounting.pld
+        import dp_accounting.rdp
+    except ImportError as missing:
+        raise MissingPackage("privacy budgets need dp-accounting: pip install 'fedasym[privacy]'") from missing
+    return dp_accounting
