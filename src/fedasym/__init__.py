@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fedasym.results.accuracy import Accuracy, AccuracyTable
     from fedasym.results.comparison import Comparison, Risk
     from fedasym.results.diagram import Diagram
+    from fedasym.results.rounds import Rounds
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
     from fedasym.training.histories import Histories
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from fedasym.verbs.fine_tuning import FineTuning, fine_tuning, one_step
     from fedasym.verbs.prediction import predict
     from fedasym.verbs.regimes import noise_threshold, optimal_loss, optimal_ridge
+    from fedasym.verbs.rounds import rounds
     from fedasym.verbs.simulation import simulate
     from fedasym.verbs.simulations import Simulation
     from fedasym.worlds import spectra
@@ -80,6 +82,7 @@ _HOME = {
     "Recipe": "fedasym.data.tables.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results.comparison",
+    "Rounds": "fedasym.results.rounds",
     "ScoredAdvice": "fedasym.advisor.mixed_classes",
     "Separability": "fedasym.verbs.classes.regimes",
     "Simulation": "fedasym.verbs.simulations",
@@ -97,6 +100,7 @@ _HOME = {
     "predict": "fedasym.verbs.prediction",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
+    "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.classes.regimes",
     "simulate": "fedasym.verbs.simulation",
@@ -138,6 +142,7 @@ __all__ = [
     "Recipe",
     "Results",
     "Risk",
+    "Rounds",
     "ScoredAdvice",
     "Separability",
     "Simulation",
@@ -160,6 +165,7 @@ __all__ = [
     "pretraining",
     "report",
     "reproduce",
+    "rounds",
     "run",
     "runtimes",
     "separability",

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from fedasym.theory.paths import Filter
-from fedasym.theory.rounds import Moments, Round, advance, moments_of_ridge, moments_of_steps
+from fedasym.theory.rounds import (
+    Energies,
+    Moments,
+    Round,
+    StepFilter,
+    advance,
+    integrate_moments,
+    moments_of_ridge,
+    moments_of_steps,
+)
 from fedasym.theory.subordination import marchenko_pastur
 from fedasym.worlds import spectra
 
@@ -21,8 +30,14 @@ def steps(count, size, gamma, spectrum):
     return Moments(found.p[0], found.T[0], found.nu[0])
 
 
-def rule(cohort, server_step=1.0, clip=np.inf, noise=0.0, dimension=0):
-    return Round(*(np.asarray(float(x)) for x in (cohort, server_step, clip, noise, dimension)))
+def rule(cohort, step=1.0, clip=np.inf, noise=0.0, dimension=0):
+    return Round(*(np.asarray(float(x)) for x in (cohort, 1, step, clip, noise, dimension)))
+
+
+def following(M, moments, own, server, shares):
+    """One round of all energies together."""
+    after, length, _ = advance(Energies(M, 0 * M), moments, Energies(own, 0 * own), server, shares)
+    return after.total, length
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
@@ -37,7 +52,7 @@ def test_golden_rounds(case):
     own = found.through(w["r2"] * np.array(w["g"])) + w["s2"] * found.nu
     for _ in range(w["rounds"] + 1):
         energies.append(M)
-        M, length = advance(M, found, own, server, shares)
+        M, length = following(M, found, own, server, shares)
         lengths.append(length)
     np.testing.assert_allclose([energies[t] for t in case["rounds"]], case["energy"], rtol=1e-10)
     np.testing.assert_allclose([lengths[t] for t in (0, 1, 4, 19, 99)], case["update_norm"], rtol=1e-10)
@@ -132,11 +147,35 @@ def test_clipping_shortens_and_noise_adds():
     found = steps(5, 0.1, 2.0, IDENTITY)
     own = found.through(np.ones(1)) + 0.25 * found.nu
     M = np.array([3.0])
-    free, length = advance(M, found, own, rule(50), np.ones(1))
-    loose, _ = advance(M, found, own, rule(50, clip=length * 1.01), np.ones(1))
-    tight, _ = advance(M, found, own, rule(50, clip=length / 2), np.ones(1))
-    half, _ = advance(M, found, own, rule(50, server_step=0.5), np.ones(1))
+    free, length = following(M, found, own, rule(50), np.ones(1))
+    loose, _ = following(M, found, own, rule(50, clip=length * 1.01), np.ones(1))
+    tight, _ = following(M, found, own, rule(50, clip=length / 2), np.ones(1))
+    half, _ = following(M, found, own, rule(50, step=0.5), np.ones(1))
     np.testing.assert_allclose(loose, free)
     np.testing.assert_allclose(tight, half)
-    noisy, _ = advance(M, found, own, rule(50, clip=length / 2, noise=2.0, dimension=100), np.ones(1))
+    noisy, _ = following(M, found, own, rule(50, clip=length / 2, noise=2.0, dimension=100), np.ones(1))
     np.testing.assert_allclose(noisy - tight, 100 * (2 * (length / 2) / 50) ** 2)
+
+
+def test_the_filter_of_a_stage_comes_from_its_own_step():
+    """Average's step is plain descent; FedProx's converges to the proximal step; MAML's is the polynomial of its code."""
+    from fedasym.algorithms import Average, Meta, ServerStage, setting
+
+    class Prox(ServerStage):
+        penalty: float = setting(0.4, above=0)
+
+        def step(self, w, start, gradient, rate):
+            return w - rate * (gradient(w) + self.penalty * (w - start))
+
+    def of(stage, count):
+        found = integrate_moments(StepFilter(stage, np.array([float(count)]), 0.08), 1.5, TWO)
+        return Moments(found.p[0], found.T[0], found.nu[0])
+
+    pairs = [(of(Average(), 10), steps(10, 0.08, 1.5, TWO)), (of(Prox(), np.inf), moments_of_ridge(0.4, 1.5, TWO))]
+    pairs.append((of(Prox(), 20_000), moments_of_ridge(0.4, 1.5, TWO)))
+    for found, expected in pairs:
+        for name in ("p", "T", "nu"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-8)
+    x = np.array([0.3, 1.0, 4.0])
+    f = StepFilter(Meta(local_step=0.1), np.array([1.0]), 0.08).fitted(x)[0]
+    np.testing.assert_allclose(f, 0.08 * x * (1 - 0.1 * x) ** 2)

@@ -29,6 +29,7 @@ COMMANDS = {
     "pretrain": "pretraining",
     "report": "reporting",
     "reproduce": "reproduction",
+    "rounds": "rounds",
     "run": "experiments",
     "runs": "experiments",
     "simulate": "linear",

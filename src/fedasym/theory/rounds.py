@@ -14,14 +14,20 @@ model's error acts like more displacement.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
+from fedasym.algorithms.stages import ServerStage
 from fedasym.core.arrays import Array
-from fedasym.theory.contours import MOST_NODES_SQUARED, settled
+from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.theory.contours import MOST_NODES_SQUARED, Complex, Contour, settled, support
 from fedasym.theory.paths import Filter, by_length, check_stable, horizon
 from fedasym.theory.transforms import kappa, slope
 from fedasym.worlds.spectra import Spectrum
+
+CAUCHY_NODES = 80  # a panel of the contour, to look for poles inside it
+CLOSE = 1e-9  # how near Cauchy's formula comes where there is none
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,90 @@ class Moments:
         return np.asarray(self.p**2 * energy + np.einsum("...kl,...l->...k", self.T, energy))
 
 
+class LocalFilter(Protocol):
+    """What a client's local work fits of its own optimum, f(z), for several lengths of work."""
+
+    @property
+    def times(self) -> Array:
+        """The lengths of work."""
+
+    def fitted(self, x: Complex | Array) -> Complex:
+        """f(x), one row per length of work."""
+
+    def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
+        """A contour around the spectrum on which f stays of order one."""
+
+
+@dataclass(frozen=True)
+class StepFilter:
+    """The filter of any stage's own step, from its code: on a linear model a step is affine in w.
+
+    Along an eigenvalue x, with the client's optimum at 1 and the shared model at 0, a step takes w to
+    A w + B, and K of them reach f = B (1 - A^K)/(1 - A).
+    """
+
+    stage: ServerStage
+    times: Array  # numbers of steps, infinite: until they converge
+    rate: float
+
+    def fitted(self, x: Complex | Array) -> Complex:
+        """B (1 - A^K)/(1 - A)."""
+        z = np.asarray(x, dtype=np.complex128)
+        B = self._step(z, np.zeros_like(z))
+        left = np.asarray(B - (self._step(z, np.ones_like(z)) - 1))  # 1 - A
+        far = self._step(z, np.full_like(z, 2.0))
+        if not np.allclose(far, B + 2 * (1 - left), rtol=1e-8, atol=1e-10):
+            raise NoFormula(
+                f"the step of {type(self.stage).__name__} is not linear in the model, and rounds are predicted for "
+                "linear ones only: measure it with fa.train"
+            )
+        K = self.times[:, None]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            power = np.where(np.isinf(K), 0, (1 - left) ** np.where(np.isinf(K), 1, K))
+            return np.where(left == 0, K * B, B * (1 - power) / left)
+
+    def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
+        """The widest contour on which |1 - f| stays of order one, and inside which f has no pole."""
+        low, high = support(gamma, spectrum)
+        inside = np.linspace(low, high, 11)[1:-1]
+        for halving in range(44):
+            contour = Contour(gamma, spectrum, high * 0.5**halving, high * (1 + 0.5**halving))
+            kappa_, z, _, arc = contour.nodes(CAUCHY_NODES)
+            f = self.fitted(z)
+            if not np.abs(1 - f).max() < 4:
+                continue
+            again = 2 * ((f * (z / kappa_ * arc)) @ (1 / (z[:, None] - inside))).real
+            if np.abs(again - self.fitted(inside).real).max() < CLOSE:  # Cauchy's formula gives f back
+                return contour
+        raise InvalidInput(
+            f"server_step is {self.rate:g}: local steps of {type(self.stage).__name__} diverge here, where clients have "
+            f"eigenvalues up to {high:.4g}; give a smaller step"
+        )
+
+    def _step(self, z: Complex, w: Complex) -> Complex:
+        """One step of the stage from w; its gradient is z (w - 1) on every batch."""
+        state = self.stage.init(w) if self.stage.has_state() else None
+        found = self.stage.advance((w, np.zeros_like(z), ScalarGradient(z), self.rate), state)[0]
+        return np.asarray(found, dtype=np.complex128)
+
+
+@dataclass(frozen=True)
+class ScalarGradient:
+    """The gradient of a client's loss along one eigenvalue, for a step's code."""
+
+    z: Complex
+
+    def __call__(self, w: Any, batch: int = 0) -> Any:
+        """At w."""
+        return self.z * (w - 1)
+
+    def along(self, w: Any, direction: Any, batch: int = 0) -> Any:
+        """The Hessian times a direction."""
+        return self.z * direction
+
+
 def moments_of_steps(filter_: Filter, gamma: float, spectrum: Spectrum) -> Moments:
-    """Moments after the filter's numbers of local steps (or times of gradient flow), one each.
+    """Moments after numbers of plain gradient steps (or times of gradient flow), one each.
 
     Equations (R2) to (R4) by quadrature along an arc in the kappa plane, where the resolvent is
     R_k(z) = 1/(c (s_k + kappa)) with c = 1 - gamma df1(kappa).
@@ -59,8 +147,8 @@ def moments_of_steps(filter_: Filter, gamma: float, spectrum: Spectrum) -> Momen
     return out
 
 
-def integrate_moments(filter_: Filter, gamma: float, spectrum: Spectrum) -> Moments:
-    """Moments of times that differ by a factor of ten at the most, for which one contour serves."""
+def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) -> Moments:
+    """Moments of lengths of work for which one contour serves."""
     contour = filter_.contour(gamma, spectrum)
     s, h = spectrum.positive
     atoms, times = s.size, filter_.times.size
@@ -118,31 +206,61 @@ def over_seen(p: Array, T: Array, nu: Array, spectrum: Spectrum) -> Moments:
 
 @dataclass(frozen=True)
 class Round:
-    """What a server does with the moves of a cohort; arrays broadcast over settings, (...,).
+    """What a server does with the moves of a cohort; arrays over settings, (...,).
 
-    cohort: D, of infinitely many clients. server_step: times the average. clip: bound on a move's
-    length, infinite for none. noise: the multiplier z; the average gets Gaussian noise of deviation
-    z clip/D per coordinate, of which there are `dimension`.
+    cohort: D clients. share: what sampling leaves of the variance of their own parts: 1 with
+    infinitely many clients, 1 - (D - 1)/(m - 1) for D of m without replacement, 1 - D/m where each
+    takes part by itself. step: the server's, times the average. clip: bound on a move's length, infinite for none.
+    noise: the multiplier z; the average gets Gaussian noise of deviation z clip/D per coordinate, of
+    which there are `dimension`. poisson: whether each client takes part by itself, so that the mean
+    of the moves varies with the size of the cohort.
     """
 
     cohort: Array
-    server_step: Array
+    share: Array
+    step: Array
     clip: Array
     noise: Array
     dimension: Array
+    poisson: bool = False
 
 
-def advance(M: Array, moments: Moments, own: Array, rule: Round, shares: Array) -> tuple[Array, Array]:
-    """One round of (R5) and (R6): energies by atom (..., K) of the shared model's error, and the length of a move.
+@dataclass(frozen=True)
+class Energies:
+    """Of the shared model's error by atom, (..., K): what displacements and the start leave, and what noise leaves."""
 
-    own: what clients' displacements and label noise add to a move, `moments.through(r^2 g) + sigma^2 nu`.
+    bias: Array
+    noise: Array
+
+    @property
+    def total(self) -> Array:
+        """Both."""
+        return self.bias + self.noise
+
+
+def advance(M: Energies, moments: Moments, own: Energies, rule: Round, shares: Array) -> tuple[Energies, Array, Array]:
+    """One round of (R5) and (R6): the energies after it, the length of a move, and the server's step after clipping.
+
+    own: what clients' displacements, `moments.through(r^2 g)`, and label noise, `sigma^2 nu`, add to a move.
     """
-    spread = np.einsum("...kl,...l->...k", moments.T, M)
-    length = np.sqrt(np.sum(moments.p**2 * M + spread + own, axis=-1))
+    once = [np.einsum("...kl,...l->...k", moments.T, part) for part in (M.bias, M.noise)]
+    mean = [moments.p**2 * part for part in (M.bias, M.noise)]
+    length = np.sqrt(np.sum(sum(once) + sum(mean) + own.total, axis=-1))
     with np.errstate(divide="ignore", invalid="ignore"):
         short = np.where(length > rule.clip, rule.clip / length, 1.0)
-    a = (rule.server_step * short)[..., None]
-    after = (1 - a * moments.p) ** 2 * M + a**2 / rule.cohort[..., None] * (spread + own)
-    sent = np.where(rule.noise > 0, rule.server_step * rule.noise * np.where(rule.noise > 0, rule.clip, 0), 0)
-    blur = rule.dimension * (sent / rule.cohort) ** 2
-    return after + shares * np.asarray(blur)[..., None], length
+    a = np.asarray(rule.step * short)[..., None]
+    spread = a**2 / np.asarray(rule.cohort)[..., None]
+    share = np.asarray(rule.share)[..., None]
+    kept = (1 - a * moments.p) ** 2
+    bias, noise = (
+        kept * part + spread * (varied + share * ((moved if rule.poisson else 0) + added))
+        for part, varied, moved, added in zip((M.bias, M.noise), once, mean, (own.bias, own.noise), strict=True)
+    )
+    sent = rule.step * rule.noise * np.where(rule.noise > 0, rule.clip, 0.0) / rule.cohort
+    return Energies(bias, noise + shares * (rule.dimension * sent**2)[..., None]), length, a[..., 0]
+
+
+def finite_optimum(moments: Moments, own: Energies, clients: Array) -> Energies:
+    """Energies of what m clients' common optimum misses of theta_0, to leading order in 1/m: the error that rounds end at."""
+    scale = np.asarray(clients, dtype=float)[..., None] * np.where(moments.p > 0, moments.p, np.inf) ** 2
+    return Energies(own.bias / scale, own.noise / scale)

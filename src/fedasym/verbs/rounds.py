@@ -1,0 +1,516 @@
+"""`rounds`: the loss over communication rounds, before anything is trained.
+
+Local steps, cohorts, the server's step, clipping and privacy noise are a linear recursion for the
+energies of the shared model's error (`theory/rounds.py`); what a client makes of such a shared model
+is the limit for one client, with that error as more displacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedasym.algorithms.algorithm import Algorithm
+from fedasym.algorithms.average import Average
+from fedasym.algorithms.registry import resolve
+from fedasym.core.arrays import Array
+from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
+from fedasym.core.numbers import MOST, floats, whole
+from fedasym.core.privacy import Privacy
+from fedasym.core.text import number
+from fedasym.results.rounds import BYTES, Rounds
+from fedasym.theory.newcomers import fine_tuned
+from fedasym.theory.paths import Filter
+from fedasym.theory.rounds import (
+    Energies,
+    LocalFilter,
+    Moments,
+    Round,
+    StepFilter,
+    advance,
+    finite_optimum,
+    integrate_moments,
+    moments_of_steps,
+)
+from fedasym.theory.subordination import subordinate
+from fedasym.theory.worlds import Worlds, centre_energy, flatten
+from fedasym.worlds.population import Population, check_world
+
+REPORTED = 40  # rounds of a path, unless others are asked for
+MOST_ROUNDS = 10**6
+CLIPS = np.geomspace(0.02, 2, 41)  # of an update's first length: where privacy leaves the clip open
+CHUNK = 1 << 21  # numbers of the arrays that are followed at once
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rounds are run, one entry per setting (P,)."""
+
+    rounds: Array
+    local_steps: Array
+    server_step: Array
+    cohort: Array
+    mixing: Array
+    clients: Array  # infinite where they are endlessly many
+    clip: Array
+    multiplier: Array
+
+    def take(self, rows: Any) -> Plan:
+        """Some of the settings, any of them several times."""
+        return Plan(*(getattr(self, each.name)[rows] for each in fields(self)))
+
+    def rule(self, dimension: int, poisson: bool) -> Round:
+        """What the server does in a round."""
+        m, D = self.clients, self.cohort
+        with np.errstate(invalid="ignore", divide="ignore"):
+            left = 1 - D / m if poisson else np.where(m > 1, 1 - (D - 1) / (m - 1), 0.0)
+        share = np.where(np.isinf(m), 1.0, left)
+        size = np.full(D.shape, float(dimension))
+        return Round(D, share, self.mixing, self.clip, self.multiplier, size, poisson)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Everything that a recursion begins with, one row per setting."""
+
+    plan: Plan
+    world: Worlds
+    moments: Moments
+    own: Energies
+    first: Array  # energies of theta_0, where training starts at zero
+    missed: Energies  # what the clients' common optimum misses of theta_0
+    poisson: bool
+    dimension: int
+
+    def take(self, rows: Any) -> Start:
+        """Some of the settings, any of them several times."""
+        moments = Moments(self.moments.p[rows], self.moments.T[rows], self.moments.nu[rows])
+        own, missed = (Energies(each.bias[rows], each.noise[rows]) for each in (self.own, self.missed))
+        g = np.broadcast_to(self.world.g, (self.world.r2.size, self.world.g.shape[1]))[rows]
+        world = Worlds(self.world.r2[rows], self.world.s2[rows], self.world.gamma[rows], g, self.world.spectrum)
+        return Start(self.plan.take(rows), world, moments, own, self.first[rows], missed, self.poisson, self.dimension)
+
+
+def rounds(
+    world: Population,
+    algorithm: str | Algorithm = "rtfa",
+    *,
+    rounds: ArrayLike = 400,
+    local_steps: ArrayLike = 20,
+    server_step: ArrayLike = 0.1,
+    cohort: ArrayLike = 20,
+    mixing: ArrayLike = 1.0,
+    clients: ArrayLike | None = None,
+    dimension: int | None = None,
+    max_bytes: float | None = None,
+    privacy: Privacy | None = None,
+    ridge: float | None = None,
+    maml_step: float = 0.1,
+    evaluated: ArrayLike | None = None,
+) -> Rounds:
+    """The loss of the shared and the personal model over communication rounds, predicted before training.
+
+    A round draws `cohort` clients; each takes `local_steps` full-batch steps of size `server_step` from
+    the shared model, by the algorithm's own step, and the server adds `mixing` times the average of
+    their moves. With P = f(S), for plain steps f(x) = 1 - (1 - server_step x)^local_steps, the energies
+    of the shared model's error follow M <- (1 - a p)^2 M + (a^2/D) [T M + (p^2 + T) r^2 g + noise^2 nu],
+    and a client's loss is its limit with r^2 g + M in place of r^2 g.
+
+    local_steps: infinite for local training to convergence; one-shot averaging is one such round.
+    clients: how many there are; endlessly many by default. Their common optimum misses theta_0 by
+        what finitely many clients leave, and the path ends there.
+    dimension: how many unknowns there are: bytes and privacy noise depend on it.
+    max_bytes: a budget of bytes that are sent; settings get as many rounds of it as they can.
+    privacy: an `fa.Privacy`, with clients and dimension. Where it names no clip, the best is taken.
+    evaluated: the rounds to report; about forty from the first to the last by default.
+    Settings may be arrays: they broadcast with each other and with the population.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
+    >>> path = fa.rounds(world, "rtfa", rounds=100, local_steps=5, cohort=5, evaluated=[0, 1, 5, 100])
+    >>> path.shared_error.round(4).tolist()
+    [3.0, 1.6366, 0.2255, 0.1057]
+    """
+    check_world(world, "give a Population; over rounds there are formulas for the squared loss alone")
+    (chosen,) = resolve(algorithm, ridge, maml_step)
+    check_shared(chosen)
+    given = {
+        "rounds": read_setting("rounds", rounds, 0, MOST_ROUNDS, integer=True),
+        "local_steps": read_setting("local_steps", local_steps, 1, np.inf, integer=True),
+        "server_step": read_setting("server_step", server_step, 0, np.inf, above=True),
+        "cohort": read_setting("cohort", cohort, 1, MOST, integer=True),
+        "mixing": read_setting("mixing", mixing, 0, np.inf, above=True),
+        "clients": read_setting("clients", np.inf if clients is None else clients, 1, np.inf, integer=True),
+    }
+    if dimension is not None:
+        dimension = whole("dimension", dimension, least=1)
+    check_budgets(given, dimension, max_bytes, privacy, clients)
+    try:
+        shape = np.broadcast_shapes(world.shape, *(values.shape for values in given.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {values.shape}" for name, values in given.items() if values.shape)
+        raise InvalidInput(f"these settings do not broadcast with the population's {world.shape}: {shapes}") from None
+    flat = {name: np.broadcast_to(values, shape).ravel().astype(float) for name, values in given.items()}
+    if max_bytes is not None and dimension is not None:
+        flat["rounds"] = np.minimum(flat["rounds"], np.floor(max_bytes / (2 * BYTES * dimension * flat["cohort"])))
+    plan = Plan(**flat, clip=np.full(flat["cohort"].size, np.inf), multiplier=np.zeros(flat["cohort"].size))
+    start = prepare(world, chosen, plan, shape, dimension or 0, privacy)
+    reported = choose_reported(evaluated, flat["rounds"])
+    if privacy is not None:
+        start = replace(start, plan=spend_budget(start, chosen, privacy))
+    return assemble(world, chosen, start, reported, shape, given, dimension, privacy)
+
+
+def check_shared(algorithm: Algorithm) -> None:
+    """Refuse what has no rounds, and stages that leave a number of their step open."""
+    if algorithm.shares_nothing:
+        raise NoFormula(f"{algorithm.name} shares nothing, so it has no rounds: see predict, or name another")
+    if not algorithm.server.owns("step"):
+        raise NoFormula(f"{algorithm.name}: its server stage has no step, which rounds follow from; add one")
+    unset = [name for name in algorithm.server.settings() if getattr(algorithm.server, name) is None]
+    if unset:
+        kind = type(algorithm.server).__name__
+        raise NoFormula(
+            f"{algorithm.name}: its server stage leaves {' and '.join(unset)} open; give an fa.Algorithm whose "
+            f"stage names them, such as {kind}({', '.join(f'{name}=0.1' for name in unset)})"
+        )
+
+
+def read_setting(name: str, value: Any, least: float, most: float, *, integer: bool = False, above: bool = False) -> Array:
+    """A number or an array of them within its range."""
+    array = floats(value)
+    kind = "a whole number" if integer else "a number"
+    if array is None or array.size == 0:
+        raise InvalidInput(f"{name} is {value!r}: give {kind}, or an array of them")
+    finite = np.where(np.isfinite(array), array, 0)
+    endless = np.isposinf(array) if name in ("local_steps", "clients") else np.zeros(array.shape, bool)
+    good = ((array > least if above else array >= least) & (array <= most) & np.isfinite(array)) | endless
+    if integer:
+        good &= finite == np.round(finite)
+    if not np.all(good):
+        bad = array[~good].flat[0] if array.ndim else array
+        limit = "above" if above else "of at least"
+        end = "" if np.isinf(most) else f" and at most {most:g}"
+        raise InvalidInput(f"{name} is {float(bad):g}: it must be {kind} {limit} {least:g}{end}")
+    return array
+
+
+def check_budgets(
+    given: dict[str, Array], dimension: int | None, max_bytes: float | None, privacy: Privacy | None, clients: Any
+) -> None:
+    """Refuse budgets without what they are counted in, and cohorts of more clients than there are."""
+    if np.any(given["cohort"] > np.broadcast_arrays(given["cohort"], given["clients"])[1]):
+        raise InvalidInput(f"cohort is {number(np.max(given['cohort']))}: it must be at most clients, {clients}")
+    if max_bytes is not None:
+        bytes_ = floats(max_bytes)
+        if bytes_ is None or bytes_.ndim or not bytes_ > 0:
+            raise InvalidInput(f"max_bytes is {max_bytes!r}: it must be a number above 0")
+        if dimension is None:
+            raise InvalidInput("max_bytes needs the number of unknowns that are sent: give dimension")
+    if privacy is None:
+        return
+    if not isinstance(privacy, Privacy):
+        raise InvalidInput(f"privacy is {privacy!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)")
+    if clients is None or np.any(np.isinf(given["clients"])) or dimension is None:
+        raise InvalidInput("privacy depends on how many clients and unknowns there are: give clients and dimension")
+
+
+def prepare(
+    world: Population, algorithm: Algorithm, plan: Plan, shape: tuple[int, ...], dimension: int, privacy: Privacy | None
+) -> Start:
+    """Moments, sources and the start of the recursion for every setting."""
+    flat = flatten(world, shape)
+    if world.norm is None:
+        raise MissingNorm("training starts at zero, so the first rounds depend on how far the optimum is: give norm")
+    first = centre_energy(flat, flatten(world, shape, alone=True))
+    if first is None:
+        raise InvalidInput("norm is shorter than the radius along some direction: no shared optimum has such clients")
+    first = np.broadcast_to(first, (flat.r2.size, world.spectrum.values.size))
+    moments = gather_moments(algorithm, flat, plan)
+    g = np.broadcast_to(flat.g, first.shape)
+    own = Energies(moments.through(flat.r2[:, None] * g), flat.s2[:, None] * moments.nu)
+    missed = Energies(np.zeros_like(first), np.zeros_like(first))
+    if np.any(np.isfinite(plan.clients)):
+        missed = miss_centre(algorithm, flat, plan, moments, own)
+    poisson = privacy is not None and privacy.sampling == "poisson"
+    return Start(plan, flat, moments, own, first, missed, poisson, dimension)
+
+
+def local_filters(algorithm: Algorithm, plan: Plan, world: Worlds) -> Iterator[tuple[NDArray[np.intp], LocalFilter, float]]:
+    """Settings of one aspect and step size, with the filter of their numbers of local steps, one row each."""
+    keys = np.stack([world.gamma, plan.server_step], axis=1)
+    for gamma, step in np.unique(keys, axis=0):
+        rows = np.flatnonzero((world.gamma == gamma) & (plan.server_step == step))
+        times = plan.local_steps[rows]
+        if isinstance(algorithm.server, Average):  # its power of 1 - step x keeps all digits
+            yield rows, Filter(times, float(step)), float(gamma)
+        else:
+            yield rows, StepFilter(algorithm.server, times, float(step)), float(gamma)
+
+
+def gather_moments(algorithm: Algorithm, world: Worlds, plan: Plan) -> Moments:
+    """The moments of every setting; each different one is computed once."""
+    P, K = world.r2.size, world.spectrum.values.size
+    out = Moments(np.empty((P, K)), np.empty((P, K, K)), np.empty((P, K)))
+    for rows, filter_, gamma in local_filters(algorithm, plan, world):
+        times, back = np.unique(filter_.times, return_inverse=True)
+        few = replace(filter_, times=times)  # type: ignore[type-var]
+        if isinstance(few, Filter):
+            found = moments_of_steps(few, gamma, world.spectrum)
+        else:
+            found = integrate_moments(few, gamma, world.spectrum)
+        out.p[rows], out.T[rows], out.nu[rows] = found.p[back], found.T[back], found.nu[back]
+    return out
+
+
+def miss_centre(algorithm: Algorithm, world: Worlds, plan: Plan, moments: Moments, own: Energies) -> Energies:
+    """What the common optimum of m clients misses of theta_0, by atom.
+
+    Exact for uncorrelated features, by subordination with the weights f(x)/x; else to leading order in 1/m.
+    """
+    spectrum = world.spectrum
+    if np.any(plan.clients <= world.gamma * spectrum.rank):
+        raise NoFormula(
+            "all clients together have fewer samples than unknowns, and then rounds end where they started along "
+            "some directions: give more clients, or a smaller aspect"
+        )
+    if spectrum.scale is None:
+        return finite_optimum(moments, own, plan.clients)
+    s, zero = spectrum.scale, np.zeros_like(own.bias)
+    bias, noise = zero.copy(), zero.copy()
+    for rows, filter_, _ in local_filters(algorithm, plan, world):
+        for i in rows[np.isfinite(plan.clients[rows])]:
+            times = plan.local_steps[i : i + 1]
+            one: LocalFilter = StepFilter(algorithm.server, times, float(plan.server_step[i]))
+            if isinstance(filter_, Filter) and np.isfinite(times[0]):
+                one = Filter(times, filter_.step)
+
+            def weights(x: Array, one: LocalFilter = one) -> Array:
+                seen = np.where(x > 0, s * x, 1.0)
+                return np.where(x > 0, one.fitted(seen[0]).real / seen, 0.0)
+
+            r2, s2, gamma, m = (v[i : i + 1] for v in (world.r2 * s, world.s2, world.gamma, plan.clients))
+            found = subordinate(weights, np.ones_like, gamma, r2, s2, m, member=False)
+            bias[i], noise[i] = (found[0] - r2) / s * spectrum.weights, found[1] / s * spectrum.weights
+    return Energies(bias, noise)
+
+
+def follow(start: Start, reported: NDArray[np.int64]) -> tuple[Energies, Array]:
+    """Energies by setting, reported round and atom, (P, R, K), and lengths of updates (P, R)."""
+    P, K = start.first.shape
+    rule, shares = start.plan.rule(start.dimension, start.poisson), start.world.spectrum.weights
+    bias, noise, lengths = np.empty((P, reported.size, K)), np.empty((P, reported.size, K)), np.empty((P, reported.size))
+    M, left = Energies(start.first.copy(), np.zeros((P, K))), np.ones((P, K))
+    at = 0
+    for t in range(int(reported[-1]) + 1):
+        after, length, step = advance(M, start.moments, start.own, rule, shares)
+        if t == reported[at]:
+            reached = (1 - left) ** 2  # of what the clients' common optimum misses
+            bias[:, at], noise[:, at] = M.bias + reached * start.missed.bias, M.noise + reached * start.missed.noise
+            lengths[:, at] = length
+            at += 1
+        M, left = after, left * (1 - step[:, None] * start.moments.p)
+    return Energies(bias, noise), lengths
+
+
+def linear_map(start: Start) -> tuple[Array, Array]:
+    """The round as M -> A M + c without clipping: A (P, K, K), and c for bias and noise, (P, K, 2)."""
+    K = start.first.shape[1]
+    rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
+    a, spread, share = rule.step[:, None], (rule.step**2 / rule.cohort)[:, None], rule.share[:, None]
+    A = spread[..., None] * start.moments.T
+    A[:, np.arange(K), np.arange(K)] += (1 - a * p) ** 2 + (spread * share * p**2 if start.poisson else 0)
+    return A, np.stack([spread * share * start.own.bias, spread * share * start.own.noise], axis=-1)
+
+
+def jump(start: Start, last: NDArray[np.int64]) -> Energies:
+    """Energies after each setting's last round (P, 1, K), by powers of the linear map: no clipping."""
+    P, K = start.first.shape
+    rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
+    A, c = linear_map(start)
+    a = rule.step[:, None]
+    M = np.stack([start.first, np.zeros((P, K))], axis=-1)
+    remaining = last.copy()
+    while np.any(remaining > 0):
+        odd = remaining % 2 == 1
+        M[odd] = A[odd] @ M[odd] + c[odd]
+        c, A, remaining = A @ c + c, A @ A, remaining // 2
+    reached = (1 - (1 - a * p) ** last[:, None]) ** 2
+    bias, noise = M[..., 0] + reached * start.missed.bias, M[..., 1] + reached * start.missed.noise
+    return Energies(bias[:, None], noise[:, None])
+
+
+def find_floor(start: Start) -> Array:
+    """The excess loss of the shared model after endlessly many rounds; NaN with clipping, infinite where it grows."""
+    K = start.first.shape[1]
+    s, p = start.world.spectrum.values, start.moments.p
+    A, c = linear_map(start)
+    moving = p > 0  # elsewhere the start stays, and carries no loss
+    A = np.where(moving[:, :, None] & moving[:, None], A, 0.0)
+    source = np.where(moving, c.sum(-1), 0.0)
+    grows = np.abs(np.linalg.eigvals(A)).max(-1) >= 1
+    A[grows] = 0
+    fixed = np.linalg.solve(np.eye(K) - A, source[..., None])[..., 0]
+    floor = (fixed + start.missed.total) @ s
+    return np.where(np.isfinite(start.plan.clip), np.nan, np.where(grows, np.inf, floor))
+
+
+def personalise_energies(algorithm: Algorithm, start: Start, M: Energies) -> tuple[Array, Array, Array | None]:
+    """Bias, variance and ridge of a client's own model, (P, R), from energies (P, R, K) of the shared model's error."""
+    P, R, K = M.bias.shape
+    world, rows = start.world, np.repeat(np.arange(P), R)
+    g = np.broadcast_to(world.g, (P, K))
+    shift = (world.r2[:, None] * g)[:, None] + M.bias
+    one = Worlds(np.ones(P * R), world.s2[rows], world.gamma[rows], g[rows], world.spectrum)
+    stage = algorithm.personalise
+    fixed = stage.get("ridge") if algorithm.has_ridge else None
+    ridge = None if fixed is None else np.broadcast_to(np.asarray(fixed, dtype=float), (P * R,))
+    found = fine_tuned(stage, one, ridge, shift.reshape(-1, K), M.noise.reshape(-1, K))
+    used = None if found[2] is None else found[2].reshape(P, R)
+    return found[0].reshape(P, R), found[1].reshape(P, R), used
+
+
+def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> Plan:
+    """The plan with the noise that a budget asks for, and the clip that is given or best."""
+    plan = start.plan
+    keys = np.stack([plan.rounds, plan.cohort, plan.clients], axis=1).astype(np.int64)
+    each, back = np.unique(keys, axis=0, return_inverse=True)
+    multipliers = np.array([privacy.find_multiplier(*(int(v) for v in key)) for key in each])
+    plan = replace(plan, multiplier=multipliers[back.ravel()])
+    if privacy.clip is not None:
+        return replace(plan, clip=np.full(plan.cohort.size, privacy.clip))
+    lengths = np.sqrt((start.moments.through(start.first) + start.own.total).sum(-1))
+    best = np.empty(plan.cohort.size)
+    for i in range(plan.cohort.size):
+        tried = start.take(np.full(CLIPS.size, i))
+        tried = replace(tried, plan=replace(plan.take(np.full(CLIPS.size, i)), clip=CLIPS * lengths[i]))
+        energies, _ = follow(tried, np.array([int(plan.rounds[i])]))
+        bias, variance, _ = personalise_energies(algorithm, tried, energies)
+        best[i] = CLIPS[int(np.argmin((bias + variance)[:, 0]))] * lengths[i]
+    return replace(plan, clip=best)
+
+
+def choose_reported(evaluated: ArrayLike | None, last: Array) -> NDArray[np.int64]:
+    """The rounds to report, ascending, the last of every setting among them."""
+    ends = np.unique(last).astype(np.int64)
+    if evaluated is None:
+        top = int(ends[-1])
+        grid = np.append(0, np.geomspace(1, max(top, 1), REPORTED))
+        ends = ends if ends.size <= REPORTED else ends[-1:]
+        return np.unique(np.append(np.round(grid[grid <= top]), ends)).astype(np.int64)
+    given = floats(evaluated)
+    at = np.atleast_1d(np.array([np.nan]) if given is None else given).ravel()
+    if at.size == 0 or not np.all((at >= 0) & (at == np.round(np.where(np.isfinite(at), at, -1)))):
+        raise InvalidInput(f"evaluated is {evaluated!r}: give a list of rounds, whole numbers of at least 0")
+    if at.max() > ends[-1]:
+        raise InvalidInput(f"evaluated asks for round {at.max():g}: there are {ends[-1]} rounds")
+    return np.unique(np.append(at, ends)).astype(np.int64) if ends.size == 1 else np.unique(at).astype(np.int64)
+
+
+def assemble(
+    world: Population,
+    algorithm: Algorithm,
+    start: Start,
+    reported: NDArray[np.int64],
+    shape: tuple[int, ...],
+    given: dict[str, Array],
+    dimension: int | None,
+    privacy: Privacy | None,
+) -> Rounds:
+    """Follow the recursion, in pieces that fit the memory, and put the answer together."""
+    P, K = start.first.shape
+    last = start.plan.rounds.astype(np.int64)
+    alone = reported.size == 1 and privacy is None
+    size = max(1, CHUNK // (K * K * (1 if alone else reported.size)))
+    s = world.spectrum.values
+    parts = []
+    for begin in range(0, P, size):
+        some = start.take(np.arange(begin, min(begin + size, P)))
+        if alone:
+            energies = jump(some, np.minimum(last[begin : begin + size], reported[0]))
+            length = np.sqrt((some.moments.through(energies.total[:, 0]) + some.own.total).sum(-1))[:, None]
+        else:
+            energies, length = follow(some, reported)
+        bias, variance, ridge = personalise_energies(algorithm, some, energies)
+        parts.append((bias, variance, ridge, energies.total @ s, length))
+    over = reported > last[:, None]  # rounds that a setting does not have
+
+    def joined(i: int) -> Array:
+        values = np.where(over, np.nan, np.concatenate([part[i] for part in parts]))
+        return values.reshape(*shape, -1)
+
+    spent = {}
+    if privacy is not None:
+        sizes = (start.plan.rounds, start.plan.cohort, start.plan.clients)
+        with_noise = [
+            replace(privacy, epsilon=None, noise_multiplier=float(z)).spend(int(t), int(D), int(m))
+            for z, t, D, m in zip(start.plan.multiplier, *sizes, strict=True)
+        ]
+        spent = {
+            "epsilon": np.reshape(with_noise, shape),
+            "noise_multiplier": start.plan.multiplier.reshape(shape),
+            "clip": start.plan.clip.reshape(shape),
+        }
+    settings = {
+        name: np.broadcast_to(values, shape)
+        for name, values in (given | {name: np.asarray(getattr(world, name)) for name in ("radius", "noise", "aspect")}).items()
+        if values.shape
+    }
+    floor = find_floor(start)
+    result = Rounds(
+        algorithm.name, reported, joined(0), joined(1), None if parts[0][2] is None else joined(2), joined(3), joined(4),
+        floor.reshape(shape), settings, last.reshape(shape), start.plan.cohort.reshape(shape), dimension,
+        describe(world, algorithm, given), (), spent,
+    )  # fmt: skip
+    return replace(result, notes=tuple(summarise(result, start, privacy)))
+
+
+def describe(world: Population, algorithm: Algorithm, given: dict[str, Array]) -> str:
+    """The line above the table."""
+    words = {"local_steps": "local steps", "server_step": "of size", "cohort": "cohorts of", "mixing": "server step"}
+    parts = []
+    for name, word in words.items():
+        value = given[name]
+        if name == "mixing" and np.all(value == 1):
+            continue
+        told = f"{float(value):g}" if value.ndim == 0 else f"{value.min():g} to {value.max():g}"
+        parts.append(f"{told} {word}" if name == "local_steps" else f"{word} {told}")
+    many = given["clients"]
+    if np.all(np.isfinite(many)):
+        parts.append(f"of {float(many):g} clients" if many.ndim == 0 else f"of {many.min():g} to {many.max():g} clients")
+    return f"{world} · {algorithm.name} · {', '.join(parts)}"
+
+
+def summarise(result: Rounds, start: Start, privacy: Privacy | None) -> list[str]:
+    """What the path says, in sentences."""
+    if result.loss.ndim > 1:
+        best = result.best
+        told = ", ".join(f"{name} {number(value)}" for name, value in best.settings.items())
+        return [f"Best of {result.final.size} settings: {told}: loss {number(best.loss)} after {best.rounds} rounds."]
+    notes = []
+    floor, now = float(result.floor), float(result.shared_error[-1])
+    if np.isinf(floor):
+        notes.append("The shared model's error grows without end: give a smaller server_step, or a larger cohort.")
+    elif np.isfinite(floor):
+        notes.append(
+            f"The shared model's excess loss is {number(now)} after {result.last} rounds; with cohorts of "
+            f"{number(result.cohort)} it ends at {number(floor)}, however many rounds."
+        )
+    if privacy is not None:
+        free = replace(start, plan=replace(start.plan, clip=np.full(1, np.inf), multiplier=np.zeros(1)))
+        plain_energies, _ = follow(free, np.array([int(result.last)]))
+        extra = now - float(plain_energies.total[0, 0] @ start.world.spectrum.values)
+        spread = float(start.world.spread[0])
+        radius = np.sqrt(max(float(start.world.r2[0]) + extra / spread, 0.0)) if spread > 0 else np.inf
+        cost = f"what a radius of {number(radius)} instead of {number(np.sqrt(start.world.r2[0]))} would cost"
+        cost = cost if extra > 0 else "nothing here: clipping shortens the steps, and so averages over more rounds"
+        notes.append(
+            f"Privacy: epsilon {number(result.privacy['epsilon'])} at delta {privacy.delta:g}, noise multiplier "
+            f"{number(result.privacy['noise_multiplier'])}, updates clipped at {number(result.privacy['clip'])}. It costs "
+            f"the shared model {cost}."
+        )
+    return notes

@@ -1,0 +1,185 @@
+"""`fa.rounds`: paths against simulated rounds, budgets, privacy, refusals, figures and the command."""
+
+import json
+
+import numpy as np
+import pytest
+from tests.command import fedasym
+
+import fedasym as fa
+
+WORLD = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
+
+
+def simulate_rounds(*, clients, cohort, local_steps, step, rounds, trials, d=120, spectrum=None, clip=np.inf, z=0.0):
+    """Excess loss of the shared model after each round, and its standard error: plain federated averaging."""
+    rng = np.random.default_rng(11)
+    n, scale = d // 2, np.ones(d) if spectrum is None else np.sqrt(np.repeat(spectrum.values, d // spectrum.values.size))
+    paths = []
+    for _ in range(trials):
+        centre = rng.standard_normal(d)
+        centre *= np.sqrt(3) / np.linalg.norm(centre)
+        data = []
+        for _ in range(clients):
+            X = rng.standard_normal((n, d)) * scale
+            own = rng.standard_normal(d)
+            data.append((X, X @ (centre + own / np.linalg.norm(own)) + 0.5 * rng.standard_normal(n)))
+        shared, path = np.zeros(d), []
+        for _ in range(rounds):
+            change = np.zeros(d)
+            for j in rng.choice(clients, cohort, replace=False):
+                X, y = data[j]
+                w = shared.copy()
+                for _ in range(local_steps):
+                    w -= step * X.T @ (X @ w - y) / n
+                move = w - shared
+                change += move * min(1, clip / np.linalg.norm(move))
+            shared = shared + change / cohort
+            if z:
+                shared = shared + rng.standard_normal(d) * z * clip / cohort
+            path.append(np.sum(scale**2 * (shared - centre) ** 2))
+        paths.append(path)
+    return np.mean(paths, axis=0), np.std(paths, axis=0, ddof=1) / np.sqrt(trials)
+
+
+def test_simulated_rounds_with_many_clients_follow_the_recursion():
+    at = [1, 2, 5, 15]
+    drawn, error = simulate_rounds(clients=60, cohort=10, local_steps=5, step=0.1, rounds=15, trials=10)
+    found = fa.rounds(WORLD, "fedavg", rounds=15, local_steps=5, clients=60, cohort=10, evaluated=at)
+    for t, expected in zip(at, found.shared_error, strict=True):
+        assert abs(drawn[t - 1] - expected) < 3.5 * error[t - 1] + 0.03 * expected
+    endless = fa.rounds(WORLD, "fedavg", rounds=15, local_steps=5, cohort=10, evaluated=at)
+    assert found.shared_error[-1] > 1.2 * endless.shared_error[-1]  # sixty clients leave more than endlessly many
+
+
+def test_simulated_rounds_with_correlated_features_clipping_and_noise():
+    spectrum = fa.spectra.atoms([0.5, 2.0], [0.5, 0.5])
+    world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2, spectrum=spectrum)
+    drawn, error = simulate_rounds(
+        clients=80, cohort=8, local_steps=3, step=0.1, rounds=12, trials=10, spectrum=spectrum, clip=0.5, z=0.4
+    )
+    privacy = fa.Privacy(noise_multiplier=0.4, clip=0.5, sampling="fixed")
+    found = fa.rounds(
+        world, "fedavg", rounds=12, local_steps=3, clients=80, cohort=8, dimension=120, privacy=privacy, evaluated=[1, 4, 12]
+    )
+    for t, expected in zip([1, 4, 12], found.shared_error, strict=True):
+        assert abs(drawn[t - 1] - expected) < 3.5 * error[t - 1] + 0.03 * expected
+
+
+def test_with_large_cohorts_and_many_rounds_it_is_predict():
+    for name in ("fedavg", "ftfa", "rtfa"):
+        path = fa.rounds(WORLD, name, rounds=2000, local_steps=1, cohort=10**9, evaluated=[2000])
+        assert path.loss[-1] == pytest.approx(fa.predict(WORLD, name)[name].loss, rel=1e-6)
+
+
+def test_the_last_round_alone_is_that_of_the_path():
+    spectrum = fa.spectra.atoms([0.3, 1.0, 3.0], [0.3, 0.4, 0.3])
+    world = fa.Population(radius=1, noise=0.5, aspect=1.5, norm=2, spectrum=spectrum, shift_power=1)
+    settings = {"rounds": 77, "local_steps": [1, 7], "server_step": 0.05, "cohort": 6, "clients": 500}
+    path, last = fa.rounds(world, "rtfa", **settings), fa.rounds(world, "rtfa", **settings, evaluated=[77])
+    np.testing.assert_allclose(last.loss[:, -1], path.loss[:, -1], rtol=1e-10)
+    np.testing.assert_allclose(last.shared_error[:, -1], path.shared_error[:, -1], rtol=1e-10)
+
+
+def test_the_floor_is_where_many_rounds_end():
+    path = fa.rounds(WORLD, "fedavg", rounds=3000, local_steps=5, cohort=5, clients=[100, np.inf], evaluated=[3000])
+    np.testing.assert_allclose(path.floor, path.shared_error[:, -1], rtol=1e-9)
+    endless = fa.rounds(WORLD, "fedavg", rounds=5, local_steps=1, server_step=0.3, mixing=6.0, cohort=1)
+    assert np.isinf(endless.floor)
+    assert "grows without end" in str(endless)
+
+
+def test_bytes_and_targets():
+    path = fa.rounds(WORLD, "fedavg", rounds=100, local_steps=5, cohort=[5, 20], dimension=100)
+    assert path.bytes_per_round.tolist() == [4000, 16000]
+    reached = path.rounds_to(1.3)
+    assert np.all(path.loss[0][path.rounds >= reached[0]] <= 1.3)
+    np.testing.assert_array_equal(path.bytes_to(1.3), reached * path.bytes_per_round)
+    assert np.all(np.isinf(path.rounds_to(0.5)))
+    budget = fa.rounds(WORLD, "fedavg", rounds=100, local_steps=5, cohort=[5, 20], dimension=100, max_bytes=160_000)
+    assert budget.last.tolist() == [40, 10]
+    assert budget.final.tolist() == [budget.loss[0][budget.rounds == 40][0], budget.loss[1][budget.rounds == 10][0]]
+
+
+def test_privacy_costs_less_with_more_clients_and_looser_budgets():
+    def last(clients, epsilon):
+        privacy = fa.Privacy(epsilon=epsilon)
+        path = fa.rounds(WORLD, "rtfa", rounds=20, cohort=clients // 4, clients=clients, dimension=400, privacy=privacy)
+        assert path.privacy["epsilon"] <= epsilon
+        return path.final
+
+    tight, loose, many = last(400, 1), last(400, 8), last(4000, 1)
+    assert loose < tight
+    assert many < tight
+
+
+def test_the_best_clip_is_not_beaten_by_its_neighbours():
+    settings = {"rounds": 10, "clients": 1000, "cohort": 100, "dimension": 300}
+    best = fa.rounds(WORLD, "fedavg", **settings, privacy=fa.Privacy(noise_multiplier=1.0))
+    for factor in (0.5, 2.0):
+        privacy = fa.Privacy(noise_multiplier=1.0, clip=float(best.privacy["clip"]) * factor)
+        assert fa.rounds(WORLD, "fedavg", **settings, privacy=privacy).final > best.final
+
+
+def test_own_stages_bring_their_filter():
+    class Prox(fa.algorithms.ServerStage):
+        penalty: float = fa.algorithms.setting(0.5, above=0)
+
+        def step(self, w, start, gradient, rate):
+            return w - rate * (gradient(w) + self.penalty * (w - start))
+
+    prox = fa.Algorithm("prox", Prox(), fa.algorithms.Keep())
+    held = fa.rounds(WORLD, prox, rounds=1, local_steps=200, cohort=10**9).shared_error[-1]
+    plain = fa.rounds(WORLD, "fedavg", rounds=1, local_steps=200, cohort=10**9).shared_error[-1]
+    assert held > plain  # clients that are held near the shared model move it less
+    for name in ("maml", "maml_fo"):
+        assert np.all(np.diff(fa.rounds(WORLD, name, rounds=50, cohort=10**9).shared_error) < 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"algorithm": "local"}, "shares nothing"),
+        ({"algorithm": "pfedme"}, "inner_step"),
+        ({"rounds": -1}, "rounds"),
+        ({"local_steps": 0}, "local_steps"),
+        ({"local_steps": 1.5}, "local_steps"),
+        ({"server_step": 5.0}, "diverges here from"),
+        ({"server_step": "much"}, "server_step"),
+        ({"cohort": 30, "clients": 20}, "cohort is 30"),
+        ({"clients": 20, "privacy": fa.Privacy(epsilon=1)}, "dimension"),
+        ({"privacy": 3}, "privacy"),
+        ({"max_bytes": 10}, "dimension"),
+        ({"evaluated": [500]}, "evaluated"),
+        ({"clients": 2, "cohort": 1}, "fewer samples than unknowns"),
+        ({"local_steps": [1, 2], "cohort": [1, 2, 3]}, "broadcast"),
+    ],
+)
+def test_refusals_name_what_is_wrong(arguments, field):
+    with pytest.raises(fa.InvalidInput, match=field):
+        fa.rounds(WORLD, **arguments)
+
+
+def test_worlds_without_a_start_or_with_classes_are_refused():
+    with pytest.raises(fa.InvalidInput, match="give norm"):
+        fa.rounds(fa.Population(radius=1, noise=0.5, aspect=2))
+    with pytest.raises(fa.InvalidInput, match="squared loss alone"):
+        fa.rounds(fa.ClassPopulation(radius=1, centre=1, aspect=2))
+
+
+def test_results_print_table_and_draw_themselves(tmp_path):
+    path = fa.rounds(WORLD, "rtfa", rounds=30)
+    assert "however many rounds" in str(path)
+    assert path.frame().height == path.rounds.size
+    assert json.loads(path.to_json())["rounds"][-1] == 30
+    grid = fa.rounds(WORLD, "rtfa", rounds=30, local_steps=np.array([1, 5, 20])[:, None], cohort=[5, 50])
+    assert "Best of 6 settings" in str(grid)
+    for name, result in (("one", path), ("several", fa.rounds(WORLD, cohort=[5, 50])), ("grid", grid)):
+        assert result.plot(tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+def test_the_command_says_what_the_verb_says():
+    told = fedasym("rounds", "fedavg", "--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2", "--rounds", "50",
+                   "--local-steps", "1,5", "--json")  # fmt: skip
+    found = fa.rounds(WORLD, "fedavg", rounds=50, local_steps=[1, 5])
+    np.testing.assert_allclose(json.loads(told.stdout)["loss"], found.loss)
