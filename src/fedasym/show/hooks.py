@@ -14,7 +14,7 @@ ROLES = {
     "draw simulated accuracies": ("fedasym.show.figures.classes", "draw_simulated"),
     "draw diagram": ("fedasym.show.figures.diagrams", "draw_diagram"),
     "draw path": ("fedasym.show.figures.paths", "draw_path"),
-    "draw rounds": ("fedasym.show.figures.rounds", "draw_rounds"),
+    "draw rounds": ("fedasym.show.figures.communication", "draw_rounds"),
     "draw simulation": ("fedasym.show.figures.simulations", "draw_simulation"),
 }
 for role, (module, name) in ROLES.items():
