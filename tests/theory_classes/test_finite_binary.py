@@ -1,4 +1,4 @@
-"""Section 12: finitely many clients. Limits m -> infinity, one group against equal clients, members against newcomers."""
+"""Section 12: finitely many clients. Limits m -> infinity, members against newcomers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from fedasym.theory.classes.members import member
 from fedasym.theory.classes.metrics import accuracy, log_loss
-from fedasym.theory.classes.pooled import among, newcomer, pooled
+from fedasym.theory.classes.pooled import newcomer, pooled
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import fedavg, shrinkage
 from fedasym.worlds.energies import Energies
@@ -37,18 +37,6 @@ def test_one_client_alone_is_local() -> None:
     e = Energies.isotropic(1.0, 1.5, **TWO)
     one, local = pooled(e, 2.0, 1, mu=0.3).member, solve(e.alone, 2.0, 0.3)
     assert (float(one.T), float(one.Q)) == pytest.approx((float(local.T), float(local.Q)), rel=1e-11)
-
-
-@pytest.mark.parametrize("mu", [0.0, 0.2])
-def test_one_group_is_equal_clients(mu: float) -> None:
-    """12.4 with one group, or two equal ones, is 12.1 to 1e-11."""
-    e = Energies.isotropic(1.5, [1.2], **TWO)
-    equal = pooled(e.take(0), 1.5, 12, mu=mu).member
-    one = among(e, 1.5, 12, 1 / 12, mu)
-    halves = among(Energies.isotropic(1.5, [1.2, 1.2], **TWO), 1.5, [5, 7], 1 / 12, mu)
-    for state in (one, halves):
-        np.testing.assert_allclose(state.T, float(equal.T), rtol=1e-11)
-        np.testing.assert_allclose(state.Q, float(equal.Q), rtol=1e-11)
 
 
 def test_members_do_better_than_newcomers_with_the_shared_model() -> None:
@@ -83,7 +71,6 @@ def test_separable_pooled_data_are_reported_or_need_a_ridge() -> None:
     e = Energies.isotropic(1.5, 1.0)
     assert bool(pooled(e, 5.0, 2).member.diverged)
     assert np.isnan(float(member(e, 5.0, 0.5, 2).state.T))
-    assert np.all(np.isnan(among(Energies.isotropic(1.5, [1.0, 1.0]), 5.0, 1, 0.5).T))
     assert not bool(pooled(e, 5.0, 2, mu=0.1).member.diverged)
     assert np.isfinite(float(accuracy(member(e, 5.0, 0.5, 2, mu=0.1).state)))
 

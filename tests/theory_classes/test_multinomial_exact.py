@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from fedasym.theory.classes.multinomial_integrals import accuracy, gini, log_sum, overlap, phi
 from fedasym.theory.classes.multinomial_rules import Rule, ceiling, centre, fedavg
-from fedasym.theory.classes.multinomial_samples import contrasts, metric_samples, samples
+from fedasym.theory.classes.multinomial_samples import contrasts, samples
 from fedasym.worlds.energies import Energies
 
 
@@ -113,8 +113,4 @@ def test_points_are_centred_white_and_repeatable():
         np.testing.assert_allclose((x * one.weight) @ x.T, np.eye(2 * classes - 2), atol=1e-12)
         np.testing.assert_allclose(one.z1.sum(0), 0, atol=1e-12)
         assert one.weight.size >= 4 * classes
-    chunks = list(metric_samples(3, 1 << 14))
-    x = np.concatenate([np.concatenate([one.xi1, one.xi2]) for one in chunks], axis=1)
-    assert x.shape == (4, 16381)
-    np.testing.assert_allclose(x @ x.T / 16381, np.eye(4), atol=1e-10)
     assert np.array_equal(samples(4, 1 << 10, 3).xi1, samples.__wrapped__(4, 1 << 10, 3).xi1)

@@ -10,10 +10,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from fedasym.theory.classes.multinomial_general import ClassEnergies
-from fedasym.theory.classes.multinomial_general import rtfa as general_rtfa
 from fedasym.theory.classes.multinomial_least_squares import least_squares
-from fedasym.theory.classes.multinomial_ridge import local_ridge, rtfa
+from fedasym.theory.classes.multinomial_ridge import path
 from fedasym.theory.classes.multinomial_rules import centre, one_step
 from fedasym.theory.classes.multinomial_samples import contrasts
 from fedasym.theory.classes.multinomial_stopping import stopped
@@ -93,7 +91,7 @@ CASES = [  # classes, d, gamma, ridge, b, r, atoms, shared, draws
 def test_ridge_fits(case):
     classes, d, gamma, ridge, b, r, (values, weights), shared, draws = case
     energies = Energies.isotropic(b, r, values, weights)
-    fit = (rtfa if shared else local_ridge)(energies, gamma, ridge, classes)
+    fit = path(energies, gamma, [ridge], classes, shared=shared)[0]
     rng = np.random.default_rng(5)
     s = np.repeat(values, np.round(np.array(weights) * d).astype(int))
     c = centre(energies, classes) if shared else 0.0
@@ -135,29 +133,6 @@ def test_one_gradient_step_and_least_squares(classes):
     agrees(found, [stepped.accuracy, stepped.log_loss, stepped.T, stepped.Q], ["accuracy", "log-loss", "T", "Q"])
     theory = [value for probe in probes for value in (probe.accuracy, probe.T, probe.Q, probe.risk)]
     agrees(linear, theory, ["accuracy", "T", "Q", "risk"] * 2)
-
-
-def test_any_gram_with_intercepts():
-    """Section 11.2 with four unlike classes and uneven labels, d = 800 (the free intercept costs O(1/n))."""
-    classes, d, gamma, ridge, draws = 4, 800, 1.0, 0.3, 24
-    rng = np.random.default_rng(7)
-    roots = rng.standard_normal((2, 3, 3))
-    gram = np.stack([2.0 * np.eye(3) + root @ root.T / 2 for root in roots])
-    B = contrasts(classes)
-    bias = np.array([0.8, 0.3, -0.2, -0.9])
-    population = ClassEnergies(np.ones(1), np.ones(1), gram[:1], gram[1:], B.T @ bias)
-    fit = general_rtfa(population, gamma, ridge)
-    s = np.ones(d)
-    found = []
-    for _ in range(draws):
-        W0, D = models(rng, s, [1 / d, 1 / d], classes, gram)
-        X = rng.standard_normal((round(d / gamma), d))
-        anchor = W0 @ B @ fit.A @ B.T
-        W, intercept = ridge_fit(X, labels(rng, X @ (W0 + D) + bias), anchor, ridge, np.zeros(classes))
-        T, Q = (np.diag(B.T @ other.T @ W @ B) for other in (W0 + D, W))
-        found.append([*scores(rng, s, W, W0 + D, bias, intercept), *T, *Q])
-    theory = [fit.accuracy, fit.log_loss, *np.diag(fit.T), *np.diag(fit.Q)]
-    agrees(found, theory, ["accuracy", "log-loss", "T1", "T2", "T3", "Q1", "Q2", "Q3"])
 
 
 def test_early_stopping():

@@ -8,7 +8,7 @@ from scipy.special import logsumexp, softmax
 from fedasym.core.errors import NoFormula
 from fedasym.theory.classes.multinomial_least_squares import least_squares
 from fedasym.theory.classes.multinomial_prox import curvature, prox, start
-from fedasym.theory.classes.multinomial_ridge import best_ridge, interpolated, local_ridge, path, rtfa
+from fedasym.theory.classes.multinomial_ridge import best_ridge, interpolated, path, rtfa
 from fedasym.theory.classes.multinomial_rules import ceiling, centre, fedavg, one_step
 from fedasym.theory.classes.multinomial_samples import SEARCH, Samples, contrasts, samples
 from fedasym.theory.classes.multinomial_stopping import stopped
@@ -130,7 +130,7 @@ def test_a_large_ridge_is_one_gradient_step():
 def test_local_ridge_sees_only_the_whole():
     """With c = 0 theta_0 and Delta exchange roles; nothing shared is worth less."""
     other = Energies(TWO_ATOMS.s, TWO_ATOMS.h, TWO_ATOMS.ed, TWO_ATOMS.e0)
-    mine, theirs = local_ridge(TWO_ATOMS, 1.0, 0.5, 4), local_ridge(other, 1.0, 0.5, 4)
+    mine, theirs = (path(each, 1.0, [0.5], 4, shared=False)[0] for each in (TWO_ATOMS, other))
     np.testing.assert_allclose([mine.T, mine.Q, mine.V], [theirs.T, theirs.Q, theirs.V], rtol=1e-8)
     assert best_ridge(TWO_ATOMS, 1.0, 4, shared=False).accuracy < best_ridge(TWO_ATOMS, 1.0, 4).accuracy
 

@@ -15,7 +15,7 @@ from fedasym.theory.classes.convergence import converged
 from fedasym.theory.classes.members import member
 from fedasym.theory.classes.metrics import State, accuracy, log_loss
 from fedasym.theory.classes.onestep import one_step
-from fedasym.theory.classes.pooled import among, newcomer, pooled
+from fedasym.theory.classes.pooled import newcomer, pooled
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import shrinkage
 from fedasym.theory.classes.stopping import stopped
@@ -137,41 +137,3 @@ def test_few_clients(mu: float) -> None:
     }
     for key, states in found.items():
         agree(states, predicted[key])
-
-
-def test_clients_that_differ() -> None:
-    """12.4: two groups with their own sample sizes and displacements, pooled with weights."""
-    b, radius, gamma, weight = 1.5, np.array([1.0, 2.0]), np.array([0.5, 1.5]), np.array([0.3, 0.2])
-    predicted = among(Energies.isotropic(b, radius), gamma, 2, weight)
-    rng = np.random.default_rng(8)
-    states: list[list[State]] = [[], []]
-    for _ in range(8):
-        base = draw(Energies.isotropic(b, 1.0), 1.0, 150, rng, clients=4)
-        clients, rows, labels, weights = [], [], [], []
-        for j, one in enumerate(base):
-            group = j // 2
-            theta = one.theta0 + radius[group] * (one.theta - one.theta0)
-            n = round(150 / gamma[group])
-            x = rng.standard_normal((n, 150))
-            y = np.where(rng.random(n) < 1 / (1 + np.exp(-x @ theta)), 1.0, -1.0)
-            clients.append(Drawn(x, y, one.theta0, theta, one.s))
-            rows.append(x)
-            labels.append(y)
-            weights.append(np.full(n, weight[group] / n))
-        shared = weighted_fit(np.concatenate(rows), np.concatenate(labels), np.concatenate(weights))
-        for j, one in enumerate(clients):
-            states[j // 2].append(one.state(shared))
-    for group in range(2):
-        agree(states[group], predicted.take(group))
-
-
-def weighted_fit(x: Array, y: Array, weight: Array) -> Array:
-    """argmin sum weight log(1+exp(-y x'theta)) by Newton."""
-    theta = np.zeros(x.shape[1])
-    for _ in range(50):
-        g = 1 / (1 + np.exp(y * (x @ theta)))
-        step = np.linalg.solve((x.T * (weight * g * (1 - g))) @ x, x.T @ (weight * y * g))
-        theta = theta + step / max(1, np.linalg.norm(step))
-        if np.linalg.norm(step) < 1e-10:
-            break
-    return theta

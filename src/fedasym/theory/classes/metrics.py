@@ -68,11 +68,6 @@ def accuracy(state: State, eps: ArrayLike = 0.0) -> Array:
     return accuracy_of(state.tangent, state.rho, eps)
 
 
-def ceiling(rho: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """The accuracy of the client's own theta_i: cos = 1."""
-    return accuracy_of(np.full(np.shape(rho), np.inf), np.asarray(rho, dtype=float), eps)
-
-
 def accuracy_of(tangent: Array, rho: Array, eps: ArrayLike = 0.0) -> Array:
     """`accuracy` from t = cos/sqrt(1-cos^2) and rho: 1/2 + (1-2 eps) int (2 sig(rho z) - 1)(2 Phi(tz) - 1) phi_N."""
     t, r, flips = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(tangent, rho, eps))

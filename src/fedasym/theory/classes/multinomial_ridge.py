@@ -132,11 +132,6 @@ def rtfa(energies: Energies, aspect: float, ridge: float, classes: int) -> Fit:
     return path(energies, aspect, [ridge], classes)[0]
 
 
-def local_ridge(energies: Energies, aspect: float, ridge: float, classes: int) -> Fit:
-    """The client's ridge fit around zero."""
-    return path(energies, aspect, [ridge], classes, shared=False)[0]
-
-
 def best_ridge(
     energies: Energies, aspect: float, classes: int, score: str = "accuracy", *, shared: bool = True,
     points: Samples | None = None,

@@ -8,7 +8,6 @@ sampling leaves, and with it the difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -22,7 +21,6 @@ SEED = 11
 MOST_CLASSES = 200
 BUDGET = 1 << 19  # points x classes^2 held by the fixed point
 SEARCH = 1 << 17  # the same, for a search whose result is computed again
-METRIC_POINTS = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,45 +75,14 @@ def samples(classes: int, budget: int = BUDGET, seed: int = SEED) -> Samples:
     count = prime(int(np.clip(budget // classes**2, max(499, 10 * classes), 8192)))
     z = generator(count, 2 * (classes - 1))
     u = (np.arange(count)[:, None] * z % count / count + shift(z.size, seed)) % 1.0
-    x = gaussian(u)
-    x = whiten(x, *moments_of(x))
+    x = whiten(gaussian(u))
     return Samples(x[: classes - 1], x[classes - 1 :], np.full(count, 1 / count))
 
 
-def metric_samples(classes: int, size: int = METRIC_POINTS, seed: int = SEED, chunk: int = 1 << 13) -> Iterator[Samples]:
-    """A separate and finer set for metrics, a chunk at a time: memory does not grow with its size; weights sum to one."""
-    count, z, offset, mean, root = metric_rule(classes, size, seed)
-    for first in range(0, count, chunk):
-        index = np.arange(first, min(first + chunk, count))
-        x = whiten(gaussian((index[:, None] * z % count / count + offset) % 1.0), mean, root)
-        yield Samples(x[: classes - 1], x[classes - 1 :], np.full(index.size, 1 / count))
-
-
-@lru_cache(maxsize=8)
-def metric_rule(classes: int, size: int, seed: int) -> tuple[int, NDArray[np.int64], Array, Array, Array]:
-    """The lattice of `metric_samples`, and the moments that make it centred and white."""
-    count = prime(size)
-    z = generator(count, 2 * (classes - 1))
-    offset = shift(z.size, seed + 1)
-    total, square = np.zeros(z.size), np.zeros((z.size, z.size))
-    for first in range(0, count, 1 << 13):
-        index = np.arange(first, min(first + (1 << 13), count))
-        x = gaussian((index[:, None] * z % count / count + offset) % 1.0)
-        total += x.sum(1)
-        square += x @ x.T
-    mean = total / count
-    return count, z, offset, mean, np.asarray(np.linalg.cholesky(square / count - np.outer(mean, mean)), dtype=float)
-
-
-def moments_of(x: Array) -> tuple[Array, Array]:
-    """The mean of the points x (coordinates, N) and the Cholesky factor of their covariance."""
+def whiten(x: Array) -> Array:
+    """The points x (coordinates, N), moved and turned so that their mean is zero and their covariance I."""
     mean = np.asarray(x.mean(1), dtype=float)
     root = np.linalg.cholesky(x @ x.T / x.shape[1] - np.outer(mean, mean))
-    return mean, np.asarray(root, dtype=np.float64)
-
-
-def whiten(x: Array, mean: Array, root: Array) -> Array:
-    """Points with mean zero and covariance I."""
     return np.asarray(np.linalg.solve(root, x - mean[:, None]), dtype=np.float64)
 
 

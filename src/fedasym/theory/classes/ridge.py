@@ -186,16 +186,3 @@ def fitted(problem: Problem, found: Found, level: float, shape: tuple[int, ...])
             out[name][rows] = value
     numbers = {name: value.reshape(shape) for name, value in out.items()}
     return Fit(rho=e.rho.reshape(shape), f0=f0.reshape(*shape, -1), residual=found.residual.reshape(shape), **numbers)
-
-
-def path(
-    energies: Energies, gamma: ArrayLike, lams: Array, c: ArrayLike = 0.0, eps: ArrayLike = 0.0, level: float = LEVEL
-) -> list[Fit]:
-    """RTFA along falling ridges `lams`, each started from the one before: the fits, one batch for each ridge."""
-    fits: list[Fit] = []
-    start = None
-    for lam in lams:
-        fit = solve(energies, gamma, lam, c, eps, start=start, level=level)
-        start = unknowns(fit.T, fit.Q, fit.V, fit.rest)
-        fits.append(fit)
-    return fits

@@ -21,12 +21,6 @@ def shrinkage(energies: Energies, eps: ArrayLike = 0.0) -> Array:
     return shrinkage_for((1 - 2 * np.asarray(eps)) * phi(energies.rho), energies.b0)
 
 
-def shrinkage_among(energies: Energies, share: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """The c for clients that differ, along the last batch axis: c phi(c sqrt B0) = sum_j p_j (1-2 eps_j) phi(rho_j)."""
-    f = (1 - 2 * np.asarray(eps)) * phi(energies.rho)
-    return shrinkage_for((np.asarray(share) * f).sum(-1), energies.b0[..., 0])
-
-
 def shrinkage_for(f: Array, b0: Array) -> Array:
     """The root c of c phi(c sqrt B0) = f, whose left side increases; 0 where f = 0 (labels are coin tosses)."""
     f, b0 = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(f, b0))
