@@ -24,7 +24,7 @@ from scipy.special import softmax
 import fedasym as fa
 from fedasym.advisor.advise import advise
 from fedasym.theory.classes.metrics import State, accuracy
-from fedasym.theory.classes.multinomial_samples import contrasts
+from fedasym.theory.classes.softmax import contrasts
 from fedasym.verbs.classes import fitting
 from fedasym.verbs.classes.drawn import Client
 

@@ -784,7 +784,7 @@ def page_8(save: Callable[[plt.Figure, str], None]) -> None:
 
 def rule_of_thumb(world: fa.ClassPopulation) -> np.ndarray:
     """The ridge aspect/(c radius^2): c from FedAvg's state, which is calibrated."""
-    from fedasym.theory.classes.shared import shrinkage
+    from fedasym.theory.classes.ridge import shrinkage
 
     return np.asarray(world.aspect) / (shrinkage(world.energies) * np.asarray(world.radius) ** 2)
 

@@ -15,7 +15,7 @@ from fedasym.advisor.classes.pooling import FIRM, looked_at, pooled
 from fedasym.advisor.classes.probes import Probing, ratios_of
 from fedasym.advisor.classes.quick import predicted_accuracies
 from fedasym.advisor.classes.worlds import World
-from fedasym.theory.classes.leastsquares import least_squares
+from fedasym.theory.classes.optimum import fit_squares
 from fedasym.worlds.energies import Energies
 
 
@@ -109,7 +109,7 @@ def test_worlds_have_the_lengths_that_they_are_made_of():
 @pytest.mark.parametrize("ridge", [0.3, 5.0, np.inf])
 def test_least_squares_around_the_model_of_infinitely_many_clients(ridge):
     world = world_of(2)
-    state = least_squares(Energies.isotropic(1.5, 1.5), 2.0, ridge).state
+    state = fit_squares(Energies.isotropic(1.5, 1.5), 2.0, ridge).state
     assert squares.state_of(world, 2.0, ridge) == pytest.approx((float(state.T), float(state.Q)), rel=1e-5)
 
 

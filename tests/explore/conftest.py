@@ -13,7 +13,7 @@ import fedasym as fa
 from fedasym.algorithms import Average, Descend
 from fedasym.cli.arguments import parse_spectrum
 from fedasym.show.explore import Explorer, write
-from fedasym.theory.contours import support
+from fedasym.theory.contours import sample_support
 
 from ..reporting.browser import opened
 
@@ -139,7 +139,9 @@ def agree(page):
     assert best[0] == table.best
     assert all(name in page.run('document.getElementById("words").textContent') for name in best)
     if stopped is not None:
-        early = fa.Algorithm("early", Average(), Descend(1 / support(float(world.aspect), world.spectrum)[1], int(steps)))
+        early = fa.Algorithm(
+            "early", Average(), Descend(1 / sample_support(float(world.aspect), world.spectrum)[1], int(steps))
+        )
         risk = fa.predict(world, [early], clients=options["clients"], member=options["member"])["early"]
         assert stopped[:3] == pytest.approx([risk.loss, risk.bias, risk.variance], rel=1e-6)
     return table

@@ -13,7 +13,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, log_loss
-from fedasym.theory.classes.shared import fedavg, shrinkage
+from fedasym.theory.classes.ridge import fedavg, shrinkage
 from fedasym.worlds.energies import Energies
 
 

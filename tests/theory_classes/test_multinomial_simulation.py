@@ -10,11 +10,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from fedasym.theory.classes.multinomial_least_squares import least_squares
-from fedasym.theory.classes.multinomial_ridge import path
-from fedasym.theory.classes.multinomial_rules import centre, one_step
-from fedasym.theory.classes.multinomial_samples import contrasts
-from fedasym.theory.classes.multinomial_stopping import stopped
+from fedasym.theory.classes.softmax import contrasts, softmax_centre, softmax_step
+from fedasym.theory.classes.softmax_ridge import fit_one_hot, softmax_path, stopped_softmax_fits
 from fedasym.worlds.energies import Energies
 
 
@@ -91,10 +88,10 @@ CASES = [  # classes, d, gamma, ridge, b, r, atoms, shared, draws
 def test_ridge_fits(case):
     classes, d, gamma, ridge, b, r, (values, weights), shared, draws = case
     energies = Energies.isotropic(b, r, values, weights)
-    fit = path(energies, gamma, [ridge], classes, shared=shared)[0]
+    fit = softmax_path(energies, gamma, [ridge], classes, shared=shared)[0]
     rng = np.random.default_rng(5)
     s = np.repeat(values, np.round(np.array(weights) * d).astype(int))
-    c = centre(energies, classes) if shared else 0.0
+    c = softmax_centre(energies, classes) if shared else 0.0
     found = []
     for _ in range(draws):
         W0, D = models(rng, s, [b * b / d, r * r / d], classes)
@@ -110,11 +107,11 @@ def test_one_gradient_step_and_least_squares(classes):
     d, gamma, b, r = 300, 2.0, 1.5, 2.0
     values, weights = [0.5, 3.0], [0.6, 0.4]
     energies = Energies.isotropic(b, r, values, weights)
-    stepped, a = one_step(energies, gamma, classes)
-    probes = [least_squares(energies, gamma, ridge, classes) for ridge in (None, 0.5)]
+    stepped, a = softmax_step(energies, gamma, classes)
+    probes = [fit_one_hot(energies, gamma, ridge, classes) for ridge in (None, 0.5)]
     rng = np.random.default_rng(6)
     s = np.repeat(values, np.round(np.array(weights) * d).astype(int))
-    c, n = centre(energies, classes), round(d / gamma)
+    c, n = softmax_centre(energies, classes), round(d / gamma)
     found, linear = [], []
     for _ in range(80):
         W0, D = models(rng, s, [b * b / d, r * r / d], classes)
@@ -140,10 +137,10 @@ def test_early_stopping():
     classes, d, gamma, b, r, step = 3, 300, 2.0, 1.5, 1.5, 0.4
     energies = Energies.isotropic(b, r)
     times = np.array([0.0, 0.4, 2.0, 8.0, 40.0])
-    fits = stopped(energies, gamma, times, classes)
+    fits = stopped_softmax_fits(energies, gamma, times, classes)
     assert np.isinf(fits[0].ridge)
     rng = np.random.default_rng(8)
-    s, c, n = np.ones(d), centre(energies, classes), round(d / gamma)
+    s, c, n = np.ones(d), softmax_centre(energies, classes), round(d / gamma)
     found = []
     for _ in range(60):
         W0, D = models(rng, s, [b * b / d, r * r / d], classes)

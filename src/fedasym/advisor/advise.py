@@ -40,7 +40,7 @@ from fedasym.core.numbers import flag
 from fedasym.data.federation.federation import Federation
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY
-from fedasym.theory.contours import support
+from fedasym.theory.contours import sample_support as support
 from fedasym.verbs.fine_tuning import fine_tuning
 
 SIMPLEST = ("fedavg", "ftfa", "rtfa", "pfedme", "local_ridge", "local", "maml")

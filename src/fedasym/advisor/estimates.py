@@ -15,7 +15,7 @@ from fedasym.advisor.restricted import DRAWS, Turned, curve_of, draws_of, even_p
 from fedasym.advisor.summaries import Summary
 from fedasym.core.arrays import Array
 from fedasym.theory.transforms import kappa
-from fedasym.theory.transforms import slope as slope_of
+from fedasym.theory.transforms import kappa_slope as slope_of
 from fedasym.worlds.spectra import Spectrum
 
 LEAST = 1e-8  # a radius this small against the noise, or noise this small against the signal, is none

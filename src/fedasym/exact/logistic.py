@@ -25,7 +25,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
-from fedasym.theory.classes.multinomial_samples import contrasts
+from fedasym.theory.classes.softmax import contrasts
 
 Integers = NDArray[np.int64]
 

@@ -15,7 +15,8 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, ThresholdWarning, unknown
 from fedasym.core.numbers import floats
 from fedasym.results.diagram import Diagram
-from fedasym.theory.roots import bracketed, first_whole
+from fedasym.theory.roots import find_roots as bracketed
+from fedasym.theory.roots import first_whole_number as first_whole
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import RANGES, Population, check_world

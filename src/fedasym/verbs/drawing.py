@@ -14,8 +14,7 @@ from fedasym.exact.draw import draw, kinds_of, seeded
 from fedasym.exact.shared import Shared
 from fedasym.exact.traces import alone, learned, newcomer
 from fedasym.results.comparison import Comparison, Risk
-from fedasym.theory.ridges import best_ridge
-from fedasym.theory.worlds import flatten
+from fedasym.theory.limits import best_ridge, flatten
 from fedasym.verbs.prediction import ridge_of
 from fedasym.verbs.simulation import simulate
 from fedasym.verbs.simulations import Simulation

@@ -18,12 +18,12 @@ from fedasym.core.numbers import flag, floats, one_float
 from fedasym.core.text import number, plain
 from fedasym.results.comparison import Risk
 from fedasym.results.result import Result
-from fedasym.theory.contours import support
-from fedasym.theory.finite import along
-from fedasym.theory.limits import Parts
-from fedasym.theory.paths import Filter, check_stable, horizon, single_step, stopped
-from fedasym.theory.stopping import best_stop
-from fedasym.theory.worlds import Worlds, centre_energy, flatten
+from fedasym.theory.contours import sample_support as support
+from fedasym.theory.filters import DescentFilter as Filter
+from fedasym.theory.filters import best_stop, check_stable, horizon, single_step
+from fedasym.theory.filters import stopped_risk as stopped
+from fedasym.theory.finite import stopped_risk_of_clients as along
+from fedasym.theory.limits import Parts, Worlds, centre_energy, flatten
 from fedasym.verbs.sentences import how_many
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population, check_world, checked_clients

@@ -16,8 +16,9 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning, listed, one_of
 from fedasym.core.numbers import flag
 from fedasym.results.comparison import Comparison, Risk
-from fedasym.theory.infinite import Answer, limit
-from fedasym.theory.worlds import Worlds, centre_energy, flatten
+from fedasym.theory.limits import RiskAtRidge as Answer
+from fedasym.theory.limits import Worlds, centre_energy, flatten
+from fedasym.theory.limits import stage_limit as limit
 from fedasym.verbs.sentences import how_many, thresholds, verdicts
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population, checked_clients
@@ -169,7 +170,8 @@ def predict_different(
     weights: ArrayLike | str | None,
 ) -> Comparison:
     """All algorithms on a list of clients: one row each, identical ones computed once."""
-    from fedasym.theory.different import Different, merge
+    from fedasym.theory.finite import DifferentClients as Different
+    from fedasym.theory.finite import merge_clients as merge
 
     federation = merge(populations, clients, weights)
     different = Different(federation, member)

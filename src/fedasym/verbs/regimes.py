@@ -6,9 +6,10 @@ import numpy as np
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.theory.limits import interpolated, kept, shrunk
-from fedasym.theory.ridges import best_ridge
-from fedasym.theory.worlds import Worlds, flatten
+from fedasym.theory.limits import Worlds, best_ridge, flatten
+from fedasym.theory.limits import interpolant_limit as interpolated
+from fedasym.theory.limits import ridge_limit as shrunk
+from fedasym.theory.limits import shared_limit as kept
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population, check_world
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedasym.algorithms import ClientStage, Interpolate
 from fedasym.core.arrays import Array
 from fedasym.results.comparison import TIE, Comparison
-from fedasym.theory.worlds import CRITICAL
+from fedasym.theory.limits import CRITICAL
 from fedasym.verbs.regimes import noise_threshold
 from fedasym.worlds.population import Population
 

@@ -20,7 +20,7 @@ from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.core.progress import Progress, check_progress
 from fedasym.exact.draw import FEATURES, apportioned
 from fedasym.results.comparison import Risk
-from fedasym.theory.different import client_weights
+from fedasym.theory.finite import client_weights
 from fedasym.verbs.diagrams import spread_of
 from fedasym.verbs.simulation_files import Ledger
 from fedasym.verbs.simulation_plans import Losses, Plan, Setting, planned

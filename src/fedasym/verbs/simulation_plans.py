@@ -16,9 +16,9 @@ from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdW
 from fedasym.exact.draw import Drawn, Kind, draw, kinds_of, seeded
 from fedasym.exact.shared import Pull, pull_of
 from fedasym.results.comparison import Risk
-from fedasym.theory.different import client_weights, precision
-from fedasym.theory.ridges import bayes_ridge
-from fedasym.theory.worlds import flatten
+from fedasym.theory.finite import client_weights
+from fedasym.theory.finite import precision_weights as precision
+from fedasym.theory.limits import bayes_ridge, flatten
 from fedasym.verbs.prediction import predict, ridge_of
 from fedasym.worlds.population import RANGES, Population
 

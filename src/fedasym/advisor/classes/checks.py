@@ -16,7 +16,7 @@ from fedasym.advisor.classes.probes import Probes
 from fedasym.advisor.classes.worlds import Sizes, World
 from fedasym.advisor.evidence import Check, Doubt, Seen
 from fedasym.core.arrays import Array
-from fedasym.theory.classes.separability import threshold as separable_from
+from fedasym.theory.classes.ridge import separability_threshold as separable_from
 
 CLEAR = 3.0  # standard errors
 UNEVEN = 0.7  # effective over actual number of classes, below which they are not alike

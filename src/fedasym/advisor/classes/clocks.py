@@ -6,13 +6,15 @@ import numpy as np
 
 from fedasym.advisor.classes.scores import DIRECT
 from fedasym.advisor.classes.worlds import World
-from fedasym.theory.classes.links import phi as binary_phi
-from fedasym.theory.classes.multinomial_integrals import phi
-from fedasym.theory.classes.multinomial_ridge import path
-from fedasym.theory.classes.multinomial_rules import centre
-from fedasym.theory.classes.multinomial_samples import SEARCH, samples
-from fedasym.theory.classes.multinomial_stopping import clock, curvature
-from fedasym.theory.classes.shared import shrinkage
+from fedasym.theory.classes.metrics import phi as binary_phi
+from fedasym.theory.classes.ridge import shrinkage
+from fedasym.theory.classes.softmax import SEARCH
+from fedasym.theory.classes.softmax import draw_points as samples
+from fedasym.theory.classes.softmax import softmax_centre as centre
+from fedasym.theory.classes.softmax import softmax_phi as phi
+from fedasym.theory.classes.softmax_ridge import descent_clock as clock
+from fedasym.theory.classes.softmax_ridge import softmax_curvature as curvature
+from fedasym.theory.classes.softmax_ridge import softmax_path as path
 from fedasym.verbs.classes.binary import Worlds, time_of
 
 PER_DECADE = 3

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from fedasym.core.arrays import Array
-from fedasym.theory.classes.links import phi
-from fedasym.theory.classes.multinomial_integrals import phi as softmax_phi
+from fedasym.theory.classes.metrics import phi
+from fedasym.theory.classes.softmax import softmax_phi
 
 LEAST, MOST = 1e-3, 15.0  # signals that labels can tell apart: above, they have no noise left
 POINTS = 120

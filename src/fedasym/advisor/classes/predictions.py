@@ -20,13 +20,12 @@ from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.restricted import even_points
 from fedasym.core.arrays import Array
 from fedasym.theory.classes import metrics
-from fedasym.theory.classes.multinomial_ridge import path
-from fedasym.theory.classes.multinomial_rules import fedavg as softmax_fedavg
-from fedasym.theory.classes.multinomial_rules import one_step as softmax_step
-from fedasym.theory.classes.multinomial_samples import SEARCH, samples
-from fedasym.theory.classes.onestep import one_step
-from fedasym.theory.classes.ridge import solve
-from fedasym.theory.classes.shared import fedavg, shrinkage
+from fedasym.theory.classes.optimum import one_step
+from fedasym.theory.classes.ridge import fedavg, shrinkage
+from fedasym.theory.classes.ridge import solve_ridge as solve
+from fedasym.theory.classes.softmax import SEARCH, softmax_fedavg, softmax_step
+from fedasym.theory.classes.softmax import draw_points as samples
+from fedasym.theory.classes.softmax_ridge import softmax_path as path
 
 STOPPED = "stopped early, at the time that matches rtfa's ridge"
 FRACTION = 0.1  # of an estimate: how near to nothing the star may go

@@ -10,16 +10,17 @@ from fedasym.advisor.classes import squares
 from fedasym.advisor.classes.worlds import World
 from fedasym.core.arrays import Array
 from fedasym.theory.classes import metrics
-from fedasym.theory.classes.convergence import converged
-from fedasym.theory.classes.members import member
+from fedasym.theory.classes.finite import member_fit as member
+from fedasym.theory.classes.finite import newcomer_fit as newcomer
+from fedasym.theory.classes.finite import pooled_fit as pooled
+from fedasym.theory.classes.margins import fit_to_convergence as converged
 from fedasym.theory.classes.metrics import State
-from fedasym.theory.classes.multinomial_ridge import path
-from fedasym.theory.classes.multinomial_rules import centre
-from fedasym.theory.classes.multinomial_rules import fedavg as softmax_fedavg
-from fedasym.theory.classes.multinomial_samples import SEARCH, samples
-from fedasym.theory.classes.pooled import newcomer, pooled
-from fedasym.theory.classes.ridge import solve
-from fedasym.theory.classes.shared import shrinkage
+from fedasym.theory.classes.ridge import shrinkage
+from fedasym.theory.classes.ridge import solve_ridge as solve
+from fedasym.theory.classes.softmax import SEARCH, softmax_fedavg
+from fedasym.theory.classes.softmax import draw_points as samples
+from fedasym.theory.classes.softmax import softmax_centre as centre
+from fedasym.theory.classes.softmax_ridge import softmax_path as path
 from fedasym.worlds.energies import Energies
 
 MANY = 60  # clients from which a member is a new client, in the search for the ridge

@@ -13,7 +13,7 @@ from fedasym.advisor.classes.worlds import World
 from fedasym.core.arrays import Array
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.metrics import accuracy as binary_accuracy
-from fedasym.theory.classes.multinomial_rules import Rule
+from fedasym.theory.classes.softmax import SoftmaxRule as Rule
 from fedasym.theory.transforms import kappa
 
 POINTS = 37  # of a search for a ridge

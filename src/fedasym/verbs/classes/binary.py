@@ -10,15 +10,18 @@ from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.theory.classes import leastsquares, metrics, optimum
-from fedasym.theory.classes.convergence import converged
-from fedasym.theory.classes.members import member as member_state
+from fedasym.theory.classes import metrics, optimum
+from fedasym.theory.classes import optimum as leastsquares
+from fedasym.theory.classes.finite import member_fit as member_state
+from fedasym.theory.classes.finite import newcomer_fit as newcomer
+from fedasym.theory.classes.finite import pooled_fit as pooled
+from fedasym.theory.classes.margins import fit_to_convergence as converged
 from fedasym.theory.classes.metrics import State
-from fedasym.theory.classes.onestep import one_step
-from fedasym.theory.classes.pooled import newcomer, pooled
-from fedasym.theory.classes.ridge import solve
-from fedasym.theory.classes.shared import fedavg, shrinkage
-from fedasym.theory.classes.stopping import curvature, ridge_at, stopped
+from fedasym.theory.classes.optimum import logistic_curvature as curvature
+from fedasym.theory.classes.optimum import one_step, ridge_at
+from fedasym.theory.classes.optimum import stopped_fits as stopped
+from fedasym.theory.classes.ridge import fedavg, shrinkage
+from fedasym.theory.classes.ridge import solve_ridge as solve
 from fedasym.verbs.classes.methods import Method
 from fedasym.worlds.energies import Energies
 
@@ -88,13 +91,13 @@ def answer(method: Method, worlds: Worlds) -> Answer:
             state = State(*(np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest")))
             return Answer(state, time=best)
         case "ftfa_squares":  # 8
-            return Answer(leastsquares.least_squares(e, gamma, 0.0, eps).state, probable=False)
+            return Answer(leastsquares.fit_squares(e, gamma, 0.0, eps).state, probable=False)
         case "rtfa_squares":
-            best = leastsquares.best_ridge(e, gamma, eps)
+            best = leastsquares.best_probe_ridge(e, gamma, eps)
             best = np.where(np.isnan(best), np.inf, best)
-            return Answer(leastsquares.least_squares(e, gamma, best, eps).state, ridge=best, probable=False)
+            return Answer(leastsquares.fit_squares(e, gamma, best, eps).state, ridge=best, probable=False)
         case "bayes":  # 9.2
-            return Answer(optimum.bayes(e, gamma, eps).state, optimal=True)
+            return Answer(optimum.bayes_optimum(e, gamma, eps).state, optimal=True)
         case "truth":
             square = e.rho**2
             return Answer(State(square, square, e.rho, np.zeros_like(square)))
@@ -110,7 +113,7 @@ def ridged(worlds: Worlds, ridge: Array | None) -> Answer:
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if ridge is None:
         if gamma.size <= FEW and not worlds.rough:
-            tuned = optimum.best_ridge(e, gamma, eps)
+            tuned = optimum.search_best_ridge(e, gamma, eps)
             return Answer(tuned.fit, ridge=tuned.lam)
         pieces = [quick(worlds.take(slice(i, i + PIECE))) for i in range(0, gamma.size, PIECE)]
         return Answer(joined([state for state, _ in pieces]), ridge=np.concatenate([best for _, best in pieces]))
@@ -209,7 +212,7 @@ def check_step(method: Method, e: Energies, gamma: Array) -> None:
 
 def best_time(worlds: Worlds) -> Array:
     """The time at which the clock of section 7 shows the best ridge; infinite where training should go on for ever."""
-    tuned = optimum.best_ridge(worlds.e, worlds.gamma, worlds.eps)
+    tuned = optimum.search_best_ridge(worlds.e, worlds.gamma, worlds.eps)
     return np.array([time_of(worlds, i, float(lam)) for i, lam in enumerate(tuned.lam)])
 
 

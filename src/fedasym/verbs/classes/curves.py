@@ -6,7 +6,7 @@ import numpy as np
 
 from fedasym.core.arrays import Array
 from fedasym.results.accuracy import AccuracyTable
-from fedasym.theory.classes import multinomial_ridge
+from fedasym.theory.classes import softmax_ridge as multinomial_ridge
 from fedasym.verbs.classes import multinomial
 from fedasym.verbs.classes.prediction import predict_classes
 from fedasym.worlds.classes import ClassPopulation
@@ -35,5 +35,5 @@ def over_ridges(table: AccuracyTable, ridges: Array) -> dict[str, Array]:
 
 def softmax_path(world: ClassPopulation, ridges: Array, shared: bool) -> Array:
     """More than two classes: one path of ridges, each solution from the one before."""
-    fits = multinomial_ridge.path(world.energies, float(np.asarray(world.aspect)), ridges, world.classes, shared=shared)
+    fits = multinomial_ridge.softmax_path(world.energies, float(np.asarray(world.aspect)), ridges, world.classes, shared=shared)
     return np.array([float(np.asarray(multinomial.scored(fit).accuracy)) for fit in fits])

@@ -16,7 +16,7 @@ from scipy.special import expit, softmax
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.draw import apportioned, seeded
-from fedasym.theory.classes.multinomial_samples import contrasts
+from fedasym.theory.classes.softmax import contrasts
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum
 

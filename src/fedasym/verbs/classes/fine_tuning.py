@@ -17,8 +17,9 @@ from fedasym.core.numbers import floats, one_float
 from fedasym.core.text import number, plain
 from fedasym.results.accuracy import Accuracy, fixed, percent
 from fedasym.results.result import Result
-from fedasym.theory.classes import multinomial_stopping
-from fedasym.theory.classes.stopping import curvature, stopped
+from fedasym.theory.classes import softmax_ridge as multinomial_stopping
+from fedasym.theory.classes.optimum import logistic_curvature as curvature
+from fedasym.theory.classes.optimum import stopped_fits as stopped
 from fedasym.verbs.classes import multinomial
 from fedasym.verbs.classes.binary import Answer, best_time
 from fedasym.verbs.classes.methods import Method
@@ -130,7 +131,7 @@ def singles(world: ClassPopulation) -> list[ClassPopulation]:
 
 def curvature_of(world: ClassPopulation) -> float:
     """A bound on the loss's largest curvature: descent needs steps below 2 over it."""
-    bound = curvature if world.classes == 2 else multinomial_stopping.curvature
+    bound = curvature if world.classes == 2 else multinomial_stopping.softmax_curvature
     return float(bound(world.energies, float(np.asarray(world.aspect))))
 
 
@@ -146,7 +147,7 @@ def path_binary(world: ClassPopulation, times: Array, step: float | None) -> Acc
 def path_multinomial(world: ClassPopulation, times: Array, step: float | None) -> Accuracy:
     """The same for more classes."""
     at = np.append(times, whole(multinomial.best_time(world), step))
-    fits = multinomial_stopping.stopped(world.energies, float(np.asarray(world.aspect)), at, world.classes)
+    fits = multinomial_stopping.stopped_softmax_fits(world.energies, float(np.asarray(world.aspect)), at, world.classes)
     rows = [multinomial.scored(fit, ridge=fit.ridge) for fit in fits]
     return Accuracy(**{name: np.array([getattr(row, name) for row in rows]) for name in ALONG}, time=at)
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize, nnls
 from scipy.special import expit, logsumexp, softmax
 
 from fedasym.core.arrays import Array
-from fedasym.theory.classes.multinomial_samples import contrasts
+from fedasym.theory.classes.softmax import contrasts
 from fedasym.verbs.classes.drawn import Client
 
 RUNAWAY = 1e6  # length of a fit that has no end

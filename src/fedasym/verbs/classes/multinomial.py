@@ -6,11 +6,18 @@ import numpy as np
 
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.results.accuracy import Accuracy
-from fedasym.theory.classes import multinomial_ridge as ridges
-from fedasym.theory.classes.multinomial_least_squares import least_squares
-from fedasym.theory.classes.multinomial_rules import Rule, ceiling, fedavg, one_step
-from fedasym.theory.classes.multinomial_samples import SEARCH, samples
-from fedasym.theory.classes.multinomial_stopping import PER_DECADE, clock, curvature, stopped
+from fedasym.theory.classes import softmax_ridge as ridges
+from fedasym.theory.classes.softmax import SEARCH
+from fedasym.theory.classes.softmax import SoftmaxRule as Rule
+from fedasym.theory.classes.softmax import draw_points as samples
+from fedasym.theory.classes.softmax import softmax_ceiling as ceiling
+from fedasym.theory.classes.softmax import softmax_fedavg as fedavg
+from fedasym.theory.classes.softmax import softmax_step as one_step
+from fedasym.theory.classes.softmax_ridge import SOFTMAX_PER_DECADE as PER_DECADE
+from fedasym.theory.classes.softmax_ridge import descent_clock as clock
+from fedasym.theory.classes.softmax_ridge import fit_one_hot as least_squares
+from fedasym.theory.classes.softmax_ridge import softmax_curvature as curvature
+from fedasym.theory.classes.softmax_ridge import stopped_softmax_fits as stopped
 from fedasym.verbs.classes.methods import Method
 from fedasym.worlds.classes import ClassPopulation
 
@@ -43,7 +50,7 @@ def scores(method: Method, world: ClassPopulation, ridge: float | None, finite: 
         )
     match method.kind:
         case "converged":
-            raise ridges.converged(C)
+            raise ridges.refuse_convergence(C)
         case "bayes":
             raise NoFormula(f"the Bayes optimum with theta_0 known is derived for two classes, not {C}: see the row truth")
         case "fedavg":
@@ -63,11 +70,11 @@ def scores(method: Method, world: ClassPopulation, ridge: float | None, finite: 
             return scored(stopped(e, gamma, np.array([time]), C)[0], time=time)
     shared = method.kind == "rtfa"
     if ridge == 0:
-        raise ridges.converged(C)
+        raise ridges.refuse_convergence(C)
     if ridge is None:
-        fit = ridges.best_ridge(e, gamma, C, shared=shared)
+        fit = ridges.best_softmax_ridge(e, gamma, C, shared=shared)
     else:
-        (fit,) = ridges.path(e, gamma, [ridge], C, shared=shared)
+        (fit,) = ridges.softmax_path(e, gamma, [ridge], C, shared=shared)
     return scored(fit, ridge=fit.ridge)
 
 
@@ -87,10 +94,10 @@ def check_step(method: Method, world: ClassPopulation) -> None:
 def best_time(world: ClassPopulation, lam: float | None = None) -> float:
     """The time that the clock of section 7 shows at the best ridge."""
     e, C, gamma = world.energies, world.classes, float(np.asarray(world.aspect))
-    lam = ridges.best_ridge(e, gamma, C).ridge if lam is None else lam
+    lam = ridges.best_softmax_ridge(e, gamma, C).ridge if lam is None else lam
     if np.isinf(lam):
         return 0.0
     top = max(FIRST * curvature(e, gamma), 10 * lam)
     falling = np.geomspace(top, lam, 2 + int(PER_DECADE * np.log10(top / lam)))
-    fits = ridges.path(e, gamma, falling, C, points=samples(C, SEARCH))
+    fits = ridges.softmax_path(e, gamma, falling, C, points=samples(C, SEARCH))
     return float(clock(falling, np.array([fit.distance for fit in fits]))[-1])

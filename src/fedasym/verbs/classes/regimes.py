@@ -13,12 +13,12 @@ from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import one_float
 from fedasym.core.text import number, plain, preformatted
 from fedasym.results.accuracy import Accuracy, percent
-from fedasym.theory.classes import interpolation as mixing
-from fedasym.theory.classes import multinomial_ridge as ridges
-from fedasym.theory.classes.convergence import converged
-from fedasym.theory.classes.ridge import solve
-from fedasym.theory.classes.separability import threshold
-from fedasym.theory.classes.shared import fedavg, shrinkage
+from fedasym.theory.classes import margins as mixing
+from fedasym.theory.classes import softmax_ridge as ridges
+from fedasym.theory.classes.margins import fit_to_convergence as converged
+from fedasym.theory.classes.ridge import fedavg, shrinkage
+from fedasym.theory.classes.ridge import separability_threshold as threshold
+from fedasym.theory.classes.ridge import solve_ridge as solve
 from fedasym.verbs.classes import multinomial
 from fedasym.verbs.classes.binary import Answer, ridged
 from fedasym.verbs.classes.methods import checked_ridge
@@ -92,7 +92,7 @@ def optimal_ridge_classes(world: ClassPopulation) -> float | Array:
         assert found is not None
         return unboxed(found.reshape(world.shape))
     each = [world.at(index) for index in np.ndindex(world.shape)] if world.shape else [world]
-    best = [ridges.best_ridge(one.energies, float(np.asarray(one.aspect)), one.classes).ridge for one in each]
+    best = [ridges.best_softmax_ridge(one.energies, float(np.asarray(one.aspect)), one.classes).ridge for one in each]
     return unboxed(np.reshape(best, world.shape))
 
 
@@ -163,9 +163,9 @@ def interpolation(world: ClassPopulation, *, ridge: ArrayLike | None = None, alp
     if end is None:
         best = np.full(gamma.shape, lam) if lam is not None else ridged(worlds, None).ridge
         fit = solve(e, gamma, best, c, eps)  # type: ignore[arg-type]
-        found, personal = mixing.interpolate(e, c, fit, alpha), Answer(fit, ridge=best)
+        found, personal = mixing.mix_weights(e, c, fit, alpha), Answer(fit, ridge=best)
     else:
-        mix = mixing.added if np.all(end.separable) else mixing.interpolate
+        mix = mixing.add_direction if np.all(end.separable) else mixing.mix_weights
         found, personal = mix(e, c, end.fit, alpha), Answer(end.fit, endless=end.separable)
     states = Answer(found.state), personal, Answer(fedavg(e, eps))
     mixed, own, shared = (shaped([scored(each, eps)], world.shape) for each in states)
@@ -181,9 +181,9 @@ def mixed_multinomial(world: ClassPopulation, lam: float | Array | None, alpha: 
         raise InvalidInput("the population holds arrays: with more than two classes give plain numbers, one world at a time")
     e, gamma, C = world.energies, float(np.asarray(world.aspect)), world.classes
     if lam == 0:
-        raise ridges.converged(C)
-    fit = ridges.best_ridge(e, gamma, C) if lam is None else ridges.rtfa(e, gamma, float(np.asarray(lam)), C)
-    rule, weight = ridges.interpolated(fit, e)
+        raise ridges.refuse_convergence(C)
+    fit = ridges.best_softmax_ridge(e, gamma, C) if lam is None else ridges.softmax_rtfa(e, gamma, float(np.asarray(lam)), C)
+    rule, weight = ridges.best_softmax_mixture(fit, e)
     scores = multinomial.scored
     return Mixture(weight, scores(rule), scores(fit, ridge=fit.ridge), scores(multinomial.kept(world)))
 

@@ -7,9 +7,9 @@ import numpy as np
 from fedasym.core.arrays import Array
 from fedasym.results.accuracy import Accuracy
 from fedasym.theory.classes import metrics, optimum
-from fedasym.theory.classes.links import smoothed
-from fedasym.theory.classes.metrics import State, outer_step
-from fedasym.theory.classes.quadrature import LEVEL, half_normal, nodes_for
+from fedasym.theory.classes.metrics import LEVEL, State, nodes_for, outer_step
+from fedasym.theory.classes.metrics import half_normal_nodes as half_normal
+from fedasym.theory.classes.metrics import smooth_sigmoid as smoothed
 from fedasym.verbs.classes.binary import Answer
 
 

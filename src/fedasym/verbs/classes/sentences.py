@@ -86,7 +86,7 @@ def endings(world: ClassPopulation, methods: list[Method]) -> tuple[list[str], l
 
 def separable_endings(world: ClassPopulation) -> tuple[list[str], list[str]]:
     """The same for the logistic loss and two classes."""
-    from fedasym.theory.classes.separability import threshold
+    from fedasym.theory.classes.ridge import separability_threshold as threshold
 
     e = world.energies
     edge = threshold(e.rho, world.flips).gamma

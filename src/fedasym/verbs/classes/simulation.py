@@ -20,11 +20,11 @@ from fedasym.core.progress import Progress
 from fedasym.exact.draw import seeded
 from fedasym.results.accuracy import CEILINGS, Accuracy, AccuracyTable
 from fedasym.theory.classes import metrics
-from fedasym.theory.classes.leastsquares import probe
-from fedasym.theory.classes.multinomial_integrals import phi
-from fedasym.theory.classes.multinomial_rules import centre
-from fedasym.theory.classes.multinomial_samples import contrasts
-from fedasym.theory.classes.shared import shrinkage
+from fedasym.theory.classes.optimum import label_probe as probe
+from fedasym.theory.classes.ridge import shrinkage
+from fedasym.theory.classes.softmax import contrasts
+from fedasym.theory.classes.softmax import softmax_centre as centre
+from fedasym.theory.classes.softmax import softmax_phi as phi
 from fedasym.verbs.classes import fitting
 from fedasym.verbs.classes.drawn import CLIENT, NEWCOMER, Client, Layout, client, laid_out, shared_optimum
 from fedasym.verbs.classes.methods import METHODS, Method, resolve_methods
