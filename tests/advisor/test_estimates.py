@@ -13,8 +13,8 @@ from fedasym.advisor.gathering import gathered
 from fedasym.advisor.intake import taken_in
 from fedasym.advisor.joint import surface
 from fedasym.advisor.restricted import even_points
-from fedasym.exact.clients import gathered as clients_of
-from fedasym.exact.likelihood import estimated
+from fedasym.exact.clients import gather_clients as clients_of
+from fedasym.exact.reml import estimate_variances
 from fedasym.theory.transforms import kappa
 
 
@@ -22,7 +22,7 @@ from fedasym.theory.transforms import kappa
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_noise_and_radius_are_those_of_the_restricted_likelihood(world, samples, correlation):
     X, y, _ = world.but(samples=samples, correlation=correlation, clients=12).draw()
-    exact = estimated(clients_of(X, y, None), shared=True)
+    exact = estimate_variances(clients_of(X, y, None), shared=True)
     found = gathered(taken_in(X, y)).estimates
     assert np.sqrt(found.noise2) == pytest.approx(exact.noise, rel=2e-3)
     assert np.sqrt(found.radius2) == pytest.approx(exact.radius, rel=2e-3)

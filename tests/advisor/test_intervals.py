@@ -18,7 +18,7 @@ from fedasym.advisor.kinds import Kinds
 from fedasym.advisor.predictions import small
 from fedasym.advisor.realised import beyond
 from fedasym.advisor.summaries import Summary, axes_of
-from fedasym.exact.server import Pool, triangle
+from fedasym.exact.least_squares import SharedSolution, stack_triangle
 from fedasym.worlds.spectra import Spectrum, eigenvalues
 
 
@@ -123,7 +123,7 @@ def test_losses_without_a_ridge_are_predicted_where_samples_match_the_features()
 
 
 def seen_by_others(data):
-    pool = Pool.of(triangle((x, np.zeros(len(x))) for x in data))
+    pool = SharedSolution.of(stack_triangle((x, np.zeros(len(x))) for x in data))
     total, found = sum(len(x) for x in data), []
     for x in data:
         axes = axes_of(x, np.zeros(len(x)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.exact.draw import seeded
+from fedasym.exact.draws import seeded_generator
 from fedasym.verbs.classes.drawn import client, laid_out, shared_optimum
 from fedasym.verbs.classes.fitting import Problem, converged, descend, max_margin, ridge
 
@@ -70,7 +70,7 @@ def test_what_is_drawn_has_exactly_the_energies_of_the_population(classes):
     world = fa.ClassPopulation(1.5, 0.7, 2, classes=classes, spectrum=TWO, shift_power=1)
     layout = laid_out(world, 101)
     theta0 = shared_optimum(layout, 0, 0)
-    one = client(layout, theta0, seeded(0, 1))
+    one = client(layout, theta0, seeded_generator(0, 1))
     move, K = one.truth - theta0, layout.K
     for begin, size, e0, ed in zip(
         np.cumsum(layout.room) - layout.room, layout.room, layout.world.energies.e0, layout.world.energies.ed, strict=True
@@ -89,7 +89,7 @@ def test_fits_are_stationary(classes, aspect):
     """The gradient of loss + penalty vanishes at the ridge fit, in all d coordinates."""
     layout = laid_out(fa.ClassPopulation(1, 1, aspect, classes=classes), 40)
     theta0 = shared_optimum(layout, 0, 0)
-    one = client(layout, theta0, seeded(0, 1))
+    one = client(layout, theta0, seeded_generator(0, 1))
     w = ridge(one, 0.3, theta0)
     whole = Problem(one.X, one.X @ w, one.Y)
     slope = one.X.T @ whole.residual(np.zeros_like(w)) / len(one.Y) + 0.3 * (w - theta0)
@@ -99,11 +99,11 @@ def test_fits_are_stationary(classes, aspect):
 def test_descent_ends_where_newton_does():
     layout = laid_out(fa.ClassPopulation(1, 1, 0.1), 30)
     theta0 = shared_optimum(layout, 0, 0)
-    one = client(layout, theta0, seeded(0, 1))
+    one = client(layout, theta0, seeded_generator(0, 1))
     end, endless = converged(one)
     assert not endless
     np.testing.assert_allclose(descend(one, 400.0, theta0), end, atol=1e-5)
-    few = client(laid_out(fa.ClassPopulation(1, 1, 2), 30), theta0, seeded(0, 1))
+    few = client(laid_out(fa.ClassPopulation(1, 1, 2), 30), theta0, seeded_generator(0, 1))
     widest, endless = converged(few)
     assert endless
     assert (few.Y * (few.X @ widest)).min() == pytest.approx(1, abs=1e-7)

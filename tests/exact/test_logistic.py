@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
-from fedasym.exact.logistic import Equations, Point, Problem, Samples, group_by_size, minimise
+from fedasym.exact.logistic import ClassPoint, Equations, Problem, Samples, group_by_size, minimise
 
 SIZES = (1, 2, 7, 7, 30, 3)
 
@@ -156,7 +156,7 @@ def test_blocks_are_a_plain_loop_over_clients(features):
     D, ridges = np.linspace(0.2, 1, p), np.full(p, 0.3)
     problem = Problem(Samples.of(X, codes, clients, 2), D, ridges)
     rng = np.random.default_rng(1)
-    point = Point(rng.standard_normal((p, 1)), rng.standard_normal((len(SIZES), p, 1)))
+    point = ClassPoint(rng.standard_normal((p, 1)), rng.standard_normal((len(SIZES), p, 1)))
     state = problem.evaluate(point)
     S = np.sqrt(D)
     H = np.zeros((p * (1 + len(SIZES)),) * 2)

@@ -7,7 +7,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import PAPER, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Ridge
-from fedasym.exact.draw import features, seeded
+from fedasym.exact.draws import draw_features, seeded_generator
 from fedasym.verbs.simulation_expectation import expected
 from fedasym.verbs.simulation_plans import Plan
 
@@ -21,7 +21,7 @@ def dense(plan: Plan) -> dict[str, np.ndarray]:
     kinds, d = plan.kinds, plan.kinds[0].s.size
 
     def sample(kind, *path):
-        X = features(kind, seeded(plan.seed, 0, *path), plan.features)
+        X = draw_features(kind, seeded_generator(plan.seed, 0, *path), plan.features)
         return kind, X, X.T @ X / kind.n
 
     clients = [sample(plan.kind_of(j), 0, j) for j in range(sum(plan.count))]

@@ -39,7 +39,7 @@ from fedasym.core.machine import few_threads
 from fedasym.core.numbers import flag
 from fedasym.data.federation.federation import Federation
 from fedasym.exact.reml import FEW
-from fedasym.exact.spread import MANY
+from fedasym.exact.spread import MANY_UNKNOWNS as MANY
 from fedasym.theory.contours import sample_support as support
 from fedasym.verbs.fine_tuning import fine_tuning
 

@@ -22,8 +22,10 @@ from fedasym.advisor.intake import Data
 from fedasym.advisor.summaries import Summary, axes_of, tails_of
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.clients import checked_rows, triangular
-from fedasym.exact.server import Pool, triangle
+from fedasym.exact.clients import check_rows as checked_rows
+from fedasym.exact.clients import triangular_factor as triangular
+from fedasym.exact.least_squares import SharedSolution as Pool
+from fedasym.exact.least_squares import stack_triangle as triangle
 
 GROUPS = 5
 PAIRS = tuple(combinations(range(GROUPS), 2))

@@ -14,7 +14,8 @@ from fedasym.advisor.intake import Data
 from fedasym.advisor.joint import MOST, joint
 from fedasym.advisor.restricted import Turned
 from fedasym.advisor.summaries import Axes, Summary, axes_of, nothing, tails_of
-from fedasym.exact.server import Pool, triangle
+from fedasym.exact.least_squares import SharedSolution as Pool
+from fedasym.exact.least_squares import stack_triangle as triangle
 
 ROOM = 1.5  # samples per unknown from which the restricted likelihood has something left to look at
 

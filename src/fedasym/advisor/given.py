@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedasym.advisor.summaries import Summary
 from fedasym.core.arrays import Array
 from fedasym.core.errors import ThresholdWarning
-from fedasym.exact.server import Pool
+from fedasym.exact.least_squares import SharedSolution as Pool
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum

@@ -13,7 +13,12 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import TRAIN
-from fedasym.exact.clients import checked_rows, grouped, is_listed, labels_of, places_of, separate, turn_out
+from fedasym.exact.clients import check_rows as checked_rows
+from fedasym.exact.clients import group_rows as grouped
+from fedasym.exact.clients import is_per_client as is_listed
+from fedasym.exact.clients import iterate_clients as separate
+from fedasym.exact.clients import labels_of, places_of
+from fedasym.exact.clients import reflect_rows as turn_out
 
 LEAST_CLIENTS = 4  # fewer say nothing about how clients differ
 

@@ -25,11 +25,13 @@ from fedasym.advisor.predictions import ASKED, Prediction
 from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.clients import with_ones
-from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
-from fedasym.exact.folds import FOLDS, split_folds
+from fedasym.exact.clients import FOLDS, split_folds
+from fedasym.exact.clients import ClientSums as Sums
+from fedasym.exact.clients import append_ones as with_ones
+from fedasym.exact.expectation import Setting, SharedError, expected_errors, weigh_labels
+from fedasym.exact.expectation import client_filters as filters
+from fedasym.exact.expectation import transpose_each as transpose
 from fedasym.exact.reml import Components, Likelihood, estimate_components
-from fedasym.exact.sums import Sums
 from fedasym.worlds.spectra import Spectrum
 
 DRAWS = 40  # of the estimates, for intervals

@@ -16,7 +16,8 @@ import scipy.linalg
 import scipy.stats
 
 from fedasym.core.arrays import Array
-from fedasym.exact.likelihood import FLAT, SPAN
+from fedasym.exact.reml import FLAT_RATIO as FLAT
+from fedasym.exact.reml import RATIO_SPAN as SPAN
 
 BLOCK = 4096
 DEEP = 20.0  # a deviance this far above the least counts for nothing

@@ -3,7 +3,7 @@ clients' samples.
 
 The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the
 personal parts (pfedme), or none (local). The personal part stays within variances D_k of it, one
-per feature; they come from the samples (`fedasym.exact.laplace`), up to a factor that is chosen by
+per feature; they come from the samples (`fedasym.exact.spread`), up to a factor that is chosen by
 log-loss on folds within clients.
 """
 
@@ -32,11 +32,14 @@ from fedasym.algorithms.registry import asked, find
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import floats, one_float
-from fedasym.exact.clients import labels_of, places_of, with_ones
-from fedasym.exact.files import read_arrays, write_arrays
-from fedasym.exact.folds import FOLDS, split_folds
-from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
-from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
+from fedasym.exact.clients import FOLDS, labels_of, places_of, split_folds
+from fedasym.exact.clients import append_ones as with_ones
+from fedasym.exact.estimators import read_arrays, write_arrays
+from fedasym.exact.logistic import Integers, Problem, Samples, minimise
+from fedasym.exact.logistic import softmax_rows as softmax
+from fedasym.exact.spread import MOST, ridges_of
+from fedasym.exact.spread import ClassComponents as Components
+from fedasym.exact.spread import estimate_class_components as estimate_components
 
 # The plainest first, then the one that has all others as limits of its variances.
 CANDIDATES = ("fedavg", "pfedme", "rtfa", "local_ridge")

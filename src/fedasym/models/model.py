@@ -17,8 +17,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.text import plural, preformatted
 from fedasym.data.tables.recipe import Counts, Recipe
 from fedasym.exact.classes import ClassFit
-from fedasym.exact.estimators import LinearFit
-from fedasym.exact.files import read_arrays, write_arrays
+from fedasym.exact.estimators import LinearFit, read_arrays, write_arrays
 
 KIND = "model"
 OWN, SHARED = "own", "shared"  # which model a row was predicted with

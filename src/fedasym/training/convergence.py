@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Nothing, Ridge
 from fedasym.core.arrays import Array
 from fedasym.data.federation.federation import Federation
-from fedasym.exact.clients import with_ones
+from fedasym.exact.clients import append_ones as with_ones
 from fedasym.training.settings import Protocol, Settings
 from fedasym.training.twin import first_head
 from fedasym.training.twin_batches import Head, personal_rows

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.arrays import Array
 from fedasym.data.federation.federation import Federation
-from fedasym.exact.clients import with_ones
+from fedasym.exact.clients import append_ones as with_ones
 
 PAPER_STEPS = {"server_step": 0.1, "local_step": 0.1, "inner_step": 0.05}  # right where the features' scale allows them
 PFEDME = 15.0  # the ridge of pFedMe where none is given

@@ -10,9 +10,13 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput, MissingNorm
-from fedasym.exact.draw import draw, kinds_of, seeded
-from fedasym.exact.shared import Shared
-from fedasym.exact.traces import alone, learned, newcomer
+from fedasym.exact.draws import draw_client as draw
+from fedasym.exact.draws import kinds_of
+from fedasym.exact.draws import seeded_generator as seeded
+from fedasym.exact.traces import SharedCovariance as Shared
+from fedasym.exact.traces import alone_forms as alone
+from fedasym.exact.traces import learned_share as learned
+from fedasym.exact.traces import newcomer_forms as newcomer
 from fedasym.results.comparison import Comparison, Risk
 from fedasym.theory.limits import best_ridge, flatten
 from fedasym.verbs.prediction import ridge_of

@@ -18,7 +18,8 @@ from fedasym.core.errors import InvalidInput, listed, one_of
 from fedasym.core.machine import physical_memory
 from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.core.progress import Progress, check_progress
-from fedasym.exact.draw import FEATURES, apportioned
+from fedasym.exact.draws import FEATURES
+from fedasym.exact.draws import apportion as apportioned
 from fedasym.results.comparison import Risk
 from fedasym.theory.finite import client_weights
 from fedasym.verbs.diagrams import spread_of

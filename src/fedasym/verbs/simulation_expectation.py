@@ -7,9 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from fedasym.exact.draw import Drawn
-from fedasym.exact.shared import Pull, Shared, Sums, interpolant
-from fedasym.exact.traces import Forms, alone, learned, member, newcomer
+from fedasym.exact.draws import DrawnClient as Drawn
+from fedasym.exact.traces import Forms, Pull
+from fedasym.exact.traces import PullSums as Sums
+from fedasym.exact.traces import SharedCovariance as Shared
+from fedasym.exact.traces import alone_forms as alone
+from fedasym.exact.traces import learned_share as learned
+from fedasym.exact.traces import member_forms as member
+from fedasym.exact.traces import newcomer_forms as newcomer
+from fedasym.exact.traces import shared_interpolant as interpolant
 from fedasym.verbs.simulation_plans import Losses, Plan, Tick
 
 WORTH_A_THREAD = 200  # dimension from which drawing a client takes longer than handing it over

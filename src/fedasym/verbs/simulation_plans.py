@@ -13,8 +13,12 @@ from fedasym.algorithms import Algorithm, Ridge
 from fedasym.algorithms.description import describe_algorithm
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
-from fedasym.exact.draw import Drawn, Kind, draw, kinds_of, seeded
-from fedasym.exact.shared import Pull, pull_of
+from fedasym.exact.draws import ClientKind as Kind
+from fedasym.exact.draws import DrawnClient as Drawn
+from fedasym.exact.draws import draw_client as draw
+from fedasym.exact.draws import kinds_of
+from fedasym.exact.draws import seeded_generator as seeded
+from fedasym.exact.traces import Pull, pull_of
 from fedasym.results.comparison import Risk
 from fedasym.theory.finite import client_weights
 from fedasym.theory.finite import precision_weights as precision

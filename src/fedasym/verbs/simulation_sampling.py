@@ -13,9 +13,11 @@ from fedasym.algorithms import Moreau
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import Client
-from fedasym.exact.draw import Kind, features, seeded
+from fedasym.exact.draws import ClientKind as Kind
+from fedasym.exact.draws import draw_features as features
+from fedasym.exact.draws import seeded_generator as seeded
 from fedasym.exact.estimators import LinearFit, fit
-from fedasym.exact.personal import personalised
+from fedasym.exact.least_squares import personalise as personalised
 from fedasym.verbs.simulation_plans import MEMBER, NEWCOMER, Losses, Plan, Planned, Tick
 
 HELD_OUT = 1000  # samples on which a model is tested

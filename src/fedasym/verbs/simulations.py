@@ -13,7 +13,7 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.hooks import write_file
 from fedasym.core.text import number
-from fedasym.exact.draw import laid_out
+from fedasym.exact.draws import lay_out_population as laid_out
 from fedasym.results.comparison import Named, Risk, entry_of, records, table_json
 from fedasym.verbs.prediction import predict
 from fedasym.verbs.sentences import how_many

@@ -26,7 +26,7 @@ from fedasym.advisor.intake import LEAST_CLIENTS
 from fedasym.advisor.summaries import Summary
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.clients import checked_rows
+from fedasym.exact.clients import check_rows as checked_rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from fedasym.core.errors import InvalidInput, NoFormula, listed, one_of
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import TRAIN
 from fedasym.data.federation.targets import TASKS, read_labels
-from fedasym.exact.clients import is_listed
+from fedasym.exact.clients import is_per_client as is_listed
 from fedasym.worlds.classes import MOST_CLASSES
 
 Codes = NDArray[np.intp]

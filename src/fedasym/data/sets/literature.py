@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
 from fedasym.data.sets.teachers import FEATURES, HEAD, MEANS, SIZES, World
-from fedasym.exact.draw import seeded
+from fedasym.exact.draws import seeded_generator
 
 DECAY = 1.2  # Sigma = diag(j^-1.2)
 LOCATION, SCALE, LEAST = 4.0, 2.0, 50  # a client has 50 samples and a log-normal number more
@@ -35,15 +35,15 @@ def alpha_beta(alpha: float, beta: float, classes: int, dimension: int, clients:
     heads, intercepts = np.empty((clients, dimension, classes)), np.empty((clients, classes))
     means = np.empty((clients, dimension))
     for client in range(clients):
-        rng = seeded(seed, HEAD, client)
+        rng = seeded_generator(seed, HEAD, client)
         u = alpha * rng.standard_normal()
         heads[client] = u + rng.standard_normal((dimension, classes))
         intercepts[client] = u + rng.standard_normal(classes)
-        rng = seeded(seed, MEANS, client)
+        rng = seeded_generator(seed, MEANS, client)
         means[client] = beta * rng.standard_normal() + rng.standard_normal(dimension)
 
     def draw(client: int, rows: int) -> tuple[Array, NDArray[np.int64]]:
-        X = means[client] + scale * seeded(seed, FEATURES, client).standard_normal((rows, dimension))
+        X = means[client] + scale * seeded_generator(seed, FEATURES, client).standard_normal((rows, dimension))
         return X, (X @ heads[client] + intercepts[client]).argmax(1)
 
     return World({"heads": heads, "intercepts": intercepts, "means": means, "covariance": scale**2}, draw, classes)
@@ -55,5 +55,5 @@ def lognormal_sizes(clients: int, seed: int) -> NDArray[np.intp]:
     >>> bool(lognormal_sizes(4, seed=0).min() >= 50)
     True
     """
-    drawn = [seeded(seed, SIZES, client).lognormal(LOCATION, SCALE) for client in range(clients)]
+    drawn = [seeded_generator(seed, SIZES, client).lognormal(LOCATION, SCALE) for client in range(clients)]
     return np.array(drawn).astype(np.intp) + LEAST

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import check_seed, whole
-from fedasym.exact.draw import seeded
+from fedasym.exact.draws import seeded_generator
 
 ORDER, MIXTURE, DRAWS = range(3)  # roles in a path of seeds
 
@@ -49,7 +49,7 @@ def allocate(
         raise InvalidInput(
             f"{m} clients of {n} samples need {m * n} images and there are {y.size}: give fewer clients or samples"
         )
-    shuffled = seeded(seed, ORDER).permutation(y.size)
+    shuffled = seeded_generator(seed, ORDER).permutation(y.size)
     stock = [shuffled[y[shuffled] == each].tolist() for each in range(parent.size)]
     return drawn(stock, parent, m, n, root, leaf, seed)
 
@@ -67,11 +67,11 @@ def drawn(
     left = [sum(len(stock[each]) for each in kinds) for kinds in children]
     chosen = np.empty((m, n), np.intp)
     for client in range(m):
-        rng = seeded(seed, MIXTURE, client)
+        rng = seeded_generator(seed, MIXTURE, client)
         upper, lower = log_gamma(root, len(children), rng), log_gamma(leaf, parent.size, rng)
         upper[[coarse for coarse, count in enumerate(left) if not count]] = -np.inf
         lower[[each for each, images in enumerate(stock) if not images]] = -np.inf
-        rng = seeded(seed, DRAWS, client)
+        rng = seeded_generator(seed, DRAWS, client)
         over_coarse, over_fine = rng.gumbel(size=(n, len(children))), rng.gumbel(size=(n, widest))
         for sample in range(n):
             coarse = int(np.argmax(upper + over_coarse[sample]))

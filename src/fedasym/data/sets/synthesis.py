@@ -15,8 +15,8 @@ from fedasym.data.federation.splits import FRACTIONS, TEST, TRAIN, VALIDATION, F
 from fedasym.data.sets.literature import alpha_beta, lognormal_sizes
 from fedasym.data.sets.options import LITERATURE, Counts, by_fractions, by_training, chosen, counted
 from fedasym.data.sets.teachers import LENGTHS, World, classification, regression
-from fedasym.exact.draw import samples as training_samples
-from fedasym.exact.draw import seeded
+from fedasym.exact.draws import count_samples as training_samples
+from fedasym.exact.draws import seeded_generator
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
@@ -146,6 +146,6 @@ def sequences(world: World, client: int, rows: int, positions: int | None, seed:
     features, labels = world.draw(client, rows * (positions or 1))
     if positions is None:
         return features, labels, np.ones(rows, bool)
-    real = np.arange(positions) < seeded(seed, LENGTHS, client).integers(1, positions + 1, rows)[:, None]
+    real = np.arange(positions) < seeded_generator(seed, LENGTHS, client).integers(1, positions + 1, rows)[:, None]
     shaped = features.reshape(rows, positions, -1) * real[..., None]
     return shaped, np.where(real, labels.reshape(rows, positions), 0), real

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.draw import Kind, features, laid_out, seeded
+from fedasym.exact.draws import ClientKind, draw_features, lay_out_population, seeded_generator
 from fedasym.worlds.population import Population
 
 # Roles in a path of seeds (role, client). Each has its own stream: more noise, say, leaves all features as they were.
@@ -48,13 +48,13 @@ def regression(population: Population, dimension: int, clients: int, seed: int) 
     kind = kind_of(population, dimension)
     if kind.centre is None:
         raise InvalidInput("population has no norm, the length of a client's optimum, which its data depends on: give it one")
-    shared = signs(kind.centre, seeded(seed, CENTRE))
-    heads = np.array([shared + signs(kind.shift, seeded(seed, HEAD, client)) for client in range(clients)])
+    shared = signs(kind.centre, seeded_generator(seed, CENTRE))
+    heads = np.array([shared + signs(kind.shift, seeded_generator(seed, HEAD, client)) for client in range(clients)])
     sigma = np.sqrt(kind.noise2)
 
     def draw(client: int, rows: int) -> tuple[Array, Array]:
-        X = features(kind, seeded(seed, FEATURES, client), "gaussian", rows)
-        return X, X @ heads[client] + sigma * seeded(seed, LABELS, client).standard_normal(rows)
+        X = draw_features(kind, seeded_generator(seed, FEATURES, client), "gaussian", rows)
+        return X, X @ heads[client] + sigma * seeded_generator(seed, LABELS, client).standard_normal(rows)
 
     return World({"shared": shared, "heads": heads, "covariance": kind.s, "noise": np.array(sigma)}, draw)
 
@@ -76,15 +76,17 @@ def classification(
     if dimension < classes - 1:
         raise InvalidInput(f"dimension is {dimension}: {classes} classes need at least {classes - 1}; give a larger dimension")
     kind, radius = kind_of(population, dimension), float(np.asarray(population.radius))
-    shared = teacher(centre, classes, dimension, seeded(seed, CENTRE))
-    heads = np.array([shared + teacher(radius, classes, dimension, seeded(seed, HEAD, client)) for client in range(clients)])
+    shared = teacher(centre, classes, dimension, seeded_generator(seed, CENTRE))
+    heads = np.array(
+        [shared + teacher(radius, classes, dimension, seeded_generator(seed, HEAD, client)) for client in range(clients)]
+    )
 
     def draw(client: int, rows: int) -> tuple[Array, NDArray[np.int64]]:
-        X = features(kind, seeded(seed, FEATURES, client), "gaussian", rows)
+        X = draw_features(kind, seeded_generator(seed, FEATURES, client), "gaussian", rows)
         # The largest logit after Gumbel noise is a draw from their softmax; two classes have the logits 0 and x'theta.
         logits = np.column_stack([np.zeros(rows), X @ heads[client]]) if classes == 2 else X @ heads[client]
-        labels = (logits + seeded(seed, LABELS, client).gumbel(size=(rows, classes))).argmax(1)
-        flipped, step = seeded(seed, FLIPS, client).random((rows, 2)).T
+        labels = (logits + seeded_generator(seed, LABELS, client).gumbel(size=(rows, classes))).argmax(1)
+        flipped, step = seeded_generator(seed, FLIPS, client).random((rows, 2)).T
         others = (labels + 1 + np.floor(step * (classes - 1)).astype(int)) % classes
         return X, np.where(flipped < flips, others, labels)
 
@@ -106,14 +108,14 @@ def teacher(length: float, classes: int, dimension: int, rng: np.random.Generato
     return np.asarray(length * U[:, : classes - 1] @ Vt[: classes - 1])  # the last direction, 11', carries nothing
 
 
-def kind_of(population: Population, dimension: int) -> Kind:
+def kind_of(population: Population, dimension: int) -> ClientKind:
     """The population over `dimension` directions: as in the linear lens, but keeping those that no sample sees."""
-    exact, room = laid_out(replace(population, aspect=1.0), dimension)  # how many samples there are is said elsewhere
+    exact, room = lay_out_population(replace(population, aspect=1.0), dimension)  # how many samples there are is said elsewhere
 
     def energy(share: Array, length: Any) -> Array:
         return np.repeat(float(np.asarray(length)) ** 2 * share / room, room)
 
-    return Kind(
+    return ClientKind(
         0,
         exact,
         dimension,

@@ -15,7 +15,8 @@ from scipy.special import expit, softmax
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.draw import apportioned, seeded
+from fedasym.exact.draws import apportion as apportioned
+from fedasym.exact.draws import seeded_generator as seeded
 from fedasym.theory.classes.softmax import contrasts
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum

@@ -17,7 +17,7 @@ from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.machine import few_threads
 from fedasym.core.numbers import check_seed, whole
 from fedasym.core.progress import Progress
-from fedasym.exact.draw import seeded
+from fedasym.exact.draws import seeded_generator as seeded
 from fedasym.results.accuracy import CEILINGS, Accuracy, AccuracyTable
 from fedasym.theory.classes import metrics
 from fedasym.theory.classes.optimum import label_probe as probe

@@ -29,7 +29,7 @@ CONFLICT = (
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class ClientKind:
     """The clients of one population in d dimensions, by energies per seen direction; `population` is exactly what is drawn."""
 
     place: int  # among the kinds of a federation
@@ -47,12 +47,12 @@ class Kind:
     @cached_property
     def scale(self) -> float | None:
         """The common eigenvalue where the covariance is a multiple of the identity, else None."""
-        return common(self.s)
+        return common_value(self.s)
 
     @cached_property
     def spread(self) -> float | None:
         """The common energy of the displacement where it has no preferred direction, else None."""
-        return common(self.shift)
+        return common_value(self.shift)
 
     @cached_property
     def centre(self) -> Array | None:
@@ -66,10 +66,10 @@ class Kind:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class DrawnClient:
     """One client's features as the eigenvalues x and scaled eigenvectors of S = X'X/n: S = Y'Y, YY' = diag(x)."""
 
-    kind: Kind
+    kind: ClientKind
     x: Array
     Y: Array
 
@@ -94,9 +94,9 @@ class Drawn:
         return self.x * self.kind.spread if self.kind.spread is not None else self.shifted @ self.Y.T
 
 
-def kinds_of(populations: Sequence[Population], dimension: int) -> list[Kind]:
+def kinds_of(populations: Sequence[Population], dimension: int) -> list[ClientKind]:
     """The populations laid out over the same directions."""
-    exact, rooms = zip(*(laid_out(each, dimension) for each in populations), strict=True)
+    exact, rooms = zip(*(lay_out_population(each, dimension) for each in populations), strict=True)
     values = [np.repeat(each.spectrum.values, room) for each, room in zip(exact, rooms, strict=True)]
     seen = np.any(np.array(values) > 0, axis=0)
 
@@ -104,10 +104,10 @@ def kinds_of(populations: Sequence[Population], dimension: int) -> list[Kind]:
         return np.repeat(float(np.asarray(length)) ** 2 * share / room, room)[seen]
 
     return [
-        Kind(
+        ClientKind(
             place,
             each,
-            samples(each, dimension),
+            count_samples(each, dimension),
             s[seen],
             energy(each.displacement, each.radius, room),
             None if each.norm is None else energy(each.optimum, each.norm, room),
@@ -116,10 +116,10 @@ def kinds_of(populations: Sequence[Population], dimension: int) -> list[Kind]:
     ]
 
 
-def laid_out(world: Population, dimension: int) -> tuple[Population, NDArray[np.intp]]:
+def lay_out_population(world: Population, dimension: int) -> tuple[Population, NDArray[np.intp]]:
     """The population that `dimension` directions and whole samples can hold, and how many directions each atom gets."""
     spectrum = world.spectrum
-    room = apportioned(spectrum.weights, dimension)
+    room = apportion(spectrum.weights, dimension)
     kept = room > 0
     if not np.any(spectrum.values[kept] > 0):
         raise InvalidInput(f"dimension is {dimension}: all directions would have eigenvalue 0; give a larger dimension")
@@ -137,10 +137,10 @@ def laid_out(world: Population, dimension: int) -> tuple[Population, NDArray[np.
         else:
             changes[f"{owner}_weights"] = given[kept] / given[kept].sum()
     exact = Spectrum(spectrum.values[kept], room[kept] / dimension, spectrum.name)
-    return replace(world, aspect=dimension / samples(world, dimension), spectrum=exact, **changes), room[kept]
+    return replace(world, aspect=dimension / count_samples(world, dimension), spectrum=exact, **changes), room[kept]
 
 
-def samples(world: Population, dimension: int) -> int:
+def count_samples(world: Population, dimension: int) -> int:
     """n, the nearest whole number to dimension/aspect."""
     gamma = float(np.asarray(world.aspect))
     if dimension / gamma > MOST_SAMPLES:
@@ -157,12 +157,12 @@ def samples(world: Population, dimension: int) -> int:
     return n
 
 
-def apportioned(weights: Array, total: int) -> NDArray[np.intp]:
+def apportion(weights: Array, total: int) -> NDArray[np.intp]:
     """Whole numbers that sum to `total`, each within one of weights * total, and so for all atoms up to any one.
 
     Largest remainders would give what is left over to the first of many equal atoms, and so move the mean eigenvalue.
 
-    >>> apportioned(np.array([0.5, 0.3, 0.2]), 7).tolist()
+    >>> apportion(np.array([0.5, 0.3, 0.2]), 7).tolist()
     [4, 2, 1]
     """
     ends = np.floor(np.cumsum(weights) * (total / weights.sum()) + 0.5 + 1e-9).astype(int)
@@ -170,12 +170,12 @@ def apportioned(weights: Array, total: int) -> NDArray[np.intp]:
     return np.asarray(np.diff(ends, prepend=0))
 
 
-def seeded(seed: int, *path: int) -> np.random.Generator:
+def seeded_generator(seed: int, *path: int) -> np.random.Generator:
     """The random stream at the end of a path of spawned seeds, such as (trial, role, client)."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 
-def features(kind: Kind, rng: np.random.Generator, law: str, rows: int | None = None) -> Array:
+def draw_features(kind: ClientKind, rng: np.random.Generator, law: str, rows: int | None = None) -> Array:
     """X, one row per sample: independent entries of variance one, scaled by the eigenvalues."""
     shape = (kind.n if rows is None else rows, kind.s.size)
     match law:
@@ -192,9 +192,9 @@ def features(kind: Kind, rng: np.random.Generator, law: str, rows: int | None = 
     return Z
 
 
-def draw(kind: Kind, rng: np.random.Generator, law: str) -> Drawn:
+def draw_client(kind: ClientKind, rng: np.random.Generator, law: str) -> DrawnClient:
     """One client, decomposed on the smaller side of its features."""
-    X = features(kind, rng, law)
+    X = draw_features(kind, rng, law)
     n, d = X.shape
     if n < d:
         x, U = np.linalg.eigh(X @ X.T)
@@ -204,10 +204,10 @@ def draw(kind: Kind, rng: np.random.Generator, law: str) -> Drawn:
         Y = np.sqrt(np.maximum(x, 0) / n)[:, None] * V.T
     x /= n
     first = int(np.searchsorted(x, max(n, d) * np.finfo(float).eps * x[-1], side="right"))
-    return Drawn(kind, x[first:], Y[first:])
+    return DrawnClient(kind, x[first:], Y[first:])
 
 
-def common(values: Array) -> float | None:
+def common_value(values: Array) -> float | None:
     """The value that all entries have, if they have one."""
     first = float(values[0])
     return first if np.all(values == first) else None
