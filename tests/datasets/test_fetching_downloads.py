@@ -8,9 +8,10 @@ from itertools import count
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import archives, downloading, fetching
+from fedasym.data.sets import archives, catalogue
+from fedasym.data.sets import archives as downloading
 from fedasym.data.sets.archives import ARCHIVES, Archive
-from fedasym.data.sets.fetching import fetch
+from fedasym.data.sets.catalogue import fetch
 
 from .serving import BODY, HALF, TEST, TRAIN, Handler, check, described, left, packed
 
@@ -32,7 +33,7 @@ def test_fetch_then_no_request_again(server, home):
     told = []
     assert fetch("toy", source=server.url, progress=lambda *each: told.append(each)) == home
     check(home)
-    assert told[0] == (0.0, f"toy.tar.bz2, {archives.amount(len(BODY))} from {server.url}/toy.tar.bz2")
+    assert told[0] == (0.0, f"toy.tar.bz2, {archives.byte_amount(len(BODY))} from {server.url}/toy.tar.bz2")
     assert told[-1] == (1.0, "done")
     shares = [share for share, _ in told]
     assert shares == sorted(shares)
@@ -45,7 +46,7 @@ def test_fetch_then_no_request_again(server, home):
 
 
 def test_default_address(server, home, monkeypatch):
-    monkeypatch.setattr(fetching, "ADDRESS", f"{server.url}/")
+    monkeypatch.setattr(catalogue, "ADDRESS", f"{server.url}/")
     check(fetch("toy"))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedasym.data.sets.fetching import fetch
+from fedasym.data.sets.catalogue import fetch
 
 from .serving import BODY, FILES, HALF, TRAIN, check
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.data.sets.reading import read
+from fedasym.data.sets.formats import read
 from fedasym.deploy.flower.heads import Model
 from fedasym.deploy.flower.replies import Refused, array_in
 from fedasym.deploy.flower.roster import Node

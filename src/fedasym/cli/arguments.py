@@ -98,7 +98,7 @@ def read_numbers(text: str) -> list[float]:
 
     import numpy as np
 
-    from fedasym.data.federation.damage import BROKEN
+    from fedasym.data.federation.files import BROKEN
 
     file = Path(text)
     if not file.exists():

@@ -21,8 +21,7 @@ Folder = Annotated[str | None, Parameter(help="The folder that has its files; by
 @data.command(name="list")
 def list_() -> None:
     """What there is, and which of it is here."""
-    from fedasym.data.sets.catalogue import CATALOGUE
-    from fedasym.data.sets.fetching import data_folder
+    from fedasym.data.sets.catalogue import CATALOGUE, data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
     for entry in CATALOGUE.values():
@@ -44,8 +43,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
     source
         A folder or archive that you have already, or the address of a mirror.
     """
-    from fedasym.data.sets.catalogue import find
-    from fedasym.data.sets.fetching import fetch as fetched
+    from fedasym.data.sets.catalogue import fetch as fetched
+    from fedasym.data.sets.catalogue import find_dataset as find
 
     if not find(name).fetched:
         raise fa.InvalidInput(
@@ -77,8 +76,9 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     seed
         Of the split.
     """
-    from fedasym.data.sets.catalogue import Counts, find
-    from fedasym.data.sets.leaks import duplicates
+    from fedasym.data.federation.splits import duplicates
+    from fedasym.data.sets.catalogue import PaperCounts as Counts
+    from fedasym.data.sets.catalogue import find_dataset as find
     from fedasym.pretraining.recipes import FEATURES, RECIPES
 
     entry = find(name)

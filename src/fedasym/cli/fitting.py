@@ -59,7 +59,7 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
         The name of the new column; another, "model", says own or shared.
     """
     from fedasym.core.files import replacing
-    from fedasym.data.tables.dialects import read_file
+    from fedasym.data.tables.frames import read_file
 
     kept = fa.Model.load(model)
     names = () if kept.recipe is None else (kept.recipe.client,)

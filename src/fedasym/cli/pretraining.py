@@ -136,7 +136,8 @@ def features(
 
 def found(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
     """A data set by its name, or a file's own name and what it holds."""
-    from fedasym.data.sets.catalogue import CATALOGUE, find
+    from fedasym.data.sets.catalogue import CATALOGUE
+    from fedasym.data.sets.catalogue import find_dataset as find
 
     if data in CATALOGUE:
         return data, None

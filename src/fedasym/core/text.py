@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,14 @@ def plural(count: int, noun: str) -> str:
     ('1 class', '2 classes', '0 clients')
     """
     return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def join_names(names: Iterable[Any], most: int = 8, quoted: bool = False) -> str:
+    """Names with commas, the first few of many; "nothing" where there are none.
+
+    >>> join_names("abc", most=2), join_names([])
+    ('a, b and 1 more', 'nothing')
+    """
+    known = [repr(str(name)) if quoted else str(name) for name in names]
+    rest = len(known) - most
+    return ", ".join(known[:most]) + (f" and {rest} more" if rest > 0 else "") if known else "nothing"

@@ -82,7 +82,7 @@ def finished(place: Path) -> dict[str, tuple[int, int]]:
 
 def at_hand(name: str) -> str:
     """What of its data is here."""
-    from fedasym.data.sets.catalogue import find
+    from fedasym.data.sets.catalogue import find_dataset as find
     from fedasym.pretraining.store import chosen, features_file
 
     for there, words in ((features_file, "features here"), (lambda each: chosen(each, None), "network here, no features")):

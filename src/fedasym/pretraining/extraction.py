@@ -82,7 +82,7 @@ def features(
     if not path.is_file():
         part = path.with_suffix(".part")
         result = replace(data, features=made(part), truth=None)
-        files.write(vars(result), path, {"recipe": json.dumps(recipe), "hash": key})
+        files.write_federation(vars(result), path, {"recipe": json.dumps(recipe), "hash": key})
         for each in (part, part.with_suffix(".progress")):
             each.unlink(missing_ok=True)
     if progress:
@@ -210,7 +210,7 @@ def checked_file(path: Path) -> Path:
 
 def read_array(path: Path, count: int) -> NDArray[Any]:
     """One array of numbers with a row per sample; never unpickled."""
-    from fedasym.data.sets.arrays import only_array
+    from fedasym.data.sets.formats import only_array
 
     found = only_array(path)
     if found.ndim not in (2, 3) or len(found) != count or found.dtype.kind not in "fiu":

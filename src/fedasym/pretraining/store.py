@@ -12,7 +12,7 @@ from fedasym.core.errors import InvalidInput, MissingPackage, path_of
 from fedasym.core.files import replace_text
 from fedasym.core.locks import cache_folder
 from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.files import checksum
+from fedasym.data.federation.files import fields_checksum as checksum
 
 KEY = "fedasym"  # of the metadata of a network's file
 

@@ -16,8 +16,9 @@ from fedasym.advisor.intake import Data, Part, checked, from_arrays
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, listed, one_of
 from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.samples import TASKS
+from fedasym.data.federation.samples import read_label_array as read_labels
 from fedasym.data.federation.splits import TRAIN
-from fedasym.data.federation.targets import TASKS, read_labels
 from fedasym.exact.clients import is_per_client as is_listed
 from fedasym.worlds.classes import MOST_CLASSES
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedasym.core.errors import InvalidInput, one_of, path_of
 from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.targets import TASKS
+from fedasym.data.federation.samples import TASKS
 from fedasym.deploy.flower.configuration import read_classes
 from fedasym.deploy.flower.faults import Fault, NodeFault, report_as
 
@@ -69,10 +69,10 @@ def as_numbers(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     Nodes know nothing of each other's rows: a scale, the levels of a category, and what is constant or an identifier would be
     different on each.
     """
-    from fedasym.data.sets.reading import TABLES, found
-    from fedasym.data.tables.dialects import read_file
+    from fedasym.data.sets.formats import TABLES, find_files
+    from fedasym.data.tables.frames import read_file
 
-    sources, kind = found(path)
+    sources, kind = find_files(path)
     if kind not in TABLES:
         return {}
     frame = read_file(sources[0].file, names=[options.get("client", "client")])

@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fedasym.data.federation.damage import BROKEN
+from fedasym.data.federation.files import BROKEN
 
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
 MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)  # what reading a record of another form raises

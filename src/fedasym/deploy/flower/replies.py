@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.version import __version__
-from fedasym.data.federation.damage import BROKEN
+from fedasym.data.federation.files import BROKEN
 
 Head = NDArray[np.floating[Any]]
 ROOM = 4096  # bytes that the header of an array may take beside its numbers

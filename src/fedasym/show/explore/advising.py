@@ -42,7 +42,7 @@ def advice_on(file: Path, said: dict[str, str]) -> Advised:
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.advise import advise
     from fedasym.core.errors import ThresholdWarning
-    from fedasym.data.sets.reading import read
+    from fedasym.data.sets.formats import read
     from fedasym.show.report.advice import page
 
     told: dict[str, Any] = {key: said[key] for key in SETTINGS if said.get(key)}

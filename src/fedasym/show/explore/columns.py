@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.tables.cells import Cells, Kind, read_cells
-from fedasym.data.tables.dialects import EXCEL, TEXTS, read_file
+from fedasym.data.tables.cells import CellKind as Kind
+from fedasym.data.tables.cells import Cells, read_cells
+from fedasym.data.tables.frames import EXCEL, TEXTS, read_file
 from fedasym.data.tables.roles import is_called_identifier
 from fedasym.show.explore.receiving import Readable, receive_file
 

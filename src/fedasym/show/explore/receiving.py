@@ -24,7 +24,7 @@ class Readable(Protocol):
 @contextmanager
 def receive_file(source: Readable, size: int, name: str) -> Iterator[Path]:
     """Receive a file of `size` bytes; whatever goes wrong with it is told in words, by the name that was sent."""
-    from fedasym.data.sets.reading import ENDINGS, READ
+    from fedasym.data.sets.formats import ENDINGS, READ
 
     ending = Path(name).suffix.lower()
     with tempfile.TemporaryDirectory(prefix="fedasym-explore-") as folder:

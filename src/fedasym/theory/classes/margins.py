@@ -222,11 +222,10 @@ class WeightMixture(NamedTuple):
 def mix_weights(energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayLike | None = None) -> WeightMixture:
     """theta_bar + alpha (theta_hat - theta_bar) at the given alpha (0: shared, 1: personal), or at the most accurate one.
 
-    >>> from fedasym.theory.classes.ridge import solve
-    >>> from fedasym.theory.classes.ridge import shrinkage
+    >>> from fedasym.theory.classes.ridge import shrinkage, solve_ridge
     >>> one = Energies.isotropic(1.5, 1.5)
     >>> c = shrinkage(one)
-    >>> round(float(mix_weights(one, c, solve(one, gamma=2, lam=0.01, c=c)).alpha), 2)
+    >>> round(float(mix_weights(one, c, solve_ridge(one, gamma=2, lam=0.01, c=c)).alpha), 2)
     0.13
     """
     (gram, t), overlap = gram_of(energies, c, fit)
@@ -242,10 +241,9 @@ def mix_weights(energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayLik
 def add_direction(energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayLike | None = None) -> WeightMixture:
     """theta_bar + alpha theta_hat: for a theta_hat that is a direction without a length, as the max margin is.
 
-    >>> from fedasym.theory.classes.margins import converged
     >>> from fedasym.theory.classes.ridge import shrinkage
     >>> one = Energies.isotropic(1.5, 1.5)
-    >>> round(float(add_direction(one, shrinkage(one), converged(one, gamma=2).fit).alpha), 9)
+    >>> round(float(add_direction(one, shrinkage(one), fit_to_convergence(one, gamma=2).fit).alpha), 9)
     0.387840338
     """
     (gram, t), overlap = gram_of(energies, c, fit)
