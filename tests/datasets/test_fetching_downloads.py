@@ -9,7 +9,6 @@ import pytest
 
 from fedasym.core.errors import InvalidInput
 from fedasym.data.sets import archives, catalogue
-from fedasym.data.sets import archives as downloading
 from fedasym.data.sets.archives import ARCHIVES, Archive
 from fedasym.data.sets.catalogue import fetch
 
@@ -85,7 +84,7 @@ def test_two_archives_in_one_folder(server, tmp_path, monkeypatch):
 
 
 def test_slow_server_tells_bytes_and_rate(server, home, monkeypatch):
-    monkeypatch.setattr(downloading, "OFTEN", 0.02)
+    monkeypatch.setattr(archives, "OFTEN", 0.02)
 
     def answer(self):
         due = self.begin()
@@ -150,7 +149,7 @@ def test_whole_part_is_unpacked_without_a_request(server, home):
 
 
 def test_stalled_connection_is_given_up_and_resumed(server, home, monkeypatch):
-    monkeypatch.setattr(downloading, "STALL", 0.2)
+    monkeypatch.setattr(archives, "STALL", 0.2)
     release = threading.Event()
 
     def answer(self):
