@@ -12,7 +12,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.cli.watching import Teller
-from fedasym.core.progress import Notice
+from fedasym.core.hooks import Notice
 
 from ..command import fedasym
 from .small import PIECES, command, environment, written

@@ -16,7 +16,7 @@ from fedasym.advisor.mixed_confirmation import MixedConfirmation
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.advisor.predictions import Prediction
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain
+from fedasym.core.text import json_value as plain
 from fedasym.results.result import Result
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum

@@ -33,10 +33,9 @@ from fedasym.advisor.summaries import Summary
 from fedasym.advisor.variation import kurtosis_of
 from fedasym.algorithms import PAPER, Algorithm, Ridge, find
 from fedasym.algorithms.registry import asked
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, flag
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.machine import few_threads
-from fedasym.core.numbers import flag
 from fedasym.data.federation.federation import Federation
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS as MANY

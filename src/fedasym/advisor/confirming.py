@@ -13,7 +13,7 @@ from fedasym.advisor.intake import Data, taken_in
 from fedasym.algorithms import PAPER, Ridge
 from fedasym.core.arrays import Array
 from fedasym.core.machine import few_threads
-from fedasym.core.text import preformatted
+from fedasym.core.text import notebook_text as preformatted
 from fedasym.exact.estimators import fit
 
 AT_MOST = 300  # clients in the experiment: as many as seconds allow

@@ -10,8 +10,8 @@ from fedasym.advisor.advise import advise
 from fedasym.advisor.intake import LEAST_CLIENTS
 from fedasym.advisor.wording import error_of, rivals, short
 from fedasym.algorithms import Algorithm, find
+from fedasym.core.arrays import flag
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.core.numbers import flag
 from fedasym.core.text import plural
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import TRAIN

@@ -23,7 +23,8 @@ from fedasym.advisor.wording import filled, short
 from fedasym.algorithms import PAPER
 from fedasym.core.arrays import Array
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plural, preformatted
+from fedasym.core.text import notebook_text as preformatted
+from fedasym.core.text import plural
 from fedasym.exact.classes import CANDIDATES, Table, check_table, choose_candidate, fit_classes, score_folds, tune
 from fedasym.results.result import Result
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedasym.algorithms.settings import setting
 from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage
+from fedasym.core.arrays import one_float
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import one_float
 
 
 class Average(ServerStage):

@@ -20,8 +20,9 @@ from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.moreau import Moreau
 from fedasym.algorithms.ridge import Ridge, checked_ridge
-from fedasym.core.errors import InvalidInput, listed, unknown
-from fedasym.core.numbers import amount
+from fedasym.core.arrays import amount
+from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import read_list as listed
 
 GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
 CHENG = "Cheng, Chadha and Duchi 2021"

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms.settings import setting
 from fedasym.algorithms.stages import Array, ClientStage, Gradient
+from fedasym.core.arrays import floats
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import floats
 
 
 class Ridge(ClientStage, eq=False):

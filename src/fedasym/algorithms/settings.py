@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from fedasym.core.arrays import one_float
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.numbers import one_float
 
 LARGEST = 2**53  # of the whole numbers that are exact as others
 ABSENT: Any = ...  # no default: a value must be given

@@ -58,7 +58,7 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
     column
         The name of the new column; another, "model", says own or shared.
     """
-    from fedasym.core.files import replacing
+    from fedasym.core.files import replace_file as replacing
     from fedasym.data.tables.frames import read_file
 
     kept = fa.Model.load(model)

@@ -13,7 +13,7 @@ import fedasym as fa
 from fedasym.cli.app import OUTPUT, TRAINING, Output, app, show
 from fedasym.cli.arguments import names, parse_grid, read_federation, whole_numbers
 from fedasym.cli.watching import show_progress, stoppable
-from fedasym.core.stopping import STOPPED
+from fedasym.core.machine import STOPPED
 from fedasym.training.settings import ABOUT, CHOSEN, default_for
 
 
@@ -126,7 +126,7 @@ def train(
 
 def remember_compilations() -> None:
     """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's own choice stands."""
-    from fedasym.core.locks import cache_folder
+    from fedasym.core.files import cache_folder
 
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from fedasym.core.progress import Notice
-from fedasym.core.stopping import STOPPED
+from fedasym.core.hooks import Notice
+from fedasym.core.machine import STOPPED
 
 KEPT = "finished pieces are kept, and the same command goes on from there"
 GOES_ON = "the same command goes on where it was"

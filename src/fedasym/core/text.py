@@ -13,15 +13,15 @@ def number(value: Any) -> str:
     return "-" if value is None or np.ndim(value) else f"{float(value):.5g}"
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A number or nested list for JSON; infinities and NaN, which JSON lacks, as strings and null."""
     if value is None or np.ndim(value):
-        return None if value is None else [plain(entry) for entry in np.asarray(value)]
+        return None if value is None else [json_value(entry) for entry in np.asarray(value)]
     value = float(value)
     return value if np.isfinite(value) else None if np.isnan(value) else str(value)
 
 
-def preformatted(result: object) -> str:
+def notebook_text(result: object) -> str:
     """A result's text for a notebook."""
     from html import escape
 

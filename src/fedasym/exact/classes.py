@@ -29,9 +29,8 @@ from fedasym.algorithms import (
 )
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.algorithms.registry import asked, find
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, floats, one_float
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import floats, one_float
 from fedasym.exact.clients import FOLDS, labels_of, places_of, split_folds
 from fedasym.exact.clients import append_ones as with_ones
 from fedasym.exact.estimators import read_arrays, write_arrays

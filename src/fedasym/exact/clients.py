@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import SUM_TOLERANCE, Array
-from fedasym.core.errors import InvalidInput, listed
+from fedasym.core.arrays import SUM_TOLERANCE, Array, floats
+from fedasym.core.errors import InvalidInput, read_list
 from fedasym.core.machine import physical_memory
-from fedasym.core.numbers import floats
 
 Label = Hashable
 RANK = 1e-12  # singular values below this share of the largest are rounding
@@ -155,7 +154,7 @@ def places_of(labels: Sequence[Label]) -> dict[Label, list[int]]:
 
 def labels_of(names: Iterable[Label]) -> list[Label]:
     """Labels as plain Python values, so that 3 finds what an array calls int64(3)."""
-    labels = listed("clients", names.tolist() if hasattr(names, "tolist") else names, "give a list of names")
+    labels = read_list("clients", names.tolist() if hasattr(names, "tolist") else names, "give a list of names")
     for place, label in enumerate(labels):
         if not isinstance(label, Hashable):
             raise InvalidInput(f"the label of a client is {label!r}: give a number, a string or another hashable value")

@@ -17,12 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm, Flow
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.algorithms.registry import PAPER, resolve
-from fedasym.core.arrays import Array
-from fedasym.core.errors import InvalidInput, path_of, unknown
-from fedasym.core.files import replacing
-from fedasym.core.numbers import flag, floats
-from fedasym.core.packages import needed
-from fedasym.core.text import number, plural, preformatted
+from fedasym.core.arrays import Array, flag, floats
+from fedasym.core.errors import InvalidInput, import_package, path_of, unknown
+from fedasym.core.files import replace_file
+from fedasym.core.text import notebook_text, number, plural
 from fedasym.exact.clients import (
     Client,
     PerClient,
@@ -47,12 +45,12 @@ def write_arrays(path: str | Path, kind: str, arrays: Arrays, about: Mapping[str
     where = path_of("path", path)
     if where.suffix != ENDING:
         raise InvalidInput(f"path is {str(path)!r}: its name must end in {ENDING}")
-    library = needed("safetensors.numpy", "a .safetensors file")
+    library = import_package("safetensors.numpy", "a .safetensors file")
     held = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps({"format": FORMAT, "kind": kind, **about})
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(where) as fresh:
+        with replace_file(where) as fresh:
             fresh.write_bytes(library.save(held, metadata={KEY: text}))
     except OSError as reason:
         raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}") from None
@@ -62,7 +60,7 @@ def write_arrays(path: str | Path, kind: str, arrays: Arrays, about: Mapping[str
 def read_arrays(path: str | Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """What `write_arrays` wrote of this kind."""
     where = path_of("path", path)
-    safetensors = needed("safetensors", "a .safetensors file")
+    safetensors = import_package("safetensors", "a .safetensors file")
     try:
         with safetensors.safe_open(str(where), framework="numpy") as file:
             about = json.loads((file.metadata() or {})[KEY])
@@ -216,7 +214,7 @@ class LinearFit:
         return "\n".join([*lines, f"and {more} more"] if more else lines)
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)
 
 
 def fit(

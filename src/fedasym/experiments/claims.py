@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import preformatted
+from fedasym.core.text import notebook_text as preformatted
 from fedasym.experiments.comparisons import Paired, paired
 
 if TYPE_CHECKING:

@@ -15,7 +15,9 @@ import numpy as np
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import number, plain, preformatted
+from fedasym.core.text import json_value as plain
+from fedasym.core.text import notebook_text as preformatted
+from fedasym.core.text import number
 from fedasym.experiments.wording import flush
 from fedasym.training.wording import WIDTH
 

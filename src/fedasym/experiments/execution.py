@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, path_of
-from fedasym.core.executors import Executor
-from fedasym.core.hooks import ask
-from fedasym.core.progress import Notice, Progress, check_progress
+from fedasym.core.hooks import Executor, Notice, Progress, ask, check_progress
 from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.experiments import budget, plan
 from fedasym.experiments.computing import computed, environment

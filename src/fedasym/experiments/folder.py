@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core.errors import InvalidInput
-from fedasym.core.files import PART, write_text
-from fedasym.core.locks import taken
+from fedasym.core.files import PART, try_lock, write_text
 from fedasym.experiments.data import Record, record_in
 from fedasym.experiments.pieces import Damaged, Finished, read_piece, write_piece
 
@@ -135,8 +134,8 @@ class RunFolder:
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
         """Try to hold a piece; the system frees it when its holder dies, however it dies. False: another process has it."""
-        with (self.locks / f"{key}.lock").open("a+b") as file:
-            yield taken(file.fileno())
+        with try_lock(self.locks / f"{key}.lock") as free:
+            yield free
 
     def running(self) -> bool:
         """Whether some process is computing a piece."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedasym.core.progress import Progress
+from fedasym.core.hooks import Progress
 from fedasym.verbs.simulation import simulate
 from fedasym.verbs.simulations import Simulation
 from fedasym.worlds.population import Population

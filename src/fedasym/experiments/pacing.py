@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedasym.core.progress import Notice, Progress
+from fedasym.core.hooks import Notice, Progress
 from fedasym.experiments.wording import duration
 
 

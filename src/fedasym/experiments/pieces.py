@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedasym.core.errors import MissingPackage
-from fedasym.core.files import kept, replacing
+from fedasym.core.files import explain_unwritable as kept
+from fedasym.core.files import replace_file as replacing
 from fedasym.experiments.seals import is_broken, sealed
 
 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedasym.core.errors import InvalidInput, known
-from fedasym.core.progress import Progress
+from fedasym.core.hooks import Progress
 
 RUNS = "runs"  # the folder of run folders
 

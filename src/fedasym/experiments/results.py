@@ -15,7 +15,7 @@ import polars as pl
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain
+from fedasym.core.text import json_value as plain
 from fedasym.experiments import budget, plan, tables
 from fedasym.experiments.comparisons import MARGIN, Comparisons, compared
 from fedasym.experiments.data import Record

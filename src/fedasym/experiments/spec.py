@@ -18,7 +18,7 @@ from pydantic import model_validator as model
 
 from fedasym.algorithms.registry import REGISTRY, as_names
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.text import preformatted
+from fedasym.core.text import notebook_text as preformatted
 from fedasym.experiments.grids import GRID_SCHEMA, Grid, completed
 from fedasym.training.jobs import named
 from fedasym.training.scales import PAPER_STEPS, stable_steps

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import as_names, asked, find
-from fedasym.core.errors import listed
-from fedasym.core.progress import Progress
+from fedasym.core.errors import read_list as listed
+from fedasym.core.hooks import Progress
 from fedasym.data.federation.federation import check_federation
 from fedasym.experiments.execution import run
 from fedasym.experiments.results import Results
@@ -17,7 +17,7 @@ from fedasym.training.scales import stable_grids
 from fedasym.training.settings import Settings, is_size
 
 if TYPE_CHECKING:
-    from fedasym.core.executors import Executor
+    from fedasym.core.hooks import Executor
     from fedasym.data.federation.federation import Federation
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import plural, preformatted
+from fedasym.core.text import notebook_text, plural
 from fedasym.data.tables.recipe import Recipe, UnknownCells
 from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit, read_arrays, write_arrays
@@ -124,4 +124,4 @@ class Model:
         return "\n".join([*lines, self.why] if self.why else lines)
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.files import replacing
+from fedasym.core.files import replace_file as replacing
 from fedasym.pretraining.store import KEY
 
 Tensors = dict[str, Tensor]

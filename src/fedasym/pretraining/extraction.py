@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, one_of, path_of
 from fedasym.core.files import replace_text
-from fedasym.core.progress import Progress, check_progress
+from fedasym.core.hooks import Progress, check_progress
 from fedasym.data.federation import files
 from fedasym.data.federation.federation import Federation
 from fedasym.pretraining import store

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.progress import Progress
+from fedasym.core.hooks import Progress
 from fedasym.pretraining import checkpoints
 from fedasym.pretraining.inputs import Source, augmented
 from fedasym.pretraining.networks import build, last_layer

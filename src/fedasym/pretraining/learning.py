@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedasym.core.arrays import check_seed, flag
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import check_seed, flag
-from fedasym.core.progress import Progress, check_progress
+from fedasym.core.hooks import Progress, check_progress
 from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.data.federation.splits import TEST, TRAIN, VALIDATION
 from fedasym.pretraining import store

@@ -11,8 +11,9 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
-from fedasym.core.errors import InvalidInput, listed, one_of, unknown
-from fedasym.core.numbers import amount, one_float, whole
+from fedasym.core.arrays import amount, one_float, whole
+from fedasym.core.errors import InvalidInput, one_of, unknown
+from fedasym.core.errors import read_list as listed
 
 AUGMENTATIONS = ("crop", "flip", "rotation")
 OPTIMISERS = ("adam", "sgd")

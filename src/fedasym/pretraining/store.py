@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedasym.core.errors import InvalidInput, MissingPackage, path_of
-from fedasym.core.files import replace_text
-from fedasym.core.locks import cache_folder
+from fedasym.core.files import cache_folder, replace_text
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.files import fields_checksum as checksum
 

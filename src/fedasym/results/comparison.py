@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from fedasym.core.arrays import Array
 from fedasym.core.errors import unknown
 from fedasym.core.hooks import write_file
-from fedasym.core.text import number, plain
+from fedasym.core.text import json_value as plain
+from fedasym.core.text import number
 from fedasym.results.result import Result
 
 TIE = 1e-10  # losses closer than this, relatively, are the same limit

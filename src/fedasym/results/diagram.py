@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
 from fedasym.core.hooks import write_file
-from fedasym.core.text import number, plain
+from fedasym.core.text import json_value as plain
+from fedasym.core.text import number
 from fedasym.results.metric import LOSS, Metric
 from fedasym.results.result import Result
 

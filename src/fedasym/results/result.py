@@ -6,8 +6,8 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
-from fedasym.core.packages import needed
-from fedasym.core.text import preformatted
+from fedasym.core.errors import import_package as needed
+from fedasym.core.text import notebook_text as preformatted
 
 
 class Result:

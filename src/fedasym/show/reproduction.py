@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.progress import Progress
-from fedasym.core.text import preformatted
+from fedasym.core.hooks import Progress
+from fedasym.core.text import notebook_text as preformatted
 from fedasym.experiments.reproduction import RUNS, find, prepare
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain
+from fedasym.core.text import json_value as plain
 from fedasym.results.result import Result
 from fedasym.training.configurations import (
     Configuration,

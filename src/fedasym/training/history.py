@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import plain
+from fedasym.core.text import json_value as plain
 from fedasym.data.federation.federation import Federation
 from fedasym.results.result import Result
 from fedasym.training.convergence import NEAR, Exact

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm, Nothing, Ridge, find
 from fedasym.algorithms.registry import REGISTRY
-from fedasym.core.errors import InvalidInput, listed, unknown
+from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import read_list as listed
 from fedasym.data.federation.federation import Federation
 from fedasym.training.probes import check_steps
 from fedasym.training.scales import stable_steps

@@ -15,8 +15,8 @@ from fedasym.algorithms import Algorithm, Descend, Flow, Keep, Moreau, Nothing, 
 from fedasym.algorithms.description import is_built_in
 from fedasym.algorithms.settings import Setting, setting
 from fedasym.algorithms.stages import Stage
+from fedasym.core.arrays import flag, one_float
 from fedasym.core.errors import InvalidInput, NoFormula, known
-from fedasym.core.numbers import flag, one_float
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 LARGEST = 2**31 - 1  # of the whole numbers that JAX counts with

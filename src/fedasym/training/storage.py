@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.core.errors import InvalidInput, path_of, unknown
-from fedasym.core.files import replacing
-from fedasym.core.packages import needed
+from fedasym.core.errors import import_package as needed
+from fedasym.core.files import replace_file as replacing
 from fedasym.data.federation.files import KEY, check_file
 from fedasym.data.federation.samples import owners_of
 from fedasym.training.convergence import Exact

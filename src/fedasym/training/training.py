@@ -9,7 +9,7 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.core.progress import Progress, check_progress
+from fedasym.core.hooks import Progress, check_progress
 from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.training.histories import Histories
 from fedasym.training.history import History

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, find
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, floats
 from fedasym.core.errors import InvalidInput, ThresholdWarning, unknown
-from fedasym.core.numbers import floats
 from fedasym.results.diagram import Diagram
 from fedasym.theory.roots import find_roots as bracketed
 from fedasym.theory.roots import first_whole_number as first_whole

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, flag, floats, one_float
 from fedasym.core.errors import InvalidInput
 from fedasym.core.hooks import write_file
-from fedasym.core.numbers import flag, floats, one_float
-from fedasym.core.text import number, plain
+from fedasym.core.text import json_value as plain
+from fedasym.core.text import number
 from fedasym.results.comparison import Risk
 from fedasym.results.result import Result
 from fedasym.theory.contours import sample_support as support

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from fedasym.algorithms import Algorithm, Ridge
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.registry import resolve
-from fedasym.core.arrays import Array
-from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning, listed, one_of
-from fedasym.core.numbers import flag
+from fedasym.core.arrays import Array, flag
+from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning, one_of
+from fedasym.core.errors import read_list as listed
 from fedasym.results.comparison import Comparison, Risk
 from fedasym.theory.limits import RiskAtRidge as Answer
 from fedasym.theory.limits import Worlds, centre_energy, flatten

@@ -14,10 +14,11 @@ from fedasym.algorithms import Algorithm
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.registry import resolve
 from fedasym.algorithms.ridge import checked_ridge
-from fedasym.core.errors import InvalidInput, listed, one_of
+from fedasym.core.arrays import check_seed, flag, whole
+from fedasym.core.errors import InvalidInput, one_of
+from fedasym.core.errors import read_list as listed
+from fedasym.core.hooks import Progress, check_progress
 from fedasym.core.machine import physical_memory
-from fedasym.core.numbers import check_seed, flag, whole
-from fedasym.core.progress import Progress, check_progress
 from fedasym.exact.draws import FEATURES
 from fedasym.exact.draws import apportion as apportioned
 from fedasym.results.comparison import Risk
@@ -31,7 +32,7 @@ from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import RANGES, Population
 
 if TYPE_CHECKING:
-    from fedasym.core.executors import Executor
+    from fedasym.core.hooks import Executor
     from fedasym.verbs.classes.simulated import AccuracySimulation
 
 MODES = ("expectation", "sampling")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedasym.core.executors import Executor
-from fedasym.core.hooks import ask
+from fedasym.core.hooks import Executor, Progress, ask
 from fedasym.core.machine import few_threads
-from fedasym.core.progress import Progress
 from fedasym.verbs.simulation_files import Ledger
 from fedasym.verbs.simulation_plans import Losses, Plan, Setting, Tick
 

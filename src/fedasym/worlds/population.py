@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import MOST, Array, floats
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import MOST, floats
 from fedasym.worlds.spectra import Spectrum, check_weights, identity
 
 RANGES = {

@@ -15,7 +15,7 @@ from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.evidence import Doubt
 from fedasym.advisor.persons import ClientAdvice
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain
+from fedasym.core.text import json_value as plain
 from fedasym.results.result import Result
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum

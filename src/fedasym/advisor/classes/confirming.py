@@ -11,7 +11,7 @@ import numpy as np
 from fedasym.advisor.classes.intake import classes_in
 from fedasym.advisor.covariance import spread
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import preformatted
+from fedasym.core.text import notebook_text as preformatted
 from fedasym.data.federation.federation import Federation
 
 AT_MOST = 100  # clients in the measurement: as many as seconds allow

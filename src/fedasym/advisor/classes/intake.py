@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.intake import Data, Part, checked, from_arrays
 from fedasym.core.arrays import Array
-from fedasym.core.errors import InvalidInput, NoFormula, listed, one_of
+from fedasym.core.errors import InvalidInput, NoFormula, one_of
+from fedasym.core.errors import read_list as listed
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.samples import TASKS
 from fedasym.data.federation.samples import read_label_array as read_labels

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.errors import InvalidInput, listed, unknown
-from fedasym.core.numbers import whole
-from fedasym.core.text import plural, preformatted
+from fedasym.core.arrays import whole
+from fedasym.core.errors import InvalidInput, read_list, unknown
+from fedasym.core.text import notebook_text, plural
 from fedasym.data.federation import files
 from fedasym.data.federation.samples import (
     check_federation_fields,
@@ -213,7 +213,7 @@ class Federation:
         >>> federation.task, federation.clients, federation.counts("train").tolist()
         ('regression', (7, 8), [2, 0])
         """
-        named = None if names is None else tuple(str(name) for name in listed("names", names, "give a name per feature"))
+        named = None if names is None else tuple(str(name) for name in read_list("names", names, "give a name per feature"))
         fields = gather_fields(features, labels, clients, split, seed, mask, classes, task, named)
         return cls(**fields, names=named, personal=personal, intercept=intercept, recipe=recipe)  # type: ignore[arg-type]
 
@@ -429,7 +429,7 @@ class Federation:
         return summarise_federation(self)
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)
 
 
 def check_federation(federation: Any) -> None:

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, UnreadableFile
-from fedasym.core.files import replacing
+from fedasym.core.errors import InvalidInput, UnreadableFile, import_package
+from fedasym.core.files import replace_file
 from fedasym.core.machine import check_fits
-from fedasym.core.packages import needed
 from fedasym.data.federation.samples import TASKS, owners_of
 from fedasym.data.federation.splits import SPLITS
 from fedasym.data.tables.cells import CellKind, Target
@@ -74,7 +73,7 @@ def write_federation(fields: Mapping[str, Any], path: Path, notes: Mapping[str, 
     if not path.parent.is_dir():
         raise InvalidInput(f"path is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first")
     try:
-        with replacing(path) as fresh:
+        with replace_file(path) as fresh:
             writers[path.suffix](fields, fresh, notes or {})
     except OSError as reason:
         raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}") from None
@@ -156,20 +155,20 @@ def check_file(path: Path) -> None:
 
 def write_safetensors(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
     """All arrays as they are, the names in the metadata."""
-    library = needed("safetensors.numpy", "a .safetensors file")
+    library = import_package("safetensors.numpy", "a .safetensors file")
     arrays = {name: fields[name] for name in ARRAYS if fields[name] is not None}
     arrays |= {f"truth.{name}": array for name, array in (fields["truth"] or {}).items()}
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
         library.save_file(arrays, path, metadata={KEY: describe_fields(fields), **notes})
-    except needed("safetensors", "a .safetensors file").SafetensorError as reason:
+    except import_package("safetensors", "a .safetensors file").SafetensorError as reason:
         raise OSError(str(reason)) from None
 
 
 def read_safetensors(path: Path) -> dict[str, Any]:
     """The fields that `write_safetensors` wrote."""
     check_file(path)
-    safetensors = needed("safetensors", "a .safetensors file")
+    safetensors = import_package("safetensors", "a .safetensors file")
     try:
         with safetensors.safe_open(str(path), framework="numpy") as file:
             held = read_description((file.metadata() or {}).get(KEY), path)
@@ -188,7 +187,7 @@ def read_safetensors(path: Path) -> dict[str, Any]:
 
 def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
     """One row per sample: client, split, label by name, features (and labels and mask of sequences) as fixed-size lists."""
-    pl = needed("polars", "a .parquet file")
+    pl = import_package("polars", "a .parquet file")
     if fields["truth"] is not None:
         raise InvalidInput("truth does not fit a table: save to a .safetensors file, or leave it out with dataclasses.replace")
     features, labels, classes = fields["features"], fields["labels"], fields["classes"]
@@ -219,7 +218,7 @@ def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str
 def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None]:
     """A Parquet file as a frame, and as fields where `save` wrote it and it is wanted so."""
     check_file(path)
-    pl = needed("polars", "a .parquet file")
+    pl = import_package("polars", "a .parquet file")
     try:
         text = pl.read_parquet_metadata(path).get(KEY)
         columns = len(pl.read_parquet_schema(path))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import flag, floats
 from fedasym.core.errors import InvalidInput, MissingValues, NotNumbers, UnknownClass, one_of
-from fedasym.core.numbers import flag, floats
 from fedasym.core.text import plural
 from fedasym.data.federation.splits import are_fractions, assign_splits, read_codes
 from fedasym.exact.clients import labels_of

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import SUM_TOLERANCE
+from fedasym.core.arrays import SUM_TOLERANCE, check_seed
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.numbers import check_seed
-from fedasym.core.text import plural, preformatted
+from fedasym.core.text import notebook_text, plural
 from fedasym.data.federation.shuffles import SPLIT, mix
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ class Duplicates:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)
 
 
 def duplicates(federation: Federation, examples: int = SHOWN) -> Duplicates:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fedasym.core.errors import InvalidInput, known
-from fedasym.core.locks import cache_folder, taken
-from fedasym.core.progress import Progress, check_progress
+from fedasym.core.files import cache_folder, hold_lock
+from fedasym.core.hooks import Progress, check_progress
 from fedasym.data.sets.archives import (
     ADDRESS,
     ARCHIVES,
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation
 
 LOCK = ".lock"
-POLL = 0.1  # seconds between two looks at a lock that another process holds
 DOWNLOADING = 0.8  # the share of the work that is downloading; the rest is unpacking
 
 
@@ -105,7 +102,7 @@ def fetch(
     tell = rising_progress(progress)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with hold_folder(home, lambda: tell(0.0, f"waiting for another process that is fetching {name}")):
+        with hold_lock(home / LOCK, lambda: tell(0.0, f"waiting for another process that is fetching {name}")):
             for left in home.glob(f"{UNPACKING}*"):  # by a process that was killed: nobody else is here
                 shutil.rmtree(left, ignore_errors=True)
             for place, archive in enumerate(archives):
@@ -183,19 +180,6 @@ def check_hash(archive: Archive, path: Path, tell: Tell) -> None:
             f"source is {str(path)!r}: this is not {archive.file} as published: expected SHA-256 {archive.sha256}, found "
             f"{sha.hexdigest()}; get it again from {ADDRESS}{archive.file}"
         )
-
-
-@contextmanager
-def hold_folder(home: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder's lock. The system frees it when its holder dies, however it dies: there are no stale locks."""
-    with (home / LOCK).open("a+b") as file:
-        told = False
-        while not taken(file.fileno()):
-            if not told:
-                waiting()
-                told = True
-            time.sleep(POLL)
-        yield  # closing the file frees the lock
 
 
 def rising_progress(progress: Progress | None) -> Tell:

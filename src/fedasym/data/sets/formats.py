@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues, UnreadableFile, path_of
+from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues, UnreadableFile, import_package, path_of
 from fedasym.core.machine import check_fits
-from fedasym.core.packages import needed
 from fedasym.core.text import join_names
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.files import BROKEN
@@ -196,7 +195,7 @@ def leaf_values(file: Path, user: str, data: dict[str, Any], name: str, count: i
 
 def read_tables(sources: Sequence[SampleFile], fields: FieldNames, split: Any, seed: int) -> dict[str, Any]:
     """What `read_table` takes: one frame, the names of its columns, and the line of its first row in the file."""
-    pl = needed("polars", "a table of client data")
+    pl = import_package("polars", "a table of client data")
     frames = []
     for source in sources:
         frame = read_file(source.file, names=[fields.client])

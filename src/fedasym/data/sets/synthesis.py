@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, check_seed, one_float, whole
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.machine import physical_memory
-from fedasym.core.numbers import check_seed, one_float, whole
 from fedasym.data.federation.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, check_fractions, split_sizes
 from fedasym.exact.draws import ClientKind, draw_features, lay_out_population, seeded_generator
 from fedasym.exact.draws import count_samples as training_samples

@@ -22,8 +22,8 @@ from xml.etree.ElementTree import ParseError, iterparse
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import check_seed, whole
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.numbers import check_seed, whole
 from fedasym.data.federation.samples import identities_of
 from fedasym.data.federation.shuffles import mix
 from fedasym.data.federation.splits import TRAIN

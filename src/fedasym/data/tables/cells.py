@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, NotNumbers, one_of
-from fedasym.core.packages import needed
+from fedasym.core.errors import InvalidInput, NotNumbers, import_package, one_of
 from fedasym.data.federation.samples import TASKS
 
 LARGEST_FEATURE = 1e100  # of a feature: its square, times a million samples, is a float
@@ -39,7 +38,7 @@ class Target:
 
 def import_polars() -> Any:
     """polars, imported when a table is read."""
-    return needed("polars", "a table of client data")
+    return import_package("polars", "a table of client data")
 
 
 def format_level(value: Any) -> str:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import flag
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.numbers import flag
 from fedasym.data.federation.samples import Owners, identities_of, owners_of
 from fedasym.data.federation.splits import FRACTIONS, TRAIN, are_fractions, assign_splits, read_codes
 from fedasym.data.tables.cells import (

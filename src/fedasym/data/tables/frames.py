@@ -25,9 +25,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, MissingColumn, MissingPackage, NotNumbers, UnreadableFile, unknown
+from fedasym.core.errors import InvalidInput, MissingColumn, MissingPackage, NotNumbers, UnreadableFile, import_package, unknown
 from fedasym.core.machine import check_fits
-from fedasym.core.packages import needed
 from fedasym.data.tables.cells import MISSING, MISSING_NUMBER, CellKind, blank_words, format_level, import_polars, read_cells
 
 MANY_COLUMNS = 30  # columns that an error still lists in full
@@ -94,7 +93,7 @@ def open_frame(frame: Any) -> Any:
     if library in ("polars", "pandas") and kind == "LazyFrame":
         frame, kind = frame.collect(), "DataFrame"
     if library not in ("polars", "pandas") and hasattr(frame, "__arrow_c_stream__"):
-        frame, library, kind = needed("polars", "reading an Arrow table").DataFrame(frame), "polars", "DataFrame"
+        frame, library, kind = import_package("polars", "reading an Arrow table").DataFrame(frame), "polars", "DataFrame"
     if library not in ("polars", "pandas") or kind != "DataFrame":
         raise InvalidInput(f"frame is a {library}.{kind}: give a polars or pandas DataFrame; for arrays use from_arrays")
     if len(set(frame.columns)) < len(frame.columns):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedasym.algorithms import Algorithm, find
+from fedasym.core.arrays import check_seed
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.numbers import check_seed
 from fedasym.data.federation.samples import class_names
 from fedasym.training.probes import check_steps
 from fedasym.training.settings import (

@@ -12,9 +12,8 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.errors import InvalidInput
-from fedasym.core.files import replacing
-from fedasym.core.packages import needed
+from fedasym.core.errors import InvalidInput, import_package
+from fedasym.core.files import replace_file
 
 FORMAT = "fedasym head 1"
 KEY = "fedasym"  # of the file's metadata
@@ -49,11 +48,11 @@ class Model:
     def save(self, path: str | Path) -> Path:
         """Write to a .safetensors file, whole or not at all; its folder is made where there is none."""
         path = Path(path)
-        library = needed("safetensors.numpy", "a .safetensors file")
+        library = import_package("safetensors.numpy", "a .safetensors file")
         held = {KEY: json.dumps({"format": FORMAT, **self.about})}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as fresh:
+            with replace_file(path) as fresh:
                 fresh.write_bytes(library.save({"head": np.ascontiguousarray(self.head)}, metadata=held))
         except OSError as reason:
             raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; name another folder") from None
@@ -69,7 +68,7 @@ class Model:
         ...     Model.load(path).about["round"]
         3
         """
-        safetensors = needed("safetensors", "a .safetensors file")
+        safetensors = import_package("safetensors", "a .safetensors file")
         try:
             with safetensors.safe_open(str(path), framework="numpy") as file:
                 about = json.loads((file.metadata() or {})[KEY])

@@ -21,8 +21,8 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedasym.core.arrays import whole
 from fedasym.core.errors import InvalidInput, one_of, path_of
-from fedasym.core.numbers import whole
 from fedasym.core.text import plural
 from fedasym.deploy.flower.answers import log
 from fedasym.deploy.flower.holdings import DRAWN, SYNTHETIC, held_by

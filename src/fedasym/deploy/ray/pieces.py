@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.core.progress import Progress
+from fedasym.core.hooks import Progress
 from fedasym.data.federation.federation import Federation
 from fedasym.deploy.ray.cluster import joined, ray_package
 from fedasym.deploy.ray.pool import Heard, Pool, Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedasym.core.progress import Notice, Progress
+from fedasym.core.hooks import Notice, Progress
 from fedasym.deploy.ray.cluster import joined, ray_package
 from fedasym.deploy.ray.pool import Heard, Pool, Task
 from fedasym.deploy.ray.settings import Ray

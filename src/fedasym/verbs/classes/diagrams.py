@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, flag
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import flag
 from fedasym.results.accuracy import TIE
 from fedasym.results.diagram import Diagram
 from fedasym.results.metric import ACCURACY

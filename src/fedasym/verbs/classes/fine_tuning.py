@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, floats, one_float
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.hooks import write_file
-from fedasym.core.numbers import floats, one_float
-from fedasym.core.text import number, plain
+from fedasym.core.text import json_value as plain
+from fedasym.core.text import number
 from fedasym.results.accuracy import Accuracy, fixed, percent
 from fedasym.results.result import Result
 from fedasym.theory.classes import softmax_ridge as multinomial_stopping

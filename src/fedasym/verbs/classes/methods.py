@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
 from fedasym.algorithms.registry import asked
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, floats
 from fedasym.core.errors import InvalidInput, NoFormula, known
-from fedasym.core.numbers import floats
 
 Kind = Literal[
     "converged", "local_ridge", "fedavg", "rtfa", "one_step", "stopped", "ftfa_squares", "rtfa_squares", "bayes", "truth"

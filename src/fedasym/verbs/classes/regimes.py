@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, one_float
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.core.numbers import one_float
-from fedasym.core.text import number, plain, preformatted
+from fedasym.core.text import json_value as plain
+from fedasym.core.text import notebook_text as preformatted
+from fedasym.core.text import number
 from fedasym.results.accuracy import Accuracy, percent
 from fedasym.theory.classes import margins as mixing
 from fedasym.theory.classes import softmax_ridge as ridges

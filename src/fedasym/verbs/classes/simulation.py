@@ -12,11 +12,10 @@ from scipy.special import logsumexp, softmax
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import asked
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, check_seed, whole
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
+from fedasym.core.hooks import Progress
 from fedasym.core.machine import few_threads
-from fedasym.core.numbers import check_seed, whole
-from fedasym.core.progress import Progress
 from fedasym.exact.draws import seeded_generator as seeded
 from fedasym.results.accuracy import CEILINGS, Accuracy, AccuracyTable
 from fedasym.theory.classes import metrics
