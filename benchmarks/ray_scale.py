@@ -23,10 +23,9 @@ import numpy as np
 
 import fedasym as fa
 from fedasym.deploy import Ray
-from fedasym.deploy.ray.cluster import joined
-from fedasym.deploy.ray.pieces import COPIES, piece_rows, pool_for, portable
-from fedasym.deploy.ray.pool import Task
-from fedasym.deploy.ray.settings import LIBRARY
+from fedasym.deploy.ray import LIBRARY
+from fedasym.deploy.ray.pool import Task, join_cluster
+from fedasym.deploy.ray.tasks import COPIES, open_pool, piece_rows, portable_data
 from fedasym.experiments import budget, plan
 from fedasym.experiments.data import Record, recorded
 from fedasym.experiments.execution import Worker
@@ -85,8 +84,8 @@ def row(workers: int, data: fa.Federation, home: Path) -> Row:
     """Measure one number of workers, all of them started and their programs compiled before."""
     settings = Ray(workers=workers)
     ahead = Ray()  # one task waits for each worker, as in use
-    with joined(settings, data.features.nbytes):
-        with pool_for(ahead, data) as pool:
+    with join_cluster(settings, data.features.nbytes):
+        with open_pool(ahead, data) as pool:
             tasks(pool, 4 * workers, 0.5)
             empty = 300 / tasks(pool, 300, 0.0)
             count = 40 * workers
@@ -146,7 +145,7 @@ def speed(home: Path) -> Speed:
     data = fa.datasets.synthetic(task="classification", clients=500, seed=1, **SHAPE)
     record, walls, took, work = recorded(data, ()), list[float](), list[float](), 0.0
     begun = time.monotonic()
-    with joined(Ray(workers=1), data.features.nbytes):
+    with join_cluster(Ray(workers=1), data.features.nbytes):
         joining = time.monotonic() - begun
         for seed in (1, 2):
             piece, tried = one_piece(seed)
@@ -178,8 +177,8 @@ def peak(clients: int) -> tuple[int, int]:
     rng, (n, d, k) = np.random.default_rng(0), SHAPE.values()
     features, labels = rng.standard_normal((clients * n, d), dtype=np.float32), rng.integers(0, k, clients * n)
     data = fa.Federation.from_arrays(features, labels, np.repeat(np.arange(clients), n))
-    with joined(Ray(workers=1), data.features.nbytes), pool_for(Ray(), data) as pool:
-        pool.hand_out(Task("peak", peak_of, ([pool.ray.put(portable(data))], one_piece(1)[0])))
+    with join_cluster(Ray(workers=1), data.features.nbytes), open_pool(Ray(), data) as pool:
+        pool.hand_out(Task("peak", peak_of, ([pool.ray.put(portable_data(data))], one_piece(1)[0])))
         while not (back := pool.returned(lambda key, why: None)):
             pass
     return clients * n * (4 * d + 17), back[0][1]

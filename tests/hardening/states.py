@@ -195,17 +195,17 @@ def ledger(folder: Path, data: bytes) -> object:
 
 
 def head_samples() -> list[bytes]:
-    from fedasym.deploy.flower.heads import Model
+    from fedasym.deploy.flower.nodes import SavedHead
 
-    model = Model(np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"})
+    model = SavedHead(np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"})
     return [made(model.save, ".safetensors")]
 
 
 def head(folder: Path, data: bytes) -> object:
-    from fedasym.deploy.flower.heads import Model
+    from fedasym.deploy.flower.nodes import SavedHead
 
     (folder / "ann.safetensors").write_bytes(data)
-    return Model.load(folder / "ann.safetensors").predict([[1.0, 2.0, 3.0]])
+    return SavedHead.load(folder / "ann.safetensors").predict([[1.0, 2.0, 3.0]])
 
 
 def history_samples() -> list[bytes]:

@@ -64,7 +64,7 @@ def advise(
 
 def asked(superlink: str, columns: Columns, others: dict[str, bool]) -> None:
     """Advice from a federation: its log, which ends in the page."""
-    from fedasym.deploy.flower.running import advise_nodes
+    from fedasym.deploy.flower.apps import advise_nodes
 
     if given := [name for name, value in others.items() if value]:
         raise fa.InvalidInput(f"{given[0]} is given with --federated: the advice comes as the federation's log; leave it out")

@@ -21,7 +21,7 @@ def deploy(what: str, /, *, into: str) -> None:
     into
         A new or empty folder, whose name becomes the app's.
     """
-    from fedasym.deploy.flower.writing import write_app
+    from fedasym.deploy.flower.apps import write_app
 
     folder = write_app(what, into)
     print(f"Written to {folder}: read {folder}/pyproject.toml, then try it in this process, on 30 drawn clients:\n")
@@ -71,7 +71,7 @@ def try_app(
     """
     if find_spec("flwr") is None:
         raise MissingPackage(f"a Flower app needs flwr: {EXTRA}")
-    from fedasym.deploy.flower import rehearsal
+    from fedasym.deploy.flower import grid as rehearsal
 
     told = {"label": label, "client": client, "features": features, "task": task, "classes": classes}
     config = rehearsal.parse_overrides(run_config or "") | {name: value for name, value in told.items() if value is not None}

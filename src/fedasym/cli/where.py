@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from cyclopts import Parameter
 
 from fedasym.core.errors import InvalidInput
-from fedasym.deploy.ray.settings import Ray, runtime_of
+from fedasym.deploy.ray import Ray
+from fedasym.deploy.ray import read_executor as runtime_of
 
 
 @Parameter(name="*")

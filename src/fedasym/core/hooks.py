@@ -49,7 +49,7 @@ class Executor(Protocol):
         """How many tasks at a time, at the most."""
 
 
-LAYERS = ("fedasym.show.hooks", "fedasym.deploy.hooks")
+LAYERS = ("fedasym.show.hooks", "fedasym.deploy")
 _FILLED: dict[str, Callable[..., Any]] = {}
 
 

@@ -24,8 +24,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedasym.core.arrays import whole
 from fedasym.core.errors import InvalidInput, one_of, path_of
 from fedasym.core.text import plural
-from fedasym.deploy.flower.answers import log
-from fedasym.deploy.flower.holdings import DRAWN, SYNTHETIC, held_by
+from fedasym.deploy.flower.messages import log
+from fedasym.deploy.flower.nodes import DRAWN, SYNTHETIC, load_clients
 
 RUN = SERVER = 1  # the numbers that Flower would give
 PATIENCE = 1.0  # seconds for nodes that are at fault: no others can come
@@ -108,7 +108,7 @@ def try_app(app: str | Path, data: str | Path | None = None, nodes: int = 3, con
         what = f"{clients} drawn clients (no data was given)"
     else:
         place = str(path_of("data", data).resolve())
-        clients = len(held_by({"data-path": place}, values))
+        clients = len(load_clients({"data-path": place}, values))
         what = f"{Path(place).name}: {plural(clients, 'client')}"
         values["data-name"] = values.get("data-name") or Path(place).name
     count = min(count, clients)
