@@ -217,7 +217,7 @@ def array_in(data: bytes, shape: tuple[int, ...], what: str = "head") -> Head:
     >>> array_in(file.getvalue(), (2, 1))
     Traceback (most recent call last):
     ...
-    fedasym.deploy.flower.replies.Refused: its head has NaN or infinity in 1 of 2 places
+    fedasym.deploy.flower.messages.RefusedReply: its head has NaN or infinity in 1 of 2 places
     """
     most = 8 * int(np.prod(shape)) + ROOM
     if len(data) > most:
@@ -258,7 +258,7 @@ def scores_in(metrics: Mapping[str, Any], names: tuple[str, ...], most: Mapping[
     >>> scores_in({"accuracy": 1.5}, ("accuracy",), {"accuracy": 1.0})
     Traceback (most recent call last):
     ...
-    fedasym.deploy.flower.replies.Refused: its accuracy is 1.5: it must be a number from 0 to 1
+    fedasym.deploy.flower.messages.RefusedReply: its accuracy is 1.5: it must be a number from 0 to 1
     """
     taken = {}
     for name in names:

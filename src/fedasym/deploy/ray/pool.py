@@ -10,11 +10,13 @@ import logging
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Self
 
 from fedasym.core.errors import InvalidInput, MissingPackage
@@ -22,15 +24,17 @@ from fedasym.core.version import __version__
 from fedasym.deploy.ray import Ray
 
 PATIENCE = 5.0  # seconds within which an address must answer
-SETTINGS = b"\x04"  # the type of the frame that opens HTTP/2, which Ray's services speak
-GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
+STATUS = 30.0  # seconds within which a cluster must tell its status; Ray goes on for longer
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": clusters listen to their own machine alone, on every system
 SHARED = "/dev/shm"  # where an object store's memory is on Linux
 STORE = 100 * 2**20  # bytes of an object store beside the data: results on their way
 
 
-def ray_package() -> Any:
-    """The package ray."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when it is imported
+def ray_package(local: bool = False) -> Any:
+    """The package ray; local: imported to start a cluster of this machine, which is to listen to no other."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # both are read when it is imported
+    if local:
+        os.environ.setdefault(LOOPBACK, "0")
     try:
         import ray
     except ImportError:
@@ -41,11 +45,11 @@ def ray_package() -> Any:
 @contextmanager
 def join_cluster(settings: Ray, size: int) -> Iterator[None]:
     """Be a driver of the cluster for a while; a connection that was there before is used and left. size: bytes of the data."""
-    ray = ray_package()
+    address = settings.address or os.environ.get("RAY_ADDRESS") or None
+    ray = ray_package(local=address is None)
     if ray.is_initialized():
         yield
         return
-    address = settings.address or os.environ.get("RAY_ADDRESS") or None
     common: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": True}
     if address is None:
         common |= local_cluster(settings, size)
@@ -53,8 +57,7 @@ def join_cluster(settings: Ray, size: int) -> Iterator[None]:
         check_address(address)
         common |= {"address": address}
     try:
-        with nullcontext() if address else loopback(ray):
-            ray.init(**common)
+        ray.init(**common)
     except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as reason:
         ray.shutdown()
         raise refusal(address, reason) from None
@@ -80,20 +83,11 @@ def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
     return told
 
 
-@contextmanager
-def loopback(ray: Any) -> Iterator[None]:
-    """While a cluster starts: let it listen to this machine alone, as Ray does by itself on macOS and Windows."""
-    constants = ray._private.ray_constants
-    before = constants.ENABLE_RAY_CLUSTER
-    constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        constants.ENABLE_RAY_CLUSTER = before
-
-
 def check_address(address: str) -> None:
-    """Refuse at once an address where no cluster answers: Ray itself would try for minutes."""
+    """Refuse at once an address where no cluster answers: Ray itself would try for minutes, then end this process.
+
+    Whether it is a cluster that answers is therefore asked in a process of its own.
+    """
     if address == "auto":
         return
     host, colon, port = address.rpartition(":")
@@ -101,19 +95,21 @@ def check_address(address: str) -> None:
         known = "give host:port as ray start --head prints it, such as 10.0.0.1:6379, or auto"
         raise InvalidInput(f"address is {address!r}: {known}")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE) as line:
-            line.settimeout(PATIENCE)
-            line.sendall(GREETING)
-            answer = line.recv(len(GREETING))
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
     except (OSError, OverflowError) as reason:
         why = getattr(reason, "strerror", None) or str(reason)
         hint = "is the head of the cluster running (ray start --head), and its port open?"
         raise InvalidInput(f"address is {address!r}: nobody answers there ({why}); {hint}") from None
-    if answer[3:4] != SETTINGS and os.environ.get("RAY_USE_TLS", "0") != "1":
-        raise InvalidInput(f"address is {address!r}: what answers there is not a Ray cluster; check the port")
+    asked = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        subprocess.run(asked, capture_output=True, text=True, timeout=STATUS, check=True)
+    except subprocess.TimeoutExpired:
+        raise InvalidInput(f"address is {address!r}: what answers there is not a Ray cluster; check the port") from None
+    except subprocess.CalledProcessError as reason:
+        raise refusal(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
 
 
-def refusal(address: str | None, reason: Exception) -> InvalidInput:
+def refusal(address: str | None, reason: Exception | str) -> InvalidInput:
     """What Ray said when it was joined, in one sentence."""
     said = " ".join(str(reason).split())[:300].rstrip(".")
     if address is None:
