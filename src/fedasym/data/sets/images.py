@@ -253,7 +253,7 @@ def load_cifar100(folder: str | Path, *, seed: int = 0, allocation: int = 0) -> 
     seed: of the split. allocation: the seed of the Pachinko allocation, so that trials over splits keep their clients.
 
     Features are the 3,072 values of rows, columns and colours, from 0 to 255. The image set has a few exact duplicates, and
-    `fedasym.data.sets.leaks.duplicates` finds those that lie on both sides of a split.
+    `fedasym.datasets.duplicates` finds those that lie on both sides of a split.
     """
     folder = Path(folder)
     if (folder / "fed_cifar100_train.h5").is_file():

@@ -88,18 +88,24 @@ def has_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, ma
 
 
 def open_frame(frame: Any) -> Any:
-    """A polars or pandas DataFrame; other tables that speak Arrow go through polars."""
-    library, kind = type(frame).__module__.split(".")[0], type(frame).__name__
-    if library in ("polars", "pandas") and kind == "LazyFrame":
-        frame, kind = frame.collect(), "DataFrame"
-    if library not in ("polars", "pandas") and hasattr(frame, "__arrow_c_stream__"):
-        frame, library, kind = import_package("polars", "reading an Arrow table").DataFrame(frame), "polars", "DataFrame"
-    if library not in ("polars", "pandas") or kind != "DataFrame":
-        raise InvalidInput(f"frame is a {library}.{kind}: give a polars or pandas DataFrame; for arrays use from_arrays")
-    if len(set(frame.columns)) < len(frame.columns):
-        twice = next(name for name in frame.columns if list(frame.columns).count(name) > 1)
-        raise InvalidInput(f"the frame has several columns {twice!r}: rename them")
-    return frame
+    """A frame of pandas or polars as narwhals shows it; other tables that speak Arrow go through polars."""
+    nw = import_package("narwhals", "a table of client data")
+    try:
+        if hasattr(frame, "__arrow_c_stream__") and not nw.dependencies.is_into_dataframe(frame):
+            shown = nw.from_arrow(frame, backend="polars")
+        else:
+            shown = nw.from_native(frame)
+        shown = shown.collect("polars") if isinstance(shown, nw.LazyFrame) else shown
+        if shown.implementation.is_pyarrow():
+            shown = nw.from_native(shown.to_polars())
+    except nw.exceptions.DuplicateError:
+        names = list(getattr(frame, "column_names", None) or frame.columns)
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"the frame has several columns {twice!r}: rename them") from None
+    except TypeError:
+        what = f"{type(frame).__module__.split('.')[0]}.{type(frame).__name__}"
+        raise InvalidInput(f"frame is a {what}: give a polars or pandas DataFrame; for arrays use from_arrays") from None
+    return shown
 
 
 def check_column(field: str, name: Any, columns: list[Any]) -> None:
@@ -126,19 +132,15 @@ def default_features(frame: Any, others: list[Any]) -> list[Any]:
 
 def is_numeric_column(frame: Any, name: Any) -> bool:
     """Whether a column holds numbers (booleans are none)."""
-    dtype = frame[name].dtype
-    if hasattr(dtype, "is_numeric"):  # polars
-        return bool(dtype.is_numeric())
-    types = import_module("pandas.api.types")
-    return bool(types.is_numeric_dtype(dtype) and not types.is_bool_dtype(dtype) and not types.is_complex_dtype(dtype))
+    return bool(open_frame(frame).get_column(name).dtype.is_numeric())
 
 
 def is_nested_column(frame: Any, name: Any) -> bool:
     """Whether a column holds lists or arrays."""
-    series = frame[name]
-    if hasattr(series.dtype, "is_nested"):  # polars
+    series = open_frame(frame).get_column(name)
+    if series.implementation.is_polars():
         return type(series.dtype).__name__ in ("List", "Array")
-    return len(series) > 0 and isinstance(series.iloc[0], list | tuple | np.ndarray)
+    return len(series) > 0 and isinstance(series.to_native().iloc[0], list | tuple | np.ndarray)
 
 
 def stack_columns(field: str, frame: Any, names: list[Any]) -> NDArray[Any]:
@@ -150,21 +152,18 @@ def stack_columns(field: str, frame: Any, names: list[Any]) -> NDArray[Any]:
         if array.ndim > 1:
             raise InvalidInput(f"{field} column {name!r} holds lists: name it alone, or give columns of numbers")
         if array.dtype.kind not in "biuf":
-            raise NotNumbers(
-                f"{field} column {name!r} holds {frame[name].dtype}: give numbers; encode text and categories first"
-            )
+            held = frame.get_column(name).to_native().dtype
+            raise NotNumbers(f"{field} column {name!r} holds {held}: give numbers; encode text and categories first")
     return np.stack(arrays, axis=1)
 
 
 def read_column(frame: Any, name: Any) -> NDArray[Any]:
     """A column as an array: missing numbers are NaN, other missing values None, lists of one length further axes."""
-    series = frame[name]
-    if hasattr(series.dtype, "is_nested"):
-        return polars_array(series, lambda row: f"column {name!r}, row {row}")
+    series = open_frame(frame).get_column(name)
+    if series.implementation.is_polars():
+        return polars_array(series.to_native(), lambda row: f"column {name!r}, row {row}")
     if is_nested_column(frame, name):
-        return stack_lists(series.tolist(), lambda row: f"column {name!r}, row {row}")
-    if is_numeric_column(frame, name) and series.hasnans:
-        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+        return stack_lists(series.to_list(), lambda row: f"column {name!r}, row {row}")
     return np.asarray(series.to_numpy())
 
 
@@ -217,10 +216,10 @@ def read_polars(frame: Any, strict: Collection[Any] = ()) -> Any:
     >>> read_polars(pd.DataFrame({"a": [1, 2], "b": ["x", None]})).rows()
     [(1, 'x'), (2, None)]
     """
-    frame = open_frame(frame)
-    pl = import_polars()
-    if isinstance(frame, pl.DataFrame):
-        return frame
+    shown, pl = open_frame(frame), import_polars()
+    if shown.implementation.is_polars():
+        return shown.to_native()
+    frame = shown.to_native()
     columns = [read_pandas_column(frame[name], name, name in strict) for name in frame.columns]
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
