@@ -16,7 +16,7 @@ from fedasym.theory.contours import marchenko_pastur, subordinate
 from fedasym.theory.finite import DifferentClients, merge_clients
 from fedasym.theory.limits import flatten
 from fedasym.theory.pooled import blup_groups, effective_kappa
-from fedasym.theory.transforms import edges, kappa, kappa_slope, lowest_ridge, sums_at
+from fedasym.theory.transforms import kappa, kappa_edges, kappa_slope, lowest_ridge, sums_at
 
 from .cases import GOLDEN, Inputs, name_of, population
 
@@ -83,7 +83,7 @@ def optimal_aligned(given: Inputs) -> Found:
         "kappa_opt": [float(kappa(np.array(lam), aspect, world.spectrum))],
         "lambda_opt": [lam, fa.predict(world, "rtfa")["rtfa"].ridge],
         "risk_opt": [fa.optimal_loss(world), fa.predict(world, "rtfa")["rtfa"].loss],
-        "kappa_minus": [float(edges(aspect, world.spectrum)[0])],
+        "kappa_minus": [float(kappa_edges(aspect, world.spectrum)[0])],
         "lambda_min": [float(lowest_ridge(aspect, world.spectrum))],
     }
 

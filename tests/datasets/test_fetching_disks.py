@@ -55,7 +55,7 @@ def test_disk_that_fills_up_leaves_a_part_that_is_resumed(server, home):
 
 
 def test_disk_that_fills_up_while_unpacking(server, home, monkeypatch):
-    write = archives.write_piece
+    write = archives.write_bytes
 
     def full(out, piece, needed, what, folder):
         if what == "toy.tar.bz2":  # the download itself has room
@@ -63,7 +63,7 @@ def test_disk_that_fills_up_while_unpacking(server, home, monkeypatch):
         raise archives.full_disk_error(folder, needed, what) from OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(archives, "write_piece", full)
+        patch.setattr(archives, "write_bytes", full)
         with pytest.raises(InvalidInput, match=r"no room for toy_train.h5"):
             fetch("toy", source=server.url)
     assert left(home) == ["toy.tar.bz2.part"]
@@ -81,7 +81,7 @@ def test_what_a_failed_write_says(code, tmp_path):
     with pytest.raises(
         InvalidInput if code == errno.ENOSPC else OSError, match="no room" if code == errno.ENOSPC else "I/O|output"
     ):
-        archives.write_piece(Failing(), b"x", 7, "it", tmp_path)
+        archives.write_bytes(Failing(), b"x", 7, "it", tmp_path)
 
 
 def test_folder_that_is_a_file(tmp_path):

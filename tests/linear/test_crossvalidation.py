@@ -43,7 +43,7 @@ def test_leaving_a_client_out_is_a_refit_without_it(case, server):
         expected = y if isinstance(server, Nothing) else refitted(server, X, y, p, ridge)
         found = least_squares.residuals_about_others(server, clients, p, ridge)
         for client, e, x, whole in zip(clients, found, X, expected, strict=True):
-            np.testing.assert_allclose(least_squares.gcv(client, e, ridge), brute_gcv(x, whole, ridge), rtol=1e-8)
+            np.testing.assert_allclose(least_squares.gcv_score(client, e, ridge), brute_gcv(x, whole, ridge), rtol=1e-8)
             if client.n <= x.shape[1]:
                 np.testing.assert_allclose(client.axes[0] @ e, whole, **TIGHT)
 

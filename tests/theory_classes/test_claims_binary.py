@@ -16,10 +16,10 @@ from fedasym.theory.classes.optimum import (
     distance2,
     fit_squares,
     label_probe,
-    one_step,
     ridge_at,
     ridge_by_rule,
     search_best_ridge,
+    step_from_shared,
     stopped_fits,
 )
 from fedasym.theory.classes.optimum import best_probe_ridge as best_linear_ridge
@@ -82,7 +82,7 @@ def test_bayes_optimum(tuned: TunedRidge, tuned_for_loss: TunedRidge) -> None:
     assert round(gap.max(), 2) <= 0.05
     local = accuracy(solve_ridge(GRID.alone, GAMMA, ridge_by_rule(GRID.alone, GAMMA)))
     linear = accuracy(fit_squares(GRID, GAMMA, best_linear_ridge(GRID, GAMMA)).state)
-    stop = accuracy(one_step(GRID, GAMMA).state)
+    stop = accuracy(step_from_shared(GRID, GAMMA).state)
     end = accuracy(fit_to_convergence(GRID, GAMMA).fit)
     for other in (accuracy(fedavg(GRID)), local, linear, stop, end):
         assert np.all(top >= other - 1e-12)
@@ -111,7 +111,7 @@ def test_unshrinking_the_shared_model(tuned: TunedRidge, tuned_for_loss: TunedRi
 
 def test_one_step(tuned: TunedRidge) -> None:
     """6: within .15 pp of RTFA* for gamma >= 2 and r <= b; .4 pp at gamma = 2, b = 1, r = 3; loses 1 to 2.1 pp elsewhere."""
-    lost = POINT * (tuned.value - accuracy(one_step(GRID, GAMMA).state))
+    lost = POINT * (tuned.value - accuracy(step_from_shared(GRID, GAMMA).state))
     assert lost[(GAMMA >= 2) & (R <= B)].max() <= 0.15
     assert round(float(lost[(GAMMA == 2) & (B == 1) & (R == 3)][0]), 1) == 0.4
     far = lost[(GAMMA <= 0.3) & (R >= 2)]
@@ -123,10 +123,10 @@ def test_one_step(tuned: TunedRidge) -> None:
 @given(st.floats(0.2, 3), st.floats(0.2, 3), st.floats(0.05, 20))
 def test_the_best_step_is_best(b: float, r: float, gamma: float) -> None:
     e = Energies.isotropic(b, r, **TWO)
-    best = one_step(e, gamma)
+    best = step_from_shared(e, gamma)
     for factor in (0.0, 0.7, 1.4):
-        assert accuracy(one_step(e, gamma, factor * best.step).state) <= accuracy(best.state) + 1e-14
-    np.testing.assert_allclose(accuracy(one_step(e, gamma, 0.0).state), accuracy(fedavg(e)), rtol=1e-12)
+        assert accuracy(step_from_shared(e, gamma, factor * best.step).state) <= accuracy(best.state) + 1e-14
+    np.testing.assert_allclose(accuracy(step_from_shared(e, gamma, 0.0).state), accuracy(fedavg(e)), rtol=1e-12)
 
 
 def test_clock_of_early_stopping() -> None:

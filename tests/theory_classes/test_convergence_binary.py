@@ -12,7 +12,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from fedasym.theory.classes.margins import EDGE, fit_to_convergence, hinges, max_margin
-from fedasym.theory.classes.metrics import accuracy, accuracy_of
+from fedasym.theory.classes.metrics import accuracy, accuracy_at
 from fedasym.theory.classes.ridge import separability_threshold, shrinkage, solve_ridge
 from fedasym.worlds.energies import Energies
 
@@ -81,7 +81,7 @@ def test_the_estimate_depends_on_the_signal_alone(b: float, r: float, share: flo
 def test_estimate_and_max_margin_meet_at_the_threshold(b: float, r: float, spectrum: dict) -> None:
     e = Energies.isotropic(b, r, **spectrum)
     edge = separability_threshold(e.rho)
-    meeting = float(accuracy_of(edge.tangent, e.rho))
+    meeting = float(accuracy_at(edge.tangent, e.rho))
     near = np.array([1 - 1e-6, 1, 1 + 1e-6])
     np.testing.assert_allclose(accuracy(fit_to_convergence(e, near * edge.gamma).fit), meeting, atol=2e-6)
     # continuous where the estimate begins to be extrapolated, and falling towards the threshold
@@ -94,12 +94,12 @@ def test_the_estimate_next_to_the_threshold() -> None:
     """Page: acc* = .66519, max margin .66500 at 1.005 gamma*; beyond EDGE a line through acc* is within .02 pp."""
     e = Energies.isotropic(1.5, 1.5)
     edge = separability_threshold(e.rho)
-    assert float(accuracy_of(edge.tangent, e.rho)) == pytest.approx(0.66519, abs=5e-6)
+    assert float(accuracy_at(edge.tangent, e.rho)) == pytest.approx(0.66519, abs=5e-6)
     assert float(accuracy(max_margin(e, 1.005 * edge.gamma))) == pytest.approx(0.66500, abs=5e-6)
     solved = solve_ridge(e, 0.9995 * edge.gamma, 0.0)
     assert float(accuracy(fit_to_convergence(e, 0.9995 * edge.gamma).fit)) == pytest.approx(float(accuracy(solved)), abs=2e-4)
     # The rule of the page for the last 4% agrees where it was made.
-    top, start = float(accuracy_of(edge.tangent, e.rho)), float(accuracy(solve_ridge(e, 0.96 * edge.gamma, 0.0)))
+    top, start = float(accuracy_at(edge.tangent, e.rho)), float(accuracy(solve_ridge(e, 0.96 * edge.gamma, 0.0)))
     rule = top + (start - top) * np.sqrt(0.03 / 0.04)
     assert rule == pytest.approx(float(accuracy(solve_ridge(e, 0.97 * edge.gamma, 0.0))), abs=3e-4)
 

@@ -11,7 +11,14 @@ import pytest
 from fedasym.theory.classes.finite import member_fit, newcomer_fit, pooled_fit
 from fedasym.theory.classes.margins import add_direction, fit_to_convergence
 from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, log_loss
-from fedasym.theory.classes.optimum import bayes_log_loss, bayes_optimum, fit_squares, label_probe, one_step, search_best_ridge
+from fedasym.theory.classes.optimum import (
+    bayes_log_loss,
+    bayes_optimum,
+    fit_squares,
+    label_probe,
+    search_best_ridge,
+    step_from_shared,
+)
 from fedasym.theory.classes.optimum import best_probe_ridge as best_linear_ridge
 from fedasym.theory.classes.ridge import fedavg, separability_threshold, shrinkage, solve_ridge
 from fedasym.worlds.energies import Energies
@@ -84,7 +91,7 @@ def case_bayes(case: dict) -> Found:
 
 
 def case_onestep(case: dict) -> Found:
-    found = one_step(energies(case), case["model"]["gamma"])
+    found = step_from_shared(energies(case), case["model"]["gamma"])
     return scores(found.state) | {"a": found.step, "G0": found.brier}
 
 

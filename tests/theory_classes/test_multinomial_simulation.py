@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from fedasym.theory.classes.softmax import contrasts, softmax_centre, softmax_step
-from fedasym.theory.classes.softmax_ridge import fit_one_hot, softmax_path, stopped_softmax_fits
+from fedasym.theory.classes.softmax_ridge import fit_one_hot, softmax_ridge_path, stopped_softmax_fits
 from fedasym.worlds.energies import Energies
 
 
@@ -88,7 +88,7 @@ CASES = [  # classes, d, gamma, ridge, b, r, atoms, shared, draws
 def test_ridge_fits(case):
     classes, d, gamma, ridge, b, r, (values, weights), shared, draws = case
     energies = Energies.isotropic(b, r, values, weights)
-    fit = softmax_path(energies, gamma, [ridge], classes, shared=shared)[0]
+    fit = softmax_ridge_path(energies, gamma, [ridge], classes, shared=shared)[0]
     rng = np.random.default_rng(5)
     s = np.repeat(values, np.round(np.array(weights) * d).astype(int))
     c = softmax_centre(energies, classes) if shared else 0.0

@@ -26,7 +26,7 @@ from fedasym.theory.classes.softmax_ridge import (
     control_means,
     fit_one_hot,
     softmax_means,
-    softmax_path,
+    softmax_ridge_path,
     softmax_rtfa,
     stopped_softmax_fits,
 )
@@ -107,25 +107,27 @@ def test_stationarity():
     """Sigma = I: E[s'g] = ridge (T - c B0) and E[eta'g] = ridge (Q - c W0'W), Stein's identity used nowhere."""
     energies = Energies.isotropic(1.0, 1.2)
     points = product(0.6, 9)
-    fit = softmax_path(energies, 0.5, [0.4], 3, points=points)[0]
+    fit = softmax_ridge_path(energies, 0.5, [0.4], 3, points=points)[0]
     score, own = stationarity(fit, points)
     assert np.isclose(score, 0.4 * (fit.T - fit.c * 1.0), rtol=1e-6)
     assert np.isclose(own, 0.4 * (fit.Q - fit.c * fit.along), rtol=1e-6)
-    sampled = softmax_path(energies, 0.5, [0.4], 3)[0]  # the same solution at the default points
+    sampled = softmax_ridge_path(energies, 0.5, [0.4], 3)[0]  # the same solution at the default points
     np.testing.assert_allclose([sampled.T, sampled.Q, sampled.V], [fit.T, fit.Q, fit.V], rtol=2e-4)
     assert np.isclose(sampled.accuracy, fit.accuracy, atol=1e-5)
 
 
 def test_seeds_agree():
     for classes in (3, 10):
-        found = [softmax_path(TWO_ATOMS, 1.0, [0.3], classes, points=draw_points(classes, seed=seed))[0] for seed in range(3)]
+        found = [
+            softmax_ridge_path(TWO_ATOMS, 1.0, [0.3], classes, points=draw_points(classes, seed=seed))[0] for seed in range(3)
+        ]
         assert np.ptp([fit.accuracy for fit in found]) < 5e-5
         assert np.ptp([fit.log_loss for fit in found]) < 3e-4
 
 
 def test_an_infinite_ridge_is_fedavg_and_a_large_one_nearly():
     for classes in (3, 6):
-        far, near = softmax_path(TWO_ATOMS, 2.0, [np.inf, 1e7], classes)
+        far, near = softmax_ridge_path(TWO_ATOMS, 2.0, [np.inf, 1e7], classes)
         shared = softmax_fedavg(TWO_ATOMS, classes)
         assert (far.T, far.Q) == (shared.T, shared.Q)
         assert far.distance == 0
@@ -147,7 +149,7 @@ def test_a_large_ridge_is_one_gradient_step():
 def test_local_ridge_sees_only_the_whole():
     """With c = 0 theta_0 and Delta exchange roles; nothing shared is worth less."""
     other = Energies(TWO_ATOMS.s, TWO_ATOMS.h, TWO_ATOMS.ed, TWO_ATOMS.e0)
-    mine, theirs = (softmax_path(each, 1.0, [0.5], 4, shared=False)[0] for each in (TWO_ATOMS, other))
+    mine, theirs = (softmax_ridge_path(each, 1.0, [0.5], 4, shared=False)[0] for each in (TWO_ATOMS, other))
     np.testing.assert_allclose([mine.T, mine.Q, mine.V], [theirs.T, theirs.Q, theirs.V], rtol=1e-8)
     assert best_softmax_ridge(TWO_ATOMS, 1.0, 4, shared=False).accuracy < best_softmax_ridge(TWO_ATOMS, 1.0, 4).accuracy
 
@@ -163,14 +165,16 @@ def test_units_do_not_matter():
 def test_a_path_is_smooth_and_independent_of_its_order():
     ridges = np.geomspace(30, 0.05, 7)
     few = draw_points(4, SEARCH)
-    down = softmax_path(TWO_ATOMS, 1.0, ridges, 4, points=few)
-    up = softmax_path(TWO_ATOMS, 1.0, ridges[::-1], 4, points=few)[::-1]
-    alone = softmax_path(TWO_ATOMS, 1.0, [ridges[-1]], 4, points=few)[0]
+    down = softmax_ridge_path(TWO_ATOMS, 1.0, ridges, 4, points=few)
+    up = softmax_ridge_path(TWO_ATOMS, 1.0, ridges[::-1], 4, points=few)[::-1]
+    alone = softmax_ridge_path(TWO_ATOMS, 1.0, [ridges[-1]], 4, points=few)[0]
     np.testing.assert_allclose([fit.T for fit in down], [fit.T for fit in up], rtol=1e-8)
     assert np.isclose(alone.T, down[-1].T, rtol=1e-8)
     R = np.array([fit.distance for fit in down])
     assert np.all(np.diff(R) > 0)
-    wide, narrow = (softmax_path(TWO_ATOMS, 1.0, [0.3 * np.exp(h), 0.3 * np.exp(-h)], 4, points=few) for h in (1e-2, 1e-3))
+    wide, narrow = (
+        softmax_ridge_path(TWO_ATOMS, 1.0, [0.3 * np.exp(h), 0.3 * np.exp(-h)], 4, points=few) for h in (1e-2, 1e-3)
+    )
     slopes = [(pair[0].accuracy - pair[1].accuracy) / h for pair, h in ((wide, 1e-2), (narrow, 1e-3))]
     assert np.isclose(*slopes, rtol=1e-3)
     tau = np.sum(np.diff(np.log(R)) / np.sqrt(ridges[1:] * ridges[:-1]))  # the clock of section 7 moves forward
@@ -181,7 +185,7 @@ def test_the_best_ridge_is_best_and_near_its_rule():
     for classes in (3, 10):
         energies = Energies.isotropic(1.5, 1.5)
         best = best_softmax_ridge(energies, 2.0, classes)
-        around = softmax_path(energies, 2.0, [best.ridge / 1.3, best.ridge, best.ridge * 1.3], classes)
+        around = softmax_ridge_path(energies, 2.0, [best.ridge / 1.3, best.ridge, best.ridge * 1.3], classes)
         assert around[1].accuracy > max(around[0].accuracy, around[2].accuracy)
         rule = softmax_rtfa(energies, 2.0, 2.0 / (softmax_centre(energies, classes) * 1.5**2), classes)
         assert best.accuracy - 2e-4 < rule.accuracy <= best.accuracy + 1e-7  # section 9.1: at most .02 pp lost
@@ -196,13 +200,13 @@ def test_the_best_ridge_is_best_and_near_its_rule():
 
 
 def test_pure_noise_is_a_guess_and_far_ridges_are_bridged():
-    for fit in softmax_path(Energies.isotropic(0.0, 0.0), 0.5, [1e6, 1e-2], 3, points=draw_points(3, SEARCH)):
+    for fit in softmax_ridge_path(Energies.isotropic(0.0, 0.0), 0.5, [1e6, 1e-2], 3, points=draw_points(3, SEARCH)):
         assert np.isclose(fit.accuracy, 1 / 3, rtol=1e-9)
         assert fit.log_loss >= np.log(3) - 1e-9
     energies, few = Energies.isotropic(3.0, 1.0), draw_points(3, SEARCH)
     far, alone = (
-        softmax_path(energies, 5.0, [1e6, 1e-2], 3, points=few)[1],
-        softmax_path(energies, 5.0, [1e-2], 3, points=few)[0],
+        softmax_ridge_path(energies, 5.0, [1e6, 1e-2], 3, points=few)[1],
+        softmax_ridge_path(energies, 5.0, [1e-2], 3, points=few)[0],
     )
     assert np.isclose(far.Q, alone.Q, rtol=1e-8)
 

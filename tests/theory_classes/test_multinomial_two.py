@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedasym.theory.classes.softmax import SoftmaxPoints, softmax_centre, softmax_fedavg, softmax_step
-from fedasym.theory.classes.softmax_ridge import best_softmax_ridge, fit_one_hot, softmax_path
+from fedasym.theory.classes.softmax_ridge import best_softmax_ridge, fit_one_hot, softmax_ridge_path
 from fedasym.worlds.energies import Energies
 
 RIDGE = [  # gamma, b, r, s, h, ridge, shared, expected: golden cases rtfa and local
@@ -69,13 +69,13 @@ def check(fit, expected, rtol):
 def test_golden_ridge_fits(case):
     gamma, b, r, s, h, ridge, shared, expected = case
     energies = half(b, r, s, h)
-    fit = softmax_path(energies, gamma, [2 * ridge], 2, shared=shared, points=product(2 * float(energies.rho)))[0]
+    fit = softmax_ridge_path(energies, gamma, [2 * ridge], 2, shared=shared, points=product(2 * float(energies.rho)))[0]
     check(fit, expected, 1e-10)
 
 
 def test_golden_ridge_fit_where_the_classes_separate():
     gamma, b, r, s, h, ridge, shared, expected = HARD
-    fit = softmax_path(half(b, r, s, h), gamma, [2 * ridge], 2, shared=shared, points=product(7.0))[0]
+    fit = softmax_ridge_path(half(b, r, s, h), gamma, [2 * ridge], 2, shared=shared, points=product(7.0))[0]
     check(fit, expected, 1e-9)
 
 
@@ -115,4 +115,4 @@ def test_golden_best_ridge():
 
 def test_default_points_reproduce_two_classes_to_sampling_noise():
     gamma, b, r, s, h, ridge, shared, expected = RIDGE[4]
-    check(softmax_path(half(b, r, s, h), gamma, [2 * ridge], 2, shared=shared)[0], expected, 3e-4)
+    check(softmax_ridge_path(half(b, r, s, h), gamma, [2 * ridge], 2, shared=shared)[0], expected, 3e-4)

@@ -14,7 +14,7 @@ import pytest
 from fedasym.theory.classes.finite import member_fit, newcomer_fit, pooled_fit
 from fedasym.theory.classes.margins import fit_to_convergence
 from fedasym.theory.classes.metrics import State, accuracy, log_loss
-from fedasym.theory.classes.optimum import one_step, stopped_fits
+from fedasym.theory.classes.optimum import step_from_shared, stopped_fits
 from fedasym.theory.classes.ridge import shrinkage, solve_ridge
 from fedasym.worlds.energies import Energies
 
@@ -82,7 +82,7 @@ def test_shared_model_of_very_many_samples() -> None:
 
 def test_one_gradient_step() -> None:
     e, gamma = Energies.isotropic(1.5, 1.5, **TWO), 2.0
-    c, found = float(shrinkage(e)), one_step(e, gamma)
+    c, found = float(shrinkage(e)), step_from_shared(e, gamma)
 
     def step(client: Drawn) -> Array:
         centre = c * client.theta0

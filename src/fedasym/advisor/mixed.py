@@ -28,7 +28,8 @@ from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import FOLDS, split_folds
 from fedasym.exact.clients import ClientSums as Sums
 from fedasym.exact.clients import append_ones as with_ones
-from fedasym.exact.expectation import Setting, SharedError, expected_errors, weigh_labels
+from fedasym.exact.expectation import ErrorSetting as Setting
+from fedasym.exact.expectation import SharedError, expected_errors, weigh_labels
 from fedasym.exact.expectation import client_filters as filters
 from fedasym.exact.expectation import transpose_each as transpose
 from fedasym.exact.reml import Components, Likelihood, estimate_components

@@ -34,7 +34,9 @@ from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import FOLDS, labels_of, places_of, split_folds
 from fedasym.exact.clients import append_ones as with_ones
 from fedasym.exact.estimators import read_arrays, write_arrays
-from fedasym.exact.logistic import Integers, Problem, Samples, minimise
+from fedasym.exact.logistic import ClassSamples as Samples
+from fedasym.exact.logistic import Integers, minimise
+from fedasym.exact.logistic import LogisticProblem as Problem
 from fedasym.exact.logistic import softmax_rows as softmax
 from fedasym.exact.spread import MOST, ridges_of
 from fedasym.exact.spread import ClassComponents as Components

@@ -30,7 +30,7 @@ from fedasym.exact.clients import (
     numbers_per_client,
     places_of,
 )
-from fedasym.exact.least_squares import cross_validate_ridge, fit_shared, personalise
+from fedasym.exact.least_squares import cross_validate_ridge, fit_personal, fit_shared
 from fedasym.exact.spread import Spread, about_means, estimate_spread
 
 FORMAT = "fedasym fit 1"
@@ -206,7 +206,7 @@ class LinearFit:
         width = max(8, *(len(str(name)) + 2 for name in names))
         lines += ["", f"{'client':<{width}}{'samples':>9}{'weight':>11}{'ridge':>11}{'from shared':>13}"]
         for name in names:
-            cells = (self.weights[name], None if self.ridge is None else typical_ridge(self.ridge[name]))
+            cells = (self.weights[name], None if self.ridge is None else middle_ridge(self.ridge[name]))
             away = None if self.algorithm.shares_nothing else np.linalg.norm(self.personal[name] - self.shared)
             row = "".join(f"{number(cell):>11}" for cell in cells)
             lines.append(f"{name!s:<{width}}{self.samples[name]:>9}{row}{number(away):>13}")
@@ -268,7 +268,7 @@ def fit(
     else:
         shared = np.zeros(d) if chosen.shares_nothing else fit_shared(chosen.server, data, p, ridges).theta
         own = {
-            client.name: personalise(chosen.personalise, client, shared, np.inf if ridges is None else ridges[place], may)
+            client.name: fit_personal(chosen.personalise, client, shared, np.inf if ridges is None else ridges[place], may)
             for place, client in enumerate(data)
         }
     for model in (shared, *own.values()):
@@ -290,7 +290,7 @@ def fit(
     )
 
 
-def typical_ridge(ridge: float | Array) -> float:
+def middle_ridge(ridge: float | Array) -> float:
     """One ridge for a table where there are several: their middle."""
     return float(np.median(ridge))
 
@@ -314,7 +314,7 @@ def fit_alone(algorithm: Algorithm, client: Client, ridges: Array | None, place:
     start = np.zeros(client.X.shape[1] - 1)
     ridge = np.inf if ridges is None else ridges[place]
     fair = client.n / max(client.n - 1, 1)  # the loss is a mean over n samples, of which the intercept has taken one
-    slopes = start if within is None else personalise(algorithm.personalise, within, start, ridge * fair)
+    slopes = start if within is None else fit_personal(algorithm.personalise, within, start, ridge * fair)
     return np.append(slopes, mean[-1] - mean[:-1] @ slopes)
 
 

@@ -30,7 +30,7 @@ SHARE = 2**22  # numbers in one batch of clients' matrices
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class ErrorSetting:
     """Clients, how they differ, and where their errors are measured.
 
     ratios: D's diagonal, tau_k^2/sigma^2 by unknown. beta: the shared weights in units of sigma, for algorithms that share
@@ -59,13 +59,13 @@ class ExpectedErrors:
     new: Array
 
 
-def expected_errors(algorithm: Algorithm, setting: Setting) -> ExpectedErrors:
+def expected_errors(algorithm: Algorithm, setting: ErrorSetting) -> ExpectedErrors:
     """The losses of an algorithm; its own ridges are sigma^2/(n_j tau_k^2), the best ones.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((40, 2))
     >>> sums = ClientSums.of(X, X[:, 0], np.repeat(np.arange(4), 10))
-    >>> setting = Setting(sums, np.full(2, 0.5), np.zeros(2), np.eye(2), np.ones(2, bool))
+    >>> setting = ErrorSetting(sums, np.full(2, 0.5), np.zeros(2), np.eye(2), np.ones(2, bool))
     >>> from fedasym.algorithms import PAPER
     >>> fedavg, pfedme = (expected_errors(PAPER[name], setting).member.mean() for name in ("fedavg", "pfedme"))
     >>> bool(pfedme < fedavg)
@@ -99,7 +99,7 @@ def transpose_each(matrices: Array) -> Array:
     return np.swapaxes(matrices, -1, -2)
 
 
-def client_filters(algorithm: Algorithm, setting: Setting, S: Array, n: Array) -> Array:
+def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Array) -> Array:
     """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, S^+, or by the stage's filter."""
     alone = isinstance(algorithm.server, Nothing)
     stage, p = algorithm.personalise, S.shape[1]
@@ -147,7 +147,7 @@ def apply_to_eigenvalues(S: Array, function: Callable[[Array], Array]) -> Array:
     return np.asarray((axes * values[:, None, :]) @ transpose_each(axes))
 
 
-def weigh_sums(server: ServerStage, setting: Setting, S: Array, n: Array) -> tuple[Array, Array]:
+def weigh_sums(server: ServerStage, setting: ErrorSetting, S: Array, n: Array) -> tuple[Array, Array]:
     """B_j = X_j'W X_j and X_j'W^2 X_j; W = I, V^{-1} or b(K), K = X_j X_j'/n_j, times nothing else.
 
     The shares p_j/n_j are equal where clients count by their samples.
@@ -164,7 +164,7 @@ def weigh_sums(server: ServerStage, setting: Setting, S: Array, n: Array) -> tup
     return S @ W, S @ W @ W
 
 
-def weigh_labels(server: ServerStage, setting: Setting) -> Array:
+def weigh_labels(server: ServerStage, setting: ErrorSetting) -> Array:
     """X_j'W y_j, (clients, p): with B^{-1} times their sum the shared model of given labels."""
     sums = setting.sums
     if isinstance(server, Average):
@@ -181,7 +181,7 @@ class SharedError:
     """The shared model of a server stage: B^+ and the covariance C of its error, in units of sigma^2."""
 
     server: ServerStage
-    setting: Setting
+    setting: ErrorSetting
 
     @cached_property
     def _totals(self) -> tuple[Array, Array]:

@@ -167,7 +167,7 @@ def half_weight(server: ServerStage, x: Array, ridge: float | Array) -> Array:
 LEAST_AXIS = 1e-12  # of the mean curvature: a ridge below this, beside others above it, is none
 
 
-def personalise(
+def fit_personal(
     stage: ClientStage, client: Client, shared: Array, ridge: float | Array, personal: NDArray[np.bool_] | None = None
 ) -> Array:
     """The client's model; `ridge`, one or one per unknown, is for the stage Ridge alone.
@@ -179,7 +179,7 @@ def personalise(
         own = replace(client, X=client.X[:, personal], y=e)
         mine = ridge[personal] if isinstance(ridge, np.ndarray) and ridge.ndim else ridge
         moved = shared.copy()
-        moved[personal] += personalise(stage, own, np.zeros(own.X.shape[1]), mine)
+        moved[personal] += fit_personal(stage, own, np.zeros(own.X.shape[1]), mine)
         return moved
     match stage:
         case Keep():
@@ -236,7 +236,7 @@ def cross_validate_ridge(server: ServerStage, clients: Sequence[Client], weights
     def score(log_ridge: float) -> float:
         ridge = float(np.exp(log_ridge))
         left = residuals_about_others(server, clients, weights, ridge) if fixed is None else fixed
-        return float(np.mean([gcv(client, e, ridge) for client, e in zip(clients, left, strict=True)]))
+        return float(np.mean([gcv_score(client, e, ridge) for client, e in zip(clients, left, strict=True)]))
 
     grid = np.linspace(curvature - RIDGE_SPAN, curvature + RIDGE_SPAN, RIDGE_POINTS)
     place = int(np.argmin([score(at) for at in grid]))
@@ -262,7 +262,7 @@ def residuals_about_others(server: ServerStage, clients: Sequence[Client], weigh
     return [pool.left_out(*rows(place)) / halves[place] for place in range(len(clients))]
 
 
-def gcv(client: Client, e: Array, ridge: float) -> float:
+def gcv_score(client: Client, e: Array, ridge: float) -> float:
     """Generalised cross-validation of one client from its residuals along its axes."""
     k = ridge / (ridge + client.axes[1] ** 2 / client.n)
     n = client.n

@@ -67,11 +67,11 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class ClassSamples:
     """A table of samples in blocks of clients.
 
     >>> codes, clients = np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 1, 1])
-    >>> samples = Samples.of(np.ones((5, 1)), codes, clients, 2)
+    >>> samples = ClassSamples.of(np.ones((5, 1)), codes, clients, 2)
     >>> [block.places.tolist() for block in samples.blocks]
     [[0], [1]]
     """
@@ -83,7 +83,7 @@ class Samples:
     classes: int
 
     @classmethod
-    def of(cls, X: Array, codes: Integers, clients: Integers, classes: int) -> Samples:
+    def of(cls, X: Array, codes: Integers, clients: Integers, classes: int) -> ClassSamples:
         """From rows, codes 0..classes-1 and clients 0..m-1, one of each per row."""
         N, p = X.shape
         m = int(clients.max()) + 1 if N else 0
@@ -121,7 +121,7 @@ def group_by_size(sizes: Integers, width: int) -> Iterator[tuple[int, Integers]]
         start = stop
 
 
-class State(NamedTuple):
+class LogisticState(NamedTuple):
     """The objective at a point, its gradient, and the probabilities of each block's samples."""
 
     value: float
@@ -130,14 +130,14 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class LogisticProblem:
     """The objective for given variances D (p,) and ridges (p,); with `free` false the shared part
     stays as it is.
 
     weights: of the table's rows; a sample of weight 0 is left out, which is how folds are made.
     """
 
-    samples: Samples
+    samples: ClassSamples
     variances: Array
     ridges: Array
     weights: Array | None = None
@@ -183,7 +183,7 @@ class Problem:
         B = np.zeros((self.samples.features, L)) if shared is None else shared
         return ClassPoint(B, np.zeros((*count, L)))
 
-    def evaluate(self, point: ClassPoint) -> State:
+    def evaluate(self, point: ClassPoint) -> LogisticState:
         """Value, gradient and probabilities."""
         C = self.samples.contrasts
         ridges = self.ridges[:, None]
@@ -197,7 +197,7 @@ class Problem:
             probabilities.append(P)
             residual = P @ C - C[block.codes]
             residuals.append(weight[..., None] * residual)
-        return State(value, self.transposed(residuals, point), probabilities)
+        return LogisticState(value, self.transposed(residuals, point), probabilities)
 
     def curvature(self, probabilities: list[Array], direction: ClassPoint) -> ClassPoint:
         """The Hessian times a direction."""
@@ -240,13 +240,13 @@ class Equations:
     client, or (I + w^½AA'w^½)^{-1} where it has fewer samples than personal features.
     """
 
-    problem: Problem
+    problem: LogisticProblem
     weights: list[Array]
     inverses: list[Array]
     complement: Array  # Cholesky factor of ridge + sum_j X'w^½(I + w^½AA'w^½)^{-1}w^½X
 
     @classmethod
-    def of(cls, problem: Problem, probabilities: list[Array]) -> Equations:
+    def of(cls, problem: LogisticProblem, probabilities: list[Array]) -> Equations:
         """Eliminate every client."""
         L = problem.samples.classes - 1
         M = np.diag(problem.ridges)
@@ -322,12 +322,12 @@ def factor(M: Array) -> Array:
         jitter = max(100 * jitter, 1e-14 * (float(np.trace(M)) + 1))
 
 
-def minimise(problem: Problem, start: ClassPoint, tolerance: float = 1e-9, steps: int = 100) -> ClassPoint:
+def minimise(problem: LogisticProblem, start: ClassPoint, tolerance: float = 1e-9, steps: int = 100) -> ClassPoint:
     """The minimum, by Newton's method with halved steps: ends one step after the decrease to hope
     for is below tolerance.
 
     >>> X, codes, clients = np.ones((4, 1)), np.array([0, 1, 1, 1]), np.zeros(4, dtype=int)
-    >>> problem = Problem(Samples.of(X, codes, clients, 2), np.zeros(1), np.zeros(1))
+    >>> problem = LogisticProblem(ClassSamples.of(X, codes, clients, 2), np.zeros(1), np.zeros(1))
     >>> B = minimise(problem, problem.start()).shared
     >>> round(float(np.exp((B @ problem.samples.contrasts.T)[0] @ [-1, 1])), 6)
     3.0
@@ -354,7 +354,7 @@ def minimise(problem: Problem, start: ClassPoint, tolerance: float = 1e-9, steps
     return point
 
 
-def newton_direction(equations: Equations, state: State) -> ClassPoint:
+def newton_direction(equations: Equations, state: LogisticState) -> ClassPoint:
     """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned
     with them for more.
     """

@@ -167,7 +167,7 @@ def maximise(sums: ClientSums, groups: Sequence[int] | NDArray[np.integer[Any]],
         score, np.log(w), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-6}
     )
     best = drop_components(likelihood, np.exp(found.x), member)
-    return make_components(likelihood, polish(likelihood, best, member), member, group)
+    return make_components(likelihood, polish_ratios(likelihood, best, member), member, group)
 
 
 def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
@@ -181,7 +181,7 @@ def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
     return w
 
 
-def polish(likelihood: Likelihood, w: Array, member: Array) -> Array:
+def polish_ratios(likelihood: Likelihood, w: Array, member: Array) -> Array:
     """A few steps of Fisher scoring in log w: a search by values of the likelihood ends at half the digits."""
     active = np.flatnonzero(w)
     for _ in range(POLISH if active.size else 0):

@@ -28,7 +28,7 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import Client, ClientSums, reflect_rows
 from fedasym.exact.least_squares import fit_shared
-from fedasym.exact.logistic import ClassPoint, Equations, Integers, Problem, Samples, minimise
+from fedasym.exact.logistic import ClassPoint, ClassSamples, Equations, Integers, LogisticProblem, minimise
 from fedasym.exact.reml import Components, estimate_components, estimate_variances
 
 MANY_UNKNOWNS = 60  # unknowns from which on one variance serves all features
@@ -167,7 +167,7 @@ def ridges_of(features: int, variance: float, intercept: bool) -> Array:
 
 
 def estimate_class_components(
-    samples: Samples,
+    samples: ClassSamples,
     groups: Integers,
     *,
     intercept: bool,
@@ -190,7 +190,7 @@ def estimate_class_components(
     B = B if shared is None else shared
     for _ in range(ROUNDS):
         ridges = ridges_of(p, T, intercept)
-        problem = Problem(samples, D, ridges, weights, free=shared is None)
+        problem = LogisticProblem(samples, D, ridges, weights, free=shared is None)
         point = minimise(problem, problem.standardised(B, U), tolerance=1e-4 * samples.rows)
         B, U = point.shared, problem.personal(point)
         D_new, T_new = update_variances(problem, point, groups, intercept)
@@ -199,13 +199,13 @@ def estimate_class_components(
         D, T = D_new, T_new
         if change < CLOSE:
             break
-    problem = Problem(samples, D, ridges_of(p, T, intercept), weights, free=shared is None)
+    problem = LogisticProblem(samples, D, ridges_of(p, T, intercept), weights, free=shared is None)
     point = minimise(problem, problem.standardised(B, U), tolerance=1e-4)
     return ClassComponents(D, T, point.shared, problem.personal(point))
 
 
 def update_variances(
-    problem: Problem,
+    problem: LogisticProblem,
     point: ClassPoint,
     groups: Integers,
     intercept: bool,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
 from fedasym.theory.roots import find_roots
-from fedasym.theory.transforms import distance, edges, kappa, slack, sums_at
+from fedasym.theory.transforms import distance, kappa, kappa_edges, slack, sums_at
 from fedasym.worlds.spectra import Spectrum
 
 Complex = NDArray[np.complex128]
@@ -45,7 +45,7 @@ class Contour:
         s, h = self.s, self.h = spectrum.positive
         gam = np.array([aspect])
         right = kappa(np.array([reach]), gam, spectrum)
-        minus, plus = (float(end[0]) for end in edges(gam, spectrum))
+        minus, plus = (float(end[0]) for end in kappa_edges(gam, spectrum))
         kappa0 = float(kappa(np.zeros(1), gam, spectrum)[0])
         level = aspect * float(sums_at(right, spectrum).df2[0])
         self.right = float(right[0])
@@ -130,7 +130,7 @@ def sample_support(aspect: float, spectrum: Spectrum) -> tuple[float, float]:
     """The smallest nonzero and the largest eigenvalue of the sample covariance in the limit."""
     gam = np.array([aspect])
     s, h = spectrum.positive
-    minus, plus = edges(gam, spectrum)
+    minus, plus = kappa_edges(gam, spectrum)
     low = -float((minus * slack(sums_at(minus, spectrum), gam, spectrum))[0])
     high = -float(plus[0]) * (1 - aspect * float((s / (s + plus)) @ h))
     return max(low, 0.0), high

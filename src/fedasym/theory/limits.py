@@ -17,7 +17,7 @@ from fedasym.algorithms.ridge import Ridge
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.arrays import Array
 from fedasym.theory.roots import find_roots
-from fedasym.theory.transforms import CHUNK, edges, kappa, kappa_slope_from, slack, sums_at
+from fedasym.theory.transforms import CHUNK, kappa, kappa_edges, kappa_slope_from, slack, sums_at
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
@@ -148,7 +148,7 @@ def search_ridge(world: Worlds) -> Array:
     s, h = world.spectrum.positive
     g = world.g[:, world.spectrum.seen]
     r2, s2, gamma = world.r2, world.s2, world.gamma
-    floor = edges(gamma, world.spectrum)[0]
+    floor = kappa_edges(gamma, world.spectrum)[0]
 
     def uphill(k: Array) -> Array:
         reach = s + k[:, None]

@@ -260,7 +260,7 @@ def kappa_slope_from(at: Sums, kappa: Array, ridge: Array, aspect: Array, spectr
         return np.where(inverse <= 0, np.inf, 1 / np.where(inverse <= 0, 1.0, inverse))
 
 
-def edges(aspect: Array, spectrum: Spectrum) -> tuple[Array, Array]:
+def kappa_edges(aspect: Array, spectrum: Spectrum) -> tuple[Array, Array]:
     """kappa_minus and kappa_plus: where aspect df2 = 1, right of -min(s) and left of -max(s).
 
     They map to the two ends of the sample covariance's spectrum.
@@ -295,7 +295,7 @@ def distance(gap: Array, aspect: Array, spectrum: Spectrum) -> Array:
 
 def lowest_ridge(aspect: Array, spectrum: Spectrum) -> Array:
     """The most negative admissible ridge, minus the smallest nonzero eigenvalue of the sample covariance (<= 0)."""
-    minus, _ = edges(aspect, spectrum)
+    minus, _ = kappa_edges(aspect, spectrum)
     return np.asarray(minus * slack(sums_at(minus, spectrum), np.asarray(aspect, dtype=float), spectrum))
 
 

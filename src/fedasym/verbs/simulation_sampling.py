@@ -17,7 +17,7 @@ from fedasym.exact.draws import ClientKind as Kind
 from fedasym.exact.draws import draw_features as features
 from fedasym.exact.draws import seeded_generator as seeded
 from fedasym.exact.estimators import LinearFit, fit
-from fedasym.exact.least_squares import personalise as personalised
+from fedasym.exact.least_squares import fit_personal as personalised
 from fedasym.verbs.simulation_plans import MEMBER, NEWCOMER, Losses, Plan, Planned, Tick
 
 HELD_OUT = 1000  # samples on which a model is tested

@@ -14,7 +14,7 @@ from fedasym.theory.classes.softmax import softmax_centre as centre
 from fedasym.theory.classes.softmax import softmax_phi as phi
 from fedasym.theory.classes.softmax_ridge import descent_clock as clock
 from fedasym.theory.classes.softmax_ridge import softmax_curvature as curvature
-from fedasym.theory.classes.softmax_ridge import softmax_path as path
+from fedasym.theory.classes.softmax_ridge import softmax_ridge_path as path
 from fedasym.verbs.classes.binary import Worlds, time_of
 
 PER_DECADE = 3

@@ -20,12 +20,12 @@ from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.restricted import even_points
 from fedasym.core.arrays import Array
 from fedasym.theory.classes import metrics
-from fedasym.theory.classes.optimum import one_step
+from fedasym.theory.classes.optimum import step_from_shared as one_step
 from fedasym.theory.classes.ridge import fedavg, shrinkage
 from fedasym.theory.classes.ridge import solve_ridge as solve
 from fedasym.theory.classes.softmax import SEARCH, softmax_fedavg, softmax_step
 from fedasym.theory.classes.softmax import draw_points as samples
-from fedasym.theory.classes.softmax_ridge import softmax_path as path
+from fedasym.theory.classes.softmax_ridge import softmax_ridge_path as path
 
 STOPPED = "stopped early, at the time that matches rtfa's ridge"
 FRACTION = 0.1  # of an estimate: how near to nothing the star may go

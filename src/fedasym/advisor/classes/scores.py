@@ -20,7 +20,7 @@ from fedasym.theory.classes.ridge import solve_ridge as solve
 from fedasym.theory.classes.softmax import SEARCH, softmax_fedavg
 from fedasym.theory.classes.softmax import draw_points as samples
 from fedasym.theory.classes.softmax import softmax_centre as centre
-from fedasym.theory.classes.softmax_ridge import softmax_path as path
+from fedasym.theory.classes.softmax_ridge import softmax_ridge_path as path
 from fedasym.worlds.energies import Energies
 
 MANY = 60  # clients from which a member is a new client, in the search for the ridge

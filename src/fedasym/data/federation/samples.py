@@ -49,7 +49,7 @@ def is_text_array(values: NDArray[Any]) -> bool:
     return values.dtype.kind in "UO"
 
 
-def check_labels(
+def check_label_values(
     labels: Any, shape: tuple[int, ...], real: NDArray[np.bool_] | None, classes: Any, task: str | None, spot: Where
 ) -> tuple[NDArray[Any], tuple[Any, ...] | None]:
     """Codes and class names, or outputs and None, for samples (and positions) of that shape."""
@@ -250,7 +250,7 @@ def gather_fields(
     check_sample_shape(rows, len(owners.owner))
     real = check_mask(mask, rows.shape, owners.spot)
     rows = check_features(rows, real, owners.spot, names)
-    values, called = check_labels(labels, rows.shape[:-1], real, classes, task, owners.spot)
+    values, called = check_label_values(labels, rows.shape[:-1], real, classes, task, owners.spot)
     fractions = are_fractions(split, len(rows))
     codes = None if fractions else read_codes(split, len(rows), owners.spot)
     owner, order = owners.owner, owners.order

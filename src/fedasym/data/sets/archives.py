@@ -136,7 +136,7 @@ def full_disk_error(folder: Path, needed: int, what: str) -> InvalidInput:
     )
 
 
-def check_room(folder: Path, needed: int, what: str) -> None:
+def check_disk(folder: Path, needed: int, what: str) -> None:
     """Refuse to begin what the disk cannot hold."""
     if shutil.disk_usage(folder).free < needed:
         raise full_disk_error(folder, needed, what)
@@ -171,13 +171,13 @@ def stream_members(archive: Archive, raw: IO[bytes], path: Path, fresh: Path, te
                     continue
                 if name in sizes:
                     raise refuse_archive(path, f"has {name!r} twice")
-                check_room(fresh.parent, member.size, name)
+                check_disk(fresh.parent, member.size, name)
                 content = tar.extractfile(member)
                 if content is None:
                     raise refuse_archive(path, f"has {name!r} as no plain file")
                 with content, (fresh / name).open("xb", buffering=0) as out:
                     while piece := content.read(PIECE):
-                        write_piece(out, piece, member.size - out.tell(), name, fresh.parent)
+                        write_bytes(out, piece, member.size - out.tell(), name, fresh.parent)
                         tell(raw.tell() / length)
                     os.fsync(out.fileno())
                     sizes[name] = out.tell()
@@ -190,7 +190,7 @@ def stream_members(archive: Archive, raw: IO[bytes], path: Path, fresh: Path, te
     return sizes
 
 
-def write_piece(out: IO[bytes], piece: bytes, needed: int, what: str, folder: Path) -> None:
+def write_bytes(out: IO[bytes], piece: bytes, needed: int, what: str, folder: Path) -> None:
     """Write a piece; a disk that is full has a sentence of its own."""
     rest = memoryview(piece)
     try:
@@ -285,7 +285,7 @@ class DownloadPart:
     def add(self, piece: bytes, total: int | None, name: str) -> None:
         """Write a piece that arrived."""
         needed = len(piece) if total is None else total - self.size
-        write_piece(self.file, piece, needed, name, self.path.parent)
+        write_bytes(self.file, piece, needed, name, self.path.parent)
         self.sha.update(piece)
         self.size += len(piece)
 
@@ -328,7 +328,7 @@ def bring_whole(archive: Archive, url: str, part: DownloadPart, tell: Tell, offe
         try:
             with connect(url, part, etag, offer) as response:
                 etag = response.headers.get("ETag", "")
-                receive(archive, url, response, part, tell, offer)
+                receive_answer(archive, url, response, part, tell, offer)
             return
         except DroppedConnection as reason:
             vain = 0 if part.size > before else vain + 1
@@ -379,7 +379,7 @@ def connect(url: str, part: DownloadPart, etag: str, offer: str) -> HTTPResponse
     return answer
 
 
-def receive(archive: Archive, url: str, response: HTTPResponse, part: DownloadPart, tell: Tell, offer: str) -> None:
+def receive_answer(archive: Archive, url: str, response: HTTPResponse, part: DownloadPart, tell: Tell, offer: str) -> None:
     """Read one answer to its end; `DroppedConnection` if that is not the end of the file."""
     total = whole_length(response, part)
     limit = archive.largest
@@ -391,7 +391,7 @@ def receive(archive: Archive, url: str, response: HTTPResponse, part: DownloadPa
     size = byte_amount(total) if total is not None else "of a size that the server does not say"
     share = (part.size / total) if total else 0.0
     tell(share, f"{archive.file}, {size} from {url}" + (f", going on after {byte_amount(part.size)}" if part.size else ""))
-    check_room(part.path.parent, 1 if total is None else total - part.size, archive.file)
+    check_disk(part.path.parent, 1 if total is None else total - part.size, archive.file)
     start, began, told = part.size, time.monotonic(), time.monotonic()
     while total is None or part.size < total:
         try:

@@ -235,7 +235,7 @@ def choose_world(task: str | None, given: dict[str, Any], sized: bool) -> tuple[
                 raise InvalidInput(f"{other} is given without {key}: {LITERATURE} needs both; give {key}, 0 if you like")
             options[key] = check_number(key, options[key], "a standard deviation")
     else:
-        options["population"] = population_of(given, options)
+        options["population"] = synthetic_population(given, options)
     if "classes" in options:
         options["classes"] = whole("classes", options["classes"], 2)
     if "centre" in options:
@@ -245,7 +245,7 @@ def choose_world(task: str | None, given: dict[str, Any], sized: bool) -> tuple[
     return name, options
 
 
-def population_of(given: Mapping[str, Any], options: Mapping[str, Any]) -> Population:
+def synthetic_population(given: Mapping[str, Any], options: Mapping[str, Any]) -> Population:
     """The population that is given, or the one of the given numbers."""
     population = options.get("population")
     if population is None:

@@ -188,14 +188,14 @@ def drop_combinations(
     for column in columns:
         places = [place for place in found if features[place].column == column.name]
         if column.name in held:
-            left += [LeftOut(features[j].name, Reason.COMBINATION, columns_of(features, found[j])) for j in places]
+            left += [LeftOut(features[j].name, Reason.COMBINATION, columns_of_features(features, found[j])) for j in places]
         elif places:
             of = sorted({part for j in places for part in found[j]})
-            left.append(LeftOut(column.name, Reason.COMBINATION, columns_of(features, of)))
+            left.append(LeftOut(column.name, Reason.COMBINATION, columns_of_features(features, of)))
     return kept, [column for column in columns if column.name in held]
 
 
-def columns_of(features: list[Feature], places: list[int]) -> tuple[str, ...]:
+def columns_of_features(features: list[Feature], places: list[int]) -> tuple[str, ...]:
     """The columns of some features, each once."""
     return tuple(dict.fromkeys(features[place].column for place in places))
 

@@ -54,7 +54,15 @@ from fedasym.deploy.flower.messages import (
     log,
     report_as,
 )
-from fedasym.deploy.flower.roster import Attendance, Attentive, describe_data, is_count, is_hash, log_troubles, sort_replies
+from fedasym.deploy.flower.roster import (
+    Attendance,
+    Attentive,
+    describe_data,
+    is_hash,
+    is_sample_count,
+    log_troubles,
+    sort_replies,
+)
 
 ProblemRows = NDArray[np.float64]  # (problems, d)
 CLOSE = 1e-8  # of the first residual's length: far below the noise of any estimate
@@ -193,9 +201,9 @@ class NodeSummary:
         clients, samples = told["clients"], told["samples"]
         if not clients or len(set(clients)) != len(clients) or not all(map(is_hash, clients)):
             raise RefusedReply("its clients must be hashes of 16 digits, at least one and each once")
-        if len(samples) != len(clients) or not all(is_count(n) and n > 0 for n in samples):
+        if len(samples) != len(clients) or not all(is_sample_count(n) and n > 0 for n in samples):
             raise RefusedReply(f"its samples are {samples!r}: they must be whole numbers above 0, one per client")
-        power = read_array(content, "power", tuple(arrays_in(content)["power"].shape))
+        power = read_reply_array(content, "power", tuple(arrays_in(content)["power"].shape))
         if power.ndim != 1 or (power < 0).any():
             raise RefusedReply("its sums of squares must be one number of at least 0 per feature")
         return cls(dict(zip(clients, samples, strict=True)), power, told.get("synthetic") is True)
@@ -266,7 +274,9 @@ class Advisor:
         """The sum over all nodes of their gradients at ten models."""
         shape = at.shape
         log.info("Asking %d nodes for gradients", len(self.nodes))
-        told = self.ask_all("differentiate", {MODELS_KEY: at}, {}, lambda _, content: read_array(content, "gradients", shape))
+        told = self.ask_all(
+            "differentiate", {MODELS_KEY: at}, {}, lambda _, content: read_reply_array(content, "gradients", shape)
+        )
         return np.asarray(np.sum(list(told.values()), axis=0))
 
     def tell(self, arrays: Mapping[str, NDArray[np.float64]], config: Mapping[str, Any]) -> list[Summary]:
@@ -310,7 +320,7 @@ class Advisor:
         return sort_replies(self.grid.send_and_receive(messages, timeout=self.timeout), contents, read)
 
 
-def read_array(content: RecordDict, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def read_reply_array(content: RecordDict, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """One array of a reply, by the rules."""
     return array_in(arrays_in(content)[name].data, shape, name).astype(np.float64)
 
@@ -318,11 +328,11 @@ def read_array(content: RecordDict, name: str, shape: tuple[int, ...]) -> NDArra
 def read_summary(content: RecordDict, name: str, samples: int, dimension: int, twice: bool) -> Summary:
     """One client's summary, by the rules: as many numbers per axis as it can have, powers and squares of at least 0."""
     axes = (min(samples, dimension),)
-    power, residual, raw = (read_array(content, f"{name}.{each}", axes) for each in ("power", "residual", "raw"))
+    power, residual, raw = (read_reply_array(content, f"{name}.{each}", axes) for each in ("power", "residual", "raw"))
     if (power < 0).any() or (raw < 0).any():
         raise RefusedReply(f"client {name} has squares below 0")
     shapes = {"pull": (dimension,), "probes": (dimension, PROBES)} if twice else {}
-    second = {each: read_array(content, f"{name}.{each}", shape) for each, shape in shapes.items()}
+    second = {each: read_reply_array(content, f"{name}.{each}", shape) for each, shape in shapes.items()}
     numbers = config_in(content)[name]
     if len(numbers) != len(SUMMARY_NUMBERS) or not np.isfinite(numbers).all():
         raise RefusedReply(f"client {name} has the numbers {numbers!r}: {', '.join(SUMMARY_NUMBERS)} must be finite")

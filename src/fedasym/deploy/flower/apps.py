@@ -191,7 +191,7 @@ def write_app(what: str | Algorithm, into: str | Path) -> Path:
     ...     sorted(path.relative_to(app).as_posix() for path in app.rglob("*.*"))
     ['my_app/__init__.py', 'my_app/client_app.py', 'my_app/server_app.py', 'my_app/task.py', 'pyproject.toml']
     """
-    algorithm = None if what == ADVISE else read_algorithm(what)
+    algorithm = None if what == ADVISE else algorithm_to_deploy(what)
     name = ADVISE if algorithm is None else algorithm.name
     origin = None if algorithm is None or algorithm.name in TRAINED else algorithm_file(algorithm, what)
     folder = path_of("into", into)
@@ -227,7 +227,7 @@ def package_name(folder: Path) -> str:
     return package
 
 
-def read_algorithm(what: str | Algorithm) -> Algorithm:
+def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     """The algorithm that an app is to train."""
     if isinstance(what, str) and ":" not in what and what not in REGISTRY:
         raise unknown("algorithm", what, (*(name for name, each in REGISTRY.items() if not each.shares_nothing), ADVISE))

@@ -220,10 +220,10 @@ class Node:
         names, samples = told.get("clients"), told.get("samples")
         if not isinstance(names, list) or not names or not all(map(is_hash, names)) or len(set(names)) != len(names):
             raise RefusedReply("its clients must be hashes of 16 digits, at least one and each once")
-        if not isinstance(samples, list) or len(samples) != len(names) or not all(map(is_count, samples)):
+        if not isinstance(samples, list) or len(samples) != len(names) or not all(map(is_sample_count, samples)):
             raise RefusedReply(f"its samples are {samples!r}: they must be whole numbers of at least 0, one per client")
         for name in ("dimension", "outputs", "tested", "validation", "test"):
-            if not is_count(told.get(name)):
+            if not is_sample_count(told.get(name)):
                 raise RefusedReply(f"its {name} is {told.get(name)!r}: it must be a whole number of at least 0")
         kind = (told["dimension"], told["outputs"], str(told.get("task"))[:20])
         check_kind(*kind)
@@ -242,7 +242,7 @@ def is_hash(name: Any) -> bool:
     return isinstance(name, str) and len(name) == 16 and set(name) <= set("0123456789abcdef")
 
 
-def is_count(value: Any) -> bool:
+def is_sample_count(value: Any) -> bool:
     """A whole number that can be a number of samples."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 

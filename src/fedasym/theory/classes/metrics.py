@@ -239,10 +239,10 @@ def accuracy(state: State, eps: ArrayLike = 0.0) -> Array:
     >>> round(float(accuracy(State.of(1.0, 1.0, np.sqrt(2)))), 12)
     0.650978870274
     """
-    return accuracy_of(state.tangent, state.rho, eps)
+    return accuracy_at(state.tangent, state.rho, eps)
 
 
-def accuracy_of(tangent: Array, rho: Array, eps: ArrayLike = 0.0) -> Array:
+def accuracy_at(tangent: Array, rho: Array, eps: ArrayLike = 0.0) -> Array:
     """`accuracy` from t = cos/sqrt(1-cos^2) and rho: 1/2 + (1-2 eps) int (2 sig(rho z) - 1)(2 Phi(tz) - 1) phi_N."""
     t, r, flips = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(tangent, rho, eps))
     z, w = graded_nodes()

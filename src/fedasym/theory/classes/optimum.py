@@ -51,13 +51,13 @@ class OneStep(NamedTuple):
     brier: Array
 
 
-def one_step(energies: Energies, gamma: ArrayLike, step: ArrayLike | None = None, eps: ArrayLike = 0.0) -> OneStep:
+def step_from_shared(energies: Energies, gamma: ArrayLike, step: ArrayLike | None = None, eps: ArrayLike = 0.0) -> OneStep:
     """theta_bar + a (1/n) X'(y01 - sig(X theta_bar)), at the given a or at the one of best accuracy:
 
     T = c B0 + a f sum s^2 ED,   Q = c^2 B0 + a^2 sum s^2 (f^2 s ED + gamma G0 h),   f = (1-2 eps) phi(rho),
     a* = c f sum s^2 ED / sum s^2 (f^2 s ED + gamma G0 h).
 
-    >>> one = one_step(Energies.isotropic(1, 2, s=[0.5, 3], h=[0.6, 0.4]), gamma=2)
+    >>> one = step_from_shared(Energies.isotropic(1, 2, s=[0.5, 3], h=[0.6, 0.4]), gamma=2)
     >>> round(float(one.step), 9)
     0.422040003
     """

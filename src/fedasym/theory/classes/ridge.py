@@ -295,7 +295,7 @@ def search_fit(problem: RidgeSystem, start: Array, level: float, warm: bool) -> 
     """The precise solution straight from a warm start; elsewhere from a rough one, whose few nodes make searching cheap."""
     found = FixedPoint(np.where(np.isfinite(start), start, problem.start()), np.full(start.shape[0], np.inf))
     if warm:
-        found = polish(problem, found.u, level)
+        found = polish_fit(problem, found.u, level)
     cold = np.flatnonzero(found.residual > max(ACCEPTED, tolerance_at(level)))
     if cold.size:
         found.u[cold], found.residual[cold] = search_from_rough(problem.take(cold), found.u[cold] if not warm else None, level)
@@ -304,14 +304,14 @@ def search_fit(problem: RidgeSystem, start: Array, level: float, warm: bool) -> 
 
 def search_from_rough(problem: RidgeSystem, start: Array | None, level: float) -> FixedPoint:
     """A rough solution, where need be by descent in lam, then the precise one from there."""
-    rough = polish(problem, problem.start() if start is None else start, ROUGH)
+    rough = polish_fit(problem, problem.start() if start is None else start, ROUGH)
     failed = np.flatnonzero(rough.residual > NEAR)
     if failed.size:
         rough.u[failed], rough.residual[failed] = descend_in_ridge(problem.take(failed))
     found = FixedPoint(rough.u, np.full(rough.residual.size, np.inf))
     near = np.flatnonzero(rough.residual <= NEAR)
     if near.size:
-        found.u[near], found.residual[near] = polish(problem.take(near), rough.u[near], level)
+        found.u[near], found.residual[near] = polish_fit(problem.take(near), rough.u[near], level)
     return found
 
 
@@ -331,12 +331,12 @@ def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
         now = replace(problem, lam=top ** (1 - part) * low**part if part < 1 else problem.lam)
         guess = u[alive] + (np.clip(u[alive] - before[alive], -2, 2) if part > 1.5 / DESCENT else 0)
         before = u.copy()
-        u[alive], residual[alive] = polish(now.take(alive), guess, ROUGH)
+        u[alive], residual[alive] = polish_fit(now.take(alive), guess, ROUGH)
         alive = alive[residual[alive] <= NEAR]
     return FixedPoint(u, residual)
 
 
-def polish(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
+def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
     """Anderson, given up where log Q shows that the model runs away; then Newton for the settings that stalled."""
     limit = np.maximum(DIVERGED, 8 + 2 * np.log(np.maximum(problem.energies.rho, 1)))
     tolerance = tolerance_at(level)

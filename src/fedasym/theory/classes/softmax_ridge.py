@@ -219,7 +219,7 @@ def shared_softmax_fit(energies: Energies, classes: int, c: float) -> SoftmaxFit
     return SoftmaxFit(classes, rule.rho, rule.T, rule.Q, np.inf, c, 0.0, Hh, G, M, c * B0, 0.0)
 
 
-def softmax_path(
+def softmax_ridge_path(
     energies: Energies, aspect: float, ridges: Sequence[float] | Array, classes: int, *,
     shared: bool = True, points: SoftmaxPoints | None = None,
 ) -> list[SoftmaxFit]:  # fmt: skip
@@ -285,7 +285,7 @@ def softmax_rtfa(energies: Energies, aspect: float, ridge: float, classes: int) 
     >>> round(fit.accuracy, 4), round(fit.log_loss, 4)
     (0.6035, 0.8533)
     """
-    return softmax_path(energies, aspect, [ridge], classes)[0]
+    return softmax_ridge_path(energies, aspect, [ridge], classes)[0]
 
 
 def best_softmax_ridge(
@@ -300,12 +300,12 @@ def best_softmax_ridge(
     c = softmax_centre(energies, classes) if shared else 1.0
     r2 = float(np.sum(energies.ed if shared else energies.e0 + energies.ed))
     if r2 == 0:
-        return softmax_path(energies, aspect, [np.inf], classes, shared=shared)[0]
+        return softmax_ridge_path(energies, aspect, [np.inf], classes, shared=shared)[0]
     few, sign = draw_points(classes, SEARCH) if points is None else points, 1.0 if score == "accuracy" else -1.0
     seen: dict[float, float] = {}
 
     def visit(*at: float) -> None:
-        fits = softmax_path(energies, aspect, np.exp(at), classes, shared=shared, points=few)
+        fits = softmax_ridge_path(energies, aspect, np.exp(at), classes, shared=shared, points=few)
         seen.update((x, sign * getattr(fit, score)) for x, fit in zip(at, fits, strict=True))
 
     best, width = float(np.log(aspect / (c * r2))), float(np.log(2.5))
@@ -326,7 +326,7 @@ def best_softmax_ridge(
         if abs(move) < 1e-2:
             break
         visit(best)
-    return softmax_path(energies, aspect, [float(np.exp(best))], classes, shared=shared, points=points)[0]
+    return softmax_ridge_path(energies, aspect, [float(np.exp(best))], classes, shared=shared, points=points)[0]
 
 
 def best_softmax_mixture(fit: SoftmaxFit, energies: Energies) -> tuple[SoftmaxRule, float]:
@@ -377,7 +377,7 @@ def stopped_softmax_fits(energies: Energies, aspect: float, times: Array, classe
     decades = np.log10(max(6 * top * late, 10.0))  # ridge x time is mostly above .15
     while tau[-1] < late:
         ridges = np.geomspace(top, top / 10**decades, 2 + int(SOFTMAX_PER_DECADE * decades))
-        R = np.array([fit.distance for fit in softmax_path(energies, aspect, ridges, classes, points=few)])
+        R = np.array([fit.distance for fit in softmax_ridge_path(energies, aspect, ridges, classes, points=few)])
         tau = descent_clock(ridges, R)
         if R[-1] - R[-2] < 1e-3 * R[-1]:
             break  # descent has arrived: later times change nothing
@@ -385,7 +385,7 @@ def stopped_softmax_fits(energies: Energies, aspect: float, times: Array, classe
     inside = np.exp(np.interp(np.log(np.maximum(times, 1 / top)), np.log(tau), np.log(ridges)))
     with np.errstate(divide="ignore"):
         matched = np.where(times <= 1 / top, 1 / times, inside)
-    return softmax_path(energies, aspect, matched, classes)
+    return softmax_ridge_path(energies, aspect, matched, classes)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from fedasym.theory.classes.finite import pooled_fit as pooled
 from fedasym.theory.classes.margins import fit_to_convergence as converged
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.optimum import logistic_curvature as curvature
-from fedasym.theory.classes.optimum import one_step, ridge_at
+from fedasym.theory.classes.optimum import ridge_at
+from fedasym.theory.classes.optimum import step_from_shared as one_step
 from fedasym.theory.classes.optimum import stopped_fits as stopped
 from fedasym.theory.classes.ridge import fedavg, shrinkage
 from fedasym.theory.classes.ridge import solve_ridge as solve

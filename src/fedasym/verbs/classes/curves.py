@@ -35,5 +35,7 @@ def over_ridges(table: AccuracyTable, ridges: Array) -> dict[str, Array]:
 
 def softmax_path(world: ClassPopulation, ridges: Array, shared: bool) -> Array:
     """More than two classes: one path of ridges, each solution from the one before."""
-    fits = multinomial_ridge.softmax_path(world.energies, float(np.asarray(world.aspect)), ridges, world.classes, shared=shared)
+    fits = multinomial_ridge.softmax_ridge_path(
+        world.energies, float(np.asarray(world.aspect)), ridges, world.classes, shared=shared
+    )
     return np.array([float(np.asarray(multinomial.scored(fit).accuracy)) for fit in fits])

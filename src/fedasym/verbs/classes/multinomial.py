@@ -74,7 +74,7 @@ def scores(method: Method, world: ClassPopulation, ridge: float | None, finite: 
     if ridge is None:
         fit = ridges.best_softmax_ridge(e, gamma, C, shared=shared)
     else:
-        (fit,) = ridges.softmax_path(e, gamma, [ridge], C, shared=shared)
+        (fit,) = ridges.softmax_ridge_path(e, gamma, [ridge], C, shared=shared)
     return scored(fit, ridge=fit.ridge)
 
 
@@ -99,5 +99,5 @@ def best_time(world: ClassPopulation, lam: float | None = None) -> float:
         return 0.0
     top = max(FIRST * curvature(e, gamma), 10 * lam)
     falling = np.geomspace(top, lam, 2 + int(PER_DECADE * np.log10(top / lam)))
-    fits = ridges.softmax_path(e, gamma, falling, C, points=samples(C, SEARCH))
+    fits = ridges.softmax_ridge_path(e, gamma, falling, C, points=samples(C, SEARCH))
     return float(clock(falling, np.array([fit.distance for fit in fits]))[-1])
