@@ -31,47 +31,46 @@ if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
     from fedasym.experiments.sweeping import sweep
     from fedasym.models.model import Model
-    from fedasym.results.accuracy import Accuracy, AccuracyTable
-    from fedasym.results.comparison import Comparison, Risk
-    from fedasym.results.diagram import Diagram
+    from fedasym.results.comparison import Accuracy, Comparison, Risk
+    from fedasym.results.regimes import Diagram, FineTuning, Mixture, Separability
+    from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
-    from fedasym.verbs.classes.fine_tuning import AccuracyPath
-    from fedasym.verbs.classes.regimes import Mixture, Separability, interpolation, separability
-    from fedasym.verbs.classes.simulated import AccuracySimulation
-    from fedasym.verbs.diagrams import compare
-    from fedasym.verbs.fine_tuning import FineTuning, fine_tuning, one_step
+    from fedasym.verbs.fine_tuning import fine_tuning, one_step
     from fedasym.verbs.prediction import predict
-    from fedasym.verbs.regimes import noise_threshold, optimal_loss, optimal_ridge
+    from fedasym.verbs.regimes import (
+        compare,
+        interpolation,
+        noise_threshold,
+        optimal_loss,
+        optimal_ridge,
+        separability,
+    )
     from fedasym.verbs.simulation import simulate
-    from fedasym.verbs.simulations import Simulation
     from fedasym.worlds import spectra
     from fedasym.worlds.classes import ClassPopulation
     from fedasym.worlds.population import Population
     from fedasym.worlds.spectra import Spectrum
 
 _HOME = {
-    "Accuracy": "fedasym.results.accuracy",
-    "AccuracyPath": "fedasym.verbs.classes.fine_tuning",
-    "AccuracySimulation": "fedasym.verbs.classes.simulated",
-    "AccuracyTable": "fedasym.results.accuracy",
+    "Accuracy": "fedasym.results.comparison",
     "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
     "ClassAdvice": "fedasym.advisor.classes.advice",
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results.comparison",
-    "Diagram": "fedasym.results.diagram",
+    "Diagram": "fedasym.results.regimes",
     "Experiment": "fedasym.experiments.spec",
     "Federation": "fedasym.data.federation.federation",
-    "FineTuning": "fedasym.verbs.fine_tuning",
+    "FineTuning": "fedasym.results.regimes",
     "Histories": "fedasym.training.histories",
     "History": "fedasym.training.history",
     "InvalidInput": "fedasym.core.errors",
     "MissingPackage": "fedasym.core.errors",
-    "Mixture": "fedasym.verbs.classes.regimes",
+    "Mixture": "fedasym.results.regimes",
     "Model": "fedasym.models.model",
     "NoFormula": "fedasym.core.errors",
     "Population": "fedasym.worlds.population",
@@ -79,15 +78,15 @@ _HOME = {
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results.comparison",
     "ScoredAdvice": "fedasym.advisor.mixed_classes",
-    "Separability": "fedasym.verbs.classes.regimes",
-    "Simulation": "fedasym.verbs.simulations",
+    "Separability": "fedasym.results.regimes",
+    "Simulation": "fedasym.results.simulation",
     "Spectrum": "fedasym.worlds.spectra",
     "ThresholdWarning": "fedasym.core.errors",
     "advise": "fedasym.advisor.advise",
-    "compare": "fedasym.verbs.diagrams",
+    "compare": "fedasym.verbs.regimes",
     "fine_tuning": "fedasym.verbs.fine_tuning",
     "fit": "fedasym.advisor.fitting",
-    "interpolation": "fedasym.verbs.classes.regimes",
+    "interpolation": "fedasym.verbs.regimes",
     "noise_threshold": "fedasym.verbs.regimes",
     "one_step": "fedasym.verbs.fine_tuning",
     "optimal_loss": "fedasym.verbs.regimes",
@@ -96,7 +95,7 @@ _HOME = {
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
     "run": "fedasym.experiments.execution",
-    "separability": "fedasym.verbs.classes.regimes",
+    "separability": "fedasym.verbs.regimes",
     "simulate": "fedasym.verbs.simulation",
     "sweep": "fedasym.experiments.sweeping",
     "train": "fedasym.training.training",
@@ -112,9 +111,6 @@ _MODULES = {
 
 __all__ = [
     "Accuracy",
-    "AccuracyPath",
-    "AccuracySimulation",
-    "AccuracyTable",
     "Advice",
     "Algorithm",
     "ClassAdvice",

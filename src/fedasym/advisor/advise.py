@@ -427,4 +427,4 @@ def stopping(found: Estimates, dimension: int, samples: float, summaries: list[S
         path = fine_tuning(world, step=step, steps=[0], clients=len(summaries), member=False)
     except InvalidInput:
         return None
-    return Steps(step, float(path.best.at), float(np.asarray(path.best.risk.loss)))
+    return Steps(step, float(path.best.at), float(np.asarray(path.best.scores.loss)))

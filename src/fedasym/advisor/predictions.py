@@ -240,7 +240,7 @@ def asked(found: Estimates, dimension: int, kinds: Kinds, member: bool, power: f
             table = predict(worlds, names, clients=kinds.count, member=member)
     if "pfedme" in names:
         return table
-    return Comparison({**table.risks, "pfedme": table["rtfa"]})
+    return Comparison({**table.rows, "pfedme": table["rtfa"]})
 
 
 def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds) -> Prediction:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms.algorithm import STEPS, Algorithm
 from fedasym.algorithms.average import Average, Interpolate, Keep
+from fedasym.algorithms.classification import BestStep, BestTime, LeastSquares, Posterior, Truth
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.moreau import Moreau
@@ -75,6 +76,22 @@ TRAINED = PAPER | {
         ),
     )
 }  # fmt: skip
+CEILINGS = {  # rows of a table that are no algorithms
+    each.name: each
+    for each in (
+        Algorithm("bayes", Average(), Posterior(), words="best of all methods if theta_0 is known"),
+        Algorithm("truth", Nothing(), Truth(), words="the client's own optimum, known"),
+    )
+}
+CLASSES = CEILINGS | {  # what has a name with classes alone
+    each.name: each
+    for each in (
+        Algorithm("one_step", Average(), BestStep(), words="FedAvg, then one gradient step, as in MAML"),
+        Algorithm("stopped", Average(), BestTime(), words="FedAvg, then gradient descent until the best time"),
+        Algorithm("ftfa_squares", LeastSquares(), Interpolate(), words="ftfa with the squared loss on labels"),
+        Algorithm("rtfa_squares", LeastSquares(), Ridge(), words="rtfa with the squared loss on labels"),
+    )
+}
 
 
 class Registry(Mapping[str, Algorithm]):
@@ -82,7 +99,7 @@ class Registry(Mapping[str, Algorithm]):
 
     def __init__(self, first: Mapping[str, Algorithm]) -> None:
         self._known = dict(first)
-        self._built_in = frozenset(first)
+        self._built_in = frozenset((*first, *CLASSES))
         self._described: dict[str, Algorithm] = {}  # by files of results: names without code
 
     def register(self, algorithm: Algorithm) -> Algorithm:
@@ -156,8 +173,10 @@ def register(algorithm: Algorithm) -> Algorithm:
     return REGISTRY.register(algorithm)
 
 
-def find(entry: Any) -> Algorithm:
+def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
     """The algorithm that is meant: an object, a registered name, or `module:name`, which is imported.
+
+    more: algorithms that have a name here alone.
 
     >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")
     Traceback (most recent call last):
@@ -167,8 +186,10 @@ def find(entry: Any) -> Algorithm:
         return entry
     if isinstance(entry, str) and ":" in entry:
         return imported(entry)
+    if isinstance(entry, str) and more is not None and entry in more:
+        return more[entry]
     if not isinstance(entry, str) or entry not in REGISTRY:
-        raise unknown("algorithm", entry, REGISTRY)
+        raise unknown("algorithm", entry, (*REGISTRY, *(more or ())))
     return REGISTRY[entry]
 
 

@@ -211,3 +211,8 @@ def common(values: Array) -> float | None:
     """The value that all entries have, if they have one."""
     first = float(values[0])
     return first if np.all(values == first) else None
+
+
+def random_signs(energy: Array, rng: np.random.Generator) -> Array:
+    """A vector with exactly this energy along each direction, of random signs."""
+    return np.asarray(np.sqrt(energy) * (2 * rng.integers(0, 2, energy.size) - 1))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedasym.core.progress import Progress
+from fedasym.results.simulation import Simulation
 from fedasym.verbs.simulation import simulate
-from fedasym.verbs.simulations import Simulation
 from fedasym.worlds.population import Population
 
 WORLD = Population(radius=1.0, noise=0.5, aspect=2.0, norm=2.0)

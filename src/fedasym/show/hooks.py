@@ -6,15 +6,15 @@ ROLES = {
     "draw advice": ("fedasym.show.figures.advice", "draw_advice"),
     "draw results": ("fedasym.show.figures.experiments", "draw_results"),
     "write advice": ("fedasym.show.report.advice", "write"),
-    "draw accuracies": ("fedasym.show.figures.classes", "draw_accuracies"),
-    "draw comparison": ("fedasym.show.figures.tables", "draw_table"),
+    "draw comparison of accuracies": ("fedasym.show.figures.classes", "draw_accuracies"),
+    "draw comparison of losses": ("fedasym.show.figures.tables", "draw_table"),
     "draw histories": ("fedasym.show.figures.training", "draw_training"),
     "draw diagram of accuracies": ("fedasym.show.figures.classes", "draw_diagram"),
     "draw path of accuracies": ("fedasym.show.figures.classes", "draw_path"),
-    "draw simulated accuracies": ("fedasym.show.figures.classes", "draw_simulated"),
-    "draw diagram": ("fedasym.show.figures.diagrams", "draw_diagram"),
-    "draw path": ("fedasym.show.figures.paths", "draw_path"),
-    "draw simulation": ("fedasym.show.figures.simulations", "draw_simulation"),
+    "draw simulation of accuracies": ("fedasym.show.figures.classes", "draw_simulated"),
+    "draw diagram of losses": ("fedasym.show.figures.diagrams", "draw_diagram"),
+    "draw path of losses": ("fedasym.show.figures.paths", "draw_path"),
+    "draw simulation of losses": ("fedasym.show.figures.simulations", "draw_simulation"),
 }
 for role, (module, name) in ROLES.items():
     fill(role, module, name)

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedasym.advisor.classes.scores import DIRECT
 from fedasym.advisor.classes.worlds import World
+from fedasym.theory.classes.limits import Worlds, time_of
 from fedasym.theory.classes.links import phi as binary_phi
 from fedasym.theory.classes.multinomial_integrals import phi
 from fedasym.theory.classes.multinomial_ridge import path
@@ -13,7 +14,6 @@ from fedasym.theory.classes.multinomial_rules import centre
 from fedasym.theory.classes.multinomial_samples import SEARCH, samples
 from fedasym.theory.classes.multinomial_stopping import clock, curvature
 from fedasym.theory.classes.shared import shrinkage
-from fedasym.verbs.classes.binary import Worlds, time_of
 
 PER_DECADE = 3
 ABOVE = 3.0  # the first ridge in units of the largest curvature

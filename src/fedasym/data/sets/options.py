@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.numbers import one_float, whole
 from fedasym.data.federation.splits import Fractions, sizes
-from fedasym.worlds.population import LONGEST, Population
+from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import identity
+from fedasym.worlds.world import LONGEST
 
 TASKS = ("regression", "classification")
 LITERATURE = "Synthetic(alpha, beta)"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.draw import Kind, features, laid_out, seeded
+from fedasym.exact.draw import Kind, features, laid_out, random_signs, seeded
 from fedasym.worlds.population import Population
 
 # Roles in a path of seeds (role, client). Each has its own stream: more noise, say, leaves all features as they were.
@@ -43,13 +43,11 @@ def regression(population: Population, dimension: int, clients: int, seed: int) 
     >>> np.linalg.norm(shift, axis=1), float(np.linalg.norm(world.truth["shared"]))
     (array([3., 3.]), 4.0)
     """
-    from fedasym.verbs.simulation_sampling import signs  # local: it comes with SciPy
-
     kind = kind_of(population, dimension)
     if kind.centre is None:
         raise InvalidInput("population has no norm, the length of a client's optimum, which its data depends on: give it one")
-    shared = signs(kind.centre, seeded(seed, CENTRE))
-    heads = np.array([shared + signs(kind.shift, seeded(seed, HEAD, client)) for client in range(clients)])
+    shared = random_signs(kind.centre, seeded(seed, CENTRE))
+    heads = np.array([shared + random_signs(kind.shift, seeded(seed, HEAD, client)) for client in range(clients)])
     sigma = np.sqrt(kind.noise2)
 
     def draw(client: int, rows: int) -> tuple[Array, Array]:
@@ -98,9 +96,7 @@ def teacher(length: float, classes: int, dimension: int, rng: np.random.Generato
     variance length^2 times the mean eigenvalue, which a uniform direction has only on average.
     """
     if classes == 2:
-        from fedasym.verbs.simulation_sampling import signs
-
-        return signs(np.full(dimension, length**2 / dimension), rng)
+        return random_signs(np.full(dimension, length**2 / dimension), rng)
     G = rng.standard_normal((dimension, classes))
     U, _, Vt = np.linalg.svd(G - G.mean(1, keepdims=True), full_matrices=False)
     return np.asarray(length * U[:, : classes - 1] @ Vt[: classes - 1])  # the last direction, 11', carries nothing

@@ -9,8 +9,8 @@ from fedasym.core.progress import Notice, Progress
 from fedasym.deploy.ray.cluster import joined, ray_package
 from fedasym.deploy.ray.pool import Heard, Pool, Task
 from fedasym.deploy.ray.settings import Ray
-from fedasym.verbs.simulation_plans import Losses, Plan
-from fedasym.verbs.simulation_trials import one_trial
+from fedasym.results.simulation import Losses
+from fedasym.verbs.trials import Plan, one_trial
 
 Place = tuple[int, int]  # a point of what varies, and a trial
 

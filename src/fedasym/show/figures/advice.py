@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.results.metric import ACCURACY, LOSS
+from fedasym.results.result import ACCURACY, LOSS
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, save
 
 if TYPE_CHECKING:

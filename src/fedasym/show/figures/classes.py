@@ -15,13 +15,13 @@ from matplotlib.ticker import FuncFormatter
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
-from fedasym.verbs.classes.curves import over_ridges, ridges_about
+from fedasym.verbs.accuracies import over_ridges, ridges_about
+from fedasym.verbs.fine_tuning import fine_tuning
 
 if TYPE_CHECKING:
-    from fedasym.results.accuracy import AccuracyTable
-    from fedasym.results.diagram import Diagram
-    from fedasym.verbs.classes.fine_tuning import AccuracyPath
-    from fedasym.verbs.classes.simulated import AccuracySimulation
+    from fedasym.results.comparison import Accuracy, Comparison
+    from fedasym.results.regimes import Diagram, FineTuning
+    from fedasym.results.simulation import SimulatedAccuracy, Simulation
 
 OTHERS = {
     "bayes": "#222222", "truth": "#aaaaaa", "one_step": "#cc79a7", "stopped": "#56b4e9", "rtfa_squares": "#009e73",
@@ -55,9 +55,9 @@ def quiet(axes: Axes) -> None:
     axes.grid(color=FAINT, linewidth=0.6)
 
 
-def draw_accuracies(table: AccuracyTable, path: str | Path) -> Path:
+def draw_accuracies(table: Comparison[Accuracy], path: str | Path) -> Path:
     """Accuracy against ridge and against training time, with the rows that have neither as lines."""
-    if table.accuracies.ndim != 1:
+    if table.stack().ndim != 1:
         raise InvalidInput("only the table of a single population can be drawn; use compare for one or two varied parameters")
     figure, axes = panels(1 if table.clients is not None else 2)
     ridges = ridges_about(table)
@@ -103,11 +103,9 @@ def headed(axes: Axes, title: str, subtitle: str) -> None:
     caption(axes, title + "\n" * (len(lines) - 1), "\n".join(lines))
 
 
-def draw_times(axes: Axes, table: AccuracyTable) -> None:
+def draw_times(axes: Axes, table: Comparison[Accuracy]) -> None:
     """Accuracy along early-stopped fine-tuning."""
-    from fedasym.verbs.classes.fine_tuning import fine_tuning_classes
-
-    found = fine_tuning_classes(table.world, None, None, None, None)
+    found: FineTuning[Accuracy] = fine_tuning(table.world)
     later = found.times > 0
     best = float(np.asarray(found.best.at)), float(np.asarray(found.best.scores.accuracy))
     curved(axes, found.times[later], found.accuracy[later], best, tint("ftfa"))
@@ -120,7 +118,7 @@ def draw_times(axes: Axes, table: AccuracyTable) -> None:
     )  # fmt: skip
 
 
-def draw_path(found: AccuracyPath, path: str | Path) -> Path:
+def draw_path(found: FineTuning[Accuracy], path: str | Path) -> Path:
     """Accuracy and log-loss of a single world along fine-tuning."""
     if found.accuracy.ndim > 1:
         raise InvalidInput("only the path of a single population can be drawn: give plain numbers")
@@ -197,7 +195,7 @@ def draw_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
             axes.text(x[rows[at]], y[columns[at]], f"{name} wins", **style)
 
 
-def draw_simulated(simulation: AccuracySimulation, path: str | Path) -> Path:
+def draw_simulated(simulation: Simulation[SimulatedAccuracy], path: str | Path) -> Path:
     """One row per method: the mean with its trials, and the prediction as a tick."""
     names = list(simulation)
     figure, axes = canvas(7.2, 1.3 + 0.42 * len(names))

@@ -14,7 +14,7 @@ from fedasym.show.figures.marks import marks_of
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
 
 if TYPE_CHECKING:
-    from fedasym.results.diagram import Diagram
+    from fedasym.results.regimes import Diagram
 
 MOST = 3.0  # colours saturate where one loss is 2^3 times the other
 

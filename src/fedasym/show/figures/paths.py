@@ -12,10 +12,11 @@ from fedasym.show.figures.marks import ALGORITHMS
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, label_ends, save
 
 if TYPE_CHECKING:
-    from fedasym.verbs.fine_tuning import FineTuning
+    from fedasym.results.comparison import Risk
+    from fedasym.results.regimes import FineTuning
 
 
-def draw_path(path: FineTuning, target: str | Path) -> Path:
+def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
     """Draw a path of a single world to a file and return where it is."""
     if path.loss.ndim > 1:
         raise InvalidInput("only the path of a single population can be drawn: give plain numbers")
@@ -35,7 +36,7 @@ def draw_path(path: FineTuning, target: str | Path) -> Path:
     best = float(np.asarray(path.best.at))
     where = "train to convergence" if np.isinf(best) else f"stop at {path.unit} {best:.4g}"
     if best <= t[-1]:
-        axes.plot([best], [float(path.best.risk.loss)], marker="o", color="#d55e00", markersize=7, zorder=3)
+        axes.plot([best], [float(path.best.scores.loss)], marker="o", color="#d55e00", markersize=7, zorder=3)
     positive = t[t > 0]
     if positive.size > 1 and positive[-1] / positive[0] > 50:
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.4)
@@ -46,5 +47,5 @@ def draw_path(path: FineTuning, target: str | Path) -> Path:
     axes.margins(x=0.12)
     axes.grid(color=FAINT, linewidth=0.6)
     label_ends(axes, ends)
-    caption(axes, f"Early stopping: {where}, loss {float(np.asarray(path.best.risk.loss)):.4g}", path.title)
+    caption(axes, f"Early stopping: {where}, loss {float(np.asarray(path.best.scores.loss)):.4g}", path.title)
     return save(figure, target)

@@ -15,7 +15,7 @@ from fedasym.core.text import number
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
 
 if TYPE_CHECKING:
-    from fedasym.verbs.simulations import Simulation
+    from fedasym.results.simulation import Simulated, Simulation
 
 FINE = 160  # points of a theory line
 WIDE = 10  # ratio of the last value to the first from which the axis is logarithmic
@@ -26,15 +26,15 @@ WRAP = 100  # characters of a line under the title
 DASHED: Any = (0, (4, 3))
 
 
-def draw_simulation(simulation: Simulation, path: str | Path) -> Path:
+def draw_simulation(simulation: Simulation[Simulated], path: str | Path) -> Path:
     """Draw a simulation to a file and return where it is."""
-    return over_values(simulation, path) if simulation.setting.vary is not None else by_algorithm(simulation, path)
+    return over_values(simulation, path) if simulation.vary is not None else by_algorithm(simulation, path)
 
 
-def over_values(simulation: Simulation, path: str | Path) -> Path:
+def over_values(simulation: Simulation[Simulated], path: str | Path) -> Path:
     """Losses over the parameter that varies: the prediction for this many clients as a line, the limit dashed."""
-    assert simulation.setting.vary is not None
-    name, values = simulation.setting.vary
+    assert simulation.vary is not None
+    name, values = simulation.vary
     word, x = name.replace("_", " "), np.array(values, dtype=float)
     figure, axes = canvas(7.6, 4.8)
     wide = x[0] > 0 and x[-1] / x[0] >= WIDE
@@ -63,7 +63,7 @@ def over_values(simulation: Simulation, path: str | Path) -> Path:
     return save(figure, path)
 
 
-def by_algorithm(simulation: Simulation, path: str | Path) -> Path:
+def by_algorithm(simulation: Simulation[Simulated], path: str | Path) -> Path:
     """One row per algorithm, with one mark per kind of client where they differ."""
     names, kinds = list(simulation), max(len(simulation.labels), 1)
     if kinds > MOST_KINDS:

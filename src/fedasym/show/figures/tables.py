@@ -8,20 +8,20 @@ import numpy as np
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.text import number
-from fedasym.results.comparison import TIE, Comparison
+from fedasym.results.comparison import Comparison, Risk
 from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, save
 
 
-def draw_table(table: Comparison, path: str | Path) -> Path:
+def draw_table(table: Comparison[Risk], path: str | Path) -> Path:
     """Bars of bias (full colour) and variance (hatched) for a single world."""
-    if table.losses.ndim != 1:
+    if table.stack().ndim != 1:
         raise InvalidInput("only the table of a single population can be drawn; use compare for one or two varied parameters")
     names = list(table)
     figure, axes = canvas(6.4, 0.9 + 0.42 * len(names))
     bias, variance = (np.array([float(getattr(table[name], part)) for name in names]) for part in ("bias", "variance"))
     finite = np.isfinite(bias + variance)
     top = (bias + variance)[finite].max(initial=0) or 1.0
-    lowest = (bias + variance).min() * (1 + TIE)
+    lowest = (bias + variance).min() * (1 + table.metric.tie)
     for row, name in enumerate(names):
         tint = colour(name)
         if not finite[row]:

@@ -1,4 +1,7 @@
-"""Two classes: the state (T, Q) of every method in many worlds at once, one case per theorem."""
+"""Two classes: the state (T, Q) of every pair of stages in many worlds at once, one case per theorem.
+
+`canonical_pair` says which pairs have one, for any number of classes; more than two are in `multinomial_limits`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.algorithms.algorithm import Algorithm
+from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
+from fedasym.algorithms.classification import BestStep, BestTime, LeastSquares, Posterior, Truth
+from fedasym.algorithms.local import Nothing
+from fedasym.algorithms.meta import Meta
+from fedasym.algorithms.moreau import Moreau
+from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.theory.classes import leastsquares, metrics, optimum
@@ -19,12 +30,12 @@ from fedasym.theory.classes.pooled import newcomer, pooled
 from fedasym.theory.classes.ridge import solve
 from fedasym.theory.classes.shared import fedavg, shrinkage
 from fedasym.theory.classes.stopping import curvature, ridge_at, stopped
-from fedasym.verbs.classes.methods import Method
 from fedasym.worlds.energies import Energies
 
 FEW = 24  # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
 PIECE = 512  # worlds of a large grid at once
 NODES, WIDTH = 6, np.log(3.5)  # of the quick search, about the rule over 1.25
+Pair = tuple[ServerStage, ClientStage]
 COARSE = 17.0  # level of its quadrature
 EARLY, LATE = 1e-4, 1.5  # times that can match a ridge, in units of 1/ridge
 
@@ -48,7 +59,10 @@ class Worlds:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A method's state in each world. `endless`: where its logits run off to infinity. `probable`: whether it has logits."""
+    """The state of a pair of stages in each world.
+
+    endless: where its logits run off to infinity; probable: whether it has logits.
+    """
 
     state: State
     ridge: Array | None = None
@@ -59,50 +73,93 @@ class Answer:
     optimal: bool = False  # predicts the posterior probability itself
 
 
-def answer(method: Method, worlds: Worlds) -> Answer:
-    """The state of one method: section numbers are those of `theory/classes`."""
+def canonical_pair(algorithm: Algorithm) -> Pair:
+    """The pair of stages whose theorem covers an algorithm; what no theorem covers is refused."""
+    pair = algorithm.server, algorithm.personalise
+    match pair:
+        case (Nothing() | Average() | Meta() | Moreau(), Interpolate()):  # descent forgets where it started
+            return Nothing(), Interpolate()
+        case (Average(), Flow(time)) if np.isinf(time):
+            return Nothing(), Interpolate()
+        case (Moreau(), _):
+            raise underived(algorithm.name, "pFedMe's")
+        case (Meta(), _):
+            raise underived(algorithm.name, "MAML's")
+        case (Nothing(), Ridge()) | (LeastSquares(), Interpolate() | Ridge()) | (_, Posterior() | Truth()):
+            return pair
+        case (Average(), Keep() | Ridge() | Descend() | BestStep() | Flow() | BestTime()):
+            return pair
+    names = f"{type(algorithm.server).__name__} then {type(algorithm.personalise).__name__}"
+    works = "Nothing with Interpolate or Ridge, Average with Keep, Interpolate, Ridge, Descend or Flow"
+    raise NoFormula(
+        f"{algorithm.name}: no accuracy is derived for the pair {names}; covered are {works}; fa.train takes any pair"
+    )
+
+
+def underived(name: str, whose: str) -> NoFormula:
+    """The error for a shared model that is not derived."""
+    return NoFormula(
+        f"{name}: {whose} shared model is not derived for the logistic loss; take rtfa or one_step, which start from "
+        "FedAvg's, or fa.train, which takes any pair of stages"
+    )
+
+
+def limit(pair: Pair, worlds: Worlds, ridge: Array | None) -> Answer:
+    """The state of a canonical pair at the given ridges or (None) the best; section numbers are those of the theory."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
-    if worlds.m is not None and method.kind in ("one_step", "stopped", "ftfa_squares", "rtfa_squares"):
-        raise NoFormula("with finitely many clients only fedavg and rtfa (and methods that share nothing) are derived; "
-                        "leave clients out for the rest")  # fmt: skip
-    match method.kind:
-        case "converged":  # 5
-            end = converged(e, gamma, eps)
-            return Answer(end.fit, endless=end.separable)
-        case "local_ridge":  # 3 with c = 0
-            return ridged(Worlds(e.alone, gamma, eps, None, True, worlds.rough), given(method, gamma))
-        case "fedavg":  # 2 and 12.1
-            return Answer(fedavg(e, eps) if worlds.m is None else together(worlds))
-        case "rtfa":  # 3, 9, 12.2 and 12.3
-            if worlds.m is None:
-                return ridged(worlds, given(method, gamma))
-            together(worlds)
-            return finite(worlds, given(method, gamma))
-        case "one_step":  # 6
-            one = one_step(e, gamma, method.step, eps)
-            return Answer(one.state, step=np.broadcast_to(one.step, gamma.shape))
-        case "stopped":  # 7
-            check_step(method, e, gamma)
-            best = best_time(worlds) if method.time is None else np.full(gamma.size, method.time)
-            fits = [stopped(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in range(gamma.size)]
-            state = State(*(np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest")))
-            return Answer(state, time=best)
-        case "ftfa_squares":  # 8
-            return Answer(leastsquares.least_squares(e, gamma, 0.0, eps).state, probable=False)
-        case "rtfa_squares":
-            best = leastsquares.best_ridge(e, gamma, eps)
-            best = np.where(np.isnan(best), np.inf, best)
-            return Answer(leastsquares.least_squares(e, gamma, best, eps).state, ridge=best, probable=False)
-        case "bayes":  # 9.2
+    match pair:
+        case _, Posterior():  # 9.2
             return Answer(optimum.bayes(e, gamma, eps).state, optimal=True)
-        case "truth":
+        case _, Truth():
             square = e.rho**2
             return Answer(State(square, square, e.rho, np.zeros_like(square)))
+        case Nothing(), Interpolate():  # 5
+            end = converged(e, gamma, eps)
+            return Answer(end.fit, endless=end.separable)
+        case Nothing(), Ridge():  # 3 with c = 0
+            return ridged(Worlds(e.alone, gamma, eps, None, True, worlds.rough), ridge)
+        case Average(), Keep():  # 2 and 12.1
+            return Answer(fedavg(e, eps) if worlds.m is None else together(worlds))
+        case Average(), Ridge():  # 3, 9, 12.2 and 12.3
+            if worlds.m is None:
+                return ridged(worlds, ridge)
+            together(worlds)
+            return finite(worlds, ridge)
+    if worlds.m is not None:
+        raise NoFormula(
+            "with finitely many clients only fedavg and rtfa (and methods that share nothing) are derived; "
+            "leave clients out for the rest"
+        )
+    match pair:
+        case LeastSquares(), client:  # 8
+            return squared(worlds, client, ridge)
+        case _, BestStep() | Descend(_, 1) as client:  # 6
+            one = one_step(e, gamma, client.get("local_step"), eps)
+            return Answer(one.state, step=np.broadcast_to(one.step, gamma.shape))
+    check_step(pair[1], float(np.min(2 / curvature(e, gamma))))  # 7
+    time = stopping_time(pair[1])
+    best = best_time(worlds) if time is None else np.full(gamma.size, time)
+    fits = [stopped(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in range(gamma.size)]
+    parts = (np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest"))
+    return Answer(State(*parts), time=best)
 
 
-def given(method: Method, gamma: Array) -> Array | None:
-    """The ridge asked for, one for each world."""
-    return None if method.ridge is None else np.broadcast_to(np.asarray(method.ridge, dtype=float), gamma.shape)
+def squared(worlds: Worlds, client: ClientStage, ridge: Array | None) -> Answer:
+    """The least-squares classifier, fine-tuned to convergence or with a ridge."""
+    e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
+    if not isinstance(client, Ridge):
+        return Answer(leastsquares.least_squares(e, gamma, 0.0, eps).state, probable=False)
+    if ridge is None:
+        ridge = leastsquares.best_ridge(e, gamma, eps)
+        ridge = np.where(np.isnan(ridge), np.inf, ridge)
+    return Answer(leastsquares.least_squares(e, gamma, ridge, eps).state, ridge=ridge, probable=False)
+
+
+def stopping_time(client: ClientStage) -> float | None:
+    """The time after which a client stops, step x steps; None: the best."""
+    if isinstance(client, Flow):
+        return client.time
+    return client.local_step * client.steps if isinstance(client, Descend) else None
 
 
 def ridged(worlds: Worlds, ridge: Array | None) -> Answer:
@@ -200,11 +257,11 @@ def searched(loss: Callable[[Array], Array], start: Array, nodes: int = 7, width
         width /= 6
 
 
-def check_step(method: Method, e: Energies, gamma: Array) -> None:
-    """Refuse a step with which descent may diverge."""
-    if method.step is not None and np.any(method.step >= 2 / curvature(e, gamma)):
-        most = float(np.min(2 / curvature(e, gamma)))
-        raise InvalidInput(f"step is {method.step:g}: descent diverges with steps of {most:.4g} or more; give a smaller one")
+def check_step(client: ClientStage, most: float) -> None:
+    """Refuse a step with which descent may diverge, `most` or more."""
+    step = client.get("local_step")
+    if step is not None and step >= most:
+        raise InvalidInput(f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a smaller one")
 
 
 def best_time(worlds: Worlds) -> Array:

@@ -1,21 +1,32 @@
-"""What is simulated: the clients, the algorithms with their ridges, and what the theory says of exactly these."""
+"""One trial of a simulation: the clients, the algorithms with their ridges, what the theory says of exactly these, the losses.
+
+In expectation a loss is a trace of the drawn features. By sampling, optima and labels are drawn too, every algorithm is fitted
+to them and tested on held-out samples: slower and noisier, and it shares no formula with the other; the two must agree.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Ridge
+from fedasym.algorithms import Algorithm, Moreau, Ridge
 from fedasym.algorithms.description import describe_algorithm
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
-from fedasym.exact.draw import Drawn, Kind, draw, kinds_of, seeded
-from fedasym.exact.shared import Pull, pull_of
+from fedasym.core.machine import few_threads
+from fedasym.exact.clients import Client
+from fedasym.exact.draw import Drawn, Kind, draw, features, kinds_of, random_signs, seeded
+from fedasym.exact.estimators import LinearFit, fit
+from fedasym.exact.personal import personalised
+from fedasym.exact.shared import Pull, Shared, Sums, interpolant, pull_of
+from fedasym.exact.traces import Forms, alone, learned, member, newcomer
 from fedasym.results.comparison import Risk
+from fedasym.results.simulation import Losses
 from fedasym.theory.different import client_weights, precision
 from fedasym.theory.ridges import bayes_ridge
 from fedasym.theory.worlds import flatten
@@ -23,9 +34,11 @@ from fedasym.verbs.prediction import predict, ridge_of
 from fedasym.worlds.population import RANGES, Population
 
 LOOKED_AT = 8  # clients of each kind whose risk is computed in a trial: they are exchangeable
-MEMBER, NEWCOMER = 0, 1  # roles in a path of seeds
+MEMBER, NEWCOMER, CENTRE, LABELS = range(4)  # roles in a path of seeds
+WORTH_A_THREAD = 200  # dimension from which drawing a client takes longer than handing it over
+HELD_OUT = 1000  # samples on which a model is tested
+VANISHING = 1e-9  # a ridge that stands for its limit 0
 
-Losses = dict[str, list[list[float]]]  # by algorithm and kind of client: bias and variance, or the loss alone
 Tick = Callable[[float], None]  # hears what share of a trial is done
 
 
@@ -152,7 +165,7 @@ class Plan:
             yield j, self.client(trial, j) if self.member else draw(kind, rng, self.features)
 
 
-def planned(setting: Setting) -> Plan:
+def make_plan(setting: Setting) -> Plan:
     """Lay out the clients and ask the theory."""
     kinds = tuple(kinds_of(setting.worlds, setting.dimension))
     chosen, notes = list(setting.algorithms), []
@@ -165,7 +178,7 @@ def planned(setting: Setting) -> Plan:
     pulls: dict[tuple[object, ...], Pull] = {}
     rows = []
     for algorithm in chosen:
-        predicted, limit, ridge, missing = foreseen(algorithm, setting, [kind.population for kind in kinds])
+        predicted, limit, ridge, missing = foresee(algorithm, setting, [kind.population for kind in kinds])
         notes += missing
         pull = None if algorithm.shares_nothing else pull_for(algorithm, setting, kinds, ridge)
         if pull is not None:
@@ -182,7 +195,7 @@ def pull_for(algorithm: Algorithm, setting: Setting, kinds: tuple[Kind, ...], ri
     if "ridge" in algorithm.server.settings():
         if ridge is None:
             own = algorithm.server.get("ridge")
-            ridge = np.full(len(kinds), own) if own is not None else np.array([optimal(each) for each in exact])
+            ridge = np.full(len(kinds), own) if own is not None else np.array([tying_ridge(each) for each in exact])
         if ridge is not None and np.any(ridge < 0):
             raise InvalidInput(f"{algorithm.name}: ridge is {ridge.min():g}: the shared model needs one of at least 0")
         own = precision(exact)
@@ -191,12 +204,12 @@ def pull_for(algorithm: Algorithm, setting: Setting, kinds: tuple[Kind, ...], ri
     return pull_of(algorithm.server, p, ridge)
 
 
-def optimal(population: Population) -> float:
+def tying_ridge(population: Population) -> float:
     """noise^2 aspect/radius^2, the ridge that ties clients of one kind best."""
     return float(bayes_ridge(flatten(population, ()))[0])
 
 
-def foreseen(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> tuple[Risk, Risk, Array | None, list[str]]:
+def foresee(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> tuple[Risk, Risk, Array | None, list[str]]:
     """Finite-client prediction, limit, and the ridge of each kind: the prediction's best, or the limit's where it has none."""
     given = ridge_of(algorithm, (len(exact),))
     missing: list[str] = []
@@ -204,11 +217,11 @@ def foreseen(algorithm: Algorithm, setting: Setting, exact: list[Population]) ->
         warnings.simplefilter("ignore", ThresholdWarning)  # a simulation may sit at a threshold to see what happens there
         nothing = np.full(len(exact), np.nan)
         try:
-            limit = stacked([endless(algorithm, each, place) for place, each in enumerate(exact)])
+            limit = stack_risks([predict_endless(algorithm, each, place) for place, each in enumerate(exact)])
         except NoFormula as reason:
             limit, missing = Risk(nothing, nothing, nothing), [f"No limit for {reason}."]
         try:
-            found = finite(algorithm, setting, exact)
+            found = predict_finite(algorithm, setting, exact)
         except NoFormula as reason:
             missing = [f"No prediction for {reason}."]
             found = Risk(nothing, nothing, np.maximum(np.asarray(limit.ridge), 0.0))
@@ -217,7 +230,7 @@ def foreseen(algorithm: Algorithm, setting: Setting, exact: list[Population]) ->
     return predicted, limit, best if given is None else given, missing
 
 
-def endless(algorithm: Algorithm, population: Population, place: int) -> Risk:
+def predict_endless(algorithm: Algorithm, population: Population, place: int) -> Risk:
     """What `predict` says of infinitely many clients, for the population at this place of a list."""
     stage = algorithm.personalise
     if isinstance(stage, Ridge) and stage.ridge is not None and np.ndim(stage.ridge):
@@ -225,15 +238,148 @@ def endless(algorithm: Algorithm, population: Population, place: int) -> Risk:
     return predict(population, [algorithm])[algorithm.name]
 
 
-def stacked(risks: list[Risk]) -> Risk:
+def stack_risks(risks: list[Risk]) -> Risk:
     """Several risks as one of arrays; a ridge that is absent is NaN."""
     parts = ("bias", "variance", "ridge")
     return Risk(*(np.array([getattr(risk, part) for risk in risks], dtype=float) for part in parts))
 
 
-def finite(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> Risk:
+def predict_finite(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> Risk:
     """What `predict` says of finitely many clients."""
     if setting.alike:
         return predict(exact[0], [algorithm], clients=setting.clients[0], member=setting.member)[algorithm.name]
     options = {"clients": setting.clients, "member": setting.member, "weights": setting.weights}
     return predict(exact, [algorithm], **options)[algorithm.name]
+
+
+def one_trial(plan: Plan, mode: str, trial: int, tick: Tick) -> Losses:
+    """Every algorithm's losses in one trial."""
+    with few_threads(plan.kinds[0].s.size):
+        return (sample_losses if mode == "sampling" else expect_losses)(plan, trial, tick)
+
+
+def expect_losses(plan: Plan, trial: int, tick: Tick) -> Losses:
+    """Bias and variance of every algorithm in one trial, the mean over the clients looked at, for each kind of client."""
+    sharing = {id(each.pull): each.pull for each in plan.algorithms if each.pull is not None}
+    models = dict(zip(sharing, fit_shared_models(plan, trial, list(sharing.values()), tick), strict=True))
+    found: Losses = {each.name: [] for each in plan.algorithms}
+    for kind in plan.kinds:
+        rows: dict[str, list[tuple[float, float]]] = {name: [] for name in found}
+        for j, client in plan.looked_at(trial, kind):
+            seen: dict[int, Forms] = {}
+            for each in plan.algorithms:
+                key = id(each.pull)
+                if key not in seen:
+                    seen[key] = see_shared(client, models.get(key), j if plan.member else None)
+                q = learned(each.algorithm.personalise, client.x, each.ridge_of(kind))
+                bias, variance = seen[key]
+                rows[each.name].append((bias(q), variance(q)))
+        for name, risks in rows.items():
+            found[name].append(np.mean(risks, axis=0).tolist())
+    return found
+
+
+def fit_shared_models(plan: Plan, trial: int, pulls: list[Pull], tick: Tick) -> list[Shared]:
+    """The shared model of each server stage, from one pass over the clients."""
+    if not pulls:
+        return []
+    clients = range(sum(plan.count))
+    if plan.crowded:
+        return [interpolant([plan.client(trial, j) for j in clients])] * len(pulls)
+    sums = [Sums.empty(pull, plan.kinds) for pull in pulls]
+    drawn: Iterator[Drawn] = (plan.client(trial, j) for j in clients)
+    if plan.kinds[0].s.size >= WORTH_A_THREAD:
+        drawn = draw_ahead(lambda j: plan.client(trial, j), clients)
+    for j, client in enumerate(drawn):
+        for each in sums:
+            each.add(client)
+        tick((j + 1) / len(clients))
+    return [each.shared() for each in sums]
+
+
+def draw_ahead(make: Callable[[int], Drawn], clients: range) -> Iterator[Drawn]:
+    """Each client in turn, while a second thread draws the next one: where a core is free, drawing costs no time."""
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(make, 0)
+        for j in clients:
+            client = following.result()
+            if j + 1 < len(clients):
+                following = pool.submit(make, j + 1)
+            yield client
+
+
+def see_shared(client: Drawn, shared: Shared | None, j: int | None) -> Forms:
+    """What a client makes of a shared model (None: of no model): member j of the federation, or (None) a new client."""
+    if shared is None:
+        return alone(client)
+    return newcomer(client, shared) if j is None else member(client, shared, j)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A client's training samples, and held-out samples where it will be tested."""
+
+    kind: Kind
+    X: Array
+    y: Array
+    held_out: tuple[Array, Array] | None
+
+    def loss(self, model: Array) -> float:
+        """Mean squared error on held-out samples above the noise floor."""
+        assert self.held_out is not None
+        X, y = self.held_out
+        return float(np.mean((X @ model - y) ** 2) - self.kind.noise2)
+
+
+def sample_losses(plan: Plan, trial: int, tick: Tick) -> Losses:
+    """Test loss above the noise floor of every algorithm in one trial, the mean over the clients looked at, by kind."""
+    first = plan.kinds[0]
+    if plan.crowded and first.centre is None:
+        raise InvalidInput("the pooled samples are fewer than the unknowns, so the length of the optimum matters: give norm")
+    centre = np.zeros(first.s.size) if first.centre is None else random_signs(first.centre, seeded(plan.seed, trial, CENTRE))
+
+    def sample(kind: Kind, *path: int, tested: bool) -> Sample:
+        X, rng = features(kind, seeded(plan.seed, trial, *path), plan.features), seeded(plan.seed, trial, LABELS, *path)
+        optimum = centre + random_signs(kind.shift, rng)
+
+        def label(rows: Array) -> tuple[Array, Array]:
+            return rows, rows @ optimum + np.sqrt(kind.noise2) * rng.standard_normal(len(rows))
+
+        return Sample(kind, *label(X), label(features(kind, rng, plan.features, HELD_OUT)) if tested else None)
+
+    looked = {kind.place: plan.places(kind) if plan.member else range(0) for kind in plan.kinds}
+    federation = []
+    for j in range(sum(plan.count)):
+        kind = plan.kind_of(j)
+        federation.append(sample(kind, MEMBER, j, tested=j in looked[kind.place]))
+    strangers = [
+        [sample(kind, NEWCOMER, kind.place, j, tested=True) for j in plan.places(kind)] if not plan.member else []
+        for kind in plan.kinds
+    ]
+    found: Losses = {}
+    for done, each in enumerate(plan.algorithms, start=1):
+        models = None if each.algorithm.shares_nothing and not plan.member else fit_samples(each, federation)
+        found[each.name] = []
+        for kind in plan.kinds:
+            inside = [] if models is None else [federation[j].loss(models.personal[j]) for j in looked[kind.place]]
+            start = np.zeros(first.s.size) if models is None else models.shared
+            outside = [one.loss(fit_newcomer(each, one, start)) for one in strangers[kind.place]]
+            found[each.name].append([float(np.mean(inside + outside))])
+        tick(done / len(plan.algorithms))
+    return found
+
+
+def fit_samples(each: Planned, federation: list[Sample]) -> LinearFit:
+    """An algorithm fitted to everyone's samples, with the weights and ridges of the plan."""
+    p = np.ones(len(federation)) if each.pull is None else np.array([each.pull.p[one.kind.place] for one in federation])
+    ridge = None if each.ridge is None else np.array([each.ridge_of(one.kind) for one in federation])
+    if isinstance(each.algorithm.server, Moreau) and ridge is not None:
+        ridge = np.maximum(ridge, VANISHING)  # without noise the best ridge is 0, which ties nobody to the shared model
+    X, y = [one.X for one in federation], [one.y for one in federation]
+    return fit(each.algorithm, X, y, ridge=ridge, weights=p / p.sum(), intercept=False)
+
+
+def fit_newcomer(each: Planned, one: Sample, shared: Array) -> Array:
+    """The model of a client that took no part in the shared one."""
+    ridge = each.ridge_of(one.kind)
+    return personalised(each.algorithm.personalise, Client.of(0, one.X, one.y), shared, np.inf if ridge is None else ridge)
