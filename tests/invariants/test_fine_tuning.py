@@ -59,7 +59,7 @@ def test_best_stopping_point(world, flow, lengths):
     high = support(world.aspect, world.spectrum)[1]
     times = np.array([0, *lengths]) / high if flow else np.round([0, *lengths])
     path = fa.fine_tuning(world, **({"flow": True, "times": times} if flow else {"steps": times}))
-    best = path.best.risk.loss
+    best = path.best.scores.loss
     losses = [*path.loss, risk_of(world, "fedavg").loss, risk_of(world, "ftfa").loss]
     assert best <= min(losses) * (1 + 1e-9)
     for time, bias, variance in zip(times, path.bias, path.variance, strict=True):

@@ -13,7 +13,7 @@ import time
 import pytest
 
 import fedasym as fa
-from fedasym.verbs import simulation_trials as trials
+from fedasym.verbs import simulation as trials
 
 from ..command import fedasym
 

@@ -8,8 +8,7 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import PAPER, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Ridge
 from fedasym.exact.draw import features, seeded
-from fedasym.verbs.simulation_expectation import expected
-from fedasym.verbs.simulation_plans import Plan
+from fedasym.verbs.trials import Plan, expect_losses
 
 from .worlds import AR1, DIFFERENT, POWER, TWO, WORLD, plan_of
 
@@ -123,5 +122,5 @@ DENSE = [
 def test_expectations_equal_a_dense_computation(world, options):
     plan = plan_of(world, algorithms=EVERY, **options)
     truth = dense(plan)
-    for name, found in expected(plan, 0, lambda _: None).items():
+    for name, found in expect_losses(plan, 0, lambda _: None).items():
         assert np.max(np.abs(np.array(found) - truth[name]) / truth[name].sum(-1, keepdims=True)) < 1e-10, name

@@ -23,7 +23,7 @@ from fedasym.advisor.summaries import Summary
 from fedasym.algorithms import PAPER
 from fedasym.core.arrays import Array
 from fedasym.core.errors import ThresholdWarning
-from fedasym.results.comparison import Comparison
+from fedasym.results.comparison import Comparison, Risk
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.population import Population
 
@@ -228,7 +228,7 @@ def mean_of(values: float | Array, share: Array) -> float:
     return float(np.broadcast_to(np.asarray(values, dtype=float), share.shape) @ share)
 
 
-def asked(found: Estimates, dimension: int, kinds: Kinds, member: bool, power: float | None = None) -> Comparison:
+def asked(found: Estimates, dimension: int, kinds: Kinds, member: bool, power: float | None = None) -> Comparison[Risk]:
     """`fa.predict` for the kinds; thresholds are among the doubts and not warned of here."""
     worlds = [population_of(found, dimension, float(n), power) for n in kinds.samples]
     names = [name for name in ASKED if not (name == "pfedme" and worlds[0].shift_power)]

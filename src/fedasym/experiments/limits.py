@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedasym.core.progress import Progress
-from fedasym.results.simulation import Simulation
+from fedasym.results.simulation import Simulated, Simulation
 from fedasym.verbs.simulation import simulate
 from fedasym.worlds.population import Population
 
@@ -19,7 +19,9 @@ VARIED: dict[str, list[float]] = {
 SIZES = {False: {"dimension": 200, "trials": 8}, True: {"dimension": 60, "trials": 2}}
 
 
-def against_simulation(folder: str | Path, *, quick: bool = False, progress: Progress | None = None) -> dict[str, Simulation]:
+def against_simulation(
+    folder: str | Path, *, quick: bool = False, progress: Progress | None = None
+) -> dict[str, Simulation[Simulated]]:
     """Simulate along clients, noise and aspect, and draw each beside the predictions; finished trials are kept in the folder.
 
     >>> import tempfile

@@ -77,7 +77,7 @@ class Accuracy:
         return 1 - self.accuracy
 
 
-Scores = TypeVar("Scores", Risk, Accuracy)
+Scores = TypeVar("Scores", bound=Risk | Accuracy)
 
 
 @dataclass(frozen=True, eq=False)

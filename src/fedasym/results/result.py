@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,7 +163,7 @@ class Measured(Result):
     """A result with a metric, by which it is compared, written and drawn."""
 
     metric: Metric
-    _kind: str  # what is drawn
+    _kind: ClassVar[str]  # what is drawn
 
     def plot(self, path: str | Path) -> Path:
         """Draw it to a file (PNG, SVG or PDF by its ending) and return where it is."""

@@ -156,7 +156,7 @@ def divide_gap(mean: float, predicted: float, error: float) -> float:
     return 0.0 if abs(gap) < 1e-12 else gap / error if error > 0 else np.copysign(np.inf, gap)
 
 
-Drawn = TypeVar("Drawn", Simulated, SimulatedAccuracy)
+Drawn = TypeVar("Drawn", bound=Simulated | SimulatedAccuracy)
 
 
 @dataclass(frozen=True, eq=False)

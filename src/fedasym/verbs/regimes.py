@@ -300,4 +300,5 @@ def mix_multinomial(world: ClassPopulation, lam: float | Array | None, alpha: fl
     fit = ridges.best_ridge(e, gamma, C) if lam is None else ridges.rtfa(e, gamma, float(np.asarray(lam)), C)
     rule, weight = ridges.interpolated(fit, e)
     rules = Answer(rule), Answer(fit, ridge=fit.ridge), Answer(shared_rule(e, C))
-    return Mixture(weight, *(score_rule(each) for each in rules))
+    mixed, own, shared = (score_rule(each) for each in rules)
+    return Mixture(weight, mixed, own, shared)
