@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -61,11 +61,11 @@ class Metric:
     """
 
     name: str
-    plural: str
+    plural: str = field(repr=False)
     lower: bool
     share: bool
     tie: float
-    columns: tuple[Column, ...]
+    columns: tuple[Column, ...] = field(repr=False)
 
     def better(self, one: Any, other: Any) -> Any:
         """Whether the first value is the better one, ties aside."""

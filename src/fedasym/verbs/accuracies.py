@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -66,7 +66,7 @@ class Classification(Task[Accuracy]):
         "mode": "expectation",
         "on": None,
     }
-    variable: ClassVar[tuple[str, ...]] = ("ridge", "clients", "member")
+    options: ClassVar[tuple[str, ...]] = ("ridge", "clients", "member")
 
     def resolve(self, algorithms: Names, ridge: ArrayLike | None, maml_step: float) -> list[Algorithm]:
         """By default those that have a theorem, and the ceilings. Least squares keeps its own ridge, of another scale."""
@@ -163,10 +163,35 @@ def check_penalty(ridge: ArrayLike) -> float | Array:
 
 
 def predict_accuracies(world: ClassPopulation, chosen: list[Algorithm], asked: Asked) -> Comparison[Accuracy]:
-    """All algorithms on one population, or on each world of a grid; equal pairs of stages are solved once."""
+    """All algorithms on one population, or on each world of a grid."""
     m = None if asked.clients is None else check_clients(asked.clients)
     shape = joint_shape(world, chosen, m)
-    worlds = flatten_classes(world, shape, m, asked.member)
+    count = None if m is None else np.broadcast_to(m, shape).ravel()
+    rows, notes = collect(chosen, asked.optional, make_solver(world, shape, m, asked.member))
+    if lost := [name for name, row in rows.items() if np.any(np.isnan(row.accuracy))]:
+        which = " and ".join(lost)
+        notes.append(f"In part of the grid {which} are NaN: all samples together are separable, and the pooled fit has no end.")
+    table = Comparison(
+        rows,
+        f"{world} · {how_many(count, asked.member)}",
+        metric=ACCURACY,
+        references={name: CEILINGS[name].words for name in rows if name in CEILINGS},
+        world=world,
+        clients=count,
+        member=asked.member,
+    )
+    told, near = endings(world, [canonical_pair(each) for each in chosen if each.name in rows])
+    for note in near:
+        warnings.warn(note, ThresholdWarning, stacklevel=4)
+    unused = [UNUSED] if asked.optional else []
+    return replace(table, notes=(*accuracy_verdicts(table), *told, *near, *notes, *unused))
+
+
+def make_solver(
+    world: ClassPopulation, shape: tuple[int, ...], m: Array | None, member: bool
+) -> Callable[[Algorithm], Accuracy]:
+    """The scores of one algorithm after the other; equal pairs of stages are solved once."""
+    worlds = flatten_classes(world, shape, m, member)
     solved: dict[tuple[object, ...], Accuracy] = {}
 
     def answer(algorithm: Algorithm) -> Accuracy:
@@ -177,24 +202,7 @@ def predict_accuracies(world: ClassPopulation, chosen: list[Algorithm], asked: A
                 raise NoFormula("no solution was found here: give a larger ridge, or more clients")
         return solved[key]
 
-    rows, notes = collect(chosen, asked.optional, answer)
-    if lost := [name for name, row in rows.items() if np.any(np.isnan(row.accuracy))]:
-        which = " and ".join(lost)
-        notes.append(f"In part of the grid {which} are NaN: all samples together are separable, and the pooled fit has no end.")
-    table = Comparison(
-        rows,
-        f"{world} · {how_many(worlds.m, asked.member)}",
-        metric=ACCURACY,
-        references={name: CEILINGS[name].words for name in rows if name in CEILINGS},
-        world=world,
-        clients=worlds.m,
-        member=asked.member,
-    )
-    told, near = endings(world, [canonical_pair(each) for each in chosen if each.name in rows])
-    for note in near:
-        warnings.warn(note, ThresholdWarning, stacklevel=4)
-    unused = [UNUSED] if asked.optional else []
-    return replace(table, notes=(*accuracy_verdicts(table), *told, *near, *notes, *unused))
+    return answer
 
 
 def key_of(pair: Pair) -> tuple[object, ...]:

@@ -52,7 +52,7 @@ class Regression(Task[Risk]):
 
     world: ClassVar[str] = "Population"
     metric: ClassVar[Metric] = LOSS
-    variable: ClassVar[tuple[str, ...]] = ("ridge", "clients", "member", "maml_step")
+    options: ClassVar[tuple[str, ...]] = ("ridge", "clients", "member", "maml_step")
 
     def resolve(self, algorithms: Names, ridge: ArrayLike | None, maml_step: float) -> list[Algorithm]:
         """All of the paper's algorithms by default."""

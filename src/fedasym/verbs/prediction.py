@@ -40,13 +40,13 @@ class Task(ABC, Generic[Scores]):
     """What is learned in a world: how its algorithms are found, its formulas, and what they are compared by.
 
     world: the name of its worlds. foreign: arguments of the verbs that it has no use for, and what they are by default.
-    variable: arguments of `predict` that a diagram may fix.
+    options: arguments of `predict` that a diagram may fix.
     """
 
     world: ClassVar[str]
     metric: ClassVar[Metric]
     foreign: ClassVar[Mapping[str, object]] = {}
-    variable: ClassVar[tuple[str, ...]]
+    options: ClassVar[tuple[str, ...]]
 
     def refuse(self, **given: object) -> None:
         """Refuse arguments that have no meaning in these worlds."""

@@ -52,7 +52,7 @@ def compare(
     if name_of(first) == name_of(second):
         raise InvalidInput(f"both algorithms are {name_of(first)}: name two different ones")
     task = task_of(world)
-    axes = check_axes(vary, world, options, task.variable)
+    axes = check_axes(vary, world, options, task.options)
     names = list(axes)
 
     def evaluate(*values: Array) -> tuple[Array, Array]:

@@ -28,7 +28,7 @@ from fedasym.results.comparison import Accuracy, Risk
 from fedasym.results.result import ACCURACY
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
 from fedasym.theory.different import client_weights
-from fedasym.verbs.prediction import Asked, collect, predict, read_worlds, task_of
+from fedasym.verbs.prediction import collect, predict, read_worlds, task_of
 from fedasym.verbs.regimes import read_range
 from fedasym.verbs.trials import Plan, Setting, Tick, make_plan, one_trial
 from fedasym.verbs.verdicts import how_many
@@ -45,7 +45,6 @@ CLIENTS = 300  # unless told otherwise
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 WANTED = "give a Population, or a list of them"
 LOOKED_AT = 4  # clients with classes that are scored in a trial
-LABELLED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "one_step", "ftfa_squares", "rtfa_squares", "stopped")
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +290,7 @@ def summarise_losses(setting: Setting, plans: list[Plan], found: list[list[Losse
             ridge=None if each.ridge is None else boxed([plan.algorithms[place].ridge for plan in plans]),
         )
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
-    curve = None if setting.vary is None else partial(draw_curve, setting)
+    curve = None if setting.vary is None else partial(predict_curve, setting)
     return Simulation(
         rows,
         title_of(setting, len(found[0])),
@@ -327,7 +326,7 @@ def title_of(setting: Setting, trials: int) -> str:
     return " · ".join(parts)
 
 
-def draw_curve(setting: Setting, name: str, at: Array) -> tuple[Array, Array]:
+def predict_curve(setting: Setting, name: str, at: Array) -> tuple[Array, Array]:
     """Prediction and limit of an algorithm over values of the parameter that varies; NaN where there is no formula."""
     assert setting.vary is not None
     varied = setting.vary[0]
@@ -380,24 +379,18 @@ def foresee_accuracies(
     world: ClassPopulation, request: Request, clients: int | None
 ) -> tuple[list[Algorithm], dict[str, Accuracy], list[str]]:
     """The algorithms that the theory covers, what it says of them, and why others are left out."""
-    task, optional = task_of(world), request.algorithms is None
-    wanted = task.resolve(LABELLED if optional else request.algorithms, request.ridge, MAML_STEP)
+    from fedasym.verbs.accuracies import DEFAULT, make_solver
+
+    optional = request.algorithms is None
+    usual = [*(name for name in DEFAULT if name not in CEILINGS), "stopped"]
+    wanted = task_of(world).resolve(usual if optional else request.algorithms, request.ridge, MAML_STEP)
     if any(np.ndim(each.personalise.get("ridge")) for each in wanted if each.personalise.get("ridge") is not None):
         raise InvalidInput("ridge must be one number here; simulate once for each")
     for each in wanted:
         if each.name in CEILINGS:
             raise InvalidInput(f"{each.name} is a ceiling, no algorithm: leave it out, or see it in predict")
-    asked = Asked(clients, request.member)
-
-    def answer(algorithm: Algorithm) -> Accuracy:
-        try:
-            return task.predict([world], [algorithm], asked)[algorithm.name]  # type: ignore[no-any-return]
-        except InvalidInput as reason:  # which names the algorithm, as `collect` will
-            raise type(reason)(str(reason).partition(": ")[2]) from None
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ThresholdWarning)  # a simulation may sit at a threshold to see what happens there
-        rows, notes = collect(wanted, optional, answer)
+    m = None if clients is None else np.array(float(clients))
+    rows, notes = collect(wanted, optional, make_solver(world, (), m, request.member))
     chosen = [each for each in wanted if each.name in rows]
     if any(row.time is not None for row in rows.values()):
         notes.append("stopped is predicted by a clock that is good to about 0.3 percentage points, not by a limit.")
