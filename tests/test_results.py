@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms.classification import LeastSquares
+from fedasym.algorithms.classification import AverageSquares
 from fedasym.results.result import ACCURACY, LOSS, Result
 from fedasym.verbs.accuracies import Classification
 
@@ -164,7 +164,7 @@ def test_references_are_rows_and_never_the_best():
 
 
 def test_names_of_classes_are_algorithms_and_reserved():
-    pair = fa.Algorithm("probe", LeastSquares(), fa.algorithms.Ridge(6.0))
+    pair = fa.Algorithm("probe", AverageSquares(), fa.algorithms.Ridge(6.0))
     table = fa.predict(WORLDS["classes"], ["rtfa_squares", pair, "maml_fo", "local"], ridge=0.1)
     assert table["probe"].ridge == 6.0  # a ridge of least squares is of another scale than the one given
     assert table["probe"].accuracy < table["rtfa_squares"].accuracy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fedasym as fa
-from fedasym.verbs.simulation import Request, read_setting
+from fedasym.verbs.simulation import SimulationRequest, read_setting
 from fedasym.verbs.trials import Plan, make_plan
 
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
@@ -16,7 +16,7 @@ def plan_of(world, **options) -> Plan:
     more = {"maml_step": 0.1, "weights": None, "features": "gaussian", "mode": "expectation", "vary": None}
     alike = isinstance(world, fa.Population)
     worlds = (world,) if alike else tuple(world)
-    return make_plan(read_setting(Request(worlds, alike, **(defaults | more | options))))
+    return make_plan(read_setting(SimulationRequest(worlds, alike, **(defaults | more | options))))
 
 
 DIFFERENT = [

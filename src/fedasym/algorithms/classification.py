@@ -10,7 +10,7 @@ import numpy as np
 from fedasym.algorithms.stages import Array, ClientStage, ServerStage
 
 
-class LeastSquares(ServerStage):
+class AverageSquares(ServerStage):
     """Server stage: FedAvg of the squared loss, labels taken as numbers (with two classes, -1 and 1)."""
 
     def weight(self, x: Array) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms.algorithm import STEPS, Algorithm
 from fedasym.algorithms.average import Average, Interpolate, Keep
-from fedasym.algorithms.classification import BestStep, BestTime, LeastSquares, Posterior, Truth
+from fedasym.algorithms.classification import AverageSquares, BestStep, BestTime, Posterior, Truth
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.moreau import Moreau
@@ -88,8 +88,8 @@ CLASSES = CEILINGS | {  # what has a name with classes alone
     for each in (
         Algorithm("one_step", Average(), BestStep(), words="FedAvg, then one gradient step, as in MAML"),
         Algorithm("stopped", Average(), BestTime(), words="FedAvg, then gradient descent until the best time"),
-        Algorithm("ftfa_squares", LeastSquares(), Interpolate(), words="ftfa with the squared loss on labels"),
-        Algorithm("rtfa_squares", LeastSquares(), Ridge(), words="rtfa with the squared loss on labels"),
+        Algorithm("ftfa_squares", AverageSquares(), Interpolate(), words="ftfa with the squared loss on labels"),
+        Algorithm("rtfa_squares", AverageSquares(), Ridge(), words="rtfa with the squared loss on labels"),
     )
 }
 

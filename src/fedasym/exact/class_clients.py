@@ -18,7 +18,7 @@ from scipy.optimize import minimize, nnls
 from scipy.special import expit, logsumexp, softmax
 
 from fedasym.algorithms.average import Interpolate, Keep
-from fedasym.algorithms.classification import LeastSquares
+from fedasym.algorithms.classification import AverageSquares
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.ridge import Ridge
 from fedasym.algorithms.stages import ClientStage, ServerStage
@@ -97,7 +97,16 @@ def lay_out(world: ClassPopulation, dimension: int) -> Layout:
         weights["centre_weights"] = room[kept] / dimension
     exact = Spectrum(world.spectrum.values[kept], room[kept] / dimension, world.spectrum.name)
     return Layout(
-        replace(world, aspect=dimension / n, spectrum=exact, shift_power=0.0, centre_power=0.0, **weights), room[kept], n
+        replace(
+            world,
+            aspect=dimension / n,
+            spectrum=exact,
+            shift_power=0.0,
+            centre_power=0.0,
+            **weights,
+        ),
+        room[kept],
+        n,
     )
 
 
@@ -223,7 +232,7 @@ def descend_for(client: DrawnClient, time: float, centre: Array) -> Array:
     return centre + Q @ b
 
 
-def take_step(client: DrawnClient, size: float, centre: Array) -> Array:
+def step_from(client: DrawnClient, size: float, centre: Array) -> Array:
     """One gradient step."""
     start = LabelProblem(client.X, client.X @ centre, client.Y)
     return np.asarray(centre - size * client.X.T @ start.residual(np.zeros_like(centre)) / len(client.Y))
@@ -295,7 +304,7 @@ def fit_pair(
     match server, stage:
         case Nothing(), Interpolate():
             return fit_converged(client)
-        case LeastSquares(), _:
+        case AverageSquares(), _:
             return fit_squares(client, ridge or 0.0, starts.squared), True
         case _, Keep():
             return starts.shared, False
@@ -304,7 +313,7 @@ def fit_pair(
             centre = np.zeros_like(starts.shared) if isinstance(server, Nothing) else starts.shared
             return fit_ridge(client, ridge, centre), False
     if step is not None:
-        return take_step(client, step, starts.shared), False
+        return step_from(client, step, starts.shared), False
     assert time is not None
     return descend_for(client, time, starts.shared), False
 

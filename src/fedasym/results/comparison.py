@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fedasym.core.arrays import Array
 from fedasym.results.result import (
     LOSS,
-    Column,
     Metric,
     Named,
+    NumberColumn,
     group_ties,
     records_of,
     table_json,
@@ -130,7 +130,7 @@ class Comparison(Named[Scores]):
         return group_ties(values, lambda one, other: self.metric.agree(values[one], values[other]))
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[NumberColumn]:
         """The numbers that rows have."""
         rows = self.rows.values()
         return [

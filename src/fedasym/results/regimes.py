@@ -13,12 +13,12 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.text import number, plain, preformatted
 from fedasym.results.comparison import Accuracy, Scores
-from fedasym.results.result import LOSS, Measured, Metric, percent
+from fedasym.results.result import LOSS, Metric, MetricResult, percent
 from fedasym.worlds.world import describe_values
 
 
 @dataclass(frozen=True, eq=False)
-class Diagram(Measured):
+class Diagram(MetricResult):
     """Losses (with classes, accuracies) of two algorithms over one or two parameters; prints itself and draws itself.
 
     `axes` maps each varied parameter to its values; `first_values` and `second_values` have one axis per parameter, in that
@@ -83,7 +83,10 @@ class Diagram(Measured):
             "first": self.first,
             "second": self.second,
             "axes": {name: plain(values) for name, values in self.axes.items()},
-            self.metric.plural: {"first": plain(self.first_values), "second": plain(self.second_values)},
+            self.metric.plural: {
+                "first": plain(self.first_values),
+                "second": plain(self.second_values),
+            },
             "boundary": plain(self.boundary) if self.boundary.size else [],
         }
         return json.dumps(held, indent=2)
@@ -119,7 +122,10 @@ def boundary_lines(diagram: Diagram) -> list[str]:
         return ["There is no boundary within this range."]
     shown = points[np.unique(np.linspace(0, len(points) - 1, 9).astype(int))]
     head = f"The boundary ({len(points)} points, {len(shown)} shown):" if len(names) == 2 else "They cross at:"
-    return [head, *("  " + "  ".join(f"{name} {number(x)}" for name, x in zip(names, row, strict=True)) for row in shown)]
+    return [
+        head,
+        *("  " + "  ".join(f"{name} {number(x)}" for name, x in zip(names, row, strict=True)) for row in shown),
+    ]
 
 
 class Stop(NamedTuple, Generic[Scores]):
@@ -130,7 +136,7 @@ class Stop(NamedTuple, Generic[Scores]):
 
 
 @dataclass(frozen=True, eq=False)
-class FineTuning(Measured, Generic[Scores]):
+class FineTuning(MetricResult, Generic[Scores]):
     """Scores along fine-tuning; `times` are steps or flow times, the last axis of every array.
 
     The numbers along the path are attributes: `loss`, `bias` and `variance`; with classes `accuracy`, `log_loss`, `brier`,
@@ -228,7 +234,10 @@ class Separability:
     def to_json(self) -> str:
         """Full precision."""
         over = self.separable if isinstance(self.separable, bool) else self.separable.tolist()
-        return json.dumps({"aspect": plain(self.aspect), "threshold": plain(self.threshold), "separable": over}, indent=2)
+        return json.dumps(
+            {"aspect": plain(self.aspect), "threshold": plain(self.threshold), "separable": over},
+            indent=2,
+        )
 
     def __str__(self) -> str:
         if np.ndim(self.separable):

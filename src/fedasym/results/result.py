@@ -31,7 +31,7 @@ def fixed(value: Any) -> str:
     return "-" if value is None or np.isnan(value) else f"{float(value):.4f}"
 
 
-class Column(NamedTuple):
+class NumberColumn(NamedTuple):
     """One number of every row: its name, its heading, its width and its format.
 
     optional: whether it is left out where no row has it. needs: a number without which it is not shown.
@@ -65,7 +65,7 @@ class Metric:
     lower: bool
     share: bool
     tie: float
-    columns: tuple[Column, ...] = field(repr=False)
+    columns: tuple[NumberColumn, ...] = field(repr=False)
 
     def better(self, one: Any, other: Any) -> Any:
         """Whether the first value is the better one, ties aside."""
@@ -113,11 +113,11 @@ LOSS = Metric(
     share=False,
     tie=1e-10,
     columns=(
-        Column("loss", "loss"),
-        Column("error", "std. err.", optional=True),
-        Column("bias", "bias"),
-        Column("variance", "variance"),
-        Column("ridge", "ridge"),
+        NumberColumn("loss", "loss"),
+        NumberColumn("error", "std. err.", optional=True),
+        NumberColumn("bias", "bias"),
+        NumberColumn("variance", "variance"),
+        NumberColumn("ridge", "ridge"),
     ),
 )
 ACCURACY = Metric(
@@ -127,11 +127,11 @@ ACCURACY = Metric(
     share=True,
     tie=1e-9,
     columns=(
-        Column("accuracy", "accuracy", 10, percent),
-        Column("log_loss", "log-loss"),
-        Column("brier", "Brier", 10, fixed),
-        Column("slope", "slope", 10, fixed),
-        Column("ridge", "ridge"),
+        NumberColumn("accuracy", "accuracy", 10, percent),
+        NumberColumn("log_loss", "log-loss"),
+        NumberColumn("brier", "Brier", 10, fixed),
+        NumberColumn("slope", "slope", 10, fixed),
+        NumberColumn("ridge", "ridge"),
     ),
 )
 
@@ -159,7 +159,7 @@ class Result:
         return preformatted(self)
 
 
-class Measured(Result):
+class MetricResult(Result):
     """A result with a metric, by which it is compared, written and drawn."""
 
     metric: Metric
@@ -170,7 +170,7 @@ class Measured(Result):
         return write_file(f"draw {self._kind} of {self.metric.plural}", self, path)
 
 
-class Named(Mapping[str, Row], Measured):
+class Named(Mapping[str, Row], MetricResult):
     """Rows by the names of algorithms."""
 
     rows: dict[str, Row]
@@ -211,7 +211,10 @@ def records_of(
 
 
 def table_json(
-    rows: Mapping[str, Mapping[str, Any]], best: Any, after: dict[str, Any], before: dict[str, Any] | None = None
+    rows: Mapping[str, Mapping[str, Any]],
+    best: Any,
+    after: dict[str, Any],
+    before: dict[str, Any] | None = None,
 ) -> str:
     """A table as JSON, in full precision: its rows, the best of them, and what else there is to be said of it."""
     algorithms = {name: {key: plain(value) for key, value in columns.items()} for name, columns in rows.items()}

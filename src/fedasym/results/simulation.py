@@ -17,9 +17,9 @@ from fedasym.core.text import number
 from fedasym.results.comparison import Accuracy, Risk
 from fedasym.results.result import (
     LOSS,
-    Column,
     Metric,
     Named,
+    NumberColumn,
     entry_of,
     fixed,
     percent,
@@ -61,17 +61,17 @@ class Simulated:
     2.0
     """
 
-    shown: ClassVar[tuple[Column, ...]] = (
-        Column("loss", "simulated", form=number_or_dash),
-        Column("low", "best", form=number_or_dash),
-        Column("high", "worst", form=number_or_dash),
-        Column("error", "std. err.", form=number_or_dash),
-        Column("bias", "bias", form=number_or_dash),
-        Column("variance", "variance", form=number_or_dash),
-        Column("predicted", "predicted", form=number_or_dash),
-        Column("deviation", "off by", form=finite_errors),
-        Column("limit", "limit", form=number_or_dash),
-        Column("ridge", "ridge", form=number_or_dash),
+    shown: ClassVar[tuple[NumberColumn, ...]] = (
+        NumberColumn("loss", "simulated", form=number_or_dash),
+        NumberColumn("low", "best", form=number_or_dash),
+        NumberColumn("high", "worst", form=number_or_dash),
+        NumberColumn("error", "std. err.", form=number_or_dash),
+        NumberColumn("bias", "bias", form=number_or_dash),
+        NumberColumn("variance", "variance", form=number_or_dash),
+        NumberColumn("predicted", "predicted", form=number_or_dash),
+        NumberColumn("deviation", "off by", form=finite_errors),
+        NumberColumn("limit", "limit", form=number_or_dash),
+        NumberColumn("ridge", "ridge", form=number_or_dash),
     )
     loss: float | Array
     low: float | Array
@@ -93,7 +93,11 @@ class Simulated:
     def numbers(self) -> dict[str, Any]:
         """Everything, in the order of records."""
         own = {key: getattr(self, key) for key in ("loss", "low", "high", "error", "bias", "variance")}
-        theory = {"predicted": self.predicted.loss, "deviation": self.deviation, "limit": self.limit.loss}
+        theory = {
+            "predicted": self.predicted.loss,
+            "deviation": self.deviation,
+            "limit": self.limit.loss,
+        }
         return own | theory | {"ridge": self.ridge}
 
 
@@ -104,17 +108,17 @@ class SimulatedAccuracy:
     Models are scored exactly given their weights for two classes, and on fresh draws for more. None: no probabilities.
     """
 
-    shown: ClassVar[tuple[Column, ...]] = (
-        Column("accuracy", "simulated", form=percent),
-        Column("high", "best", form=percent),
-        Column("low", "worst", form=percent),
-        Column("error", "std. err.", form=percent),
-        Column("predicted", "predicted", form=percent),
-        Column("deviation", "off by", form=count_errors),
-        Column("log_loss", "log-loss", form=fixed),
-        Column("predicted_log_loss", "predicted", form=fixed, needs="log_loss"),
-        Column("log_loss_deviation", "off by", form=count_errors),
-        Column("ridge", "ridge"),
+    shown: ClassVar[tuple[NumberColumn, ...]] = (
+        NumberColumn("accuracy", "simulated", form=percent),
+        NumberColumn("high", "best", form=percent),
+        NumberColumn("low", "worst", form=percent),
+        NumberColumn("error", "std. err.", form=percent),
+        NumberColumn("predicted", "predicted", form=percent),
+        NumberColumn("deviation", "off by", form=count_errors),
+        NumberColumn("log_loss", "log-loss", form=fixed),
+        NumberColumn("predicted_log_loss", "predicted", form=fixed, needs="log_loss"),
+        NumberColumn("log_loss_deviation", "off by", form=count_errors),
+        NumberColumn("ridge", "ridge"),
     )
     accuracy: float
     low: float
@@ -125,6 +129,16 @@ class SimulatedAccuracy:
     brier: float | None
     slope: float | None
     predicted: Accuracy
+
+    @classmethod
+    def of_trials(cls, predicted: Accuracy, found: Array) -> SimulatedAccuracy:
+        """Trials (rows of accuracy, log-loss, Brier score and slope) as means and standard errors."""
+        mean = found.mean(0)
+        error = found.std(0, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.full(4, np.nan)
+        low, high = float(found[:, 0].min()), float(found[:, 0].max())
+        loss, brier, slope = (None if np.isnan(x) else float(x) for x in mean[1:])
+        spread = None if loss is None else float(error[1])
+        return cls(float(mean[0]), low, high, float(error[0]), loss, spread, brier, slope, predicted)
 
     @property
     def deviation(self) -> float:
@@ -251,7 +265,15 @@ class Ledger:
                 raise ValueError
             if len({shape_of(losses, len(self.arguments["world"])) for losses in trials.values()}) > 1:
                 raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError):
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+            OSError,
+        ):
             raise self._foreign() from None
         other = [name for name in self.arguments if known.get(name) != self.arguments[name]]
         if other:
@@ -282,7 +304,12 @@ class Ledger:
         """Write everything; there is no moment without a whole file."""
         if self.path is None:
             return
-        held = {"format": FORMAT, "arguments": self.arguments, "trials": self.trials, "result": result}
+        held = {
+            "format": FORMAT,
+            "arguments": self.arguments,
+            "trials": self.trials,
+            "result": result,
+        }
         try:
             replace_text(self.path, json.dumps(held))
         except OSError as reason:

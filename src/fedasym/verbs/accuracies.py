@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.algorithms.average import Average
-from fedasym.algorithms.classification import BestStep, LeastSquares
+from fedasym.algorithms.classification import AverageSquares, BestStep
 from fedasym.algorithms.registry import CEILINGS, CLASSES, asked, find
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
@@ -34,24 +34,46 @@ from fedasym.theory.classes.metrics import State, outer_step
 from fedasym.theory.classes.quadrature import LEVEL, half_normal, nodes_for
 from fedasym.theory.classes.stopping import curvature, stopped
 from fedasym.verbs.fine_tuning import check_step_size, check_times
-from fedasym.verbs.prediction import Asked, Names, Task, Walk, box, collect, joint_shape, ridge_of
+from fedasym.verbs.prediction import (
+    LearningTask,
+    Names,
+    PredictionRequest,
+    TuningRequest,
+    box,
+    collect,
+    joint_shape,
+    ridge_of,
+)
 from fedasym.verbs.verdicts import UNUSED, accuracy_verdicts, endings, how_many
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.world import check_clients
 
 if TYPE_CHECKING:
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
-    from fedasym.verbs.simulation import Request
+    from fedasym.verbs.simulation import SimulationRequest
 
-DEFAULT = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "one_step", "ftfa_squares", "rtfa_squares", *CEILINGS)
+DEFAULT = (
+    "local",
+    "local_ridge",
+    "fedavg",
+    "ftfa",
+    "rtfa",
+    "one_step",
+    "ftfa_squares",
+    "rtfa_squares",
+    *CEILINGS,
+)
 SCORES = tuple(each.name for each in ACCURACY.columns)
 MOST = 400  # points of a diagram with more than two classes, which take about half a second each
 EXACT, ROUGH = 1e-9, 1e-3  # relative precision of the boundary for two and for more classes
-FINE, COARSE = 61, 17  # ridges of a curve, of two and of more classes (or of a member of few clients)
+FINE, COARSE = (
+    61,
+    17,
+)  # ridges of a curve, of two and of more classes (or of a member of few clients)
 CLOCK = "Times are matched to ridges by an arc-length clock: accuracies along the path are good to about 0.3 percentage points."
 
 
-class Classification(Task[Accuracy]):
+class Classification(LearningTask[Accuracy]):
     """Logistic and softmax loss: the accuracy on fresh samples."""
 
     world: ClassVar[str] = "ClassPopulation"
@@ -80,7 +102,9 @@ class Classification(Task[Accuracy]):
             raise InvalidInput("algorithms names one twice: give each once, and each Algorithm a name of its own")
         return chosen
 
-    def predict(self, worlds: Sequence[ClassPopulation], chosen: list[Algorithm], asked: Asked) -> Comparison[Accuracy]:
+    def predict(
+        self, worlds: Sequence[ClassPopulation], chosen: list[Algorithm], asked: PredictionRequest
+    ) -> Comparison[Accuracy]:
         """All algorithms on one population, or on each world of a grid."""
         if asked.several:
             raise NoFormula(
@@ -88,14 +112,20 @@ class Classification(Task[Accuracy]):
             )
         return predict_accuracies(worlds[0], chosen, asked)
 
-    def evaluate(self, world: ClassPopulation, chosen: list[Algorithm], shape: tuple[int, ...], asked: Asked) -> list[Array]:
+    def evaluate(
+        self,
+        world: ClassPopulation,
+        chosen: list[Algorithm],
+        shape: tuple[int, ...],
+        asked: PredictionRequest,
+    ) -> list[Array]:
         """Accuracies over a grid, with best ridges by a quick search."""
         m = None if asked.clients is None else check_clients(asked.clients)
         worlds = replace(flatten_classes(world, shape, m, asked.member), rough=True)
         if world.classes > 2:
-            found = (solve(each, world, worlds, shape).accuracy for each in chosen)
+            found = (solve_scores(each, world, worlds, shape).accuracy for each in chosen)
         else:
-            states = (limits.limit(canonical_pair(each), worlds, ridge_of(each, shape)).state for each in chosen)
+            states = (limits.logistic_limit(canonical_pair(each), worlds, ridge_of(each, shape)).state for each in chosen)
             found = (metrics.accuracy(state, worlds.eps) for state in states)
         return [np.asarray(each, dtype=float).reshape(shape) for each in found]
 
@@ -107,7 +137,7 @@ class Classification(Task[Accuracy]):
             )
         return EXACT if world.classes == 2 else ROUGH
 
-    def fine_tune(self, world: ClassPopulation, walk: Walk) -> FineTuning[Accuracy]:
+    def fine_tune(self, world: ClassPopulation, walk: TuningRequest) -> FineTuning[Accuracy]:
         """Times are matched to ridges by a clock."""
         return walk_accuracies(world, walk)
 
@@ -119,7 +149,7 @@ class Classification(Task[Accuracy]):
         if size is not None and not 0 <= size < np.inf:
             raise InvalidInput(f"step is {step!r}: it must be one finite number of at least 0; leave it out for the best")
         one = Algorithm("one_step", Average(), BestStep() if size is None else Descend(size))
-        found = solve(one, world, flatten_classes(world, world.shape, None, True), world.shape)
+        found = solve_scores(one, world, flatten_classes(world, world.shape, None, True), world.shape)
         assert found.step is not None
         return found.step, found
 
@@ -130,9 +160,9 @@ class Classification(Task[Accuracy]):
             assert found is not None
             return found
         best = multinomial_ridge.best_ridge
-        return np.array([best(one.energies, float(np.asarray(one.aspect)), one.classes).ridge for one in split(world)])
+        return np.array([best(one.energies, float(np.asarray(one.aspect)), one.classes).ridge for one in split_grid(world)])
 
-    def simulate(self, request: Request) -> Simulation[SimulatedAccuracy]:
+    def simulate(self, request: SimulationRequest) -> Simulation[SimulatedAccuracy]:
         """Models fitted to drawn labels."""
         from fedasym.verbs.simulation import simulate_accuracies
 
@@ -147,7 +177,7 @@ def put_ridge(algorithm: Algorithm, ridge: float | Array | None) -> Algorithm:
     stage = algorithm.personalise
     if not isinstance(stage, Ridge):
         return algorithm
-    own = ridge if ridge is not None and not isinstance(algorithm.server, LeastSquares) else stage.ridge
+    own = ridge if ridge is not None and not isinstance(algorithm.server, AverageSquares) else stage.ridge
     return replace(algorithm, personalise=stage.at(ridge=None if own is None else check_penalty(own)))
 
 
@@ -162,7 +192,7 @@ def check_penalty(ridge: ArrayLike) -> float | Array:
     return float(array) if array.ndim == 0 else array
 
 
-def predict_accuracies(world: ClassPopulation, chosen: list[Algorithm], asked: Asked) -> Comparison[Accuracy]:
+def predict_accuracies(world: ClassPopulation, chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Accuracy]:
     """All algorithms on one population, or on each world of a grid."""
     m = None if asked.clients is None else check_clients(asked.clients)
     shape = joint_shape(world, chosen, m)
@@ -195,9 +225,9 @@ def make_solver(
     solved: dict[tuple[object, ...], Accuracy] = {}
 
     def answer(algorithm: Algorithm) -> Accuracy:
-        key = key_of(canonical_pair(algorithm))
+        key = pair_key(canonical_pair(algorithm))
         if key not in solved:
-            solved[key] = solve(algorithm, world, worlds, shape)
+            solved[key] = solve_scores(algorithm, world, worlds, shape)
             if np.all(np.isnan(solved[key].accuracy)):
                 raise NoFormula("no solution was found here: give a larger ridge, or more clients")
         return solved[key]
@@ -205,39 +235,48 @@ def make_solver(
     return answer
 
 
-def key_of(pair: Pair) -> tuple[object, ...]:
+def pair_key(pair: Pair) -> tuple[object, ...]:
     """What a pair of stages is, its numbers included."""
     server, client = pair
-    return type(server), type(client), *(np.asarray(value, dtype=float).tobytes() for value in vars(client).values())
+    return (
+        type(server),
+        type(client),
+        *(np.asarray(value, dtype=float).tobytes() for value in vars(client).values()),
+    )
 
 
-def flatten_classes(world: ClassPopulation, shape: tuple[int, ...], m: Array | None, member: bool) -> limits.Worlds:
+def flatten_classes(world: ClassPopulation, shape: tuple[int, ...], m: Array | None, member: bool) -> limits.LogisticWorlds:
     """The worlds along one axis."""
     gamma, eps = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (world.aspect, world.flips))
     count = None if m is None else np.broadcast_to(m, shape).reshape(-1)
-    return limits.Worlds(world.energies.broadcast(shape).flat(), gamma, eps, count, member)
+    return limits.LogisticWorlds(world.energies.broadcast(shape).flat(), gamma, eps, count, member)
 
 
-def split(world: ClassPopulation) -> list[ClassPopulation]:
+def split_grid(world: ClassPopulation) -> list[ClassPopulation]:
     """The worlds of a grid one by one."""
     return [world.at(index) for index in np.ndindex(world.shape)] if world.shape else [world]
 
 
-def single(world: ClassPopulation, few: bool = False) -> multinomial_limits.World:
+def softmax_world(world: ClassPopulation, few: bool = False) -> multinomial_limits.SoftmaxWorld:
     """A world of numbers as the formulas of more than two classes see it."""
-    return multinomial_limits.World(world.energies, float(np.asarray(world.aspect)), world.classes, few)
+    return multinomial_limits.SoftmaxWorld(world.energies, float(np.asarray(world.aspect)), world.classes, few)
 
 
-def solve(algorithm: Algorithm, world: ClassPopulation, worlds: limits.Worlds, shape: tuple[int, ...]) -> Accuracy:
+def solve_scores(
+    algorithm: Algorithm,
+    world: ClassPopulation,
+    worlds: limits.LogisticWorlds,
+    shape: tuple[int, ...],
+) -> Accuracy:
     """The scores of one algorithm in the shape of the answer."""
     pair, ridge = canonical_pair(algorithm), ridge_of(algorithm, shape)
     if world.classes == 2:
-        return shape_scores([score_state(limits.limit(pair, worlds, ridge), worlds.eps)], shape)
+        return shape_scores([score_state(limits.logistic_limit(pair, worlds, ridge), worlds.eps)], shape)
     found = []
     for place, index in enumerate(np.ndindex(shape)):
         here = world if world.shape == () else world.at(tuple(index[len(shape) - len(world.shape) :]))
         given = None if ridge is None else float(ridge[place])
-        found.append(score_rule(multinomial_limits.limit(pair, single(here, worlds.m is not None), given)))
+        found.append(score_rule(multinomial_limits.softmax_limit(pair, softmax_world(here, worlds.m is not None), given)))
     return shape_scores(found, shape)
 
 
@@ -254,7 +293,7 @@ def shape_scores(found: list[Accuracy], shape: tuple[int, ...]) -> Accuracy:
     return Accuracy(**columns)
 
 
-def score_state(found: limits.Answer, eps: Array) -> Accuracy:
+def score_state(found: limits.LogisticAnswer, eps: Array) -> Accuracy:
     """All scores of a state, along the axis of worlds."""
     right = metrics.accuracy(found.state, eps)
     if not found.probable:
@@ -286,7 +325,7 @@ def posterior(state: State, eps: Array) -> tuple[Array, Array]:
     return loss, brier
 
 
-def score_rule(found: multinomial_limits.Answer) -> Accuracy:
+def score_rule(found: multinomial_limits.SoftmaxAnswer) -> Accuracy:
     """More than two classes: all scores of a rule, the Brier score halved as for two."""
     rule, at = found.rule, {"ridge": found.ridge, "step": found.step, "time": found.time}
     chance = 1 / rule.classes
@@ -299,7 +338,7 @@ def score_rule(found: multinomial_limits.Answer) -> Accuracy:
     return Accuracy(rule.accuracy, rule.log_loss, rule.brier / 2, rule.slope, **at)
 
 
-def walk_accuracies(world: ClassPopulation, walk: Walk) -> FineTuning[Accuracy]:
+def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[Accuracy]:
     """Accuracy after each number of gradient steps from the shared model; see `fedasym.fine_tuning`."""
     if walk.clients is not None:
         raise NoFormula(
@@ -308,10 +347,10 @@ def walk_accuracies(world: ClassPopulation, walk: Walk) -> FineTuning[Accuracy]:
         )
     if walk.times is not None and (walk.steps is not None or walk.step is not None):
         raise InvalidInput("times and steps are both given: give times, which are step x steps, or step and steps")
-    every = split(world)
+    every = split_grid(world)
     steepest = max(curvature_of(each) for each in every)
-    size = read_step(walk, steepest)
-    wanted = read_times(walk, size, steepest, world.classes)
+    size = read_accuracy_step(walk, steepest)
+    wanted = read_accuracy_times(walk, size, steepest, world.classes)
     at = wanted if size is None else wanted * size
     rows = [walk_one(each, at, size) for each in every]
     columns = {name: np.array([np.asarray(getattr(row, name)) for row in rows]) for name in (*SCORES, "time")}
@@ -336,18 +375,18 @@ def walk_one(world: ClassPopulation, times: Array, step: float | None) -> Accura
     if two:
         best = float(limits.best_time(flatten_classes(world, (), None, True))[0])
     else:
-        best = multinomial_limits.best_time(single(world))
+        best = multinomial_limits.best_softmax_time(softmax_world(world))
     at = np.append(times, best if step is None else float(np.round(best / step) * step))
     if two:
         found = stopped(world.energies, world.aspect, at, world.flips)
         eps = np.broadcast_to(np.asarray(world.flips, dtype=float), at.shape)
-        return score_state(limits.Answer(found.fit, ridge=found.lam, time=at), eps)
+        return score_state(limits.LogisticAnswer(found.fit, ridge=found.lam, time=at), eps)
     fits = multinomial_stopping.stopped(world.energies, float(np.asarray(world.aspect)), at, world.classes)
-    rows = [score_rule(multinomial_limits.Answer(fit, ridge=fit.ridge)) for fit in fits]
+    rows = [score_rule(multinomial_limits.SoftmaxAnswer(fit, ridge=fit.ridge)) for fit in fits]
     return Accuracy(**{name: np.array([getattr(row, name) for row in rows]) for name in SCORES}, time=at)
 
 
-def read_step(walk: Walk, steepest: float) -> float | None:
+def read_accuracy_step(walk: TuningRequest, steepest: float) -> float | None:
     """The size of a step, below 2/curvature; half of that where only their number is given; None for times."""
     if walk.step is None:
         return None if walk.steps is None else 1 / steepest
@@ -357,7 +396,7 @@ def read_step(walk: Walk, steepest: float) -> float | None:
     return size
 
 
-def read_times(walk: Walk, step: float | None, steepest: float, classes: int) -> Array:
+def read_accuracy_times(walk: TuningRequest, step: float | None, steepest: float, classes: int) -> Array:
     """The stopping times or numbers of steps asked for; by default from none to far beyond the best."""
     given = walk.times if step is None else walk.steps
     if given is not None:
@@ -383,12 +422,12 @@ def over_ridges(table: Comparison[Accuracy], ridges: Array) -> dict[str, Array]:
     if world.classes == 2:
         clients = None if table.clients is None else float(table.clients[0])
         chosen = [put_ridge(PAPER[name], ridges) for name in ("rtfa", "local_ridge")]
-        found = predict_accuracies(world, chosen, Asked(clients, table.member))
+        found = predict_accuracies(world, chosen, PredictionRequest(clients, table.member))
         return {name: np.asarray(row.accuracy, dtype=float) for name, row in found.items()}
     curves = {}
     for name in ("rtfa", "local_ridge"):
         aspect = float(np.asarray(world.aspect))
         fits = multinomial_ridge.path(world.energies, aspect, ridges, world.classes, shared=name == "rtfa")
-        scores = [score_rule(multinomial_limits.Answer(fit)) for fit in fits]
+        scores = [score_rule(multinomial_limits.SoftmaxAnswer(fit)) for fit in fits]
         curves[name] = np.array([float(np.asarray(each.accuracy)) for each in scores])
     return curves

@@ -11,7 +11,7 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import floats, one_float
 from fedasym.results.comparison import Accuracy, Risk
-from fedasym.verbs.prediction import Walk, task_of
+from fedasym.verbs.prediction import TuningRequest, task_of
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population
 
@@ -57,7 +57,7 @@ def fine_tuning(
     >>> path.best.at
     4.0
     """
-    return task_of(world).fine_tune(world, Walk(step, steps, flow, times, clients, member))
+    return task_of(world).fine_tune(world, TuningRequest(step, steps, flow, times, clients, member))
 
 
 @overload

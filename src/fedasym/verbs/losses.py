@@ -24,10 +24,10 @@ from fedasym.theory.worlds import Worlds, centre_energy, flatten
 from fedasym.verbs.fine_tuning import check_step_size, check_times
 from fedasym.verbs.prediction import (
     SIMULATE,
-    Asked,
+    LearningTask,
     Names,
-    Task,
-    Walk,
+    PredictionRequest,
+    TuningRequest,
     box,
     collect,
     joint_shape,
@@ -40,14 +40,14 @@ from fedasym.worlds.world import check_clients
 if TYPE_CHECKING:
     from fedasym.results.simulation import Simulated, Simulation
     from fedasym.theory.limits import Parts
-    from fedasym.verbs.simulation import Request
+    from fedasym.verbs.simulation import SimulationRequest
 
 MOST_AT_ONCE = 1 << 19  # worlds x atoms that the finite-client formulas hold at once
 LARGEST = 1e100  # aspect whose square floating-point numbers still hold
 DRAWN_DIMENSION, DRAWN_TRIALS, DRAWN_CLIENTS = 400, 6, 24
 
 
-class Regression(Task[Risk]):
+class Regression(LearningTask[Risk]):
     """Squared loss: the test loss above the noise floor."""
 
     world: ClassVar[str] = "Population"
@@ -58,7 +58,7 @@ class Regression(Task[Risk]):
         """All of the paper's algorithms by default."""
         return resolve(algorithms, ridge, maml_step)
 
-    def predict(self, worlds: Sequence[Population], chosen: list[Algorithm], asked: Asked) -> Comparison[Risk]:
+    def predict(self, worlds: Sequence[Population], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Risk]:
         """Limits, finite clients, or exact algebra on drawn ones."""
         populations = list(worlds)
         if not populations:
@@ -69,7 +69,13 @@ class Regression(Task[Risk]):
             return predict_different(populations, chosen, asked)
         return predict_equal(populations[0], chosen, asked)
 
-    def evaluate(self, world: Population, chosen: list[Algorithm], shape: tuple[int, ...], asked: Asked) -> list[Array]:
+    def evaluate(
+        self,
+        world: Population,
+        chosen: list[Algorithm],
+        shape: tuple[int, ...],
+        asked: PredictionRequest,
+    ) -> list[Array]:
         """The losses of `predict`; a diagram may cross thresholds on purpose."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ThresholdWarning)
@@ -80,7 +86,7 @@ class Regression(Task[Risk]):
         """A point takes no time; boundaries are solved to rounding."""
         return 1e-12
 
-    def fine_tune(self, world: Population, walk: Walk) -> FineTuning[Risk]:
+    def fine_tune(self, world: Population, walk: TuningRequest) -> FineTuning[Risk]:
         """Bias and variance from the filter of descent or flow."""
         return walk_losses(world, walk)
 
@@ -92,7 +98,7 @@ class Regression(Task[Risk]):
         """noise^2 aspect/radius^2, or where the loss is lowest."""
         return best_ridge(flatten(world, world.shape))
 
-    def simulate(self, request: Request) -> Simulation[Simulated]:
+    def simulate(self, request: SimulationRequest) -> Simulation[Simulated]:
         """Exact traces given the features, or sampled labels."""
         from fedasym.verbs.simulation import simulate_losses
 
@@ -102,7 +108,7 @@ class Regression(Task[Risk]):
 TASK = Regression()
 
 
-def predict_equal(world: Population, chosen: list[Algorithm], asked: Asked) -> Comparison[Risk]:
+def predict_equal(world: Population, chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Risk]:
     """All algorithms on one population, or on each world of a grid."""
     m = None if asked.clients is None else check_clients(asked.clients)
     shape = joint_shape(world, chosen, m)
@@ -125,7 +131,9 @@ def predict_equal(world: Population, chosen: list[Algorithm], asked: Asked) -> C
             if key not in known:
                 known[key] = limit(algorithm.personalise, seen, ridge)
             return known[key]
-        from fedasym.theory.finite import equal_clients  # only here: the limits alone should start quickly
+        from fedasym.theory.finite import (
+            equal_clients,
+        )  # only here: the limits alone should start quickly
 
         def piece(part: slice) -> Answer:
             some = shared.take(part)
@@ -143,7 +151,7 @@ def predict_equal(world: Population, chosen: list[Algorithm], asked: Asked) -> C
     return replace(table, notes=(*loss_verdicts(table), *notes, *near))
 
 
-def predict_different(populations: list[Population], chosen: list[Algorithm], asked: Asked) -> Comparison[Risk]:
+def predict_different(populations: list[Population], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Risk]:
     """All algorithms on a list of clients: one row each, identical ones computed once."""
     from fedasym.theory.different import Different, merge
 
@@ -200,7 +208,11 @@ def in_pieces(world: Worlds, solve: Callable[[slice], Answer]) -> Answer:
     size = max(1, MOST_AT_ONCE // world.spectrum.values.size)
     answers = [solve(slice(i, i + size)) for i in range(0, max(world.r2.size, 1), size)]
     bias, variance = (np.concatenate([each[i] for each in answers]) for i in (0, 1))
-    return bias, variance, None if answers[0][2] is None else np.concatenate([np.asarray(each[2]) for each in answers])
+    return (
+        bias,
+        variance,
+        None if answers[0][2] is None else np.concatenate([np.asarray(each[2]) for each in answers]),
+    )
 
 
 def cut(values: Array | None, part: slice) -> Array | None:
@@ -208,7 +220,7 @@ def cut(values: Array | None, part: slice) -> Array | None:
     return None if values is None else values[part]
 
 
-def predict_by_drawing(worlds: list[Population], chosen: list[Algorithm], asked: Asked) -> Comparison[Risk]:
+def predict_by_drawing(worlds: list[Population], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Risk]:
     """Losses from exact algebra on drawn clients, with standard errors; None: infinitely many clients.
 
     The shared model of infinitely many clients is theta_0 itself, so that one client at a time is drawn.
@@ -271,7 +283,7 @@ def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str,
     }
 
 
-def walk_losses(world: Population, walk: Walk) -> FineTuning[Risk]:
+def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
     """The loss along early-stopped fine-tuning; see `fedasym.fine_tuning`."""
     from fedasym.theory.contours import support
     from fedasym.theory.finite import along as along_few
@@ -290,7 +302,7 @@ def walk_losses(world: Population, walk: Walk) -> FineTuning[Risk]:
         raise InvalidInput(f"aspect is {float(np.max(flat.gamma)):g}: gradient descent is computed up to {LARGEST:g}")
     high = max(support(float(gamma), world.spectrum)[1] for gamma in flat.gamma)
     step = None if walk.flow else 1 / high if walk.step is None else check_step_size(walk.step)
-    wanted = read_times(walk, high, step, flat)
+    wanted = read_loss_times(walk, high, step, flat)
 
     def evaluator(i: int) -> Callable[[Array], Parts]:
         one = flat.take(slice(i, i + 1))
@@ -299,7 +311,13 @@ def walk_losses(world: Population, walk: Walk) -> FineTuning[Risk]:
             filter_ = Filter(at, step)
             if m is None:
                 return stopped(one, filter_)
-            return along_few(one, filter_, m.reshape(1), walk.member, None if centre is None else centre[i : i + 1])
+            return along_few(
+                one,
+                filter_,
+                m.reshape(1),
+                walk.member,
+                None if centre is None else centre[i : i + 1],
+            )
 
         return evaluate
 
@@ -339,7 +357,7 @@ def step_once(world: Population, step: ArrayLike | None) -> tuple[float | Array,
     return found[0], Risk(*found[1:])
 
 
-def read_times(walk: Walk, high: float, step: float | None, world: Worlds) -> Array:
+def read_loss_times(walk: TuningRequest, high: float, step: float | None, world: Worlds) -> Array:
     """The stopping times, sorted as given; by default from none to well past convergence, or a thousandfold."""
     from fedasym.theory.paths import Filter, check_stable, horizon
 

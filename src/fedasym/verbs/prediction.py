@@ -28,7 +28,7 @@ from fedasym.worlds.population import Population
 if TYPE_CHECKING:
     from fedasym.results.regimes import FineTuning
     from fedasym.results.simulation import Simulation
-    from fedasym.verbs.simulation import Request
+    from fedasym.verbs.simulation import SimulationRequest
 
 FORMULA, SIMULATE = "formula", "simulate"  # by which a loss is found
 TASKS = {"regression": "fedasym.verbs.losses", "classification": "fedasym.verbs.accuracies"}
@@ -36,7 +36,7 @@ EITHER = "give a Population or a ClassPopulation"
 Names = Iterable[str | Algorithm] | str | Algorithm | None
 
 
-class Task(ABC, Generic[Scores]):
+class LearningTask(ABC, Generic[Scores]):
     """What is learned in a world: how its algorithms are found, its formulas, and what they are compared by.
 
     world: the name of its worlds. foreign: arguments of the verbs that it has no use for, and what they are by default.
@@ -60,11 +60,11 @@ class Task(ABC, Generic[Scores]):
         """The algorithms asked for, with the given ridge and MAML step put in."""
 
     @abstractmethod
-    def predict(self, worlds: Sequence[Any], chosen: list[Algorithm], asked: Asked) -> Comparison[Scores]:
+    def predict(self, worlds: Sequence[Any], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Scores]:
         """All algorithms on one world, on each world of a grid, or on a list of clients."""
 
     @abstractmethod
-    def evaluate(self, world: Any, chosen: list[Algorithm], shape: tuple[int, ...], asked: Asked) -> list[Array]:
+    def evaluate(self, world: Any, chosen: list[Algorithm], shape: tuple[int, ...], asked: PredictionRequest) -> list[Array]:
         """The metric alone of each algorithm, over a grid: what a diagram needs."""
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Task(ABC, Generic[Scores]):
         """Refuse a diagram of too many points; the relative precision of its boundary."""
 
     @abstractmethod
-    def fine_tune(self, world: Any, walk: Walk) -> FineTuning[Scores]:
+    def fine_tune(self, world: Any, walk: TuningRequest) -> FineTuning[Scores]:
         """The scores along early-stopped fine-tuning, and where to stop."""
 
     @abstractmethod
@@ -84,12 +84,12 @@ class Task(ABC, Generic[Scores]):
         """The best ridge of rtfa in each world, along one axis."""
 
     @abstractmethod
-    def simulate(self, request: Request) -> Simulation[Any]:
+    def simulate(self, request: SimulationRequest) -> Simulation[Any]:
         """Every algorithm on drawn clients."""
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class PredictionRequest:
     """What `predict` was asked beside world and algorithms, checked.
 
     optional: whether all algorithms were asked for by default; several: whether the worlds are a list.
@@ -110,7 +110,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class TuningRequest:
     """What `fine_tuning` was asked, its flags checked."""
 
     step: float | None
@@ -127,13 +127,13 @@ class Walk:
             raise InvalidInput("flow=True takes times=[...], not step or steps: leave those out")
 
 
-def load_task(name: str) -> Task[Any]:
+def load_task(name: str) -> LearningTask[Any]:
     """A task by its name, imported where it is needed: the limits alone should start quickly."""
-    task: Task[Any] = import_module(TASKS[name]).TASK
+    task: LearningTask[Any] = import_module(TASKS[name]).TASK
     return task
 
 
-def task_of(world: object, wanted: str = EITHER) -> Task[Any]:
+def task_of(world: object, wanted: str = EITHER) -> LearningTask[Any]:
     """The task of a world; what is no world is refused."""
     name = getattr(type(world), "task", None)
     if not isinstance(name, str) or name not in TASKS:
@@ -141,7 +141,7 @@ def task_of(world: object, wanted: str = EITHER) -> Task[Any]:
     return load_task(name)
 
 
-def read_worlds(world: Any, wanted: str) -> tuple[Task[Any], list[Any], bool]:
+def read_worlds(world: Any, wanted: str) -> tuple[LearningTask[Any], list[Any], bool]:
     """The task of a world or of a list of them, all worlds, and whether they came as a list."""
     if hasattr(type(world), "task"):
         return task_of(world), [world], False
@@ -207,7 +207,7 @@ def predict(
     'rtfa'
     """
     task, worlds, several = read_worlds(world, "give a Population, a ClassPopulation or a list of Population")
-    asked = Asked(clients, member, weights, method, algorithms is None, several)
+    asked = PredictionRequest(clients, member, weights, method, algorithms is None, several)
     task.refuse(maml_step=maml_step, method=method)
     chosen = task.resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step)
     return task.predict(worlds, chosen, asked)

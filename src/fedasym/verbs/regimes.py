@@ -19,12 +19,15 @@ from fedasym.theory.limits import interpolated, kept, shrunk
 from fedasym.theory.ridges import best_ridge
 from fedasym.theory.roots import bracketed, first_whole
 from fedasym.theory.worlds import Worlds, flatten
-from fedasym.verbs.prediction import Asked, box, task_of
+from fedasym.verbs.prediction import PredictionRequest, box, task_of
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population
 from fedasym.worlds.world import World
 
-OPTIONS = ("ridge", "clients")  # parameters of predict, rather than of the population, that can vary
+OPTIONS = (
+    "ridge",
+    "clients",
+)  # parameters of predict, rather than of the population, that can vary
 
 
 def compare(
@@ -61,7 +64,7 @@ def compare(
         more = {**options, **{name: value for name, value in given.items() if name in OPTIONS}}
         step = more.pop("maml_step", None)
         chosen = task.resolve([first, second], more.pop("ridge", None), MAML_STEP if step is None else step)
-        one, two = task.evaluate(replace(world, **changed), chosen, values[0].shape, Asked(**more))
+        one, two = task.evaluate(replace(world, **changed), chosen, values[0].shape, PredictionRequest(**more))
         return one, two
 
     grid = np.meshgrid(*axes.values(), indexing="ij")
@@ -207,7 +210,7 @@ def check_squared(world: World, instead: str) -> None:
     task_of(world, "give a Population")
 
 
-def check_labels(world: World) -> None:
+def check_has_classes(world: World) -> None:
     """Refuse what has no classes."""
     if getattr(type(world), "task", None) != "classification":
         raise InvalidInput(f"world is {type(world).__name__}: this is for a ClassPopulation, clients whose labels are classes")
@@ -223,7 +226,7 @@ def separability(world: ClassPopulation) -> Separability:
     >>> round(fa.separability(fa.ClassPopulation(radius=1, centre=1, aspect=2)).threshold, 4)
     0.3985
     """
-    check_labels(world)
+    check_has_classes(world)
     from fedasym.theory.classes.separability import threshold
 
     if world.classes > 2:
@@ -250,12 +253,12 @@ def interpolation(world: ClassPopulation, *, ridge: ArrayLike | None = None, alp
     >>> round(ended.personal.accuracy, 4), round(ended.mixed.accuracy, 4)
     (0.594, 0.6935)
     """
-    check_labels(world)
+    check_has_classes(world)
     if alpha is not None and not np.isfinite(one_float(alpha)):
         raise InvalidInput(f"alpha is {alpha!r}: it must be finite, 0 for the shared and 1 for the personal model")
     from fedasym.theory.classes import interpolation as mixing
     from fedasym.theory.classes.convergence import converged
-    from fedasym.theory.classes.limits import Answer, ridged
+    from fedasym.theory.classes.limits import LogisticAnswer, ridged
     from fedasym.theory.classes.ridge import solve
     from fedasym.theory.classes.shared import fedavg, shrinkage
     from fedasym.verbs.accuracies import check_penalty, flatten_classes, score_state, shape_scores
@@ -274,11 +277,11 @@ def interpolation(world: ClassPopulation, *, ridge: ArrayLike | None = None, alp
     if end is None:
         best = np.full(gamma.shape, lam) if lam is not None else ridged(worlds, None).ridge
         fit = solve(e, gamma, best, c, eps)  # type: ignore[arg-type]
-        found, personal = mixing.interpolate(e, c, fit, alpha), Answer(fit, ridge=best)
+        found, personal = mixing.interpolate(e, c, fit, alpha), LogisticAnswer(fit, ridge=best)
     else:
         mix = mixing.added if np.all(end.separable) else mixing.interpolate
-        found, personal = mix(e, c, end.fit, alpha), Answer(end.fit, endless=end.separable)
-    states = Answer(found.state), personal, Answer(fedavg(e, eps))
+        found, personal = mix(e, c, end.fit, alpha), LogisticAnswer(end.fit, endless=end.separable)
+    states = LogisticAnswer(found.state), personal, LogisticAnswer(fedavg(e, eps))
     mixed, own, shared = (shape_scores([score_state(each, eps)], world.shape) for each in states)
     weight = box(np.broadcast_to(found.alpha, gamma.shape), world.shape)
     return Mixture(weight, mixed, own, shared, end is not None and bool(np.all(end.separable)))
@@ -287,7 +290,7 @@ def interpolation(world: ClassPopulation, *, ridge: ArrayLike | None = None, alp
 def mix_multinomial(world: ClassPopulation, lam: float | Array | None, alpha: float | None) -> Mixture:
     """The same for more classes, at the best alpha of one world."""
     from fedasym.theory.classes import multinomial_ridge as ridges
-    from fedasym.theory.classes.multinomial_limits import Answer, shared_rule
+    from fedasym.theory.classes.multinomial_limits import SoftmaxAnswer, shared_rule
     from fedasym.verbs.accuracies import score_rule
 
     if alpha is not None:
@@ -299,6 +302,10 @@ def mix_multinomial(world: ClassPopulation, lam: float | Array | None, alpha: fl
         raise ridges.converged(C)
     fit = ridges.best_ridge(e, gamma, C) if lam is None else ridges.rtfa(e, gamma, float(np.asarray(lam)), C)
     rule, weight = ridges.interpolated(fit, e)
-    rules = Answer(rule), Answer(fit, ridge=fit.ridge), Answer(shared_rule(e, C))
+    rules = (
+        SoftmaxAnswer(rule),
+        SoftmaxAnswer(fit, ridge=fit.ridge),
+        SoftmaxAnswer(shared_rule(e, C)),
+    )
     mixed, own, shared = (score_rule(each) for each in rules)
     return Mixture(weight, mixed, own, shared)

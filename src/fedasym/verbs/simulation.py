@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     from fedasym.exact.class_clients import DrawnClient, Layout, Scored
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
-OPTIONS = ("clients", "dimension", "ridge")  # arguments of simulate, rather than of the population, that can vary
+OPTIONS = (
+    "clients",
+    "dimension",
+    "ridge",
+)  # arguments of simulate, rather than of the population, that can vary
 CLIENTS = 300  # unless told otherwise
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 WANTED = "give a Population, or a list of them"
@@ -48,7 +52,7 @@ LOOKED_AT = 4  # clients with classes that are scored in a trial
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class SimulationRequest:
     """The arguments of `simulate`: those that mean the same in every world are checked."""
 
     worlds: tuple[Any, ...]
@@ -70,7 +74,10 @@ class Request:
     on: Executor | str | None = None
 
     def __post_init__(self) -> None:
-        checked = {"member": flag("member", self.member), "dimension": whole("dimension", self.dimension, 1)}
+        checked = {
+            "member": flag("member", self.member),
+            "dimension": whole("dimension", self.dimension, 1),
+        }
         checked |= {"trials": whole("trials", self.trials, 1), "seed": check_seed(self.seed)}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -142,8 +149,16 @@ def simulate(
     ('pfedme', True)
     """
     task, worlds, several = read_worlds(world, WANTED)
-    task.refuse(weights=weights, vary=vary, save=save, features=features, mode=mode, on=on, maml_step=maml_step)
-    request = Request(
+    task.refuse(
+        weights=weights,
+        vary=vary,
+        save=save,
+        features=features,
+        mode=mode,
+        on=on,
+        maml_step=maml_step,
+    )
+    request = SimulationRequest(
         tuple(worlds), not several, dimension, clients, trials, seed, algorithms, member, ridge, maml_step, weights, features,
         mode, vary, save, progress, on,
     )  # fmt: skip
@@ -164,7 +179,7 @@ def check_room(dimension: int) -> None:
         )
 
 
-def simulate_losses(request: Request) -> Simulation[Simulated]:
+def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     """The losses of populations; see `simulate`."""
     setting = read_setting(request)
     ledger = Ledger(request.save, setting.arguments)
@@ -177,7 +192,7 @@ def simulate_losses(request: Request) -> Simulation[Simulated]:
     return result
 
 
-def read_setting(request: Request) -> Setting:
+def read_setting(request: SimulationRequest) -> Setting:
     """What is simulated on populations, checked once."""
     worlds, alike, ridge, weights = request.worlds, request.alike, request.ridge, request.weights
     for each in worlds:
@@ -234,7 +249,7 @@ def check_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[f
     return name, tuple(float(value) for value in array)
 
 
-def fill_ledger(ledger: Ledger, plans: Sequence[Plan], setting: Setting, request: Request) -> None:
+def fill_ledger(ledger: Ledger, plans: Sequence[Plan], setting: Setting, request: SimulationRequest) -> None:
     """Have all trials in the ledger; each draws from its own seed, so that where and when does not matter."""
     repeats, progress, on = request.trials, request.progress, request.on
     missing = [(place, trial) for place in range(len(plans)) for trial in range(repeats) if ledger.get(place, trial) is None]
@@ -290,20 +305,12 @@ def summarise_losses(setting: Setting, plans: list[Plan], found: list[list[Losse
             ridge=None if each.ridge is None else boxed([plan.algorithms[place].ridge for plan in plans]),
         )
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
-    curve = None if setting.vary is None else partial(predict_curve, setting)
-    return Simulation(
-        rows,
-        title_of(setting, len(found[0])),
-        len(found[0]),
-        setting.dimension,
-        notes,
-        vary=setting.vary,
-        labels=labels_of(setting),
-        lines=curve,
-    )
+    trials, title = len(found[0]), simulation_title(setting, len(found[0]))
+    result = Simulation(rows, title, trials, setting.dimension, notes, vary=setting.vary, labels=entry_labels(setting))
+    return result if setting.vary is None else replace(result, lines=partial(predict_curve, setting))
 
 
-def labels_of(setting: Setting) -> tuple[str, ...]:
+def entry_labels(setting: Setting) -> tuple[str, ...]:
     """What the entries of arrays stand for; empty for a single population."""
     if setting.vary is not None:
         name, values = setting.vary
@@ -311,7 +318,7 @@ def labels_of(setting: Setting) -> tuple[str, ...]:
     return () if setting.alike else tuple(f"{i}: {each.brief}" for i, each in enumerate(setting.worlds))
 
 
-def title_of(setting: Setting, trials: int) -> str:
+def simulation_title(setting: Setting, trials: int) -> str:
     """What was simulated, in one line."""
     varied = None if setting.vary is None else setting.vary[0]
     who = "a member" if setting.member else "a new client"
@@ -349,7 +356,7 @@ def predict_curve(setting: Setting, name: str, at: Array) -> tuple[Array, Array]
     return np.broadcast_to(lines[0], at.shape), np.broadcast_to(lines[1], at.shape)
 
 
-def simulate_accuracies(request: Request) -> Simulation[SimulatedAccuracy]:
+def simulate_accuracies(request: SimulationRequest) -> Simulation[SimulatedAccuracy]:
     """The accuracies of a population with classes; see `simulate`."""
     from fedasym.exact.class_clients import lay_out
 
@@ -368,7 +375,7 @@ def simulate_accuracies(request: Request) -> Simulation[SimulatedAccuracy]:
             if request.progress is not None:
                 request.progress(trial / trials, f"trial {trial + 1} of {trials}")
             found.append(one_labelled_trial(layout, chosen, rows, clients, request, trial))
-    simulated = {name: summarise_scores(row, np.array([each[name] for each in found])) for name, row in rows.items()}
+    simulated = {name: SimulatedAccuracy.of_trials(row, np.array([each[name] for each in found])) for name, row in rows.items()}
     many = how_many(None if clients is None else np.array([clients]), request.member)
     looked = LOOKED_AT if clients is None or not request.member else min(LOOKED_AT, clients)
     title = f"{world} · {many} · dimension {dimension} · {trials} trials of {looked} client{'s' * (looked > 1)}"
@@ -376,7 +383,7 @@ def simulate_accuracies(request: Request) -> Simulation[SimulatedAccuracy]:
 
 
 def foresee_accuracies(
-    world: ClassPopulation, request: Request, clients: int | None
+    world: ClassPopulation, request: SimulationRequest, clients: int | None
 ) -> tuple[list[Algorithm], dict[str, Accuracy], list[str]]:
     """The algorithms that the theory covers, what it says of them, and why others are left out."""
     from fedasym.verbs.accuracies import DEFAULT, make_solver
@@ -402,7 +409,7 @@ def one_labelled_trial(
     chosen: list[Algorithm],
     rows: dict[str, Accuracy],
     clients: int | None,
-    request: Request,
+    request: SimulationRequest,
     trial: int,
 ) -> dict[str, Scored]:
     """Every algorithm's scores, the mean over the clients looked at."""
@@ -435,14 +442,3 @@ def one_labelled_trial(
                 models[key] = drawn.fit_pair(one, pair, starts, **at)
             scores[each.name].append(drawn.score_model(one, models[key][0], world, rng, models[key][1]))
     return {name: tuple(np.mean(each, axis=0)) for name, each in scores.items()}
-
-
-def summarise_scores(predicted: Accuracy, found: Array) -> SimulatedAccuracy:
-    """Trials (rows) as means and standard errors."""
-    mean = found.mean(0)
-    error = found.std(0, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.full(4, np.nan)
-    loss, brier, slope = (None if np.isnan(x) else float(x) for x in mean[1:])
-    return SimulatedAccuracy(
-        float(mean[0]), float(found[:, 0].min()), float(found[:, 0].max()), float(error[0]), loss,
-        None if loss is None else float(error[1]), brier, slope, predicted,
-    )  # fmt: skip

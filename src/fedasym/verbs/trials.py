@@ -178,14 +178,26 @@ def make_plan(setting: Setting) -> Plan:
     pulls: dict[tuple[object, ...], Pull] = {}
     rows = []
     for algorithm in chosen:
-        predicted, limit, ridge, missing = foresee(algorithm, setting, [kind.population for kind in kinds])
+        predicted, limit, ridge, missing = foresee_losses(algorithm, setting, [kind.population for kind in kinds])
         notes += missing
         pull = None if algorithm.shares_nothing else pull_for(algorithm, setting, kinds, ridge)
         if pull is not None:
-            key = (pull.server, pull.p.tobytes(), None if pull.ridge is None else pull.ridge.tobytes())
+            key = (
+                pull.server,
+                pull.p.tobytes(),
+                None if pull.ridge is None else pull.ridge.tobytes(),
+            )
             pull = pulls.setdefault(key, pull)
         rows.append(Planned(algorithm, pull, ridge, predicted, limit))
-    return Plan(kinds, setting.clients, tuple(rows), setting.member, setting.features, setting.seed, tuple(notes))
+    return Plan(
+        kinds,
+        setting.clients,
+        tuple(rows),
+        setting.member,
+        setting.features,
+        setting.seed,
+        tuple(notes),
+    )
 
 
 def pull_for(algorithm: Algorithm, setting: Setting, kinds: tuple[Kind, ...], ridge: Array | None) -> Pull:
@@ -209,7 +221,9 @@ def tying_ridge(population: Population) -> float:
     return float(bayes_ridge(flatten(population, ()))[0])
 
 
-def foresee(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> tuple[Risk, Risk, Array | None, list[str]]:
+def foresee_losses(
+    algorithm: Algorithm, setting: Setting, exact: list[Population]
+) -> tuple[Risk, Risk, Array | None, list[str]]:
     """Finite-client prediction, limit, and the ridge of each kind: the prediction's best, or the limit's where it has none."""
     given = ridge_of(algorithm, (len(exact),))
     missing: list[str] = []
@@ -339,7 +353,10 @@ def sample_losses(plan: Plan, trial: int, tick: Tick) -> Losses:
     centre = np.zeros(first.s.size) if first.centre is None else random_signs(first.centre, seeded(plan.seed, trial, CENTRE))
 
     def sample(kind: Kind, *path: int, tested: bool) -> Sample:
-        X, rng = features(kind, seeded(plan.seed, trial, *path), plan.features), seeded(plan.seed, trial, LABELS, *path)
+        X, rng = (
+            features(kind, seeded(plan.seed, trial, *path), plan.features),
+            seeded(plan.seed, trial, LABELS, *path),
+        )
         optimum = centre + random_signs(kind.shift, rng)
 
         def label(rows: Array) -> tuple[Array, Array]:
@@ -382,4 +399,9 @@ def fit_samples(each: Planned, federation: list[Sample]) -> LinearFit:
 def fit_newcomer(each: Planned, one: Sample, shared: Array) -> Array:
     """The model of a client that took no part in the shared one."""
     ridge = each.ridge_of(one.kind)
-    return personalised(each.algorithm.personalise, Client.of(0, one.X, one.y), shared, np.inf if ridge is None else ridge)
+    return personalised(
+        each.algorithm.personalise,
+        Client.of(0, one.X, one.y),
+        shared,
+        np.inf if ridge is None else ridge,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedasym.algorithms import ClientStage, Interpolate, ServerStage
-from fedasym.algorithms.classification import LeastSquares
+from fedasym.algorithms.classification import AverageSquares
 from fedasym.core.arrays import Array
 from fedasym.results.comparison import Accuracy, Comparison, Risk
 from fedasym.results.result import ACCURACY, LOSS, percent
@@ -100,7 +100,13 @@ def thresholds(aspect: Array, pooled: Array | None, stages: list[ClientStage]) -
     if any(isinstance(stage, Interpolate) for stage in stages):
         near.append(("aspect", "a client's samples just match its unknowns", np.abs(aspect - 1)))
     if pooled is not None:
-        near.append(("the pooled aspect", "all samples together just match the unknowns", np.abs(pooled - 1)))
+        near.append(
+            (
+                "the pooled aspect",
+                "all samples together just match the unknowns",
+                np.abs(pooled - 1),
+            )
+        )
     return [threshold_note(*each) for each in near if np.any(each[2] < NEAR)]
 
 
@@ -164,7 +170,7 @@ def tuning_of_accuracies(table: Comparison[Accuracy]) -> str:
 
 def endings(world: ClassPopulation, pairs: list[Pair]) -> tuple[list[str], list[str]]:
     """What training to convergence means here, and how near that is to changing: sentences, and those that warn."""
-    ended = [isinstance(server, LeastSquares) for server, client in pairs if isinstance(client, Interpolate)]
+    ended = [isinstance(server, AverageSquares) for server, client in pairs if isinstance(client, Interpolate)]
     off = np.abs(np.atleast_1d(np.asarray(world.aspect) * world.energies.rank - 1))
     matched = "a client's samples just match its unknowns and ftfa_squares breaks down"
     squares = [threshold_note("aspect", matched, off)] if any(ended) and np.any(off < NEAR) else []

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedasym.advisor.classes.scores import DIRECT
 from fedasym.advisor.classes.worlds import World
-from fedasym.theory.classes.limits import Worlds, time_of
+from fedasym.theory.classes.limits import LogisticWorlds, time_of
 from fedasym.theory.classes.links import phi as binary_phi
 from fedasym.theory.classes.multinomial_integrals import phi
 from fedasym.theory.classes.multinomial_ridge import path
@@ -27,7 +27,7 @@ def time_at(world: World, aspect: float, ridge: float) -> float:
     """
     e, C = world.energies, world.link.classes
     if C == 2 and not world.strange:
-        one = Worlds(e.broadcast((1,)), np.array([aspect]), np.zeros(1), None, True)
+        one = LogisticWorlds(e.broadcast((1,)), np.array([aspect]), np.zeros(1), None, True)
         return time_of(one, 0, ridge)
     if C > DIRECT or world.strange:
         B0 = float(e.b0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
-from fedasym.algorithms.classification import BestStep, BestTime, LeastSquares, Posterior, Truth
+from fedasym.algorithms.classification import AverageSquares, BestStep, BestTime, Posterior, Truth
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.moreau import Moreau
@@ -41,8 +41,8 @@ EARLY, LATE = 1e-4, 1.5  # times that can match a ridge, in units of 1/ridge
 
 
 @dataclass(frozen=True, eq=False)
-class Worlds:
-    """Worlds along one axis: energies, aspect, flips, and how many clients there are (None: infinitely many)."""
+class LogisticWorlds:
+    """LogisticWorlds along one axis: energies, aspect, flips, and how many clients there are (None: infinitely many)."""
 
     e: Energies
     gamma: Array
@@ -51,14 +51,14 @@ class Worlds:
     member: bool
     rough: bool = False  # best ridges by the quick search, however few worlds there are
 
-    def take(self, part: slice) -> Worlds:
+    def take(self, part: slice) -> LogisticWorlds:
         """Some of the worlds."""
         m = None if self.m is None else self.m[part]
-        return Worlds(self.e.take(part), self.gamma[part], self.eps[part], m, self.member)
+        return LogisticWorlds(self.e.take(part), self.gamma[part], self.eps[part], m, self.member)
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class LogisticAnswer:
     """The state of a pair of stages in each world.
 
     endless: where its logits run off to infinity; probable: whether it has logits.
@@ -77,7 +77,10 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
     """The pair of stages whose theorem covers an algorithm; what no theorem covers is refused."""
     pair = algorithm.server, algorithm.personalise
     match pair:
-        case (Nothing() | Average() | Meta() | Moreau(), Interpolate()):  # descent forgets where it started
+        case (
+            Nothing() | Average() | Meta() | Moreau(),
+            Interpolate(),
+        ):  # descent forgets where it started
             return Nothing(), Interpolate()
         case (Average(), Flow(time)) if np.isinf(time):
             return Nothing(), Interpolate()
@@ -85,7 +88,7 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
             raise underived(algorithm.name, "pFedMe's")
         case (Meta(), _):
             raise underived(algorithm.name, "MAML's")
-        case (Nothing(), Ridge()) | (LeastSquares(), Interpolate() | Ridge()) | (_, Posterior() | Truth()):
+        case (Nothing(), Ridge()) | (AverageSquares(), Interpolate() | Ridge()) | (_, Posterior() | Truth()):
             return pair
         case (Average(), Keep() | Ridge() | Descend() | BestStep() | Flow() | BestTime()):
             return pair
@@ -104,55 +107,55 @@ def underived(name: str, whose: str) -> NoFormula:
     )
 
 
-def limit(pair: Pair, worlds: Worlds, ridge: Array | None) -> Answer:
+def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
     """The state of a canonical pair at the given ridges or (None) the best; section numbers are those of the theory."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     match pair:
         case _, Posterior():  # 9.2
-            return Answer(optimum.bayes(e, gamma, eps).state, optimal=True)
+            return LogisticAnswer(optimum.bayes(e, gamma, eps).state, optimal=True)
         case _, Truth():
             square = e.rho**2
-            return Answer(State(square, square, e.rho, np.zeros_like(square)))
+            return LogisticAnswer(State(square, square, e.rho, np.zeros_like(square)))
         case Nothing(), Interpolate():  # 5
             end = converged(e, gamma, eps)
-            return Answer(end.fit, endless=end.separable)
+            return LogisticAnswer(end.fit, endless=end.separable)
         case Nothing(), Ridge():  # 3 with c = 0
-            return ridged(Worlds(e.alone, gamma, eps, None, True, worlds.rough), ridge)
+            return ridged(LogisticWorlds(e.alone, gamma, eps, None, True, worlds.rough), ridge)
         case Average(), Keep():  # 2 and 12.1
-            return Answer(fedavg(e, eps) if worlds.m is None else together(worlds))
+            return LogisticAnswer(fedavg(e, eps) if worlds.m is None else pooled_state(worlds))
         case Average(), Ridge():  # 3, 9, 12.2 and 12.3
             if worlds.m is None:
                 return ridged(worlds, ridge)
-            together(worlds)
-            return finite(worlds, ridge)
+            pooled_state(worlds)
+            return ridged_few(worlds, ridge)
     if worlds.m is not None:
         raise NoFormula(
             "with finitely many clients only fedavg and rtfa (and methods that share nothing) are derived; "
             "leave clients out for the rest"
         )
     match pair:
-        case LeastSquares(), client:  # 8
+        case AverageSquares(), client:  # 8
             return squared(worlds, client, ridge)
         case _, BestStep() | Descend(_, 1) as client:  # 6
             one = one_step(e, gamma, client.get("local_step"), eps)
-            return Answer(one.state, step=np.broadcast_to(one.step, gamma.shape))
-    check_step(pair[1], float(np.min(2 / curvature(e, gamma))))  # 7
+            return LogisticAnswer(one.state, step=np.broadcast_to(one.step, gamma.shape))
+    check_stable_step(pair[1], float(np.min(2 / curvature(e, gamma))))  # 7
     time = stopping_time(pair[1])
     best = best_time(worlds) if time is None else np.full(gamma.size, time)
     fits = [stopped(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in range(gamma.size)]
     parts = (np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest"))
-    return Answer(State(*parts), time=best)
+    return LogisticAnswer(State(*parts), time=best)
 
 
-def squared(worlds: Worlds, client: ClientStage, ridge: Array | None) -> Answer:
+def squared(worlds: LogisticWorlds, client: ClientStage, ridge: Array | None) -> LogisticAnswer:
     """The least-squares classifier, fine-tuned to convergence or with a ridge."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if not isinstance(client, Ridge):
-        return Answer(leastsquares.least_squares(e, gamma, 0.0, eps).state, probable=False)
+        return LogisticAnswer(leastsquares.least_squares(e, gamma, 0.0, eps).state, probable=False)
     if ridge is None:
         ridge = leastsquares.best_ridge(e, gamma, eps)
         ridge = np.where(np.isnan(ridge), np.inf, ridge)
-    return Answer(leastsquares.least_squares(e, gamma, ridge, eps).state, ridge=ridge, probable=False)
+    return LogisticAnswer(leastsquares.least_squares(e, gamma, ridge, eps).state, ridge=ridge, probable=False)
 
 
 def stopping_time(client: ClientStage) -> float | None:
@@ -162,30 +165,33 @@ def stopping_time(client: ClientStage) -> float | None:
     return client.local_step * client.steps if isinstance(client, Descend) else None
 
 
-def ridged(worlds: Worlds, ridge: Array | None) -> Answer:
+def ridged(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
     """Ridge towards the shared model of infinitely many clients: at the given ridge (0: to convergence), or at its best."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if ridge is None:
         if gamma.size <= FEW and not worlds.rough:
             tuned = optimum.best_ridge(e, gamma, eps)
-            return Answer(tuned.fit, ridge=tuned.lam)
+            return LogisticAnswer(tuned.fit, ridge=tuned.lam)
         pieces = [quick(worlds.take(slice(i, i + PIECE))) for i in range(0, gamma.size, PIECE)]
-        return Answer(joined([state for state, _ in pieces]), ridge=np.concatenate([best for _, best in pieces]))
+        return LogisticAnswer(
+            join_states([state for state, _ in pieces]),
+            ridge=np.concatenate([best for _, best in pieces]),
+        )
     c, bare = shrinkage(e, eps), ridge == 0
     fit = solve(e, gamma, np.where(bare, 1.0, ridge), c, eps)
     if not np.any(bare):
-        return Answer(fit, ridge=ridge)
+        return LogisticAnswer(fit, ridge=ridge)
     end = converged(e, gamma, eps)
     mixed = (np.where(bare, getattr(end.fit, part), getattr(fit, part)) for part in ("T", "Q", "rho", "rest"))
-    return Answer(State(*mixed), ridge=ridge, endless=bare & end.separable)
+    return LogisticAnswer(State(*mixed), ridge=ridge, endless=bare & end.separable)
 
 
-def joined(states: list[State]) -> State:
+def join_states(states: list[State]) -> State:
     """Pieces of a grid put together."""
     return State(*(np.concatenate([getattr(state, part) for state in states]) for part in ("T", "Q", "rho", "rest")))
 
 
-def quick(worlds: Worlds) -> tuple[State, Array]:
+def quick(worlds: LogisticWorlds) -> tuple[State, Array]:
     """The best ridges of many worlds by polynomials in their logarithm, about the rule, and further out where that ends."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     c, rule = shrinkage(e, eps), optimum.ridge_by_rule(e, gamma, eps)
@@ -209,7 +215,7 @@ def quick(worlds: Worlds) -> tuple[State, Array]:
     return State(found.T, found.Q, found.rho, found.rest), best
 
 
-def together(worlds: Worlds) -> State:
+def pooled_state(worlds: LogisticWorlds) -> State:
     """The pooled fit of finitely many clients, as a member or a new client sees it."""
     assert worlds.m is not None
     shared = pooled(worlds.e, worlds.gamma, worlds.m, eps=worlds.eps)
@@ -219,7 +225,7 @@ def together(worlds: Worlds) -> State:
     return shared.member if worlds.member else shared.new
 
 
-def finite(worlds: Worlds, ridge: Array | None) -> Answer:
+def ridged_few(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
     """RTFA around the pooled fit: of a member, whose data are in it, or of a new client."""
     e, gamma, eps, m = worlds.e, worlds.gamma, worlds.eps, worlds.m
     assert m is not None
@@ -236,12 +242,12 @@ def finite(worlds: Worlds, ridge: Array | None) -> Answer:
         mean = (e.h * e.s).sum(-1)
         off = (e.r2 + 5 * gamma / mean) / m  # about the energy of the pooled fit's error
         start = np.log(gamma / (np.maximum(shrinkage(e, eps), 0.05) * (e.r2 + off)))
-        ridge = np.exp(searched(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start))
+        ridge = np.exp(search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start))
     found = state(ridge[:, None])
-    return Answer(State(*(getattr(found, part)[:, 0] for part in ("T", "Q", "rho", "rest"))), ridge=ridge)
+    return LogisticAnswer(State(*(getattr(found, part)[:, 0] for part in ("T", "Q", "rho", "rest"))), ridge=ridge)
 
 
-def searched(loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)) -> Array:
+def search_lowest(loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)) -> Array:
     """Where each loss(x), x of shape (worlds, nodes), is lowest: polynomials on ever smaller intervals."""
     at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
     best, moves = start, 0
@@ -257,20 +263,20 @@ def searched(loss: Callable[[Array], Array], start: Array, nodes: int = 7, width
         width /= 6
 
 
-def check_step(client: ClientStage, most: float) -> None:
+def check_stable_step(client: ClientStage, most: float) -> None:
     """Refuse a step with which descent may diverge, `most` or more."""
     step = client.get("local_step")
     if step is not None and step >= most:
         raise InvalidInput(f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a smaller one")
 
 
-def best_time(worlds: Worlds) -> Array:
+def best_time(worlds: LogisticWorlds) -> Array:
     """The time at which the clock of section 7 shows the best ridge; infinite where training should go on for ever."""
     tuned = optimum.best_ridge(worlds.e, worlds.gamma, worlds.eps)
     return np.array([time_of(worlds, i, float(lam)) for i, lam in enumerate(tuned.lam)])
 
 
-def time_of(worlds: Worlds, i: int, lam: float) -> float:
+def time_of(worlds: LogisticWorlds, i: int, lam: float) -> float:
     """The time that the clock of one world shows at a ridge."""
     if np.isinf(lam):
         return 0.0

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedasym.algorithms.average import Average, Descend, Interpolate, Keep
-from fedasym.algorithms.classification import BestStep, LeastSquares, Posterior, Truth
+from fedasym.algorithms.classification import AverageSquares, BestStep, Posterior, Truth
 from fedasym.algorithms.local import Nothing
 from fedasym.algorithms.ridge import Ridge
 from fedasym.core.errors import NoFormula
 from fedasym.theory.classes import multinomial_ridge as ridges
-from fedasym.theory.classes.limits import Pair, check_step, stopping_time
+from fedasym.theory.classes.limits import Pair, check_stable_step, stopping_time
 from fedasym.theory.classes.multinomial_least_squares import least_squares
 from fedasym.theory.classes.multinomial_rules import Rule, ceiling, fedavg, one_step
 from fedasym.theory.classes.multinomial_samples import SEARCH, samples
@@ -24,7 +24,7 @@ LONGEST = 50.0  # of a client's optimum: the quadrature takes time and memory wi
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class SoftmaxAnswer:
     """The rule of a pair of stages, and at which ridge, step or time. `probable`: whether it has logits."""
 
     rule: Rule
@@ -35,7 +35,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class SoftmaxWorld:
     """One world: energies, aspect, how many classes, and whether there are finitely many clients."""
 
     e: Energies
@@ -44,7 +44,7 @@ class World:
     few: bool = False
 
 
-def limit(pair: Pair, world: World, ridge: float | None) -> Answer:
+def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> SoftmaxAnswer:
     """One canonical pair in one world; `ridge` is the one asked for, if any."""
     e, gamma, C = world.e, world.gamma, world.classes
     if float(e.rho) > LONGEST:
@@ -62,27 +62,27 @@ def limit(pair: Pair, world: World, ridge: float | None) -> Answer:
         case _, Posterior():
             raise NoFormula(f"the Bayes optimum with theta_0 known is derived for two classes, not {C}: see the row truth")
         case _, Truth():
-            return Answer(ceiling(e, C))
-        case LeastSquares(), client:
+            return SoftmaxAnswer(ceiling(e, C))
+        case AverageSquares(), client:
             lam = ridge if isinstance(client, Ridge) else 0.0
             probe = least_squares(e, gamma, lam, C)
-            return Answer(probe, probe.ridge if isinstance(client, Ridge) else None, probable=False)
+            return SoftmaxAnswer(probe, probe.ridge if isinstance(client, Ridge) else None, probable=False)
         case Nothing(), Interpolate():
             raise ridges.converged(C)
         case Average(), Keep():
-            return Answer(shared_rule(e, C))
+            return SoftmaxAnswer(shared_rule(e, C))
         case _, Ridge():
             return with_ridge(world, ridge, shared=isinstance(pair[0], Average))
         case _, BestStep() | Descend(_, 1) as client:
             rule, step = one_step(e, gamma, C, client.get("local_step"))
-            return Answer(rule, step=step)
-    check_step(pair[1], 2 / curvature(e, gamma))
+            return SoftmaxAnswer(rule, step=step)
+    check_stable_step(pair[1], 2 / curvature(e, gamma))
     time = stopping_time(pair[1])
-    time = best_time(world) if time is None else time
-    return Answer(stopped(e, gamma, np.array([time]), C)[0], time=time)
+    time = best_softmax_time(world) if time is None else time
+    return SoftmaxAnswer(stopped(e, gamma, np.array([time]), C)[0], time=time)
 
 
-def with_ridge(world: World, ridge: float | None, shared: bool) -> Answer:
+def with_ridge(world: SoftmaxWorld, ridge: float | None, shared: bool) -> SoftmaxAnswer:
     """A ridge towards the shared model, or towards zero: the given one or (None) the best."""
     e, gamma, C = world.e, world.gamma, world.classes
     if ridge == 0:
@@ -91,7 +91,7 @@ def with_ridge(world: World, ridge: float | None, shared: bool) -> Answer:
         fit = ridges.best_ridge(e, gamma, C, shared=shared)
     else:
         (fit,) = ridges.path(e, gamma, [ridge], C, shared=shared)
-    return Answer(fit, ridge=fit.ridge)
+    return SoftmaxAnswer(fit, ridge=fit.ridge)
 
 
 def shared_rule(e: Energies, classes: int) -> Rule:
@@ -99,7 +99,7 @@ def shared_rule(e: Energies, classes: int) -> Rule:
     return Rule(classes, float(e.rho), 0.0, 0.0) if float(e.b0) == 0 else fedavg(e, classes)
 
 
-def best_time(world: World) -> float:
+def best_softmax_time(world: SoftmaxWorld) -> float:
     """The time that the clock of section 7 shows at the best ridge."""
     e, gamma, C = world.e, world.gamma, world.classes
     lam = ridges.best_ridge(e, gamma, C).ridge
