@@ -146,8 +146,8 @@ def read_worlds(world: Any, wanted: str) -> tuple[LearningTask[Any], list[Any], 
     if hasattr(type(world), "task"):
         return task_of(world), [world], False
     worlds = listed("world", world, wanted)
-    tasks = {getattr(type(each), "task", "regression") for each in worlds}
-    return load_task(next(iter(tasks - {"regression"}), "regression")), worlds, True
+    tasks = [getattr(type(each), "task", None) for each in worlds]
+    return load_task("classification" if "classification" in tasks else "regression"), worlds, True
 
 
 @overload
