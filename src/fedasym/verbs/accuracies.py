@@ -66,10 +66,7 @@ DEFAULT = (
 SCORES = tuple(each.name for each in ACCURACY.columns)
 MOST = 400  # points of a diagram with more than two classes, which take about half a second each
 EXACT, ROUGH = 1e-9, 1e-3  # relative precision of the boundary for two and for more classes
-FINE, COARSE = (
-    61,
-    17,
-)  # ridges of a curve, of two and of more classes (or of a member of few clients)
+FINE, COARSE = 61, 17  # ridges of a curve: of two classes; of more, or of a member of few clients
 CLOCK = "Times are matched to ridges by an arc-length clock: accuracies along the path are good to about 0.3 percentage points."
 
 

@@ -24,10 +24,7 @@ from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population
 from fedasym.worlds.world import World
 
-OPTIONS = (
-    "ridge",
-    "clients",
-)  # parameters of predict, rather than of the population, that can vary
+OPTIONS = ("ridge", "clients")  # parameters of predict that can vary beside the population's
 
 
 def compare(

@@ -40,11 +40,7 @@ if TYPE_CHECKING:
     from fedasym.exact.class_clients import DrawnClient, Layout, Scored
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
-OPTIONS = (
-    "clients",
-    "dimension",
-    "ridge",
-)  # arguments of simulate, rather than of the population, that can vary
+OPTIONS = ("clients", "dimension", "ridge")  # arguments that can vary beside the population's numbers
 CLIENTS = 300  # unless told otherwise
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 WANTED = "give a Population, or a list of them"

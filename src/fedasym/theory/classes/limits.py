@@ -35,14 +35,14 @@ from fedasym.worlds.energies import Energies
 FEW = 24  # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
 PIECE = 512  # worlds of a large grid at once
 NODES, WIDTH = 6, np.log(3.5)  # of the quick search, about the rule over 1.25
-Pair = tuple[ServerStage, ClientStage]
 COARSE = 17.0  # level of its quadrature
 EARLY, LATE = 1e-4, 1.5  # times that can match a ridge, in units of 1/ridge
+Pair = tuple[ServerStage, ClientStage]
 
 
 @dataclass(frozen=True, eq=False)
 class LogisticWorlds:
-    """LogisticWorlds along one axis: energies, aspect, flips, and how many clients there are (None: infinitely many)."""
+    """Worlds along one axis: energies, aspect, flips, and how many clients there are (None: infinitely many)."""
 
     e: Energies
     gamma: Array
@@ -77,11 +77,8 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
     """The pair of stages whose theorem covers an algorithm; what no theorem covers is refused."""
     pair = algorithm.server, algorithm.personalise
     match pair:
-        case (
-            Nothing() | Average() | Meta() | Moreau(),
-            Interpolate(),
-        ):  # descent forgets where it started
-            return Nothing(), Interpolate()
+        case (Nothing() | Average() | Meta() | Moreau(), Interpolate()):
+            return Nothing(), Interpolate()  # descent forgets where it started
         case (Average(), Flow(time)) if np.isinf(time):
             return Nothing(), Interpolate()
         case (Moreau(), _):
