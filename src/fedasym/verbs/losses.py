@@ -131,9 +131,7 @@ def predict_equal(world: Population, chosen: list[Algorithm], asked: PredictionR
             if key not in known:
                 known[key] = limit(algorithm.personalise, seen, ridge)
             return known[key]
-        from fedasym.theory.finite import (
-            equal_clients,
-        )  # only here: the limits alone should start quickly
+        from fedasym.theory.finite import equal_clients  # the limits alone should start quickly
 
         def piece(part: slice) -> Answer:
             some = shared.take(part)
