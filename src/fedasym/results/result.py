@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -217,6 +216,8 @@ def table_json(
     before: dict[str, Any] | None = None,
 ) -> str:
     """A table as JSON, in full precision: its rows, the best of them, and what else there is to be said of it."""
+    import json  # only what is written needs it
+
     algorithms = {name: {key: plain(value) for key, value in columns.items()} for name, columns in rows.items()}
     held = (before or {}) | {"algorithms": algorithms, "best": np.asarray(best).tolist()} | after
     return json.dumps(held, indent=2)

@@ -16,7 +16,6 @@ from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, MissingNorm, ThresholdWarning
 from fedasym.core.numbers import floats
 from fedasym.results.comparison import Comparison, Risk
-from fedasym.results.regimes import FineTuning, Stop
 from fedasym.results.result import LOSS, Metric
 from fedasym.theory.infinite import Answer, limit
 from fedasym.theory.ridges import best_ridge
@@ -38,6 +37,7 @@ from fedasym.worlds.population import Population
 from fedasym.worlds.world import check_clients
 
 if TYPE_CHECKING:
+    from fedasym.results.regimes import FineTuning
     from fedasym.results.simulation import Simulated, Simulation
     from fedasym.theory.limits import Parts
     from fedasym.verbs.simulation import SimulationRequest
@@ -283,6 +283,7 @@ def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str,
 
 def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
     """The loss along early-stopped fine-tuning; see `fedasym.fine_tuning`."""
+    from fedasym.results.regimes import FineTuning, Stop
     from fedasym.theory.contours import support
     from fedasym.theory.finite import along as along_few
     from fedasym.theory.paths import Filter, stopped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,15 +14,16 @@ from fedasym.algorithms.meta import MAML_STEP
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, unknown
 from fedasym.core.numbers import floats, one_float
-from fedasym.results.regimes import Diagram, Mixture, Separability
 from fedasym.theory.limits import interpolated, kept, shrunk
 from fedasym.theory.ridges import best_ridge
-from fedasym.theory.roots import bracketed, first_whole
 from fedasym.theory.worlds import Worlds, flatten
 from fedasym.verbs.prediction import PredictionRequest, box, task_of
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population
 from fedasym.worlds.world import World
+
+if TYPE_CHECKING:  # the limits alone, which ask for the noise threshold, should start quickly
+    from fedasym.results.regimes import Diagram, Mixture, Separability
 
 OPTIONS = ("ridge", "clients")  # parameters of predict that can vary beside the population's
 
@@ -49,6 +50,8 @@ def compare(
     >>> diagram.winner.shape, str(diagram.winner[0, 0]), str(diagram.winner[-1, 0])
     ((21, 12), 'ftfa', 'fedavg')
     """
+    from fedasym.results.regimes import Diagram
+
     if name_of(first) == name_of(second):
         raise InvalidInput(f"both algorithms are {name_of(first)}: name two different ones")
     task = task_of(world)
@@ -77,6 +80,8 @@ def compare(
 
 def crossings(axes: dict[str, Array], difference: Array, f: Callable[..., Array], tolerance: float = 1e-12) -> Array:
     """Points where the difference changes sign, solved along every grid line of every axis."""
+    from fedasym.theory.roots import bracketed, first_whole
+
     columns = list(axes.values())
     found: list[Array] = []
     for axis, values in enumerate(columns):
@@ -224,6 +229,7 @@ def separability(world: ClassPopulation) -> Separability:
     0.3985
     """
     check_has_classes(world)
+    from fedasym.results.regimes import Separability
     from fedasym.theory.classes.separability import threshold
 
     if world.classes > 2:
@@ -253,6 +259,7 @@ def interpolation(world: ClassPopulation, *, ridge: ArrayLike | None = None, alp
     check_has_classes(world)
     if alpha is not None and not np.isfinite(one_float(alpha)):
         raise InvalidInput(f"alpha is {alpha!r}: it must be finite, 0 for the shared and 1 for the personal model")
+    from fedasym.results.regimes import Mixture
     from fedasym.theory.classes import interpolation as mixing
     from fedasym.theory.classes.convergence import converged
     from fedasym.theory.classes.limits import LogisticAnswer, ridged
@@ -286,6 +293,7 @@ def interpolation(world: ClassPopulation, *, ridge: ArrayLike | None = None, alp
 
 def mix_multinomial(world: ClassPopulation, lam: float | Array | None, alpha: float | None) -> Mixture:
     """The same for more classes, at the best alpha of one world."""
+    from fedasym.results.regimes import Mixture
     from fedasym.theory.classes import multinomial_ridge as ridges
     from fedasym.theory.classes.multinomial_limits import SoftmaxAnswer, shared_rule
     from fedasym.verbs.accuracies import score_rule
