@@ -172,6 +172,8 @@ def test_verdicts_in_words():
     assert paired("s", "a", "b", np.zeros(4), 0.005).verdict == "the same within the margin"
     same = paired("s", "a", "b", np.full(4, 0.25), None)
     assert (same.p, same.equivalence, same.low, same.high) == (0.0, None, 0.25, 0.25)
+    rounded = paired("s", "a", "b", np.array([0.81 - 0.8, 0.71 - 0.7, 0.31 - 0.3]), 0.005)  # no warning of lost digits
+    assert (rounded.p, rounded.equivalence) == (0.0, 1.0)
     lost = paired("s", "a", "b", np.array([0.1, np.nan, 0.2]), 0.005)
     assert lost.verdict == "-"
     assert np.isnan(lost.p)

@@ -23,6 +23,7 @@ LEVEL = 0.05
 MARGIN = 0.005  # accuracies within half a point are the same for practical purposes
 EXACT = 16  # up to this many trials every choice of signs is counted
 DRAWS = 100_000  # beyond that, so many random ones
+ROUNDING = 1e-12  # differences of accuracies that are the same but for rounding
 
 
 @dataclass(frozen=True)
@@ -144,23 +145,27 @@ def paired(sweep: str, first: str, second: str, differences: Array, margin: floa
     >>> pair.verdict, round(pair.difference, 6)
     ('the same within the margin', 0.0002)
     """
-    from scipy.special import stdtr, stdtrit
+    from scipy.stats import ttest_1samp
 
-    n = len(differences)
-    mean = float(differences.mean())
-    error = float(differences.std(ddof=1) / np.sqrt(n))
-    half = error * float(stdtrit(n - 1, 1 - LEVEL / 2))
-
-    def beyond(threshold: float) -> float:
-        """P(t at least as large as seen) if the mean difference were the threshold."""
-        if error > 0:
-            return float(stdtr(n - 1, -(mean - threshold) / error))
-        return float("nan") if np.isnan(mean) else 0.0 if mean > threshold else 1.0 if mean < threshold else 0.5
-
-    p = 2 * min(beyond(0.0), 1 - beyond(0.0)) if np.isfinite(mean) else float("nan")
-    equivalence = None if margin is None else max(beyond(-margin), 1 - beyond(margin))
+    n, mean = len(differences), float(differences.mean())
     flipped = sign_flips(differences)
-    return Paired(sweep, first, second, n, mean, mean - half, mean + half, p, flipped, margin, equivalence)
+    if np.ptp(differences) <= ROUNDING * np.abs(differences).max():  # no variance, so no t
+
+        def exceed(threshold: float) -> float:
+            return 0.0 if mean > threshold else 1.0 if mean < threshold else 0.5
+
+        p = 2 * min(exceed(0.0), 1 - exceed(0.0))
+        equivalence = None if margin is None else max(exceed(-margin), 1 - exceed(margin))
+        return Paired(sweep, first, second, n, mean, mean, mean, p, flipped, margin, equivalence)
+    test = ttest_1samp(differences, 0.0)
+    low, high = test.confidence_interval(1 - LEVEL)
+    equivalence = None
+    if margin is not None:
+        above = ttest_1samp(differences, -margin, alternative="greater").pvalue
+        below = ttest_1samp(differences, margin, alternative="less").pvalue
+        equivalence = float(max(above, below))
+    ends = float(low), float(high)
+    return Paired(sweep, first, second, n, mean, *ends, float(test.pvalue), flipped, margin, equivalence)
 
 
 def sign_flips(differences: Array) -> float:
@@ -182,4 +187,4 @@ def sign_flips(differences: Array) -> float:
 def far(sums: Array, differences: Array) -> Any:
     """Which sums are as far from 0 as the one that was seen, up to rounding."""
     seen = abs(differences.sum())
-    return np.abs(sums) >= seen - 1e-12 * np.abs(differences).sum()
+    return np.abs(sums) >= seen - ROUNDING * np.abs(differences).sum()
