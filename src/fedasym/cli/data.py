@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 import fedasym as fa
 from fedasym.cli.app import TRAINING, app
-from fedasym.cli.watching import GOES_ON, show_progress, stoppable
+from fedasym.cli.progress import GOES_ON, show_progress
 
 data = App(name="data", help="The paper's data sets and their stand-ins: list, fetch, show.", group=TRAINING)
 app.command(data)
@@ -52,16 +52,16 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
             f"{name} cannot be fetched: docs/how-to/datasets.md says where its files are and where to put them"
         )
     told = False
+    with show_progress(GOES_ON) as display:
 
-    def progress(share: float, text: str) -> None:
-        nonlocal told
-        if not told:
-            print(text, file=sys.stderr)  # what is downloaded, and how large it is, before it starts
-            told = True
-        elif sys.stderr.isatty():
-            show_progress(share, text)
+        def progress(share: float, text: str) -> None:
+            nonlocal told
+            if told:
+                display(share, text)
+            else:
+                print(text, file=sys.stderr)  # what is downloaded, and how large it is
+                told = True
 
-    with stoppable(GOES_ON):
         where = fetched(name, source=source, progress=progress)
     print(f"{name} is in {where}")
 

@@ -14,7 +14,7 @@ import fedasym as fa
 from fedasym.cli.app import app
 from fedasym.cli.arguments import names, parse_grid, read_federation
 from fedasym.cli.training import COLUMNS, NUMBERS, Columns, Numbers, remember_compilations
-from fedasym.cli.watching import KEPT, Teller, stoppable
+from fedasym.cli.progress import KEPT, show_progress
 from fedasym.cli.where import HERE, Where, answers_apart
 
 EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)
@@ -61,8 +61,8 @@ def run(
     experiment = experiment.quick() if quick else experiment
     on = where.runtime()
     remember_compilations()
-    with stoppable(KEPT), answers_apart():
-        results = fa.run(experiment, into=into, progress=Teller(), on=on)
+    with show_progress(KEPT) as progress, answers_apart():
+        results = fa.run(experiment, into=into, progress=progress, on=on)
     print(results.to_json() if json else results)
     if not json:
         from fedasym.experiments.reproduction import RUNS
@@ -115,7 +115,7 @@ def sweep(
     on = where.runtime()
     remember_compilations()
     federation = read_federation(data, columns, show=not json)
-    with stoppable(KEPT), answers_apart():
+    with show_progress(KEPT) as progress, answers_apart():
         results = fa.sweep(
             names(algorithms) or [],
             federation,
@@ -123,7 +123,7 @@ def sweep(
             seeds=seeds,
             name="sweep",
             into=Path("runs", f"sweep-{Path(data).stem}") if into is None else into,
-            progress=Teller(),
+            progress=progress,
             on=on,
             **asdict(numbers),
             protocol=protocol,

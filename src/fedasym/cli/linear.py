@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import fedasym as fa
 from fedasym.cli.app import LINEAR, OUTPUT, Names, Output, app, show
 from fedasym.cli.arguments import names, parse_vary
-from fedasym.cli.watching import show_progress, stoppable
+from fedasym.cli.progress import show_progress
 from fedasym.cli.where import HERE, Where, answers_apart
 from fedasym.cli.world import WORLD, Member, World
 
@@ -58,7 +56,7 @@ def simulate(
     """
     varied, on = parse_vary(vary) if vary else None, where.runtime()
     kept = f"finished trials are in {save}; the same command goes on from there" if save else "give --save to keep trials"
-    with stoppable(kept), answers_apart():
+    with show_progress(kept) as progress, answers_apart():
         result = fa.simulate(
             world.population(varied),
             dimension=dimension,
@@ -73,7 +71,7 @@ def simulate(
             mode=mode,
             vary=varied,
             save=save,
-            progress=show_progress if sys.stderr.isatty() else None,
+            progress=progress,
             on=on,
         )
     show(result, output)

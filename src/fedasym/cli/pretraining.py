@@ -12,7 +12,7 @@ import fedasym as fa
 from fedasym.cli.app import TRAINING, app
 from fedasym.cli.arguments import names, read_federation, whole_numbers
 from fedasym.cli.training import COLUMNS, Columns
-from fedasym.cli.watching import GOES_ON, Teller, stoppable
+from fedasym.cli.progress import GOES_ON, show_progress
 
 
 @Parameter(name="*")
@@ -31,7 +31,6 @@ class Place:
 
 
 PLACE = Place()
-QUIET = 20.0  # seconds between two lines of a log
 
 
 @app.command(group=TRAINING)
@@ -95,9 +94,9 @@ def pretrain(
         decay_at=None if decay_at is None else tuple(whole_numbers("decay_at", decay_at)),
         augmentation=None if augmentation is None else tuple(names(augmentation) or ()),
     )
-    with stoppable(GOES_ON):
+    with show_progress(GOES_ON) as progress:
         result = fa.pretraining.pretrain(
-            name, federation, recipe=recipe, tune=tune, seed=seed, **vars(place), progress=Teller(QUIET)
+            name, federation, recipe=recipe, tune=tune, seed=seed, **vars(place), progress=progress
         )
     print(result)
 
@@ -127,9 +126,9 @@ def features(
         float16 or float32.
     """
     name, federation = found(data, columns)
-    with stoppable(GOES_ON):
+    with show_progress(GOES_ON) as progress:
         path = fa.pretraining.features(
-            name, federation, network=network, array=array, dtype=dtype, **vars(place), progress=Teller(QUIET)
+            name, federation, network=network, array=array, dtype=dtype, **vars(place), progress=progress
         )
     print(f"{fa.Federation.from_safetensors(path)}\n\nTrain on it: fedasym train {path}")
 

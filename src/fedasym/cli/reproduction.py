@@ -12,7 +12,7 @@ import fedasym as fa
 from fedasym.cli.app import app
 from fedasym.cli.experiments import EXPERIMENTS, AsJson
 from fedasym.cli.training import remember_compilations
-from fedasym.cli.watching import KEPT, Teller, stoppable
+from fedasym.cli.progress import KEPT, Display, show_progress
 
 Flag = Parameter(negative="")
 
@@ -67,21 +67,21 @@ def reproduce(
     if device is not None:
         os.environ["JAX_PLATFORMS"] = {"gpu": "cuda,cpu"}.get(device, device)
     remember_compilations()
-    with stoppable(KEPT):
+    with show_progress(KEPT) as progress:
         for name in names:
             if name == "theory":
-                simulated(into, quick)
+                simulated(into, quick, progress)
                 continue
-            result = fa.reproduce(name, quick=quick, data=data, device=device, into=into, progress=Teller())
+            result = fa.reproduce(name, quick=quick, data=data, device=device, into=into, progress=progress)
             print(result.results.to_json() if json else result)
 
 
-def simulated(into: str | None, quick: bool) -> None:
+def simulated(into: str | None, quick: bool, progress: Display) -> None:
     """Draw the theory beside simulations, and print both."""
     from fedasym.experiments.limits import against_simulation
 
     place = Path(into or "runs/theory")
-    for name, found in against_simulation(place, quick=quick, progress=Teller()).items():
+    for name, found in against_simulation(place, quick=quick, progress=progress).items():
         print(f"{found}\n\nDrawn to {place / name}.png and .pdf\n")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import asdict, dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from cyclopts import Parameter
 import fedasym as fa
 from fedasym.cli.app import OUTPUT, TRAINING, Output, app, show
 from fedasym.cli.arguments import names, parse_grid, read_federation, whole_numbers
-from fedasym.cli.watching import show_progress, stoppable
+from fedasym.cli.progress import show_progress
 from fedasym.core.stopping import STOPPED
 from fedasym.training.settings import ABOUT, CHOSEN, default_for
 
@@ -106,7 +105,7 @@ def train(
     """
     remember_compilations()
     federation = read_federation(data, columns, show=not output.json)
-    with stoppable("nothing was evaluated yet, so there is nothing to show"):
+    with show_progress("nothing was evaluated yet, so there is nothing to show") as progress:
         result = fa.train(
             names(algorithms) or [],
             federation,
@@ -116,7 +115,7 @@ def train(
             protocol=protocol,
             intercept=intercept,
             precision=precision,
-            progress=show_progress if sys.stderr.isatty() else None,
+            progress=progress,
         )
     assert isinstance(result, fa.Histories)
     show(result, output)
