@@ -949,14 +949,14 @@ def reproduction(folder: Path) -> None:
     from fedasym.experiments.claims import check
     from fedasym.experiments.foresight import beside_theory
     from fedasym.experiments.published import curves_of
-    from fedasym.show.figures.experiments import draw
+    from fedasym.show.figures.rounds import draw_figures
 
     heading("Reproduction")
     for tables in sorted((Path(__file__).resolve().parent / "reproduction").iterdir()):
         results = fa.Results.load(tables)
         print(f"{beside(results, tables.name)}\n\n{beside_theory(results)}\n\n{check(results)}\n")
         with tempfile.TemporaryDirectory() as aside:
-            draw(results, aside, curves_of(tables.name))
+            draw_figures(results, aside, curves_of(tables.name))
             for name in ("seeds", "splits"):
                 shutil.copy(Path(aside, f"{name}.png"), folder / f"{tables.name}-{name}.png")
 

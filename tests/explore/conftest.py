@@ -12,7 +12,8 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import Average, Descend
 from fedasym.cli.arguments import parse_spectrum
-from fedasym.show.explore import Explorer, write
+from fedasym.show.explorer import Explorer
+from fedasym.show.pages import write_explore_page
 from fedasym.theory.contours import support
 
 from ..reporting.browser import opened
@@ -25,7 +26,7 @@ tab = pytest.fixture(scope="session")(opened)
 @pytest.fixture(scope="session")
 def static(tmp_path_factory):
     """The address of the page that needs no server."""
-    return write(tmp_path_factory.mktemp("explore") / "explore.html").as_uri()
+    return write_explore_page(tmp_path_factory.mktemp("explore") / "explore.html").as_uri()
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from cyclopts import App, Group, Parameter
 import fedasym as fa
 from fedasym.cli.app import app
 from fedasym.cli.arguments import names, parse_grid, read_federation
-from fedasym.cli.training import COLUMNS, NUMBERS, Columns, Numbers, remember_compilations
 from fedasym.cli.progress import KEPT, show_progress
+from fedasym.cli.training import COLUMNS, NUMBERS, Columns, Numbers, remember_compilations
 from fedasym.cli.where import HERE, Where, answers_apart
 
 EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)

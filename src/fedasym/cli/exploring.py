@@ -28,10 +28,11 @@ def explore(
     static
         Write the page to this file instead; it needs neither server nor network.
     """
-    from fedasym.show.explore import Explorer, write
+    from fedasym.show.explorer import Explorer
+    from fedasym.show.pages import write_explore_page
 
     if static is not None:
-        page = write(static)
+        page = write_explore_page(static)
         print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
         return
     with Explorer(host, port) as explorer:

@@ -11,8 +11,8 @@ from cyclopts import Parameter
 import fedasym as fa
 from fedasym.cli.app import TRAINING, app
 from fedasym.cli.arguments import names, read_federation, whole_numbers
-from fedasym.cli.training import COLUMNS, Columns
 from fedasym.cli.progress import GOES_ON, show_progress
+from fedasym.cli.training import COLUMNS, Columns
 
 
 @Parameter(name="*")

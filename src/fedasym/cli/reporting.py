@@ -42,21 +42,21 @@ def report(
     """
     from fedasym.experiments.listing import found
     from fedasym.experiments.published import curves_of
-    from fedasym.show.foresight import foresee_for
-    from fedasym.show.report.sources import read
-    from fedasym.show.report.writing import report
+    from fedasym.show.report import read_results
+    from fedasym.show.report import report as write_report
+    from fedasym.show.reproduction import foresee_run
 
     place = found(run)
-    results = read(place)
+    results = read_results(place)
     if data is not None and not theory:
         raise InvalidInput(f"data is {data!r}: it serves --theory alone")
     if theory:
-        results = replace(results, foreseen=foresee_for(place, results, data))
+        results = replace(results, foreseen=foresee_run(place, results, data))
     curves = curves_of(results.experiment.name)
-    page = report(results, place / "report.html" if into is None else into, curves)
+    page = write_report(results, place / "report.html" if into is None else into, curves)
     print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
     if figures is not None:
-        from fedasym.show.figures.experiments import draw
+        from fedasym.show.figures.rounds import draw_figures
 
-        files = draw(results, figures, curves)
+        files = draw_figures(results, figures, curves)
         print(f"Drawn to {figures}: {', '.join(Path(file).name for file in files)}.")

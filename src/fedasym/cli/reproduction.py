@@ -11,8 +11,8 @@ from cyclopts import Parameter
 import fedasym as fa
 from fedasym.cli.app import app
 from fedasym.cli.experiments import EXPERIMENTS, AsJson
-from fedasym.cli.training import remember_compilations
 from fedasym.cli.progress import KEPT, Display, show_progress
+from fedasym.cli.training import remember_compilations
 
 Flag = Parameter(negative="")
 

@@ -1,17 +1,23 @@
-"""`reproduce`: a data set of the paper from raw samples to figures, report and findings; what is there is not made again."""
+"""The verb `reproduce`: a data set of the paper from raw samples to figures, report and findings.
+
+What is there is not made again. Among it is what the advisor says of a run's data before any training.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.progress import Progress
 from fedasym.core.text import preformatted
+from fedasym.experiments.foresight import Foreseen, foreseen_in, keep
 from fedasym.experiments.reproduction import RUNS, find, prepare
+from fedasym.worlds.classes import MOST_CLASSES
 
 if TYPE_CHECKING:
+    from fedasym.data.federation.federation import Federation
     from fedasym.experiments.claims import Claims
     from fedasym.experiments.results import Results
 
@@ -69,8 +75,7 @@ def reproduce(
     from fedasym.experiments.published import curves_of
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
-    from fedasym.show.figures.experiments import draw
-    from fedasym.show.foresight import foresee
+    from fedasym.show.figures.rounds import draw_figures
     from fedasym.show.report import report
 
     find(name)
@@ -89,6 +94,41 @@ def reproduce(
     foresee(place, load(experiment.data))
     results = Results.read(place)
     curves = curves_of(name)
-    files = (*draw(results, place / "figures", curves), report(place, place / "report.html", curves))
+    files = (*draw_figures(results, place / "figures", curves), report(place, place / "report.html", curves))
     enough = max(len(experiment.trials.seeds), len(experiment.trials.splits)) > 1
     return Reproduction(results, beside(results, name), beside_theory(results), check(results) if enough else None, files)
+
+
+def foresee(folder: str | Path, federation: Federation) -> Foreseen:
+    """Ask the advisor, and keep its answer in the folder; what is there already is not computed again."""
+    if (held := foreseen_in(folder)) is not None:
+        return held
+    found = ask_advisor(federation)
+    keep(Path(folder), found)
+    return found
+
+
+def foresee_run(folder: str | Path, results: Results, data: str | None = None) -> Foreseen:
+    """The same for a run that is finished: on its experiment's data, or on a file of them elsewhere."""
+    from fedasym.experiments.data import fingerprint, load
+
+    experiment = results.experiment if data is None else results.experiment.with_data(data)
+    federation = load(experiment.data)
+    if fingerprint(federation) != results.data.samples:
+        where = "the experiment's data" if data is None else f"data is {data!r}: these"
+        raise InvalidInput(f"{where} are not the samples of this run, whose SHA-256 begins with {results.data.samples[:12]}")
+    return foresee(folder, federation)
+
+
+def ask_advisor(federation: Federation) -> Foreseen:
+    """The advisor's answer; where it refuses, its words."""
+    from fedasym.advisor.classes.quick import predicted_accuracies
+
+    if federation.task != "classification":
+        return Foreseen({}, {}, "the labels are numbers: fedasym advise predicts losses for them")
+    try:
+        rows = {name: asdict(row) for name, row in predicted_accuracies(federation.merge_rare(MOST_CLASSES)).items()}
+    except InvalidInput as refusal:
+        return Foreseen({}, {}, str(refusal))
+    theory, advised = ({name: row[column] for name, row in rows.items()} for column in ("theory", "trusted"))
+    return Foreseen(theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None)

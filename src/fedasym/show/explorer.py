@@ -20,10 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.version import __version__
-from fedasym.show.explore.advising import advised
-from fedasym.show.explore.columns import summarize_upload
-from fedasym.show.explore.page import page
-from fedasym.show.explore.receiving import receive
+from fedasym.show.pages import explore_page
+from fedasym.show.uploads import advise_upload, receive_bytes, summarize_upload
 
 MOST_BYTES = 256 << 20
 LOCAL = {"localhost", "127.0.0.1", "::1"}
@@ -50,7 +48,7 @@ class Explorer(ThreadingHTTPServer):
 
     def __init__(self, host: str = "127.0.0.1", port: int = 8765, most_bytes: int = MOST_BYTES) -> None:
         self.host, self.most_bytes = host.strip("[]"), most_bytes
-        self.text = page(most_bytes).encode()
+        self.text = explore_page(most_bytes).encode()
         self.thinking = threading.Lock()  # one file at a time
         self.pages: dict[str, bytes] = {}  # the last advice, by a name that nobody can guess
         if not 0 <= port <= 65535:
@@ -143,7 +141,7 @@ class Answer(BaseHTTPRequestHandler):
             words = f"The file has {size / (1 << 20):.4g} MB, and at most {most} are taken here: use fedasym advise FILE"
             self._say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
         elif not self.server.thinking.acquire(blocking=False):
-            receive(self.rfile, size, None)  # a browser reads no answer before it has sent all
+            receive_bytes(self.rfile, size, None)  # a browser reads no answer before it has sent all
             self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Another file is being read: wait for the answer, and try again")
         else:
             told: dict[str, Any] | str
@@ -159,7 +157,7 @@ class Answer(BaseHTTPRequestHandler):
                 self._json(HTTPStatus.OK, told)
 
     def _advise(self, size: int, said: dict[str, str]) -> dict[str, Any]:
-        found = advised(self.rfile, size, said)
+        found = advise_upload(self.rfile, size, said)
         name = f"/advice/{secrets.token_urlsafe(16)}"
         self.server.pages = {name: found.page.encode()}
         return {**found._asdict(), "page": name}

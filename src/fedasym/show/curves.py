@@ -1,11 +1,11 @@
-"""The curves of an experiment, by sweep and algorithm, ready to be drawn; and those that somebody published, to draw beside."""
+"""The curves of an experiment, by sweep and algorithm, with those that somebody published, and the frame that shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from fedasym.experiments.plan import GAINS, SEEDS, SPLITS
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
 
+LEAST = 12.0  # points of accuracy that are shown below the second half of training, where there are any
+WIDE = 20  # ratio of the largest to the smallest loss from which the axis is logarithmic
 Published = Mapping[str, Mapping[str, tuple[Sequence[int], Any]]]
 
 
@@ -68,7 +70,7 @@ def trial_curves(results: Results, sweep: str) -> Curves:
     """Each algorithm's curve in a sweep, seeds or splits; empty where there are none."""
     rows = results.trials.filter(results.trials["sweep"] == sweep)
     return {
-        str(name): table(group.select("trial", "round", results.statistic).rows())
+        str(name): arrange(group.select("trial", "round", results.statistic).rows())
         for (name,), group in rows.group_by("algorithm", maintain_order=True)
     }
 
@@ -78,19 +80,19 @@ def gain_curves(results: Results) -> dict[str, Curves]:
     found: dict[str, Curves] = {}
     columns = ("trial", "round", results.statistic)
     for (name, epochs), group in results.gains.group_by("algorithm", "epochs", maintain_order=True):
-        found.setdefault(str(name), {})[str(epochs)] = table(group.select(columns).rows())
+        found.setdefault(str(name), {})[str(epochs)] = arrange(group.select(columns).rows())
     return found
 
 
-def scaled(results: Results, curves: Curves) -> Curves:
+def scale_curves(results: Results, curves: Curves) -> Curves:
     """As they are drawn: accuracies in percent, losses as they are."""
     return curves if results.statistic == "loss" else {name: curve.times(100) for name, curve in curves.items()}
 
 
-def table(rows: Sequence[tuple[int, int, float]]) -> Curve:
+def arrange(rows: Sequence[tuple[int, int, float]]) -> Curve:
     """Trials by rounds from rows of trial, round and value; no number where a row is missing.
 
-    >>> table([(1, 0, 0.5), (1, 50, 0.7), (2, 0, 0.4)]).values.tolist()
+    >>> arrange([(1, 0, 0.5), (1, 50, 0.7), (2, 0, 0.4)]).values.tolist()
     [[0.5, 0.7], [0.4, nan]]
     """
     trials = {trial: at for at, trial in enumerate(sorted({row[0] for row in rows}))}
@@ -110,10 +112,10 @@ def published_curves(published: Published | None, sweep: str) -> Curves:
     for name in published or {}:
         if name not in (SEEDS, SPLITS, GAINS):
             raise unknown("sweep of published curves", name, (SEEDS, SPLITS, GAINS))
-    return {name: checked(sweep, name, *given) for name, given in (published or {}).get(sweep, {}).items()}
+    return {name: check_curve(sweep, name, *given) for name, given in (published or {}).get(sweep, {}).items()}
 
 
-def checked(sweep: str, name: str, rounds: Sequence[int], values: Any) -> Curve:
+def check_curve(sweep: str, name: str, rounds: Sequence[int], values: Any) -> Curve:
     """A published curve, refused where its sizes do not fit together."""
     held = np.asarray(values, dtype=float)
     if held.ndim != 2 or not held.size or held.shape[1] != len(rounds):
@@ -126,20 +128,61 @@ def checked(sweep: str, name: str, rounds: Sequence[int], values: Any) -> Curve:
     return Curve(tuple(int(each) for each in rounds), held)
 
 
-def gains_named(curves: Curves, algorithm: str) -> Curves:
+def select_gains(curves: Curves, algorithm: str) -> Curves:
     """Of published gains, those of one algorithm, by epochs.
 
-    >>> list(gains_named({"ftfa 0": Curve((0,), np.ones((1, 1))), "maml_fo 0": Curve((0,), np.ones((1, 1)))}, "ftfa"))
+    >>> list(select_gains({"ftfa 0": Curve((0,), np.ones((1, 1))), "maml_fo 0": Curve((0,), np.ones((1, 1)))}, "ftfa"))
     ['0']
     """
     return {name.rpartition(" ")[2]: curve for name, curve in curves.items() if name.rpartition(" ")[0] == algorithm}
 
 
-def spoken_epochs(epochs: str) -> str:
+def describe_epochs(epochs: str) -> str:
     """A number of epochs as people say it.
 
-    >>> [spoken_epochs(each) for each in ("0", "batch", "1", "10")]
+    >>> [describe_epochs(each) for each in ("0", "batch", "1", "10")]
     ['shared model', 'one batch', '1 epoch', '10 epochs']
     """
     words = {"0": "shared model", "batch": "one batch", "1": "1 epoch"}
     return words.get(epochs, f"{epochs} epochs")
+
+
+class Span(NamedTuple):
+    """What an axis shows; cut: some early values lie outside."""
+
+    low: float
+    high: float
+    logarithmic: bool = False
+    cut: bool = False
+
+
+def finite_entries(values: Iterable[Array]) -> Array:
+    """All finite entries."""
+    flat = np.concatenate([np.ravel(each) for each in values]) if (values := list(values)) else np.empty(0)
+    return np.asarray(flat[np.isfinite(flat)])
+
+
+def span(curves: Iterable[Curve], *, loss: bool) -> Span:
+    """Limits that give the second half of training its share of the height: the first rounds would flatten the rest.
+
+    >>> span([Curve((0, 50, 100), np.array([[1.0, 80.0, 82.0]]))], loss=False)
+    Span(low=68.0, high=82.7, logarithmic=False, cut=True)
+    """
+    held = list(curves)
+    last = max((curve.rounds[-1] for curve in held), default=0)
+    every = finite_entries(curve.values for curve in held)
+    late = finite_entries(curve.values[:, 2 * np.array(curve.rounds) >= last] for curve in held)
+    if not late.size:
+        return Span(0.0, 1.0)
+    if loss and every.min() > 0 and late.max() > WIDE * late.min():
+        return Span(float(every.min()) / 1.2, float(every.max()) * 1.2, logarithmic=True)
+    low, high = float(late.min()), float(late.max())
+    room = max(1.5 * (high - low), 0.5 * abs(high) if loss else LEAST)
+    floor, ceiling = float(every.min()), float(every.max())
+    cut = ceiling > high + room if loss else floor < low - room
+    if cut:
+        floor, ceiling = (max(low - room, floor), high + room) if loss else (low - room, ceiling)
+    margin = max(0.05 * (ceiling - floor), 0.005 * abs(ceiling)) or 1.0
+    bottom = floor if cut and not loss else floor - margin
+    top = ceiling if cut and loss else ceiling + margin
+    return Span(bottom, top, cut=bool(cut))
