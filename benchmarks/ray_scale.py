@@ -27,7 +27,7 @@ from fedasym.deploy.ray.cluster import joined
 from fedasym.deploy.ray.pieces import COPIES, piece_rows, pool_for, portable
 from fedasym.deploy.ray.pool import Task
 from fedasym.deploy.ray.settings import LIBRARY
-from fedasym.experiments import budget, plan
+from fedasym.experiments import plan
 from fedasym.experiments.data import Record, recorded
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import RunFolder
@@ -156,7 +156,7 @@ def speed(home: Path) -> Speed:
             held = RunFolder(home / "rate").piece(piece.key(record))
             assert held is not None
             took.append(held.made["seconds"])
-            work = budget.work(piece, record)
+            work = plan.estimate_work(piece, record)
     return Speed(joining, walls[0] - took[0], took[0] - took[1], work / took[1])
 
 
@@ -198,8 +198,8 @@ def on_paper(rate: float) -> None:
     told = fa.Experiment(name="paper", algorithms=["ftfa"], grid={}).settings.model_dump()
     n, d, k = SHAPE["samples"], SHAPE["dimension"], SHAPE["classes"]
     record = Record("", "", "", {}, "classification", [], [int(0.8 * n)] * MILLION, {}, d, k)
-    shared, personal = budget.steps("ftfa", told, record)
-    cohort, tests = budget.cohort_of(told, record), told["rounds"] // told["evaluate_every"] + 1
+    shared, personal = plan.count_steps("ftfa", told, record)
+    cohort, tests = plan.cohort_of(told, record), told["rounds"] // told["evaluate_every"] + 1
     batches = personal // (told["personal_epochs"] * MILLION)
     total = shared + tests * personal
     data, rows, model = MILLION * n * (4 * d + 17), MILLION * 6 * 8, 4 * d * k

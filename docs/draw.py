@@ -945,16 +945,16 @@ def notation() -> None:
 
 def reproduction(folder: Path) -> None:
     """The recorded runs beside the paper's curves, from the tables in docs/reproduction; as PNG, for their many bands."""
-    from fedasym.experiments.beside import beside
-    from fedasym.experiments.claims import check
-    from fedasym.experiments.foresight import beside_theory
-    from fedasym.experiments.published import curves_of
+    from fedasym.experiments.reproduction import compare_with_paper
+    from fedasym.experiments.comparisons import check_claims
+    from fedasym.experiments.reproduction import compare_with_theory
+    from fedasym.experiments.reproduction import curves_of
     from fedasym.show.figures.rounds import draw_figures
 
     heading("Reproduction")
     for tables in sorted((Path(__file__).resolve().parent / "reproduction").iterdir()):
         results = fa.Results.load(tables)
-        print(f"{beside(results, tables.name)}\n\n{beside_theory(results)}\n\n{check(results)}\n")
+        print(f"{compare_with_paper(results, tables.name)}\n\n{compare_with_theory(results)}\n\n{check_claims(results)}\n")
         with tempfile.TemporaryDirectory() as aside:
             draw_figures(results, aside, curves_of(tables.name))
             for name in ("seeds", "splits"):

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from fedasym.data import sets as datasets
     from fedasym.data.federation.federation import Federation
     from fedasym.data.tables.recipe import Recipe
-    from fedasym.experiments.execution import run
+    from fedasym.experiments.execution import run, sweep
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
-    from fedasym.experiments.sweeping import sweep
     from fedasym.models.model import Model
     from fedasym.results.accuracy import Accuracy, AccuracyTable
     from fedasym.results.comparison import Comparison, Risk
@@ -98,7 +97,7 @@ _HOME = {
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.classes.regimes",
     "simulate": "fedasym.verbs.simulation",
-    "sweep": "fedasym.experiments.sweeping",
+    "sweep": "fedasym.experiments.execution",
     "train": "fedasym.training.training",
 }
 _MODULES = {

@@ -12,11 +12,9 @@ import fedasym as fa
 from fedasym.algorithms import Descend, Meta
 from fedasym.experiments import plan
 from fedasym.experiments.data import fingerprint, first_clients, load, recorded
-from fedasym.experiments.grids import combinations
-from fedasym.experiments.pieces import Damaged, key_of, read_piece, write_piece
-from fedasym.experiments.reading import lines_of
-from fedasym.experiments.seals import MARK
-from fedasym.pretraining import store
+from fedasym.experiments.fields import combinations, lines_of
+from fedasym.experiments.folder import MARK, Damaged, key_of, read_piece, write_piece
+from fedasym.pretraining import recipes
 
 from .small import PIECES, TOML, flipped, small
 
@@ -186,7 +184,7 @@ def test_a_table_is_read_by_its_columns(tmp_path):
 
 def test_features_are_found_by_name(tmp_path, monkeypatch):
     federation = fa.datasets.synthetic(task="classification", clients=3, dimension=3, classes=2, aspect=0.3)
-    monkeypatch.setattr(store, "features_file", lambda name: federation.save(tmp_path / f"{name}.safetensors"))
+    monkeypatch.setattr(recipes, "features_file", lambda name: federation.save(tmp_path / f"{name}.safetensors"))
     assert fingerprint(load(fa.Experiment.paper("cifar100").data)) == fingerprint(federation)
     with pytest.raises(fa.InvalidInput, match="data is missing"):
         load(None)

@@ -16,10 +16,10 @@ from torch import nn
 from torch.nn import functional
 
 import fedasym as fa
-from fedasym.pretraining import fitting, learning, store
-from fedasym.pretraining.inputs import Source, reader_for
+from fedasym.pretraining import descent, learning, recipes
+from fedasym.pretraining.descent import accuracy, mean_loss
+from fedasym.pretraining.networks import Source, reader_for
 from fedasym.pretraining.recipes import RECIPES, Recipe
-from fedasym.pretraining.steps import accuracy, mean_loss
 
 from .small import images, perceptron, sentences, vectors
 
@@ -74,7 +74,7 @@ def test_the_loss_and_the_accuracy_leave_padding_out():
 
 def test_a_finished_network_is_not_trained_again(mine, tmp_path, monkeypatch):
     first = fa.pretraining.pretrain("mine", vectors(), recipe=MY, into=tmp_path)
-    monkeypatch.setattr(fitting, "fit", None)  # would fail if it were called
+    monkeypatch.setattr(descent, "fit_network", None)  # would fail if it were called
     again = fa.pretraining.pretrain("mine", vectors(), recipe=MY, into=tmp_path)
     assert again == first
     with pytest.raises(TypeError):
@@ -100,7 +100,7 @@ def test_tuning_chooses_on_validation_samples_and_passes_by_divergence(mine, tmp
     assert higher > lower
     assert np.isnan(none)
     assert result.recipe == middle
-    assert store.chosen("mine", tmp_path) == result.path
+    assert recipes.chosen_network("mine", tmp_path) == result.path
     assert str(result).count("chosen") == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.cli.where import Where
+from fedasym.cli.app import Where
 from fedasym.deploy import Ray
 from fedasym.deploy.ray.cluster import SHARED, STORE, alone, check, ray_package, refused
 from fedasym.deploy.ray.settings import LIBRARY, runtime_of

@@ -18,7 +18,7 @@ from fedasym.training.scales import columns_out_of_scale, curvature
 from fedasym.training.settings import Settings
 
 if TYPE_CHECKING:
-    from fedasym.experiments.parts import Data
+    from fedasym.experiments.fields import Data
 
 FORMAT = "fedasym data 1"
 
@@ -88,14 +88,14 @@ def load(data: Data | None) -> Federation:
 def whole(data: Data) -> Federation:
     """All clients of the source."""
     if data.features is not None:
-        from fedasym.pretraining.store import features_file
+        from fedasym.pretraining.recipes import features_file
 
         return Federation.from_safetensors(features_file(data.features))
     from fedasym.data import sets as datasets
 
     if data.synthetic is not None:
         return datasets.synthetic(**data.synthetic.model_dump(exclude_none=True))
-    from fedasym.experiments.parts import TABLES
+    from fedasym.experiments.fields import TABLES
 
     assert data.file is not None
     named: dict[str, Any] = {name: getattr(data, name) for name in ("label", "client", "split", "task", *TABLES)}

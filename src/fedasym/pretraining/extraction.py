@@ -17,13 +17,13 @@ from fedasym.core.files import replace_text
 from fedasym.core.progress import Progress, check_progress
 from fedasym.data.federation import files
 from fedasym.data.federation.federation import Federation
-from fedasym.pretraining import store
+from fedasym.pretraining import recipes
 from fedasym.pretraining.learning import loaded
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedasym.pretraining.inputs import Reader
+    from fedasym.pretraining.networks import Reader
 
 FORMAT = "features 1"
 EVERY = 10.0  # seconds between two notes of how far it is
@@ -65,20 +65,20 @@ def features(
     data = loaded(name, federation, folder)
     if array is not None:
         source = path_of("array", array)
-        origin: dict[str, Any] = {"array": store.digest(checked_file(source))}
+        origin: dict[str, Any] = {"array": recipes.file_digest(checked_file(source))}
         made: Callable[[Path], NDArray[Any]] = lambda _: as_dtype(read_array(source, len(data.features)), dtype)  # noqa: E731
     else:
-        store.check_torch()
-        from fedasym.pretraining.steps import find_device, find_precision
+        recipes.check_torch()
+        from fedasym.pretraining.descent import find_device, find_precision
 
         where = find_device(device)
         mixed = find_precision(precision, where)
         model, reader, origin = prepared(name, data, network, into)
         origin |= {"mixed": mixed}
         made = lambda part: extracted(model, reader, data, dtype, where, mixed, part, progress)  # noqa: E731
-    recipe = {"format": FORMAT, "data": name, "fingerprint": store.fingerprint(data), "dtype": dtype, **origin}
-    key = store.key_of(recipe)
-    path = store.folder_of(into, "features") / f"{name}-{key}.safetensors"
+    recipe = {"format": FORMAT, "data": name, "fingerprint": recipes.describe_federation(data), "dtype": dtype, **origin}
+    key = recipes.description_key(recipe)
+    path = recipes.folder_of(into, "features") / f"{name}-{key}.safetensors"
     if not path.is_file():
         part = path.with_suffix(".part")
         result = replace(data, features=made(part), truth=None)
@@ -96,25 +96,24 @@ def prepared(
     """The network to look with, how it reads samples, and what tells it from others."""
     import torch
 
-    from fedasym.pretraining import checkpoints
-    from fedasym.pretraining.inputs import Reader, Source, reader_for
-    from fedasym.pretraining.networks import build
+    from fedasym.pretraining import descent
+    from fedasym.pretraining.networks import Reader, Source, build, reader_for
 
     if isinstance(network, str) and ":" in network and not Path(network).exists():
         model = build(network, data.outputs)
         return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
-    path = store.chosen(name, into) if network is None else checked_file(path_of("network", network))
-    tensors, held = checkpoints.read(path)
+    path = recipes.chosen_network(name, into) if network is None else checked_file(path_of("network", network))
+    tensors, held = descent.read_checkpoint(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
         reader = Reader(kind, *map(tuple, numbers))
         asked = str(held["recipe"]["network"])
     except (KeyError, TypeError):
         raise InvalidInput(f"network is {str(path)!r}: it is no file of fedasym pretrain; give one, or module:name") from None
-    if ":" in asked and path.parent.resolve() != store.folder_of(into, "networks").resolve():
+    if ":" in asked and path.parent.resolve() != recipes.folder_of(into, "networks").resolve():
         raise InvalidInput(
             f"network is {str(path)!r}: it asks for code, {asked}, and comes from elsewhere; if you trust it, move it into "
-            f"{store.folder_of(into, 'networks')}"
+            f"{recipes.folder_of(into, 'networks')}"
         )
     model = build(asked, data.outputs)
     try:
@@ -122,7 +121,7 @@ def prepared(
         model.eval()(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0])  # do samples fit it?
     except (RuntimeError, TypeError, ValueError, IndexError) as reason:
         raise InvalidInput(f"network is {str(path)!r}: its weights do not fit this data set ({reason})") from None
-    return model, reader, {"network": held["recipe"]["network"], "weights": store.digest(path)}
+    return model, reader, {"network": held["recipe"]["network"], "weights": recipes.file_digest(path)}
 
 
 def weights_sum(network: nn.Module) -> str:
@@ -148,9 +147,8 @@ def extracted(
     """The inputs of the last layer for all samples, kept in a file while it grows; goes on where it was killed."""
     import torch
 
-    from fedasym.pretraining.inputs import Source
-    from fedasym.pretraining.networks import last_layer
-    from fedasym.pretraining.steps import casting
+    from fedasym.pretraining.descent import casting
+    from fedasym.pretraining.networks import Source, last_layer
 
     network = network.eval().to(device)
     seen: list[torch.Tensor] = []

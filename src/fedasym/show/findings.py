@@ -12,8 +12,8 @@ from markupsafe import Markup
 from fedasym.core.arrays import Array
 from fedasym.core.text import number
 from fedasym.experiments.plan import SEEDS, SPLITS
-from fedasym.experiments.printing import SWEEPS
-from fedasym.experiments.wording import spoken
+from fedasym.experiments.results import SWEEPS
+from fedasym.experiments.spec import describe_numbers
 from fedasym.show.curves import Curves
 from fedasym.show.figures.intervals import bin_edges, draw_histogram
 from fedasym.show.figures.style import embed
@@ -45,7 +45,7 @@ def describe_sizes(results: Results) -> list[str]:
         count_of(told.rounds, "round"),
         f"protocol {told.rules.name}",
     ]
-    repeats = [f"{sweep} {spoken(getattr(trials, sweep))}" for sweep in SWEEPS if getattr(trials, sweep)]
+    repeats = [f"{sweep} {describe_numbers(getattr(trials, sweep))}" for sweep in SWEEPS if getattr(trials, sweep)]
     return [*found, *repeats]
 
 

@@ -12,13 +12,11 @@ import numpy as np
 
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.text import number
-from fedasym.experiments.comparisons import shown as show_difference
-from fedasym.experiments.comparisons import small
-from fedasym.experiments.foresight import agreement, off_by, percent, rows
-from fedasym.experiments.plan import GAINS
-from fedasym.experiments.printing import SWEEPS
-from fedasym.experiments.selection import validated_by
-from fedasym.experiments.wording import spoken
+from fedasym.experiments.comparisons import show_difference, show_probability
+from fedasym.experiments.plan import GAINS, validation_score
+from fedasym.experiments.reproduction import describe_agreement, foresight_rows, show_error, show_share
+from fedasym.experiments.results import SWEEPS
+from fedasym.experiments.spec import describe_numbers
 from fedasym.show.curves import (
     Curves,
     Published,
@@ -105,7 +103,7 @@ def read_results(given: Results | str | Path) -> Results:
     """The results themselves, or those in a run folder or in a folder that `Results.save` wrote."""
     from fedasym.experiments.folder import is_run
     from fedasym.experiments.results import Results
-    from fedasym.experiments.saving import is_saved
+    from fedasym.experiments.tables import is_saved
 
     if isinstance(given, Results):
         return given
@@ -231,7 +229,7 @@ def describe_sweep(results: Results, sweep: str, paired: Comparisons, published:
     return Sweep(
         key=sweep,
         title=TITLES[sweep],
-        trials=f"{SWEEPS[sweep].capitalize()}: {spoken(getattr(results.experiment.trials, sweep))}.",
+        trials=f"{SWEEPS[sweep].capitalize()}: {describe_numbers(getattr(results.experiment.trials, sweep))}.",
         curves=chart,
         finals=finals_table(results, sweep, find_leader(results, sweep)),
         differences=compare_with_best(results, paired, sweep),
@@ -345,16 +343,16 @@ def describe_foresight(results: Results) -> Foresight | None:
         return None
     if reason := results.foreseen.reason:
         return Foresight(reason, None)
-    found = rows(results)
+    found = foresight_rows(results)
     if not found:
         return None
     merged, cells = results.foreseen.merged, []
     for row in found:
-        off = Cell("–" if merged else minus(off_by(row)))
-        cells.append([Cell(row.algorithm), *(Cell(percent(each)) for each in row[1:]), off])
+        off = Cell("–" if merged else minus(show_error(row)))
+        cells.append([Cell(row.algorithm), *(Cell(show_share(each)) for each in row[1:]), off])
     columns = [Column("algorithm", text=True), *map(Column, ("theory", "advised", "measured", "off by"))]
     label = "Accuracies by theory, as advised, and as measured, by algorithm"
-    return Foresight(agreement(found, merged), Table(columns, cells, label))
+    return Foresight(describe_agreement(found, merged), Table(columns, cells, label))
 
 
 def statistic_cell(name: str, value: float) -> Cell:
@@ -410,7 +408,7 @@ def comparison_table(held: Comparisons, sweep: str) -> Table:
         middle, low, high = (minus(show_difference(each, fraction)) for each in (pair.difference, pair.low, pair.high))
         tests = [pair.p, pair.permutation, math.nan if pair.equivalence is None else pair.equivalence]
         row = [Cell(pair.first), Cell(pair.second), Cell(middle), Cell(f"{low} to {high}")]
-        rows.append([*row, *(Cell(small(each), each) for each in tests), Cell(pair.verdict)])
+        rows.append([*row, *(Cell(show_probability(each), each) for each in tests), Cell(pair.verdict)])
     return Table([*columns, Column("verdict", text=True)], rows, f"Paired comparisons over {sweep}")
 
 
@@ -418,7 +416,7 @@ def chosen_table(results: Results) -> Table:
     """What validation chose for each algorithm, out of how many."""
     used = list(dict.fromkeys(name for settings in results.tuned.values() for name in settings))
     columns = [Column("algorithm", text=True), *map(Column, ("tried", "diverged", "validation", *used))]
-    name, rows = validated_by(results.task), []
+    name, rows = validation_score(results.task), []
     for algorithm in results.experiment.algorithms:
         tried = [row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm]
         score = next((row[name] for row in tried if row["chosen"]), math.nan)
@@ -431,7 +429,7 @@ def chosen_table(results: Results) -> Table:
 
 def configurations_table(results: Results) -> Table:
     """Every configuration that was tried."""
-    name = validated_by(results.task)
+    name = validation_score(results.task)
     used = [each for each in results.tuning.columns if each not in ("algorithm", name, "chosen", "diverged")]
     columns = [Column("algorithm", text=True), *map(Column, (*used, "validation")), Column("outcome", text=True)]
     rows, best = [], []

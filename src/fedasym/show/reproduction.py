@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 from fedasym.core.errors import InvalidInput
 from fedasym.core.progress import Progress
 from fedasym.core.text import preformatted
-from fedasym.experiments.foresight import Foreseen, foreseen_in, keep
-from fedasym.experiments.reproduction import RUNS, find, prepare
+from fedasym.experiments.reproduction import RUNS, Foreseen, find_target, keep_foresight, prepare_features, read_foresight
 from fedasym.worlds.classes import MOST_CLASSES
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation
-    from fedasym.experiments.claims import Claims
+    from fedasym.experiments.comparisons import Claims
     from fedasym.experiments.results import Results
 
 
@@ -66,28 +65,26 @@ def reproduce(
     ...
     fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange, theory
     """  # noqa: E501
-    from fedasym.experiments.beside import beside
-    from fedasym.experiments.claims import check
-    from fedasym.experiments.computing import environment
+    from fedasym.experiments.comparisons import check_claims
     from fedasym.experiments.data import load
     from fedasym.experiments.execution import run
-    from fedasym.experiments.foresight import beside_theory
-    from fedasym.experiments.published import curves_of
+    from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
+    from fedasym.experiments.tables import describe_environment
     from fedasym.show.figures.rounds import draw_figures
     from fedasym.show.report import report
 
-    find(name)
+    find_target(name)
     if name == "theory":
         raise InvalidInput("name is theory: its figures come from fedasym reproduce theory, its numbers from fa.simulate")
     experiment = Experiment.paper(name)
     if data is None:
-        prepare(name, device, progress)
+        prepare_features(name, device, progress)
     else:
         experiment = experiment.with_data(data)
     experiment = experiment.quick() if quick else experiment
-    if not environment()["device"].startswith("cpu"):
+    if not describe_environment()["device"].startswith("cpu"):
         experiment = experiment.model_copy(update={"pieces": "coarse"})  # an accelerator likes many runs side by side
     place = Path(RUNS, experiment.name) if into is None else Path(into)
     run(experiment, into=place, progress=progress)
@@ -96,15 +93,21 @@ def reproduce(
     curves = curves_of(name)
     files = (*draw_figures(results, place / "figures", curves), report(place, place / "report.html", curves))
     enough = max(len(experiment.trials.seeds), len(experiment.trials.splits)) > 1
-    return Reproduction(results, beside(results, name), beside_theory(results), check(results) if enough else None, files)
+    return Reproduction(
+        results,
+        compare_with_paper(results, name),
+        compare_with_theory(results),
+        check_claims(results) if enough else None,
+        files,
+    )
 
 
 def foresee(folder: str | Path, federation: Federation) -> Foreseen:
     """Ask the advisor, and keep its answer in the folder; what is there already is not computed again."""
-    if (held := foreseen_in(folder)) is not None:
+    if (held := read_foresight(folder)) is not None:
         return held
     found = ask_advisor(federation)
-    keep(Path(folder), found)
+    keep_foresight(Path(folder), found)
     return found
 
 

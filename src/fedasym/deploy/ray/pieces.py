@@ -19,12 +19,11 @@ from fedasym.data.federation.federation import Federation
 from fedasym.deploy.ray.cluster import joined, ray_package
 from fedasym.deploy.ray.pool import Heard, Pool, Task
 from fedasym.deploy.ray.settings import Ray
-from fedasym.experiments.computing import command, computed, environment
 from fedasym.experiments.data import Record
 from fedasym.experiments.execution import Worker
-from fedasym.experiments.folder import LOST, RunFolder
-from fedasym.experiments.pieces import Finished
+from fedasym.experiments.folder import LOST, Finished, RunFolder
 from fedasym.experiments.plan import Piece
+from fedasym.experiments.tables import command_line, compute_piece, describe_environment
 
 COPIES = 3  # of the data in a piece at work, packed and on the way there: benchmarks/ray_scale.py
 _HELD: dict[str, Federation] = {}  # in a worker: the data that it used last
@@ -56,8 +55,8 @@ def piece_rows(data: list[Any], piece: Piece, by: str, heard: Heard) -> tuple[An
     """In a worker: the rows of a piece, what computed them, and in how many seconds."""
     federation = held(data)
     start = time.monotonic()
-    frame = computed(piece, federation, heard)
-    return frame, environment() | {"command": by}, time.monotonic() - start
+    frame = compute_piece(piece, federation, heard)
+    return frame, describe_environment() | {"command": by}, time.monotonic() - start
 
 
 class Crew(Worker):
@@ -106,7 +105,7 @@ class Crew(Worker):
             if (there := self.found(key, piece)) is not None:
                 return there
             self.locks[key] = stack.pop_all()  # held until the piece is written
-        self.pool.hand_out(Task(key, piece_rows, (self.stored, piece, command())))
+        self.pool.hand_out(Task(key, piece_rows, (self.stored, piece, command_line())))
         return None
 
     def brought_back(self, keyed: dict[str, Piece]) -> dict[str, Finished]:

@@ -22,8 +22,7 @@ from matplotlib.transforms import Bbox
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.files import write_text
-from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS
-from fedasym.experiments.selection import validated_by
+from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS, validation_score
 from fedasym.show.curves import (
     Curve,
     Curves,
@@ -273,7 +272,7 @@ def curve_rows(first: str, ours: Curves, published: Curves) -> list[list[Any]]:
 def tuned_rows(results: Results) -> list[list[Any]]:
     """The chosen settings, with how many were tried and how the chosen ones validate."""
     used = list(dict.fromkeys(name for settings in results.tuned.values() for name in settings))
-    name = validated_by(results.task)
+    name = validation_score(results.task)
     rows: list[list[Any]] = [["algorithm", "tried", name, *used]]
     for algorithm, settings in results.tuned.items():
         tried = results.tuning.filter(results.tuning["algorithm"] == algorithm)

@@ -1,12 +1,34 @@
-"""The tables of an experiment file, as pydantic models: data, settings, trials, gains."""
+"""The fields of experiment files: tables as pydantic models, grids that are tuned over, and TOML in and out."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.training.settings import ABOUT, SETTINGS, Protocol, default_for, resolve_protocol
+from fedasym.algorithms import GRIDS, TRAINED, Algorithm
+from fedasym.algorithms.registry import REGISTRY
+from fedasym.core.errors import InvalidInput, MissingPackage, unknown
+from fedasym.training.jobs import grid_of, named, read_grid
+from fedasym.training.settings import (
+    ABOUT,
+    RATES,
+    SETTINGS,
+    SIZES,
+    Protocol,
+    default_for,
+    own_settings,
+    resolve_protocol,
+)
 from fedasym.training.settings import Settings as Checked
+
+if TYPE_CHECKING:
+    from fedasym.experiments.spec import Experiment
+
 
 try:
     from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
@@ -19,7 +41,7 @@ MOST = 100_000  # trials that a number alone may ask for: a slip of the finger i
 BATCH = "batch"  # personalization by a single batch, among numbers of epochs
 
 
-def numbered(value: Any) -> Any:
+def number_trials(value: Any) -> Any:
     """A count n as 1, 2, ..., n; or the numbers themselves."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         if value > MOST:
@@ -48,7 +70,7 @@ def listing(of: dict[str, Any]) -> dict[str, Any]:
 
 
 WHOLE = {"type": "integer", "minimum": 0}
-Numbers = Annotated[tuple[int, ...], BeforeValidator(numbered), WithJsonSchema({"anyOf": [WHOLE, listing(WHOLE)]})]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(number_trials), WithJsonSchema({"anyOf": [WHOLE, listing(WHOLE)]})]
 Epochs = Annotated[
     tuple[int | str, ...], BeforeValidator(epoch_list), WithJsonSchema(listing({"anyOf": [WHOLE, {"const": BATCH}]}))
 ]
@@ -165,3 +187,123 @@ class Gains(Part):
     algorithms: Names = PERSONALISED
     epochs: Epochs = (0, BATCH, 1, 2, 5, 10)
     seeds: Numbers = tuple(range(1, 6))
+
+
+Axes = dict[str, tuple[int | float, ...]]
+Grid = dict[str, Axes]
+Values = dict[str, int | float]
+TUNED = tuple(name for name in (*RATES, *SIZES) if name not in ("rounds", "evaluate_every"))  # what a grid may vary
+ARRAY = {"type": "array", "items": {"type": "number"}, "minItems": 1}
+TABLE = {"type": "object", "additionalProperties": ARRAY}
+GRID_SCHEMA = {
+    "anyOf": [{"const": "paper"}, TABLE, {"type": "object", "additionalProperties": TABLE}],
+    "description": 'Values to try: "paper", settings for all algorithms that use them, or settings by algorithm.',
+}
+
+
+def complete_grid(grid: Any, names: Sequence[str]) -> Grid:
+    """The values that each algorithm tries, checked; an algorithm without any has its one configuration.
+
+    >>> complete_grid({"server_step": [0.1, 1]}, ["local", "fedavg"])
+    {'local': {}, 'fedavg': {'server_step': (0.1, 1.0)}}
+    """
+    if isinstance(grid, str):
+        if grid != "paper":
+            raise unknown("grid", grid, ["paper"])
+        if missing := [name for name in names if name in TRAINED and name not in GRIDS]:
+            raise InvalidInput(f'the paper has no grid for {missing[0]}: give one for each algorithm instead of "paper"')
+        grid = {name: REGISTRY[name].default_grid() for name in names}
+    tried, algorithms = read_grid(grid), named(names)[0]
+    return {algorithm.name: check_grid(grid_of(algorithm, algorithms, tried), algorithm) for algorithm in algorithms}
+
+
+def check_grid(axes: Mapping[str, Iterable[Any]], algorithm: Algorithm) -> Axes:
+    """The values of one algorithm, each once and in its own type, settings in one order: equal grids make equal pieces."""
+    own = own_settings(algorithm)
+    for name in axes:
+        if name not in TUNED and name not in own:
+            raise InvalidInput(f"grid has {name}, which is the same for all: set it under settings")
+
+    def value_of(name: str, value: Any) -> Any:
+        return own[name].check(value) if name in own else getattr(Checked(**{name: value}), name)
+
+    return {
+        name: tuple(dict.fromkeys(value_of(name, value) for value in axes[name])) for name in (*TUNED, *own) if name in axes
+    }
+
+
+def combinations(axes: Axes) -> list[Values]:
+    """Every configuration of a grid, the last setting varying fastest.
+
+    >>> combinations({"server_step": (0.1, 1.0), "ridge": (2.0,)})
+    [{'server_step': 0.1, 'ridge': 2.0}, {'server_step': 1.0, 'ridge': 2.0}]
+    """
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a file says, its data file found from where it is."""
+    try:
+        held = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(f"{path}: there is no such file; check the name") from None
+    except OSError as reason:
+        raise InvalidInput(f"{path}: it cannot be read: {reason.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path}: this is not text in UTF-8; give a TOML file") from None
+    except (ValueError, RecursionError) as reason:  # a number of more digits than Python reads is a plain ValueError
+        raise InvalidInput(f"{path}: this is not TOML: {reason}") from None
+    data = held.get("data")
+    if isinstance(data, dict) and isinstance(data.get("file"), str):
+        data["file"] = str(path.absolute().parent / Path(data["file"]).expanduser())
+    return held
+
+
+def write_toml(experiment: Experiment) -> str:
+    """An experiment as TOML; what is as by default is written too, so that a later default changes nothing."""
+    held = experiment.model_dump(exclude_none=True)
+    for table, field in (("trials", "seeds"), ("trials", "splits"), ("gains", "seeds")):
+        if table in held:
+            held[table][field] = count_fields(held[table][field])
+    return "\n".join(lines_of(held, ())) + "\n"
+
+
+def count_fields(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
+    """1, ..., n as n: the shorter way to write it.
+
+    >>> count_fields((1, 2, 3)), count_fields((2, 3))
+    (3, (2, 3))
+    """
+    return len(numbers) if numbers == tuple(range(1, len(numbers) + 1)) else numbers
+
+
+def lines_of(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+    """A table's own values, then the tables in it: in TOML nothing can be added to a table after another has begun.
+
+    >>> lines_of({"grid": {"ftfa": {"ridge": (0.1, 1)}}, "name": "a"}, ())
+    ['name = "a"', '', '[grid.ftfa]', 'ridge = [0.1, 1]']
+    """
+    own = {name: value for name, value in table.items() if not isinstance(value, dict)}
+    inner = {name: value for name, value in table.items() if isinstance(value, dict)}
+    head = ["", f"[{'.'.join(map(toml_key, path))}]"] if path and (own or not inner) else []
+    lines = [*head, *(f"{toml_key(name)} = {toml_value(value)}" for name, value in own.items())]
+    for name, value in inner.items():
+        lines += lines_of(value, (*path, name))
+    return lines
+
+
+def toml_key(name: str) -> str:
+    """A key, in quotes where it needs them."""
+    return name if BARE.fullmatch(name) else toml_value(name)
+
+
+def toml_value(value: Any) -> str:
+    """A value: JSON's strings are TOML's, but for the one control character that JSON leaves as it is."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value) if isinstance(value, bool) else repr(value)
