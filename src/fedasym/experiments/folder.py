@@ -1,4 +1,15 @@
-"""A run folder, here or behind a URL: the experiment, the data's record, a sealed file per finished piece, locks, a log."""
+"""A run folder, here or behind a URL: the experiment, the data's record, a sealed file per finished piece, locks, a log.
+
+Whatever kills a process, what was finished is whole and found again; several processes may fill one folder together.
+
+A finished piece is a Parquet file with its own SHA-256 inside: a parser in compiled code may end the whole process over
+bytes that it did not expect, so a flipped bit is noticed before. The seal lies between the rows and the footer, where no
+reader looks: each finds the footer by its length, from the file's end, and the rows by their places.
+
+A folder behind a URL (s3://, gs://, sftp://, file://, whatever fsspec knows) has a mirror on this machine. What is there is
+fetched once; what is finished is written to the mirror, sent under another name and then renamed, so that the URL never
+shows half a file. All that reads run folders reads the mirror. No lock reaches beyond it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The plan: which calls of `train` an experiment is made of, how settings are chosen, and what every algorithm is given."""
+"""The plan: which calls of `train` an experiment is made of, how settings are chosen, and what every algorithm is given.
+
+A piece is one call of fixed composition, decided by the experiment and by what was chosen, never by what is missing: so a
+resumed run gives the same bits as an undisturbed one. Algorithms with the same server stage, a family, share a piece, since
+`train` computes their common trajectory once. Settings are chosen by validation samples alone: pieces of tuning hold no test
+statistic at all, so that there is nothing else to choose by.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""What can be reproduced of the paper: targets and how far they are, published curves beside ours, theory beside both."""
+"""What can be reproduced of the paper: targets and how far they are, published curves beside ours, theory beside both.
+
+`paper/published.json` holds, by data set, `seeds`, `splits` and `gains`: for each algorithm (and number of personalization
+epochs) the rounds and, for each round, an accuracy per trial; `"mean": "clients"` marks the two local curves that the paper
+averaged over clients alike instead of pooling samples.
+
+`foreseen.json`, in a run folder or among saved tables, holds what the advisor says before training: accuracies by algorithm,
+means over clients, or why there are none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An experiment as a value: which data, which algorithms, what is tuned over, how often it is repeated; also in words."""
+"""An experiment as a value: which data, which algorithms, what is tuned over, how often it is repeated; also in words.
+
+It is what a TOML file says, checked at the door; the rules for numbers are those of `fedasym.train` itself.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from fedasym.experiments.fields import Data, Gains, Names, Part, Settings, Trials  # isort: skip  (says what to install)
+# The fields come first: they say it in a sentence where pydantic is missing.
+from fedasym.experiments.fields import Data, Gains, Names, Part, Settings, Trials  # isort: skip
 
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
@@ -29,9 +33,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from fedasym.data.federation.federation import Federation
-
-
-# The parts come first: they say it in a sentence where pydantic is missing.
 
 
 PAPER = Path(__file__).parent / "paper"

@@ -1,4 +1,4 @@
-"""From pieces to tables: the rows of a call of `train`, the tables of results, files that keep them, and which runs there are."""
+"""From pieces to tables: the rows of a call of `train`, the tables of results, files that keep them; which runs there are."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Epochs of stochastic gradients with checkpoints: what `pretrain` does for one recipe. No file is ever unpickled.
 
-On a GPU the whole step is recorded once and replayed.
+A network of this size takes hundreds of small kernels a step, and starting them one by one on a GPU takes longer than running
+them; so the whole step is recorded once and replayed, which starts them all at once.
 """
 
 from __future__ import annotations

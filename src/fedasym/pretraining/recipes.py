@@ -1,4 +1,8 @@
-"""How each network is trained, as the paper's were, and where networks and features are kept, by the hash of what made them."""
+"""How each network is trained, as the paper's were, and where networks and features are kept, by the hash of what made them.
+
+Appendix "Pretrained Model". The text leaves the optimiser and the period of StepLR open: for images they are those of the
+released code, for text the period is the one of 1, 2, 3, 5 and 8 epochs with the best validation accuracy (docs/data.md).
+"""
 
 from __future__ import annotations
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedasym.advisor.wording import ENDLESS, short
 from fedasym.show.figures.intervals import Bar, draw_bars
-from fedasym.show.figures.style import SCREENS, embed
+from fedasym.show.figures.style import embed_for_screens
 from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, render, write_html
 
 if TYPE_CHECKING:
@@ -273,11 +274,8 @@ def draw_intervals(bars: Sequence[Bar], across: str, caption: str, *, percent: b
     if not finite:
         return None
     words = "; ".join(describe_bar(each, percent) for each in finite)
-    figures = {screen: draw_bars(finite, across, percent=percent, screen=screen) for screen in SCREENS}
-    pictures = [
-        embed(figure, f"bars-{screen.name}", screen.name, f"{across} by algorithm", f"{words}.")
-        for screen, figure in figures.items()
-    ]
+    draw = partial(draw_bars, finite, across, percent)
+    pictures = embed_for_screens(draw, "bars", f"{across} by algorithm", f"{words}.")
     return Drawing("bars", pictures, caption)
 
 

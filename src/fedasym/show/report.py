@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.text import number
@@ -29,7 +30,7 @@ from fedasym.show.curves import (
     trial_curves,
 )
 from fedasym.show.figures.rounds import draw_gains, draw_sweep
-from fedasym.show.figures.style import SCREENS, Screen, embed
+from fedasym.show.figures.style import embed_for_screens
 from fedasym.show.findings import (
     Histogram,
     Hurt,
@@ -51,8 +52,6 @@ from fedasym.training.wording import MEANINGS, cell
 from fedasym.training.wording import shown as show_setting
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from fedasym.experiments.comparisons import Comparisons
     from fedasym.experiments.results import Results
 
@@ -216,16 +215,15 @@ def describe_sweep(results: Results, sweep: str, paired: Comparisons, published:
     bands = "line: mean, band: worst to best trial" if trials > 1 else "one trial"
     what = f"Test {results.statistic} of personal models against rounds"
     scaled = scale_curves(results, curves)
-    chart = draw_chart(
-        f"curves-{sweep}",
+    pictures = embed_for_screens(
         partial(draw_sweep, results, sweep, curves, theirs),
-        scaled,
-        scale_curves(results, theirs),
-        title=f"{what}, over {count_of(trials, 'trial')}",
-        described=describe_curves(scaled, what, loss=loss),
-        caption=f"{what}; {bands}.{beside}",
-        loss=loss,
+        f"curves-{sweep}",
+        f"{what}, over {count_of(trials, 'trial')}",
+        describe_curves(scaled, what, loss=loss),
+        read_loss if loss else read_accuracy,
     )
+    caption = f"{what}; {bands}.{beside}"
+    chart = describe_chart(f"curves-{sweep}", pictures, scaled, scale_curves(results, theirs), caption, loss=loss)
     return Sweep(
         key=sweep,
         title=TITLES[sweep],
@@ -252,40 +250,33 @@ def describe_gains(results: Results, published: Published | None) -> Personaliza
             for curves in (by_epochs, paper)
         )
         title = f"{name} by epochs of personalization after the shared model"
-        chart = draw_chart(
-            f"gains-{name}",
+        pictures = embed_for_screens(
             partial(draw_gains, results, name, by_epochs, paper),
-            ours,
-            beside,
-            title=title,
-            described=describe_curves(ours, f"{title}: test {results.statistic} against rounds", loss=loss),
-            caption=f"{title}.",
-            loss=loss,
+            f"gains-{name}",
+            title,
+            describe_curves(ours, f"{title}: test {results.statistic} against rounds", loss=loss),
+            read_loss if loss else read_accuracy,
         )
+        chart = describe_chart(f"gains-{name}", pictures, ours, beside, f"{title}.", loss=loss)
         charts.append((name, chart))
     return Personalization(charts, gains_table(results, held))
 
 
-def draw_chart(
-    key: str,
-    draw: Callable[[Screen], Figure],
-    ours: Curves,
-    published: Curves,
-    *,
-    title: str,
-    described: str,
-    caption: str,
-    loss: bool,
-) -> Drawing:
-    """Curves for both screens, with their numbers."""
-
-    def read(when: float, value: float) -> str:
-        return f"round {when:g}: {show_value(value, loss)}"
-
-    pictures = [embed(draw(each), f"{key}-{each.name}", each.name, title, described, read) for each in SCREENS]
+def describe_chart(key: str, pictures: list[Markup], ours: Curves, published: Curves, caption: str, *, loss: bool) -> Drawing:
+    """Curves that are drawn, with their numbers."""
     cut = span([*ours.values(), *published.values()], loss=loss).cut
     words = f"{caption} Early rounds lie outside the frame." if cut else caption
     return Drawing(key, pictures, words, curves_table(ours, published, f"Numbers: {caption}", loss=loss))
+
+
+def read_accuracy(when: float, value: float) -> str:
+    """A point of a curve, in words."""
+    return f"round {when:g}: {show_value(value, loss=False)}"
+
+
+def read_loss(when: float, value: float) -> str:
+    """A point of a curve, in words."""
+    return f"round {when:g}: {show_value(value, loss=True)}"
 
 
 def show_value(value: float | None, loss: bool) -> str:

@@ -48,7 +48,7 @@ class Bar(NamedTuple):
     best: bool = False
 
 
-def draw_bars(bars: Sequence[Bar], across: str, *, percent: bool, screen: Screen | None = None) -> Figure:
+def draw_bars(bars: Sequence[Bar], across: str, percent: bool, screen: Screen | None = None) -> Figure:
     """A mark and its interval for each algorithm; those without a finite value are left out. screen: for a page."""
     drawn = [bar for bar in bars if math.isfinite(bar.value)]
     if screen is None:

@@ -257,6 +257,17 @@ def embed(
     return Markup(ET.tostring(plain, encoding="unicode").replace(" />", "/>"))
 
 
+def embed_for_screens(
+    draw: Callable[[Screen], Figure],
+    key: str,
+    title: str,
+    description: str,
+    read: Callable[[float, float], str] | None = None,
+) -> list[Markup]:
+    """A figure for a wide and for a narrow screen; the page's style shows one of them."""
+    return [embed(draw(each), f"{key}-{each.name}", each.name, title, description, read) for each in SCREENS]
+
+
 def write_attributes(element: ET.Element) -> None:
     """Styles as attributes, colours as the page's variables, places to a tenth of a pixel.
 
