@@ -28,7 +28,7 @@ from fedasym.deploy.ray.pieces import COPIES, piece_rows, pool_for, portable
 from fedasym.deploy.ray.pool import Task
 from fedasym.deploy.ray.settings import LIBRARY
 from fedasym.experiments import plan
-from fedasym.experiments.data import Record, recorded
+from fedasym.experiments.data import Record, record_data
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import RunFolder
 
@@ -73,7 +73,7 @@ def experiment(first: int, count: int) -> fa.Experiment:
 
 def timed(into: Path, first: int, data: fa.Federation, on: Ray | None) -> tuple[float, float]:
     """Pieces a second of a run of fresh seeds, and the seconds that training one took."""
-    tried, record = experiment(first, SEEDS), recorded(data, ())
+    tried, record = experiment(first, SEEDS), record_data(data, ())
     begun = time.monotonic()
     fa.run(tried, data, into=into, on=on)
     wall = time.monotonic() - begun
@@ -98,7 +98,7 @@ def row(workers: int, data: fa.Federation, home: Path) -> Row:
 
 def keeping(data: fa.Federation, home: Path) -> float:
     """Seconds that the driver takes to write a finished piece and its line in the log."""
-    record = recorded(data, ())
+    record = record_data(data, ())
     tried = experiment(1, SEEDS)
     source = RunFolder(home / "run 1")
     worker = Worker(data, record, RunFolder.prepared(home / "kept", tried, record), None)
@@ -144,7 +144,7 @@ class Speed(NamedTuple):
 def speed(home: Path) -> Speed:
     """Measure one core on a federation of the same shape with fewer clients."""
     data = fa.datasets.synthetic(task="classification", clients=500, seed=1, **SHAPE)
-    record, walls, took, work = recorded(data, ()), list[float](), list[float](), 0.0
+    record, walls, took, work = record_data(data, ()), list[float](), list[float](), 0.0
     begun = time.monotonic()
     with joined(Ray(workers=1), data.features.nbytes):
         joining = time.monotonic() - begun

@@ -13,7 +13,7 @@ from scipy import stats
 import fedasym as fa
 from fedasym.experiments import plan
 from fedasym.experiments.comparisons import compare_finals, compare_pair, sign_flips
-from fedasym.experiments.data import recorded
+from fedasym.experiments.data import record_data
 from fedasym.experiments.execution import Pace
 
 from .small import flipped
@@ -111,7 +111,7 @@ def test_budgets_can_be_counted_by_hand(results):
 
 
 def test_maml_and_pfedme_take_more_gradients():
-    data = recorded(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
+    data = record_data(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
     lines = {line.split(":")[0]: line for line in plan.describe_budget(fa.Experiment.paper("emnist"), data)}
     assert "160,000 in all;" in lines["ftfa"]
     assert "160,000 in all, of 2 gradients each" in lines["maml_fo"]
@@ -122,7 +122,7 @@ def test_maml_and_pfedme_take_more_gradients():
 
 def test_work_counts_a_shared_trajectory_once():
     experiment = fa.Experiment.paper("emnist")
-    data = recorded(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
+    data = record_data(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
     batches = sum(-(-n // 32) for n in data.training)
     shared = plan.tuning(experiment)[1]  # fedavg, ftfa and rtfa at one server step
     assert plan.estimate_work(shared, data) == 400 * 20 * 20 + (5 + 25) * 10 * batches  # tested after the last round alone

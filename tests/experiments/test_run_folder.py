@@ -24,13 +24,13 @@ def copy(finished, tmp_path):
 @pytest.fixture
 def counted(monkeypatch):
     """The pieces that are computed from now on."""
-    titles, real = [], execution.computed
+    titles, real = [], execution.compute_piece
 
     def computed(piece, *args):
         titles.append(piece.title)
         return real(piece, *args)
 
-    monkeypatch.setattr(execution, "computed", computed)
+    monkeypatch.setattr(execution, "compute_piece", computed)
     return titles
 
 

@@ -16,7 +16,7 @@ from fedasym.deploy.flower.heads import Model
 from fedasym.deploy.flower.replies import Refused, array_in
 from fedasym.deploy.flower.roster import Node
 from fedasym.deploy.flower.writing import write_app
-from fedasym.experiments.data import record_in
+from fedasym.experiments.data import read_record
 
 from . import states
 from .guard import guarded
@@ -72,9 +72,9 @@ def test_sqlite_with_a_damaged_length(tmp_path):
 )  # fmt: skip
 def test_a_record_of_data_that_was_edited(change):
     text = (states.saved_results() / "data.json").read_text()
-    assert record_in(text).clients == ["ann", "bob"]
+    assert read_record(text).clients == ["ann", "bob"]
     with pytest.raises(ValueError, match=r"no record|surrogates"):
-        record_in(json.dumps(json.loads(text) | change))
+        read_record(json.dumps(json.loads(text) | change))
 
 
 @pytest.mark.parametrize(

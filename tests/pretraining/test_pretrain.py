@@ -150,12 +150,12 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from small import images
 import fedasym as fa
-from fedasym.pretraining import fitting
+from fedasym.pretraining import descent
 from fedasym.pretraining.recipes import RECIPES
 # slow enough to be killed in the middle, with a checkpoint at every batch
-fitting.fit.__defaults__ = (0.0,)
-learn = fitting.Run.learn
-fitting.Run.learn = lambda self, *given: (learn(self, *given), time.sleep(0.05))[0]
+descent.fit_network.__defaults__ = (0.0,)
+learn = descent.TrainingRun.learn
+descent.TrainingRun.learn = lambda self, *given: (learn(self, *given), time.sleep(0.05))[0]
 fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epochs=3, batch=16), into=sys.argv[2])
 """
 
@@ -219,11 +219,11 @@ def wait_for_batches(into, process, batches):
 
 
 def test_a_damaged_checkpoint_costs_its_work_only(mine, tmp_path):
-    path = learning.learned("mine", vectors(), MY, 0, None, None, tmp_path, None).path
+    path = learning.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path
     good = path.read_bytes()
     path.unlink()
     path.with_suffix(".checkpoint").write_bytes(good[:100])
-    assert learning.learned("mine", vectors(), MY, 0, None, None, tmp_path, None).path.read_bytes()[-50:] == good[-50:]
+    assert learning.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path.read_bytes()[-50:] == good[-50:]
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch, tmp_path):

@@ -340,5 +340,9 @@ def describe_difference(pair: Paired, unit: str = "") -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Names in words."""
+    """Names as in a sentence.
+
+    >>> join_names(["ftfa"]), join_names(["ftfa", "rtfa", "maml_fo"])
+    ('ftfa', 'ftfa, rtfa and maml_fo')
+    """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -19,7 +19,7 @@ from fedasym.core.hooks import ask
 from fedasym.core.progress import Notice, Progress, check_progress
 from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.experiments import plan
-from fedasym.experiments.data import Record, load, recorded
+from fedasym.experiments.data import Record, load_data, record_data
 from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, Damaged, Finished, RunFolder, kind_of
 from fedasym.experiments.plan import Piece, chosen_settings
 from fedasym.experiments.reproduction import RUNS
@@ -129,9 +129,9 @@ def run(
     if federation is not None:
         check_federation(federation)
     ray = None if on is None else ask("read executor")(on)
-    clients = load(experiment.data) if federation is None else federation
+    clients = load_data(experiment.data) if federation is None else federation
     experiment = experiment.settled_on(clients)
-    data = recorded(clients, experiment.trials.splits)
+    data = record_data(clients, experiment.trials.splits)
     check_cohort(experiment, data)
     place = Path(RUNS, experiment.name) if into is None else into if isinstance(into, str) else path_of("into", into)
     with ExitStack() as stack:

@@ -64,15 +64,15 @@ def epoch_list(value: Any) -> Any:
     return tuple(value)
 
 
-def listing(of: dict[str, Any]) -> dict[str, Any]:
+def list_schema(of: dict[str, Any]) -> dict[str, Any]:
     """The schema of a list."""
     return {"type": "array", "items": of}
 
 
 WHOLE = {"type": "integer", "minimum": 0}
-Numbers = Annotated[tuple[int, ...], BeforeValidator(number_trials), WithJsonSchema({"anyOf": [WHOLE, listing(WHOLE)]})]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(number_trials), WithJsonSchema({"anyOf": [WHOLE, list_schema(WHOLE)]})]
 Epochs = Annotated[
-    tuple[int | str, ...], BeforeValidator(epoch_list), WithJsonSchema(listing({"anyOf": [WHOLE, {"const": BATCH}]}))
+    tuple[int | str, ...], BeforeValidator(epoch_list), WithJsonSchema(list_schema({"anyOf": [WHOLE, {"const": BATCH}]}))
 ]
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 Fractions = Annotated[tuple[float, float, float], Field(strict=False)]
@@ -267,14 +267,14 @@ def write_toml(experiment: Experiment) -> str:
     held = experiment.model_dump(exclude_none=True)
     for table, field in (("trials", "seeds"), ("trials", "splits"), ("gains", "seeds")):
         if table in held:
-            held[table][field] = count_fields(held[table][field])
+            held[table][field] = shorten_numbers(held[table][field])
     return "\n".join(lines_of(held, ())) + "\n"
 
 
-def count_fields(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
+def shorten_numbers(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
     """1, ..., n as n: the shorter way to write it.
 
-    >>> count_fields((1, 2, 3)), count_fields((2, 3))
+    >>> shorten_numbers((1, 2, 3)), shorten_numbers((2, 3))
     (3, (2, 3))
     """
     return len(numbers) if numbers == tuple(range(1, len(numbers) + 1)) else numbers

@@ -32,7 +32,7 @@ from fedasym.algorithms.description import ALGORITHMS, describe_brought, remembe
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.files import PART, kept, replacing, write_text
 from fedasym.core.locks import taken
-from fedasym.experiments.data import Record, record_in
+from fedasym.experiments.data import Record, read_record
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
@@ -106,7 +106,7 @@ def key_of(description: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_json(description).encode()).hexdigest()
 
 
-def total(frame: pl.DataFrame, description: str, made: str) -> str:
+def piece_checksum(frame: pl.DataFrame, description: str, made: str) -> str:
     """The checksum of everything in a file, its rows to the last bit."""
     rows = json.dumps([[name, str(kind)] for name, kind in frame.schema.items()]) + json.dumps(frame.to_dict(as_series=False))
     return hashlib.sha256("\n".join((FORMAT, rows, description, made)).encode()).hexdigest()
@@ -115,7 +115,7 @@ def total(frame: pl.DataFrame, description: str, made: str) -> str:
 def write_piece(path: Path, frame: pl.DataFrame, description: dict[str, Any], made: dict[str, Any]) -> None:
     """Write a piece."""
     texts = canonical_json(description), canonical_json(made)
-    held = {"format": FORMAT, "description": texts[0], "made": texts[1], "sum": total(frame, *texts)}
+    held = {"format": FORMAT, "description": texts[0], "made": texts[1], "sum": piece_checksum(frame, *texts)}
     write_frame(path, frame, metadata={META: json.dumps(held)})
 
 
@@ -128,7 +128,7 @@ def read_piece(path: Path) -> Finished:
         held = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[META])
         frame = pl.read_parquet(io.BytesIO(content))
         texts, known = (held["description"], held["made"]), (held["format"], held["sum"])
-        if known != (FORMAT, total(frame, *texts)):
+        if known != (FORMAT, piece_checksum(frame, *texts)):
             raise Damaged("its checksum is another one")
         if key_of(json.loads(texts[0])) != path.stem:
             raise Damaged("it is another piece under this name")
@@ -233,7 +233,7 @@ class RunFolder:
     def data(self) -> Record:
         """The record of its data."""
         try:
-            return record_in((self.path / DATA).read_text(encoding="utf-8"))
+            return read_record((self.path / DATA).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise InvalidInput(
                 f"{self.path / DATA} is missing or damaged: run the experiment again, it goes on from here"
@@ -334,7 +334,7 @@ class RemoteFolder(RunFolder):
         self.url = str(url)
         for each in (self.pieces, self.locks):
             each.mkdir()
-        with explain_store(self.url):
+        with explain_errors(self.url):
             self.system, self.root = open_store(self.url)
             self.names = self._fetched()
 
@@ -372,7 +372,7 @@ class RemoteFolder(RunFolder):
 
     def _send(self, name: str) -> None:
         fresh = f"{self.root}/{name}.{secrets.token_hex(4)}{PART}"
-        with explain_store(self.url):
+        with explain_errors(self.url):
             self.system.makedirs(f"{self.root}/{name}".rpartition("/")[0], exist_ok=True)
             self.system.put_file(str(self.path / name), fresh)
             self.system.mv(fresh, f"{self.root}/{name}")
@@ -392,7 +392,7 @@ def open_store(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def explain_store(url: str) -> Iterator[None]:
+def explain_errors(url: str) -> Iterator[None]:
     """Say in a sentence what a file system says; each has errors of its own."""
     try:
         yield

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import polars as pl
-
 from fedasym.algorithms import TRAINED, Algorithm, Descend, Keep, Meta, Moreau
 from fedasym.algorithms.description import describe_algorithm
 from fedasym.algorithms.registry import REGISTRY
@@ -29,6 +27,8 @@ from fedasym.training.settings import Settings as Checked
 from fedasym.training.settings import is_pfedme, own_settings, resolve_protocol, used_settings
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from fedasym.experiments.spec import Experiment
 
 
@@ -131,14 +131,14 @@ def families(names: Iterable[str]) -> list[list[str]]:
     return list(found.values())
 
 
-def tuned_over(experiment: Experiment) -> list[str]:
+def algorithms_to_tune(experiment: Experiment) -> list[str]:
     """The algorithms with several configurations: with one there is nothing to choose."""
     return [name for name, axes in experiment.grid.items() if len(combinations(axes)) > 1]
 
 
-def settled(experiment: Experiment) -> Chosen:
+def fixed_settings(experiment: Experiment) -> Chosen:
     """The settings of the algorithms with one configuration."""
-    over = tuned_over(experiment)
+    over = algorithms_to_tune(experiment)
     return {name: combinations(axes)[0] for name, axes in experiment.grid.items() if name not in over}
 
 
@@ -147,7 +147,7 @@ def placeholder(experiment: Experiment) -> Chosen:
     return {name: combinations(axes)[0] for name, axes in experiment.grid.items()}
 
 
-def told_to(experiment: Experiment) -> dict[str, Any]:
+def train_settings(experiment: Experiment) -> dict[str, Any]:
     """What `train` is told in every piece: steps that are not given are the paper's, unless `run` chose them for the data."""
     told: dict[str, Any] = experiment.settings.model_dump()
     return told | {name: value for name, value in PAPER_STEPS.items() if told[name] is None}
@@ -155,10 +155,10 @@ def told_to(experiment: Experiment) -> dict[str, Any]:
 
 def tuning(experiment: Experiment) -> list[Piece]:
     """One seed, tested after the last round; fine: one piece for each family and server step, coarse: for each family."""
-    told = told_to(experiment)
+    told = train_settings(experiment)
     told["evaluate_every"] = 0  # the last round decides
     pieces = []
-    for family in families(tuned_over(experiment)):
+    for family in families(algorithms_to_tune(experiment)):
         grids = {name: experiment.grid[name] for name in family}
         if experiment.pieces == "coarse" or not any("server_step" in axes for axes in grids.values()):
             pieces.append(Piece(TUNING, grids, told, (FIRST,)))
@@ -173,31 +173,31 @@ def tuning(experiment: Experiment) -> list[Piece]:
 
 def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
     """The chosen settings on the seeds and on the splits, and the gains of personalization."""
-    told, gains = told_to(experiment), experiment.gains
+    told, gains = train_settings(experiment), experiment.gains
     pieces = []
     together = families(name for name in experiment.algorithms if name in chosen)
-    grids = [{name: single(chosen[name]) for name in family} for family in together]
-    pieces += [Piece(SEEDS, grid, told, seeds) for grid in grids for seeds in portions(experiment, experiment.trials.seeds)]
-    for splits in portions(experiment, experiment.trials.splits):
+    grids = [{name: as_grid(chosen[name]) for name in family} for family in together]
+    pieces += [Piece(SEEDS, grid, told, seeds) for grid in grids for seeds in split_trials(experiment, experiment.trials.seeds)]
+    for splits in split_trials(experiment, experiment.trials.splits):
         pieces += [Piece(SPLITS, grid, told, (FIRST,), splits) for grid in grids]
     for family in families(name for name in (gains.algorithms if gains else ()) if name in chosen):
         assert gains is not None
         epochs = tuple(each for each in gains.epochs if isinstance(each, int))
-        for seeds in portions(experiment, gains.seeds):
+        for seeds in split_trials(experiment, gains.seeds):
             given: Axes = {"local_step": (told["local_step"],)}
             grid = {
-                name: check_grid(given | single(chosen[name]) | {"personal_epochs": epochs}, REGISTRY[name]) for name in family
+                name: check_grid(given | as_grid(chosen[name]) | {"personal_epochs": epochs}, REGISTRY[name]) for name in family
             }
             pieces.append(Piece(GAINS, grid, told, seeds, one_batch=tuple(family) if BATCH in gains.epochs else ()))
     return pieces
 
 
-def single(values: Values) -> Axes:
+def as_grid(values: Values) -> Axes:
     """One configuration as a grid."""
     return {name: (value,) for name, value in values.items()}
 
 
-def portions(experiment: Experiment, numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
+def split_trials(experiment: Experiment, numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The seeds or splits of each piece: one at a time, or all."""
     return [(number,) for number in numbers] if experiment.pieces == "fine" else [numbers] * bool(numbers)
 
@@ -248,7 +248,7 @@ def choose(tried: Sequence[Score], task: str) -> Values | None:
 
 def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Chosen:
     """What every algorithm goes on with, in their order; one without a sound configuration is left out."""
-    given = settled(experiment)
+    given = fixed_settings(experiment)
     found = {
         name: given[name] if name in given else choose(scores(experiment, name, rows, task), task)
         for name in experiment.algorithms

@@ -198,7 +198,7 @@ def published_accuracies(name: str) -> PaperCurves | None:
     ('emnist', True)
     """
     source = STANDS_FOR.get(name, name)
-    held = every_round().get(source)
+    held = read_published().get(source)
     if held is None:
         return None
     sweeps = [sweep for sweep in ("seeds", "splits") if sweep in held]
@@ -218,7 +218,7 @@ def curves_of(name: str) -> dict[str, dict[str, tuple[list[int], Array]]] | None
 
 
 @cache
-def every_round() -> dict[str, Any]:
+def read_published() -> dict[str, Any]:
     """The file, read once."""
     loaded: dict[str, Any] = json.loads(FILE.read_text())
     return loaded

@@ -74,7 +74,7 @@ def chosen_lines(results: Results) -> list[str]:
         failed = sum(row["diverged"] for row in tried)
         row = [algorithm, str(len(tried)), str(failed or "-"), score]
         row += [cell("excess", results.judged(algorithm).get("excess", np.nan))] if judged else []
-        rows.append([*row, "none" if settings is None else list_settings(settings)])
+        rows.append([*row, "none" if settings is None else describe_settings(settings)])
     what = "loss" if results.task == "regression" else "accuracy"
     return [
         f"Chosen by validation {what} after the last round, seed 1; test samples choose nothing.",
@@ -82,7 +82,7 @@ def chosen_lines(results: Results) -> list[str]:
     ]
 
 
-def list_settings(settings: dict[str, Any]) -> str:
+def describe_settings(settings: dict[str, Any]) -> str:
     """Settings in a line."""
     return ", ".join(f"{name} {shown(value)}" for name, value in settings.items()) or "as given"
 
@@ -123,7 +123,7 @@ def gain_lines(results: Results) -> list[str]:
     return ["", title, *columns(rows, left=1)]
 
 
-def left_out(results: Results) -> list[str]:
+def omission_notes(results: Results) -> list[str]:
     """Algorithms for which nothing could be chosen, trials that diverged, and a missing baseline."""
     notes, experiment, data = [], results.experiment, results.data
     tuned = results.tuning.filter(results.tuning["chosen"])["algorithm"].to_list()
@@ -148,7 +148,7 @@ def left_out(results: Results) -> list[str]:
     return notes
 
 
-def not_converged(results: Results) -> list[str]:
+def convergence_notes(results: Results) -> list[str]:
     """The algorithms whose chosen settings did not take training to its end; fine-tuning may be meant to stop early."""
     short: list[str] = []
     early: list[str] = []
@@ -177,7 +177,7 @@ def not_converged(results: Results) -> list[str]:
     return notes
 
 
-def edges(results: Results) -> list[str]:
+def edge_notes(results: Results) -> list[str]:
     """The steps and ridges that were chosen at the end of three or more values tried."""
     ends, name = [], validation_score(results.task)
     sign = -1 if results.task == "regression" else 1
@@ -361,7 +361,7 @@ class Results(Result):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a fair reader should know."""
-        return (*self.remarks, *not_converged(self), *left_out(self), *edges(self))
+        return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
 
     def to_json(self) -> str:
         """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes; not by client."""

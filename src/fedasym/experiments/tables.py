@@ -20,7 +20,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.files import write_text
 from fedasym.core.version import __version__
 from fedasym.experiments import plan
-from fedasym.experiments.data import Record, record_in
+from fedasym.experiments.data import Record, read_record
 from fedasym.experiments.fields import BATCH, TUNED, combinations
 from fedasym.experiments.folder import (
     DATA,
@@ -297,7 +297,7 @@ def load_tables(folder: Path) -> dict[str, Any]:
         held = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
         if held["format"] != FORMAT:
             raise InvalidInput(f"{folder} holds {held['format']!r}, and this version reads {FORMAT!r}: save the results again")
-        data = record_in((folder / DATA).read_text(encoding="utf-8"))
+        data = read_record((folder / DATA).read_text(encoding="utf-8"))
         remember_brought(folder)
         experiment = Experiment.from_toml(folder / EXPERIMENT)
         told = read_summary(held, experiment)

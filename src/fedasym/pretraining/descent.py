@@ -107,7 +107,7 @@ def find_precision(name: str | None, device: torch.device) -> bool:
     return device.type == "cuda" if name is None else one_of("precision", name, ("mixed", "float32")) == "mixed"
 
 
-def casting(device: torch.device, mixed: bool) -> AbstractContextManager[object]:
+def cast_products(device: torch.device, mixed: bool) -> AbstractContextManager[object]:
     """Products in bfloat16 and sums in float32, where that is wanted."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed)
 
@@ -185,7 +185,7 @@ class Step:
     def plain(self, inputs: Tensor, labels: Tensor) -> None:
         """Forward, backward, update."""
         self.optimiser.zero_grad(set_to_none=False)
-        with casting(self.device, self.mixed):
+        with cast_products(self.device, self.mixed):
             loss = mean_loss(self.network(inputs), labels)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
@@ -205,7 +205,7 @@ def accuracy(network: nn.Module, source: Source, mixed: bool) -> float:
     right = torch.zeros((), device=source.device, dtype=torch.int64)
     counted = torch.zeros_like(right)
     for _, inputs, labels in source.batches(TESTED):
-        with casting(source.device, mixed):
+        with cast_products(source.device, mixed):
             guesses = network(inputs).argmax(-1)
         real = labels >= 0
         right += ((guesses == labels) & real).sum()

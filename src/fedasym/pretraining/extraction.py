@@ -18,12 +18,13 @@ from fedasym.core.progress import Progress, check_progress
 from fedasym.data.federation import files
 from fedasym.data.federation.federation import Federation
 from fedasym.pretraining import recipes
-from fedasym.pretraining.learning import loaded
+from fedasym.pretraining.learning import load_samples
 
 if TYPE_CHECKING:
     from torch import nn
 
     from fedasym.pretraining.networks import Reader
+
 
 FORMAT = "features 1"
 EVERY = 10.0  # seconds between two notes of how far it is
@@ -62,10 +63,10 @@ def features(
     """
     one_of("dtype", dtype, ("float16", "float32"))
     check_progress(progress)
-    data = loaded(name, federation, folder)
+    data = load_samples(name, federation, folder)
     if array is not None:
         source = path_of("array", array)
-        origin: dict[str, Any] = {"array": recipes.file_digest(checked_file(source))}
+        origin: dict[str, Any] = {"array": recipes.file_digest(check_file(source))}
         made: Callable[[Path], NDArray[Any]] = lambda _: as_dtype(read_array(source, len(data.features)), dtype)  # noqa: E731
     else:
         recipes.check_torch()
@@ -73,9 +74,9 @@ def features(
 
         where = find_device(device)
         mixed = find_precision(precision, where)
-        model, reader, origin = prepared(name, data, network, into)
+        model, reader, origin = prepare_network(name, data, network, into)
         origin |= {"mixed": mixed}
-        made = lambda part: extracted(model, reader, data, dtype, where, mixed, part, progress)  # noqa: E731
+        made = lambda part: extract_features(model, reader, data, dtype, where, mixed, part, progress)  # noqa: E731
     recipe = {"format": FORMAT, "data": name, "fingerprint": recipes.describe_federation(data), "dtype": dtype, **origin}
     key = recipes.description_key(recipe)
     path = recipes.folder_of(into, "features") / f"{name}-{key}.safetensors"
@@ -90,7 +91,7 @@ def features(
     return path
 
 
-def prepared(
+def prepare_network(
     name: str, data: Federation, network: str | Path | None, into: str | Path | None
 ) -> tuple[nn.Module, Reader, dict[str, Any]]:
     """The network to look with, how it reads samples, and what tells it from others."""
@@ -102,7 +103,7 @@ def prepared(
     if isinstance(network, str) and ":" in network and not Path(network).exists():
         model = build(network, data.outputs)
         return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
-    path = recipes.chosen_network(name, into) if network is None else checked_file(path_of("network", network))
+    path = recipes.chosen_network(name, into) if network is None else check_file(path_of("network", network))
     tensors, held = descent.read_checkpoint(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
@@ -134,7 +135,7 @@ def weights_sum(network: nn.Module) -> str:
     return total.hexdigest()
 
 
-def extracted(
+def extract_features(
     network: nn.Module,
     reader: Reader,
     data: Federation,
@@ -147,7 +148,7 @@ def extracted(
     """The inputs of the last layer for all samples, kept in a file while it grows; goes on where it was killed."""
     import torch
 
-    from fedasym.pretraining.descent import casting
+    from fedasym.pretraining.descent import cast_products
     from fedasym.pretraining.networks import Source, last_layer
 
     network = network.eval().to(device)
@@ -155,10 +156,10 @@ def extracted(
     watch = last_layer(network).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     note, count = part.with_suffix(".progress"), len(data.features)
     try:
-        with torch.no_grad(), casting(device, mixed):
+        with torch.no_grad(), cast_products(device, mixed):
             network(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0].to(device))
             shape = (count, *seen.pop().shape[1:])
-            done = finished(note, shape, dtype) if part.is_file() else 0
+            done = count_finished(note, shape, dtype) if part.is_file() else 0
             held = np.lib.format.open_memmap(part, "r+" if done else "w+", np.dtype(dtype), shape)
             noted = time.monotonic()
             for start in range(done, count, SIZE):
@@ -176,7 +177,7 @@ def extracted(
     return held
 
 
-def finished(note: Path, shape: tuple[int, ...], dtype: str) -> int:
+def count_finished(note: Path, shape: tuple[int, ...], dtype: str) -> int:
     """How many samples an earlier run has finished."""
     try:
         held = json.loads(note.read_text())
@@ -199,7 +200,7 @@ def as_dtype(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     return stored
 
 
-def checked_file(path: Path) -> Path:
+def check_file(path: Path) -> Path:
     """A file that is there."""
     if not path.is_file():
         raise InvalidInput(f"{str(path)!r} is no file: check the name, or give module:name for a network of your own")

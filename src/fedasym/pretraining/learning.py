@@ -93,12 +93,12 @@ def pretrain(
             f'recipe is missing: {name} is none of {", ".join(RECIPES)}; give fa.pretraining.Recipe("module:name") with '
             "your own network"
         )
-    data = loaded(name, federation, folder)
+    data = load_samples(name, federation, folder)
     runs = []
     grid = base.grid() if tune else [base]
     for number, each in enumerate(grid):
-        told = None if progress is None else part_of(progress, number, len(grid))
-        runs.append(learned(name, data, each, seed, device, precision, into, told))
+        told = None if progress is None else progress_of_run(progress, number, len(grid))
+        runs.append(learn_network(name, data, each, seed, device, precision, into, told))
     best = max(runs, key=lambda run: (np.isfinite(run.validation), run.validation))
     if not np.isfinite(best.validation):
         raise InvalidInput(f"step is {base.step:g}: the loss became infinite or not a number; give a smaller one: --step")
@@ -109,7 +109,7 @@ def pretrain(
     return Pretrained(best.path, name, best.recipe, best.validation, best.test, best.epochs, tried)
 
 
-def loaded(name: str, federation: Federation | None, folder: str | Path | None) -> Federation:
+def load_samples(name: str, federation: Federation | None, folder: str | Path | None) -> Federation:
     """The federation given, or the data set of that name."""
     from fedasym.data.sets.catalogue import load
 
@@ -120,12 +120,12 @@ def loaded(name: str, federation: Federation | None, folder: str | Path | None) 
     return load(name, folder=folder) if federation is None else federation
 
 
-def part_of(progress: Progress, number: int, total: int) -> Progress:
+def progress_of_run(progress: Progress, number: int, total: int) -> Progress:
     """The progress of one of several runs."""
     return lambda share, text: progress((number + share) / total, f"{number + 1} of {total}: {text}" if total > 1 else text)
 
 
-def learned(
+def learn_network(
     name: str,
     federation: Federation,
     recipe: Recipe,

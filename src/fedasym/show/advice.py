@@ -50,7 +50,7 @@ class Passage(NamedTuple):
     numbers: Table
 
 
-class Answer(NamedTuple):
+class AdviceParts(NamedTuple):
     """What differs between the kinds of advice."""
 
     sentence: str
@@ -100,7 +100,7 @@ class Heading(NamedTuple):
     title: str
 
 
-def answer_scores(advice: ScoredAdvice) -> Answer:
+def answer_scores(advice: ScoredAdvice) -> AdviceParts:
     """Measured scores."""
     from fedasym.advisor.mixed_classes import describe_choice
 
@@ -125,10 +125,10 @@ def answer_scores(advice: ScoredAdvice) -> Answer:
         [at for at, row in enumerate(rows) if row.algorithm == advice.recommended],
     )
     expected = Expected("scores", "Held-out scores", draw_intervals(bars, "log-loss", caption), table)
-    return Answer(describe_choice(advice), sizes, expected, None)
+    return AdviceParts(describe_choice(advice), sizes, expected, None)
 
 
-def answer_classes(advice: ClassAdvice) -> Answer:
+def answer_classes(advice: ClassAdvice) -> AdviceParts:
     """Predicted accuracies."""
     from fedasym.advisor.classes.wording import sentence
 
@@ -161,10 +161,10 @@ def answer_classes(advice: ClassAdvice) -> Answer:
     drawing = draw_intervals(bars, "accuracy", caption, percent=True)
     expected = Expected("accuracies", "Predicted accuracy", drawing, Table(columns, cells, "Predicted accuracies", best))
     named = {"radius": about.radius, "centre": about.centre, "signal": about.signal, "aspect": about.aspect}
-    return Answer(sentence(advice), sizes, expected, Passage("population", "The population", "", estimates_table(named)))
+    return AdviceParts(sentence(advice), sizes, expected, Passage("population", "The population", "", estimates_table(named)))
 
 
-def answer_regression(advice: Advice) -> Answer:
+def answer_regression(advice: Advice) -> AdviceParts:
     """Expected errors."""
     from fedasym.advisor.wording import sentence
 
@@ -198,7 +198,7 @@ def answer_regression(advice: Advice) -> Answer:
     expected = Expected("errors", "Expected error", drawing, Table(columns, cells, "Expected squared errors", best))
     named = {"radius": about.radius, "noise": about.noise, "norm": about.norm, "aspect": about.aspect}
     why = describe_weights(advice) if advice.weights else Passage("why", "Why", "", estimates_table(named))
-    return Answer(sentence(advice), sizes, expected, why)
+    return AdviceParts(sentence(advice), sizes, expected, why)
 
 
 def add_noise(quantity: Quantity, floor: float) -> Quantity:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from fedasym.core.arrays import Array
 from fedasym.core.text import number
+from fedasym.experiments.comparisons import join_names
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.results import SWEEPS
 from fedasym.experiments.spec import describe_numbers
@@ -93,15 +94,6 @@ def describe_margin(margin: float | None, *, loss: bool) -> str:
     '0.5 points'
     """
     return "" if margin is None else number(margin) if loss else f"{100 * margin:g} points"
-
-
-def join_names(names: list[str]) -> str:
-    """Names as in a sentence.
-
-    >>> join_names(["ftfa"]), join_names(["ftfa", "rtfa", "maml_fo"])
-    ('ftfa', 'ftfa, rtfa and maml_fo')
-    """
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def describe_ends(results: Results, values: Array) -> str:

@@ -83,7 +83,7 @@ def minus(text: str) -> str:
 
 
 @cache
-def environment() -> Environment:
+def open_templates() -> Environment:
     """The templates; a percent sign stays on the line of its number."""
     return Environment(
         loader=PackageLoader("fedasym.show"),
@@ -100,7 +100,7 @@ def render(template: str, title: str, context: Mapping[str, Any]) -> str:
     """A page in the style of reports; the same input gives the same text."""
     style, script = asset("style.css") + tints(), asset("script.js")
     held = {"title": title, "style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
-    return environment().get_template(template).render(held, version=__version__, **context)
+    return open_templates().get_template(template).render(held, version=__version__, **context)
 
 
 def explore_page(most_bytes: int | None = None) -> str:
@@ -114,13 +114,13 @@ def explore_page(most_bytes: int | None = None) -> str:
     """
     served = most_bytes is not None
     classes = "".join(f".m-{mark.key}{{--tint:var(--{VARIABLES[mark.colour]})}}" for mark in ALGORITHMS.values())
-    style = f"{asset('style.css')}{part('style.css')}{tints()}{classes}\n"
-    script = "\n".join(part(f"{name}.js") for name in SCRIPTS)
+    style = f"{asset('style.css')}{explore_part('style.css')}{tints()}{classes}\n"
+    script = "\n".join(explore_part(f"{name}.js") for name in SCRIPTS)
     held = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script, "'self'" if served else "'none'")}
     marks = {name: marker_path(ALGORITHMS[name].marker, 10) for name in PAPERS}
-    body = {"body": Markup(part("page.html")), "marks": marks, "served": served, "most_bytes": most_bytes}
+    body = {"body": Markup(explore_part("page.html")), "marks": marks, "served": served, "most_bytes": most_bytes}
     title = "Explore personalized federated learning"
-    return environment().get_template("explore.html").render(held, title=title, version="explore", **body)
+    return open_templates().get_template("explore.html").render(held, title=title, version="explore", **body)
 
 
 def write_explore_page(path: str | Path) -> Path:
@@ -151,7 +151,7 @@ def asset(name: str) -> str:
     return (files("fedasym.show") / "templates" / name).read_text(encoding="utf-8")
 
 
-def part(name: str) -> str:
+def explore_part(name: str) -> str:
     """A part of the page with sliders."""
     return (files("fedasym.show") / "explore" / "parts" / name).read_text(encoding="utf-8")
 
@@ -173,12 +173,12 @@ def policy(style: str, script: str, own: str | None = None) -> str:
     >>> policy("a", "b").startswith("default-src 'none'")
     True
     """
-    sources = {"style-src": digest(style), "script-src": digest(script), "img-src": "data:"}
+    sources = {"style-src": source_hash(style), "script-src": source_hash(script), "img-src": "data:"}
     sources |= {} if own is None else {"connect-src": own, "frame-src": own}
     listed = "; ".join(f"{name} {source}" for name, source in sources.items())
     return f"default-src 'none'; {listed}; base-uri 'none'; form-action 'none'"
 
 
-def digest(text: str) -> str:
+def source_hash(text: str) -> str:
     """A text by its SHA-256, as a content security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

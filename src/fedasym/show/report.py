@@ -140,7 +140,7 @@ class Personalization(NamedTuple):
     finals: Table
 
 
-class Clients(NamedTuple):
+class ClientsPart(NamedTuple):
     """The clients one by one."""
 
     unit: str
@@ -151,7 +151,7 @@ class Clients(NamedTuple):
     hurt: Hurt | None
 
 
-class Foresight(NamedTuple):
+class ForesightPart(NamedTuple):
     """What the advisor said before training: beside what was measured, or why it has no answer."""
 
     sentence: str
@@ -312,13 +312,13 @@ def thin_out(rounds: list[int], most: int) -> list[int]:
     return rounds[::-1][::every][::-1]
 
 
-def describe_clients(results: Results) -> Clients | None:
+def describe_clients(results: Results) -> ClientsPart | None:
     """The distribution of clients' gains, and who is hurt."""
     sweep, gains = gains_of(results)
     if not gains:
         return None
     loss = results.statistic == "loss"
-    return Clients(
+    return ClientsPart(
         unit="loss" if loss else "points of accuracy",
         sweep=sweep,
         histograms=histograms(gains, loss),
@@ -328,12 +328,12 @@ def describe_clients(results: Results) -> Clients | None:
     )
 
 
-def describe_foresight(results: Results) -> Foresight | None:
+def describe_foresight(results: Results) -> ForesightPart | None:
     """Predicted beside measured, and where the rankings agree; or why nothing could be predicted."""
     if results.foreseen is None:
         return None
     if reason := results.foreseen.reason:
-        return Foresight(reason, None)
+        return ForesightPart(reason, None)
     found = foresight_rows(results)
     if not found:
         return None
@@ -343,7 +343,7 @@ def describe_foresight(results: Results) -> Foresight | None:
         cells.append([Cell(row.algorithm), *(Cell(show_share(each)) for each in row[1:]), off])
     columns = [Column("algorithm", text=True), *map(Column, ("theory", "advised", "measured", "off by"))]
     label = "Accuracies by theory, as advised, and as measured, by algorithm"
-    return Foresight(describe_agreement(found, merged), Table(columns, cells, label))
+    return ForesightPart(describe_agreement(found, merged), Table(columns, cells, label))
 
 
 def statistic_cell(name: str, value: float) -> Cell:

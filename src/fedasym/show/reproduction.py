@@ -66,7 +66,7 @@ def reproduce(
     fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange, theory
     """  # noqa: E501
     from fedasym.experiments.comparisons import check_claims
-    from fedasym.experiments.data import load
+    from fedasym.experiments.data import load_data
     from fedasym.experiments.execution import run
     from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
     from fedasym.experiments.results import Results
@@ -88,7 +88,7 @@ def reproduce(
         experiment = experiment.model_copy(update={"pieces": "coarse"})  # an accelerator likes many runs side by side
     place = Path(RUNS, experiment.name) if into is None else Path(into)
     run(experiment, into=place, progress=progress)
-    foresee(place, load(experiment.data))
+    foresee(place, load_data(experiment.data))
     results = Results.read(place)
     curves = curves_of(name)
     files = (*draw_figures(results, place / "figures", curves), report(place, place / "report.html", curves))
@@ -113,10 +113,10 @@ def foresee(folder: str | Path, federation: Federation) -> Foreseen:
 
 def foresee_run(folder: str | Path, results: Results, data: str | None = None) -> Foreseen:
     """The same for a run that is finished: on its experiment's data, or on a file of them elsewhere."""
-    from fedasym.experiments.data import fingerprint, load
+    from fedasym.experiments.data import fingerprint, load_data
 
     experiment = results.experiment if data is None else results.experiment.with_data(data)
-    federation = load(experiment.data)
+    federation = load_data(experiment.data)
     if fingerprint(federation) != results.data.samples:
         where = "the experiment's data" if data is None else f"data is {data!r}: these"
         raise InvalidInput(f"{where} are not the samples of this run, whose SHA-256 begins with {results.data.samples[:12]}")

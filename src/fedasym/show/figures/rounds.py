@@ -105,7 +105,7 @@ def draw_curves(
         for paper, held in ((True, published), (False, ours)):
             if key in held:
                 draw_curve(axes, held[key], mark, over, labels[key, paper], paper=paper)
-                handles[key, paper] = Line2D([], [], label=labels[key, paper], **look(mark, paper))
+                handles[key, paper] = Line2D([], [], label=labels[key, paper], **line_style(mark, paper))
     last = max(curve.rounds[-1] for curve in (*ours.values(), *published.values()))
     axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
     axes.xaxis.set_major_locator(MaxNLocator("auto" if screen is None else max(screen.width // 80, 3), integer=True))
@@ -152,14 +152,14 @@ def draw_curve(axes: Axes, curve: Curve, mark: Mark, over: float, label: str, *,
         axes.fill_between(curve.rounds, curve.low, curve.high, color=mark.colour, alpha=0.18, linewidth=0)
     every = -(-len(curve.rounds) // MARKED)
     start = (len(curve.rounds) - 1) % every  # the last is among them
-    (line,) = axes.plot(curve.rounds, mean, zorder=over, markevery=(start, every), label=label, **look(mark, paper))
+    (line,) = axes.plot(curve.rounds, mean, zorder=over, markevery=(start, every), label=label, **line_style(mark, paper))
     line.set_gid(label.rpartition("  ")[0])
     if not np.isfinite(mean).all() and (before := np.flatnonzero(np.isfinite(mean))).size:
         at = before[-1]
         axes.plot(curve.rounds[at], mean[at], color=mark.colour, marker="x", markersize=9, markeredgewidth=2)
 
 
-def look(mark: Mark, paper: bool) -> dict[str, Any]:
+def line_style(mark: Mark, paper: bool) -> dict[str, Any]:
     """How a curve is drawn: ours full, a published one lighter, dotted, with hollow markers."""
     own: dict[str, Any] = {"color": mark.colour, "marker": mark.marker, "markersize": LARGE.get(mark.marker, 6.5)}
     if paper:
@@ -220,9 +220,9 @@ def draw_sweep(results: Results, sweep: str, curves: Curves, published: Curves, 
     alone = any(name.startswith("local") for name in curves)
     words = Words(
         title=f"{results.experiment.name}: test {results.statistic} of personal models",
-        under=[*sizes(results), trials_of(curves, TITLES[sweep])],
+        under=[*describe_sizes(results), describe_trials(curves, TITLES[sweep])],
         across="rounds (local training: epochs)" if alone else "rounds",
-        up=vertical(results),
+        up=vertical_label(results),
     )
     marks, loss = marks_of([*curves, *published]), results.statistic == "loss"
     drawn = scale_curves(results, curves), scale_curves(results, published)
@@ -233,9 +233,9 @@ def draw_gains(results: Results, name: str, by_epochs: Curves, published: Curves
     """The paper's figures 5 and 6."""
     words = Words(
         title=f"{results.experiment.name}: what {name} gains from personalization",
-        under=[*sizes(results), trials_of(by_epochs, TITLES[SEEDS])],
+        under=[*describe_sizes(results), describe_trials(by_epochs, TITLES[SEEDS])],
         across="rounds",
-        up=vertical(results),
+        up=vertical_label(results),
         names={epochs: describe_epochs(epochs) for epochs in (*by_epochs, *published)},
     )
     marks, loss = scale_of([*by_epochs, *published]), results.statistic == "loss"
@@ -243,17 +243,17 @@ def draw_gains(results: Results, name: str, by_epochs: Curves, published: Curves
     return draw_curves(*drawn, marks, words, loss=loss, screen=screen)
 
 
-def vertical(results: Results) -> str:
+def vertical_label(results: Results) -> str:
     """The vertical axis in words."""
     return "test loss, all samples together" if results.statistic == "loss" else "test accuracy, all samples together (%)"
 
 
-def sizes(results: Results) -> list[str]:
+def describe_sizes(results: Results) -> list[str]:
     """What the figure is of, in a few words each."""
     return [f"{len(results.data.clients)} clients", f"protocol {results.experiment.settings.rules.name}"]
 
 
-def trials_of(curves: Curves, what: str) -> str:
+def describe_trials(curves: Curves, what: str) -> str:
     """How the lines were averaged."""
     most = max(curve.trials for curve in curves.values())
     return f"mean of {most} {what}, band from worst to best" if most > 1 else f"one of the {what}"

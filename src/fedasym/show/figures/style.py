@@ -253,7 +253,7 @@ def embed(
     if read is not None:
         tell_points(figure, plain, read)
     tell_bars(figure, plain)
-    rename(plain, key)
+    rename_ids(plain, key)
     return Markup(ET.tostring(plain, encoding="unicode").replace(" />", "/>"))
 
 
@@ -337,7 +337,7 @@ def tell_bars(figure: Figure, svg: ET.Element) -> None:
                 ET.SubElement(path, "title").text = patch.get_gid()
 
 
-def rename(svg: ET.Element, key: str) -> None:
+def rename_ids(svg: ET.Element, key: str) -> None:
     """Short names that are unique in the page for what is referred to; others are dropped, and so are groups of one."""
     text = ET.tostring(svg, encoding="unicode")
     names = sorted(set(re.findall(r'(?:url\(|href=")#([\w-]+)', text)))

@@ -38,7 +38,7 @@ FINE = 160  # points of a theory line
 WIDE = 10  # ratio of the last value to the first from which the axis is logarithmic
 MOST_KINDS = 12
 PALE = "#aaaaaa"
-LOSS = "test loss above the noise floor"
+LOSS_LABEL = "test loss above the noise floor"
 WRAP = 100  # characters of a line under the title
 DASHED: Any = (0, (4, 3))
 
@@ -103,7 +103,7 @@ def draw_losses(axes: Axes, diagram: Diagram) -> None:
         axes.axvline(row[0], color=INK, linewidth=0.8, linestyle=":")
         axes.text(row[0], 0.98, f" {row[0]:.4g}", transform=axes.get_xaxis_transform(), fontsize=8, va="top", color=INK)
     axes.set_xlabel(name, color=INK)
-    axes.set_ylabel(LOSS, fontsize=9, color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
     axes.margins(x=0.1)
     if x[0] > 0 and x[-1] / x[0] > 30:
         axes.set_xscale("log")
@@ -166,7 +166,7 @@ def draw_path(path: FineTuning, target: str | Path) -> Path:
     if positive.size > 1 and positive[-1] / positive[0] > 50:
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.4)
     axes.set_xlabel("time of gradient flow" if path.step is None else "gradient steps", color=INK)
-    axes.set_ylabel(LOSS, fontsize=9, color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=min(t[0], 0))
     axes.margins(x=0.12)
@@ -206,10 +206,10 @@ def draw_over_values(simulation: Simulation, path: str | Path) -> Path:
     axes.set_ylim(0, 1.15 * max(float(np.max(row.high)) for row in simulation.values()))
     axes.margins(x=0.07)
     axes.set_xlabel(word, color=INK)
-    axes.set_ylabel(LOSS, fontsize=9, color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
     axes.grid(color=FAINT, linewidth=0.6)
     label_ends(axes, ends)
-    finish(axes, f"Simulated and predicted loss over {word}", simulation.title, "best")
+    add_legend(axes, f"Simulated and predicted loss over {word}", simulation.title, "best")
     return save(figure, path)
 
 
@@ -240,8 +240,8 @@ def draw_by_algorithm(simulation: Simulation, path: str | Path) -> Path:
     axes.set_xlim(0, 1.2 * max(float(np.max(row.high)) for row in simulation.values()))
     axes.xaxis.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_xlabel(LOSS, fontsize=9, color=INK)
-    finish(axes, "Simulated and predicted loss", simulation.title, "lower right", upright=True)
+    axes.set_xlabel(LOSS_LABEL, fontsize=9, color=INK)
+    add_legend(axes, "Simulated and predicted loss", simulation.title, "lower right", upright=True)
     return save(figure, path)
 
 
@@ -251,7 +251,7 @@ def draw_interval(axes: Axes, x: Array, middle: Any, low: Any, high: Any, tint: 
     axes.plot(x, middle, linestyle="none", marker="o", markersize=4.5, color=tint)
 
 
-def finish(axes: Axes, title: str, subtitle: str, where: Literal["best", "lower right"], upright: bool = False) -> None:
+def add_legend(axes: Axes, title: str, subtitle: str, where: Literal["best", "lower right"], upright: bool = False) -> None:
     """Legend and caption; a long subtitle in two lines."""
     marks: dict[str, Any] = {"marker": "|", "markersize": 11, "linestyle": "none"} if upright else {}
     plain, dashed = (marks, marks) if upright else ({"linewidth": 1.5}, {"linewidth": 1, "linestyle": DASHED})
