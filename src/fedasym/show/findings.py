@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedasym.experiments.comparisons import Comparisons, Paired
     from fedasym.experiments.results import Results
 
+ROWS = 60  # of a table of numbers: where every round was tested, all of them would be most of the page
 MOST_HURT = 12  # clients that are named
 QUARTERS = 4  # groups of clients by their number of samples
 CLOSE = {  # verdicts on which an algorithm is as good as the best, and how that is said
@@ -166,6 +167,49 @@ def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
         over = f" (trials {curve.low[-1]:.4g} to {curve.high[-1]:.4g})" if curve.trials > 1 else ""
         parts.append(f"{name} goes from {first} to {last}{over}")
     return f"{what}. {'; '.join(parts)}."
+
+
+def read_accuracy(when: float, value: float) -> str:
+    """A point of a curve, in words."""
+    return f"round {when:g}: {show_value(value, loss=False)}"
+
+
+def read_loss(when: float, value: float) -> str:
+    """A point of a curve, in words."""
+    return f"round {when:g}: {show_value(value, loss=True)}"
+
+
+def show_value(value: float | None, loss: bool) -> str:
+    """A value as it is read."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return number(value) if loss else f"{value:.2f} %"
+
+
+def curves_table(ours: Curves, published: Curves, label: str, *, loss: bool) -> Table:
+    """The numbers of curves: by round, the mean with the lowest and the highest trial."""
+    columns, held = [Column("round")], []
+    for key in dict.fromkeys([*ours, *published]):
+        for kind, curve in (("", ours.get(key)), (" paper", published.get(key))):
+            if curve is None:
+                continue
+            ends = [("lowest", curve.low), ("highest", curve.high)] if curve.trials > 1 else []
+            for what, values in (("mean", curve.mean), *ends):
+                columns.append(Column(f"{key}{kind} {what}"))
+                held.append(dict(zip(curve.rounds, map(float, values), strict=True)))
+    rounds = sorted({when for curve in (*ours.values(), *published.values()) for when in curve.rounds})
+    rows = [[count(when), *(Cell(show_value(each.get(when), loss)) for each in held)] for when in thin_out(rounds, ROWS)]
+    return Table(columns, rows, label)
+
+
+def thin_out(rounds: list[int], most: int) -> list[int]:
+    """At most so many of the rounds, evenly, the last among them.
+
+    >>> thin_out([0, 1, 2, 3, 4, 5], 3), thin_out([0, 50], 3)
+    ([1, 3, 5], [0, 50])
+    """
+    every = -(-len(rounds) // most)
+    return rounds[::-1][::every][::-1]
 
 
 def share_in_percent(share: float) -> str:

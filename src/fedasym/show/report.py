@@ -12,7 +12,6 @@ import numpy as np
 from markupsafe import Markup
 
 from fedasym.core.errors import InvalidInput, path_of
-from fedasym.core.text import number
 from fedasym.experiments.comparisons import show_difference, show_probability
 from fedasym.experiments.plan import GAINS, validation_score
 from fedasym.experiments.reproduction import describe_agreement, foresight_rows, show_error, show_share
@@ -36,6 +35,7 @@ from fedasym.show.findings import (
     Hurt,
     compare_with_best,
     count_of,
+    curves_table,
     describe_curves,
     describe_sizes,
     distribution_table,
@@ -45,6 +45,8 @@ from fedasym.show.findings import (
     histograms,
     most_hurt,
     name_best,
+    read_accuracy,
+    read_loss,
 )
 from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, render, write_html
 from fedasym.training.configurations import spread
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from fedasym.experiments.results import Results
 
 RECORDED = ("fedasym", "python", "jax", "device", "platform")  # of the environment that a run records
-ROWS = 60  # of a table of numbers: where every round was tested, all of them would be most of the page
 TITLES = {"seeds": "Over seeds of training", "splits": "Over reshuffled samples"}
 STATISTICS = {
     "classification": {
@@ -267,49 +268,6 @@ def describe_chart(key: str, pictures: list[Markup], ours: Curves, published: Cu
     cut = span([*ours.values(), *published.values()], loss=loss).cut
     words = f"{caption} Early rounds lie outside the frame." if cut else caption
     return Drawing(key, pictures, words, curves_table(ours, published, f"Numbers: {caption}", loss=loss))
-
-
-def read_accuracy(when: float, value: float) -> str:
-    """A point of a curve, in words."""
-    return f"round {when:g}: {show_value(value, loss=False)}"
-
-
-def read_loss(when: float, value: float) -> str:
-    """A point of a curve, in words."""
-    return f"round {when:g}: {show_value(value, loss=True)}"
-
-
-def show_value(value: float | None, loss: bool) -> str:
-    """A value as it is read."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return number(value) if loss else f"{value:.2f} %"
-
-
-def curves_table(ours: Curves, published: Curves, label: str, *, loss: bool) -> Table:
-    """The numbers of curves: by round, the mean with the lowest and the highest trial."""
-    columns, held = [Column("round")], []
-    for key in dict.fromkeys([*ours, *published]):
-        for kind, curve in (("", ours.get(key)), (" paper", published.get(key))):
-            if curve is None:
-                continue
-            ends = [("lowest", curve.low), ("highest", curve.high)] if curve.trials > 1 else []
-            for what, values in (("mean", curve.mean), *ends):
-                columns.append(Column(f"{key}{kind} {what}"))
-                held.append(dict(zip(curve.rounds, map(float, values), strict=True)))
-    rounds = sorted({when for curve in (*ours.values(), *published.values()) for when in curve.rounds})
-    rows = [[count(when), *(Cell(show_value(each.get(when), loss)) for each in held)] for when in thin_out(rounds, ROWS)]
-    return Table(columns, rows, label)
-
-
-def thin_out(rounds: list[int], most: int) -> list[int]:
-    """At most so many of the rounds, evenly, the last among them.
-
-    >>> thin_out([0, 1, 2, 3, 4, 5], 3), thin_out([0, 50], 3)
-    ([1, 3, 5], [0, 50])
-    """
-    every = -(-len(rounds) // most)
-    return rounds[::-1][::every][::-1]
 
 
 def describe_clients(results: Results) -> ClientsPart | None:
