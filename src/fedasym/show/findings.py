@@ -134,8 +134,8 @@ def compare_with_best(results: Results, paired: Comparisons, sweep: str) -> list
 def describe_pair(pair: Paired, best: str, *, loss: bool) -> str:
     """One comparison in a sentence.
 
-    >>> from fedasym.experiments.comparisons import paired
-    >>> describe_pair(paired("seeds", "ftfa", "fedavg", np.array([0.030, 0.032, 0.031]), 0.005), "ftfa", loss=False)
+    >>> from fedasym.experiments.comparisons import compare_pair
+    >>> describe_pair(compare_pair("seeds", "ftfa", "fedavg", np.array([0.030, 0.032, 0.031]), 0.005), "ftfa", loss=False)
     'fedavg is 3.10 points behind ftfa (95 % interval 2.85 to 3.35): different at the 5 % level.'
     """
     name = other_of(pair, best)

@@ -108,7 +108,9 @@ def draw_curves(
                 handles[key, paper] = Line2D([], [], label=labels[key, paper], **line_style(mark, paper))
     last = max(curve.rounds[-1] for curve in (*ours.values(), *published.values()))
     axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
-    axes.xaxis.set_major_locator(MaxNLocator("auto" if screen is None else max(screen.width // 80, 3), integer=True))
+    axes.xaxis.set_major_locator(
+        MaxNLocator("auto" if screen is None else max(screen.width // 80, 3), integer=True, steps=[1, 2, 5, 10])
+    )
     if scale.logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

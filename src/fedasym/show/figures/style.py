@@ -68,6 +68,7 @@ FORMATS = ("png", "svg", "pdf")
 DPI = 72  # at which a unit of an SVG is a pixel
 LETTERS = 12.0  # pixels of letters in a page
 RIGHT = 14  # pixels beside the axes of a page's figure
+UNSAID = ("font", "font-family", "font-size", "stroke-linecap", "stroke-linejoin", "stroke-dashoffset")  # the page's own
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 # The variables of style.css; every mark has one of its own.
@@ -173,6 +174,7 @@ def page_canvas(width: float, height: float, left: float, bottom: float, top: fl
     for patch in (figure.patch, axes.patch):
         patch.set_visible(False)
     axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[:].set_color(SOFT)
     axes.tick_params(colors=INK, labelsize=LETTERS, length=0, pad=6)
     return figure, axes
 
@@ -277,7 +279,7 @@ def write_attributes(element: ET.Element) -> None:
         name, _, value = (each.strip() for each in part.partition(":"))
         if name == "font" and re.match(r"bold|[6-9]00 ", value):
             element.set("font-weight", "bold")
-        elif name and not name.startswith(("font", "stroke-line", "stroke-dashoffset")):
+        elif name and name not in UNSAID:
             element.set(name, value)
     if LINK in element.attrib:
         element.set("href", element.attrib.pop(LINK))
