@@ -12,11 +12,11 @@ from cyclopts import App, Group, Parameter
 
 import fedasym as fa
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.deploy.ray.settings import Ray, runtime_of
 
 if TYPE_CHECKING:
     from fedasym.cli.training import Columns
     from fedasym.data.federation.federation import Federation
+    from fedasym.deploy.ray.settings import Ray
     from fedasym.worlds.spectra import Spectrum
 
 
@@ -296,6 +296,8 @@ class Where:
 
     def runtime(self) -> Ray | None:
         """What the verbs take."""
+        from fedasym.deploy.ray.settings import Ray, runtime_of
+
         given = {name: value for name, value in vars(self).items() if name != "on" and value is not None}
         if self.on is None:
             if given:
