@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 import fedasym as fa
-from fedasym.experiments import folder
+from fedasym.experiments import folder as run_files
 from fedasym.experiments.fields import lines_of
 from fedasym.experiments.tables import clean_run, list_runs
 
@@ -166,19 +166,19 @@ def ran(folder: Path, data: bytes) -> object:
 
 
 def piece_samples() -> list[bytes]:
-    key = folder.key_of({"seed": 1})
+    key = run_files.key_of({"seed": 1})
     frame = pl.DataFrame({"round": [0, 1], "loss": [0.5, float("nan")]})
     path = Path(mkdtemp(prefix="fedasym-piece-"), f"{key}.parquet")
-    folder.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
+    run_files.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
     held = path.read_bytes()
-    start = held.index(folder.MARK)
-    return [held, held[:start] + held[start + folder.SIZE :]]  # with its seal, and as older versions wrote it
+    start = held.index(run_files.MARK)
+    return [held, held[:start] + held[start + run_files.SIZE :]]  # with its seal, and as older versions wrote it
 
 
 def piece(folder: Path, data: bytes) -> object:
-    path = folder / f"{folder.key_of({'seed': 1})}.parquet"
+    path = folder / f"{run_files.key_of({'seed': 1})}.parquet"
     path.write_bytes(data)
-    return folder.read_piece(path)
+    return run_files.read_piece(path)
 
 
 SIMULATION = {"dimension": 6, "clients": 2, "trials": 2, "algorithms": ["fedavg", "ftfa"]}
@@ -262,7 +262,7 @@ DOORS = [
     Door("experiment .toml", lambda: [EXPERIMENT.encode(), BY_FILE.encode()], experiment, changed_toml),
     Door("saved results", named_files(saved_results), saved, changed_file),
     Door("run folder", named_files(run_folder), ran, changed_file),
-    Door("piece of a run", cache(piece_samples), piece, refusals=(folder.Damaged,)),
+    Door("piece of a run", cache(piece_samples), piece, refusals=(run_files.Damaged,)),
     Door("saved simulation", cache(ledger_samples), ledger, changed_json),
     Door("client's head", cache(head_samples), head, changed_safetensors),
     Door("saved history", cache(history_samples), history, changed_safetensors),
