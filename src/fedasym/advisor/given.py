@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.advisor.summaries import Summary
@@ -28,7 +29,7 @@ ALIKE = (0.5, 2.0)  # what clients' covariances may differ by, over what draws f
 
 def strength_of(rows: Array, power: Array, pool: Pool, others: int) -> Array:
     """q_k along a client's axes from all the others' samples: v'Sv less the client's own part, which is x."""
-    through = ((rows @ pool.factor.T) ** 2).sum(1)
+    through = (scipy.linalg.blas.dtrmm(1.0, pool.factor, rows.T) ** 2).sum(0)
     along = power > 0
     return np.asarray(np.where(along, through / np.where(along, power, 1.0) - power, 0.0) / others)
 

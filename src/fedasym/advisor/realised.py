@@ -10,6 +10,7 @@ clients is off by P - L instead of P: (var(P - L) - var P)/m is what the varianc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,7 +42,8 @@ def beyond(
         shift = np.sqrt(found.radius2 * energy) * rng.standard_normal(dimension)
         whole = centre * rng.standard_normal(dimension) + shift
         noise = np.sqrt(found.noise2) * rng.standard_normal(samples)
-        about, alone = axes_of(X, X @ shift + noise), axes_of(X, X @ whole + noise)
+        about = axes_of(X, X @ shift + noise)
+        alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
         scores.append((*scored(about, found.noise2, found.radius2), *scored(alone, found.noise2, found.norm2)))
         lost.append([loss(alone, whole, s, c) if local(name) else loss(about, shift, s, c) for name, (*_, c) in losses.items()])
     moved = influences(scores)

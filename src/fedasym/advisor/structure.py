@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg
 import scipy.special
 
 from fedasym.advisor.components import components
@@ -56,17 +57,18 @@ def structure(seen: Gathered) -> Structure:
     data, found, d = seen.data, seen.estimates, seen.data.dimension
     if found.scarce or not seen.pool.full:
         return Structure()
-    R = seen.pool.factor / np.sqrt(data.sizes.sum())
+    samples = int(data.sizes.sum())
+    R = seen.pool.factor / np.sqrt(samples)
     rng = np.random.default_rng(0)
     scores, contrast, imagined = [], [], []
     for place in spread(len(data.parts), LOOKED_AT):
         axes = axes_of(*data.rows(place))
-        e = seen.pool.left_out(axes.rows, axes.labels)
+        e, own = seen.left_out[place], seen.summaries[place]
         v = found.noise2 + found.radius2 * axes.power / d
         half = axes.rows / np.sqrt(v)[:, None]
         g = half.T @ (e / np.sqrt(v))
-        strong = half @ R.T
-        mine = float((R @ g) @ (R @ g)) / float((strong**2).sum()) - float(g @ g) / float((half**2).sum())
+        strong = (own.strength * (samples - own.samples) + own.power) * own.power / samples  # |R row|^2 along each axis
+        mine = float((R @ g) @ (R @ g)) / float((strong / v).sum()) - float(g @ g) / float((half**2).sum())
         contrast.append(mine)
         scores.append(unit(g))
         imagined.append(unit(rng.standard_normal((IMAGINED, len(v))) @ half))
@@ -86,8 +88,9 @@ def unit(vectors: Array) -> Array:
 
 def first_direction(vectors: Array) -> tuple[float, Array]:
     """The largest eigenvalue of the clients' Gram matrix, and where each client lies along its eigenvector."""
-    values, places = np.linalg.eigh(vectors @ vectors.T)
-    return float(values[-1]), places[:, -1]
+    last = len(vectors) - 1
+    values, places = scipy.linalg.eigh(vectors @ vectors.T, subset_by_index=(last, last))
+    return float(values[0]), np.asarray(places[:, 0])
 
 
 def excess(values: Array) -> float:
@@ -109,7 +112,7 @@ def with_power(seen: Gathered) -> Estimates:
     kept = []
     for place in spread(len(data.parts), LOOKED_AT):
         axes = axes_of(*data.rows(place))
-        kept.append((seen.summaries[place], axes.rows @ Q, seen.pool.left_out(axes.rows, axes.labels)))
+        kept.append((seen.summaries[place], axes.rows @ Q, seen.left_out[place]))
     fits = {float(power): fitted(kept, values, float(power)) for power in POWERS}
     near = float(np.clip(min(fits, key=lambda power: fits[power][0]), POWERS[1], POWERS[-2]))
     beside = near + STEP * np.array([-1.0, 0.0, 1.0])
@@ -144,11 +147,11 @@ def between(values: Array, at: Array) -> Array:
 def restricted(seen: Gathered, Q: Array, stretch: Array, along: list[Summary]) -> Estimates:
     """The restricted likelihood along the axes of X W X', W = Q diag(stretch) Q'."""
     room = Room(seen.data, seen.pool)
-    for X, y in seen.data:
+    for place, (X, y) in enumerate(seen.data):
         axes = axes_of(X, y)
         turned = axes.rows @ Q
         x, U = np.linalg.eigh((turned * stretch) @ turned.T)
-        room.add(replace(axes, power=np.maximum(x, 0), rows=U.T @ axes.rows, labels=U.T @ axes.labels))
+        room.put(place, replace(axes, power=np.maximum(x, 0), rows=U.T @ axes.rows, labels=U.T @ axes.labels))
     return from_likelihood(seen.summaries, room.full(), along)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -57,20 +58,26 @@ class Pool:
         """A B."""
         if not self.full:
             return A @ self.factor
-        return np.asarray(scipy.linalg.solve_triangular(self.factor, A.T, trans="T", check_finite=False).T)
+        return np.asarray(scipy.linalg.blas.dtrmm(1.0, self.inverse, A.T, trans_a=1).T)
+
+    @cached_property
+    def inverse(self) -> Array:
+        """R^{-1} at full rank: a product with it takes half the time of a solution."""
+        return np.asarray(scipy.linalg.lapack.dtrtri(self.factor)[0])
 
     def pull(self, A: Array) -> Array:
         """A (A'A)^+ of the pool, for rows A of one client."""
         AB = self.root(A)
         return np.asarray(scipy.linalg.solve_triangular(self.factor, AB.T).T if self.full else AB @ self.factor.T)
 
-    def left_out(self, A: Array, c: Array) -> Array:
+    def left_out(self, A: Array, c: Array, AB: Array | None = None) -> Array:
         """Residuals c - A theta^(-i) of one client's rows about the minimum-norm fit to all the others, without a refit.
 
         (I - H)^{-1} (c - A theta), H = A (A'A)^+ A'. Where H has eigenvalue one (Z), the others never saw that direction;
-        as the limit of a vanishing ridge, those residuals Z x minimise |theta - theta^(-i)|.
+        as the limit of a vanishing ridge, those residuals Z x minimise |theta - theta^(-i)|. AB: `root(A)`, where it is known.
         """
-        e, AB = c - A @ self.theta, self.root(A)
+        e = c - A @ self.theta
+        AB = self.root(A) if AB is None else AB
         lower, failed = scipy.linalg.lapack.dpotrf(np.eye(len(e)) - AB @ AB.T, lower=True)
         if not failed and scipy.linalg.lapack.dpocon(lower, 1.0, uplo="L")[0] > FIRM:
             return np.asarray(scipy.linalg.cho_solve((lower, True), e, check_finite=False))
