@@ -16,8 +16,8 @@ import numpy as np
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.advisor.federated import as_sent
-from fedasym.advisor.intake import taken_in
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.federated import play_federation
 from fedasym.core.machine import few_threads
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, began = time.perf_counter(), time.process_time()
     if options.from_summaries:
-        sent = as_sent(taken_in(federation))
+        sent = play_federation(read_clients(federation))
         print(f"summaries: {time.perf_counter() - start:.1f} s; a client sends {sent[0].bytes:,} bytes and gets 10 models")
         start, began = time.perf_counter(), time.process_time()
         advice = advise(sent)

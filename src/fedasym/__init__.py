@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from fedasym import algorithms, pretraining
     from fedasym import deploy as runtimes
     from fedasym import exact as linear
-    from fedasym.advisor.advice import Advice
-    from fedasym.advisor.advise import advise
-    from fedasym.advisor.classes.advice import ClassAdvice
-    from fedasym.advisor.fitting import fit
-    from fedasym.advisor.mixed_classes import ScoredAdvice
+    from fedasym.advisor.advice import Advice, ClassAdvice, ScoredAdvice
+    from fedasym.advisor.advise import advise, fit
     from fedasym.algorithms import Algorithm
     from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
     from fedasym.data import sets as datasets
@@ -60,7 +57,7 @@ _HOME = {
     "AccuracyTable": "fedasym.results.accuracy",
     "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
-    "ClassAdvice": "fedasym.advisor.classes.advice",
+    "ClassAdvice": "fedasym.advisor.advice",
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results.comparison",
     "Diagram": "fedasym.results.diagram",
@@ -78,7 +75,7 @@ _HOME = {
     "Recipe": "fedasym.data.tables.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results.comparison",
-    "ScoredAdvice": "fedasym.advisor.mixed_classes",
+    "ScoredAdvice": "fedasym.advisor.advice",
     "Separability": "fedasym.verbs.classes.regimes",
     "Simulation": "fedasym.verbs.simulations",
     "Spectrum": "fedasym.worlds.spectra",
@@ -86,7 +83,7 @@ _HOME = {
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.diagrams",
     "fine_tuning": "fedasym.verbs.fine_tuning",
-    "fit": "fedasym.advisor.fitting",
+    "fit": "fedasym.advisor.advise",
     "interpolation": "fedasym.verbs.classes.regimes",
     "noise_threshold": "fedasym.verbs.regimes",
     "one_step": "fedasym.verbs.fine_tuning",

@@ -7,9 +7,9 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.advisor.federated import as_sent
-from fedasym.advisor.intake import taken_in
-from fedasym.advisor.kinds import Kinds
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.federated import play_federation
+from fedasym.advisor.statistics import SizeGroups
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_recommended_algorithm_is_near_the_best_and_losses_are_as_predicted(
 @pytest.mark.parametrize("sent", [True, False])
 def test_predictions_are_those_of_predict_on_the_estimates(world, advice, sent):
     """From summaries alone exactly; with all samples at one place but for what finite sizes change."""
-    found = advise(as_sent(taken_in(*world.draw()[:2])), intercept=False) if sent else advice
+    found = advise(play_federation(read_clients(*world.draw()[:2])), intercept=False) if sent else advice
     table = fa.predict(found.population.world, clients=40)
     for name in ("local", "fedavg", "ftfa", "rtfa", "pfedme"):
         near = {"rel": 1e-9} if sent or name == "fedavg" else {"rel": 0.1}
@@ -66,7 +66,7 @@ def test_clients_of_different_sizes_have_ridges_of_their_own(world):
     products = [each.ridge * each.samples for each in found.clients]
     assert np.ptp(products) < 1e-9 * products[0]
     assert found.population.aspect.low < found.population.aspect.value < found.population.aspect.high
-    kinds = Kinds.of(np.array([each.samples for each in found.clients], dtype=float))
+    kinds = SizeGroups.of(np.array([each.samples for each in found.clients], dtype=float))
     assert 2 <= kinds.count.size <= 8
     assert kinds.count @ kinds.samples == pytest.approx(sum(len(v) for _, v in cut))
 
@@ -131,7 +131,7 @@ def test_the_experiment_uses_held_out_samples_where_there_are_any(drawn):
 
 
 def test_advice_from_summaries_alone(drawn, advice):
-    sent = as_sent(taken_in(drawn[0], drawn[1]))
+    sent = play_federation(read_clients(drawn[0], drawn[1]))
     found = advise(sent, intercept=False)
     assert found.recommended == advice.recommended
     assert found.ridge == pytest.approx(advice.ridge, rel=0.2)

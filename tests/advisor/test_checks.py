@@ -5,7 +5,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.advisor.checks import CHECKS
+from fedasym.advisor.doubts import REGRESSION_CHECKS
 
 pytestmark = pytest.mark.usefixtures("_unstopped")
 
@@ -77,7 +77,7 @@ def changed(world, what):
     raise AssertionError(what)
 
 
-@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("ridge", "levels", "trained features")])
+@pytest.mark.parametrize("check", [name for name in REGRESSION_CHECKS if name not in ("ridge", "levels", "trained features")])
 def test_each_check_speaks_where_it_should(world, check):
     found = doubts(*changed(world, check))
     assert check in found

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import fedasym as fa
+from fedasym.advisor.advice import ClassAdvice
 from fedasym.advisor.advise import advise
-from fedasym.advisor.classes.advice import ClassAdvice
 from fedasym.cli import app, load, run
 
 load(["advise"])

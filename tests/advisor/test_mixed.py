@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.mixed_confirmation import MIXED
+from fedasym.advisor.confirmation import MIXED_MODEL
 
 
 def draw(m=60, n=20, deviations=(1.0, 0.2), level=2.0, noise=1.0, seed=0, beta=(1.0, -1.0), constant=False):
@@ -112,7 +112,7 @@ def test_confirming_compares_with_one_model_each_alone_and_a_mixed_model():
     data = federation(X, y, owner)
     outcome = fa.advise(data).confirm(data)
     assert not outcome.refuted
-    assert {"fedavg", MIXED} < set(outcome.errors)
+    assert {"fedavg", MIXED_MODEL} < set(outcome.errors)
     assert outcome.errors[outcome.recommended] < outcome.errors["fedavg"]
 
 

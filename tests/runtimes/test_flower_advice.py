@@ -10,10 +10,10 @@ from flwr.app import Array
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.advisor.advise import from_summaries
-from fedasym.advisor.federated import as_sent
-from fedasym.advisor.intake import taken_in
-from fedasym.advisor.summaries import Summary
+from fedasym.advisor.advise import advise_summaries
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.federated import play_federation
+from fedasym.advisor.statistics import Summary
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.deploy.flower import advising, running
 from fedasym.deploy.flower.advising import Advisor
@@ -64,12 +64,12 @@ def same_summaries(ours: list[Summary], theirs: list[Summary], rel: float = 1e-6
 @pytest.mark.parametrize(("clients", "samples", "d"), [(12, 8, 6), (8, 3, 12)], ids=["models", "scarce"])
 def test_the_summaries_are_those_of_one_machine(clients, samples, d, tmp_path):
     whole = regression(clients, samples, d)
-    same_summaries(asked(seated(whole, tmp_path)), as_sent(taken_in(whole)))
+    same_summaries(asked(seated(whole, tmp_path)), play_federation(read_clients(whole)))
 
 
 def test_the_advice_is_that_of_one_machine(tmp_path):
     whole = regression(12, 8, 6)
-    expected = from_summaries(as_sent(taken_in(whole)))
+    expected = advise_summaries(play_federation(read_clients(whole)))
     seated(whole, tmp_path, advice_path=str(tmp_path / "advice.json")).play()
     advice = json.loads((tmp_path / "advice.json").read_text())
     assert advice["recommended"] == expected.recommended
@@ -125,7 +125,7 @@ def test_a_node_that_is_lost_or_breaks_the_rules_is_left_out_and_all_is_asked_ag
     assert "Node 12 is left out: its gradients has NaN or infinity in 40 of 40 places" in caplog.text
     rest = of_clients(whole, [name for name in whole.clients if name not in whole.clients[1::3]])
     assert len(sent) == 10
-    same_summaries(sent, as_sent(taken_in(rest)))
+    same_summaries(sent, play_federation(read_clients(rest)))
 
 
 def test_too_few_clients_are_refused(tmp_path):

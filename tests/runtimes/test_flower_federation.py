@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.advise import from_summaries
-from fedasym.advisor.federated import as_sent
-from fedasym.advisor.intake import taken_in
+from fedasym.advisor.advise import advise_summaries
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.federated import play_federation
 from fedasym.algorithms import TRAINED
 from fedasym.deploy.flower.faults import Fault
 from fedasym.deploy.flower.heads import Model, file_of
@@ -170,7 +170,9 @@ def test_it_is_advised(federation, runs, data):
     log = runs["advise"].wait_for("The advice is in", PATIENCE)
     advice = json.loads((federation.folder / "advice.json").read_text())
     whole = read_as_nodes(data / "all.csv", task="regression")
-    expected = from_summaries(as_sent(taken_in(of_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)]))))
+    expected = advise_summaries(
+        play_federation(read_clients(of_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)])))
+    )
     assert advice["recommended"] == expected.recommended
     assert expected.recommended in log
     assert "client 0" not in log

@@ -3,34 +3,118 @@
 Clients of about one size are one kind; otherwise up to eight kinds by size, each with its own aspect. Bias scales with
 radius^2 (for local methods norm^2) and variance with noise^2, so that one prediction serves all draws of the estimates; where
 samples are scarce it does not, and draws are predicted one by one.
+
+Given the clients' own features: a ridge fit of one client, X'X = V diag(x) V', keeps the part f = x/(x + c) of a displacement
+along each axis. With q_k = v_k'Sigma v_k its loss is, on average over displacements and noise,
+(r^2/d) (tr Sigma - sum q_k (2 f_k - f_k^2)) + sigma^2 sum q_k x_k/(x_k + c)^2: exact for any size and covariance. The other
+clients' samples estimate Sigma independently of v_k, so that q_k comes without bias (`Summary.strength`). Formulas for finitely
+many clients are multiplied by these over their limits.
+
+Intervals: a prediction is the mean over a population; what is compared with it are so many clients with so many features.
+Their samples make the estimates as well, so that the two errors go together. Clients drawn from the estimated population have
+both, the loss L_i and what they add to the error of the predicted one, P_i = bias (radius^2)_i/radius^2 + variance
+(noise^2)_i/noise^2, with influences J^{-1} s_i. The mean of m clients is off by P - L instead of P: (var(P - L) - var P)/m is
+what the variance of an interval lacks, or has too much.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.stats
+from numpy.typing import NDArray
 
-from fedasym.advisor.estimates import LEAST, Estimates, Quantity
-from fedasym.advisor.given import freedom, over_limits, seen
-from fedasym.advisor.kinds import Kinds
-from fedasym.advisor.realised import beyond
-from fedasym.advisor.restricted import even_points
-from fedasym.advisor.summaries import Summary
+from fedasym.advisor.data import Data
+from fedasym.advisor.estimates import LEAST_SHARE, Estimates, Quantity
+from fedasym.advisor.statistics import Axes, SizeGroups, Summary, axes_of, spread_places
 from fedasym.algorithms import PAPER
 from fedasym.core.arrays import Array
 from fedasym.core.errors import ThresholdWarning
+from fedasym.exact.profile_likelihood import even_points
 from fedasym.results.comparison import Comparison
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.population import Population
+from fedasym.worlds.spectra import Spectrum
 
-ASKED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
+ALIKE_FEATURES = (0.5, 2.0)  # what clients' covariances may differ by, over what draws from one covariance do
+PREDICTED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
 UNRIDGED = ("local", "ftfa")
-LOOKED_AT = 512  # draws at which losses are predicted where samples are scarce
-ENDLESS = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
+PREDICTED_DRAWS = 512  # draws at which losses are predicted where samples are scarce
+NO_VARIANCE = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
+DRAWN_CLIENTS = 200
+DRAWING_WORK = 2e9  # multiplications that these clients may cost
+FEWEST_DRAWN = 30
+
+
+def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:
+    """Every client's bias for r^2 = 1 and variance for sigma^2 = 1 with its own ridge times samples c."""
+    total, samples = sum(float(each.power.sum()) for each in summaries), sum(each.samples for each in summaries)
+    bias, variance = [], []
+    for each, c in zip(summaries, ratios, strict=True):
+        x = each.power
+        f = np.divide(x, x + c, out=np.zeros_like(x), where=x > 0)
+        trace = (total - float(x.sum())) / (samples - each.samples)
+        bias.append((trace - float(each.strength @ (2 * f - f**2))) / each.dimension)
+        variance.append(float(each.strength @ np.divide(f**2, x, out=np.zeros_like(x), where=x > 0)))
+    return np.array(bias), np.array(variance)
+
+
+def noise_freedom(summaries: Sequence[Summary]) -> float:
+    """Degrees of freedom of the noise in the mean loss without a ridge, sum q z^2/x over axes with normal z (Satterthwaite).
+
+    About as many as axes; near one where a single axis with hardly any power, of a client with about as many samples as
+    features, makes most of the loss.
+    """
+    weights = np.concatenate([each.strength[each.power > 0] / each.power[each.power > 0] for each in summaries])
+    return float(weights.sum() ** 2 / (weights @ weights))
+
+
+def have_common_covariance(summaries: Sequence[Summary]) -> bool:
+    """Whether the clients' features were seen against the others', and look like draws from one covariance.
+
+    Otherwise the others' samples say little about where a client will be tested: schools whose pupils differ, say, or days that
+    are the same for all.
+    """
+    found = covariance_difference(summaries)
+    return found is not None and ALIKE_FEATURES[0] <= found <= ALIKE_FEATURES[1]
+
+
+def covariance_difference(summaries: Sequence[Summary]) -> float | None:
+    """How much the clients' covariances differ, over what normal draws from one covariance would; None where it was not seen.
+
+    For those, |S_i|^2 - tr S_i S_others has the mean ((tr Sigma)^2 + tr Sigma^2)/n: clients of unlike features are far above 1,
+    clients with the same planned features far below.
+    """
+    if not summaries or not all(each.strength.size for each in summaries):
+        return None
+    n = np.array([each.samples for each in summaries], dtype=float)
+    length = np.array([float(each.power.sum()) for each in summaries]) / n
+    own = np.array([float(each.power @ each.power) for each in summaries]) / n**2
+    cross = np.array([float(each.power @ each.strength) for each in summaries]) / n
+    chance = (length.mean() ** 2 + cross.mean()) * n.size / n.sum()
+    return float(np.average(own - cross, weights=n) / chance)
+
+
+def ratio_to_limits(
+    summaries: Sequence[Summary], place: NDArray[np.intp], samples: Array, ridge: Array, spectrum: Spectrum
+) -> tuple[Array, Array]:
+    """Mean bias and variance of each kind of client over their limits at the kind's ridge; 1 where a limit is 0 or infinite."""
+    own = unit_losses(summaries, ridge[place] * np.array([each.samples for each in summaries]))
+    world = Population(1.0, 1.0, summaries[0].dimension / samples, spectrum=spectrum)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ThresholdWarning)
+        limits = predict(world, "rtfa", ridge=ridge)["rtfa"] if np.all(ridge > 0) else predict(world, "ftfa")["ftfa"]
+    count = np.bincount(place)
+
+    def ratio(mine: Array, limit: Array) -> Array:
+        mean = np.bincount(place, mine) / count
+        sound = np.isfinite(limit) & (limit > 0) & (mean > 0)
+        return np.asarray(np.where(sound, mean / np.where(sound, limit, 1.0), 1.0))
+
+    return ratio(own[0], np.asarray(limits.bias)), ratio(own[1], np.asarray(limits.variance))
 
 
 @dataclass(frozen=True)
@@ -89,32 +173,38 @@ def population_of(found: Estimates, dimension: int, samples: float, power: float
     return replace(world, optimum_weights=share * world.displacement + (1 - share) * found.spectrum.weights)
 
 
-def predictions(found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary] = ()) -> dict[str, Prediction]:
+def predict_regression(
+    found: Estimates, dimension: int, kinds: SizeGroups, clients: Sequence[Summary] = ()
+) -> dict[str, Prediction]:
     """All of the paper's algorithms, members and new clients; `clients`: those at hand, for losses given their features."""
-    tables = {member: asked(found, dimension, kinds, member) for member in (True, False)}
+    tables = {member: predict_kinds(found, dimension, kinds, member) for member in (True, False)}
     share, middle = kinds.count / kinds.count.sum(), kinds.middle
     out: dict[str, Prediction] = {}
-    for name in ASKED:
+    for name in PREDICTED:
         parts = {}
-        own_bias, own_variance = finite(name, tables[True][name].ridge, found, dimension, kinds, clients)
+        own_bias, own_variance = finite_factors(name, tables[True][name].ridge, found, dimension, kinds, clients)
         for member, table in tables.items():
             risk = table[name]
             parts[member] = mean_of(risk.bias * own_bias, share), mean_of(risk.variance * own_variance, share)
         alone = PAPER[name].shares_nothing
-        loss, new = (interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
+        loss, new = (loss_interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
         ridge = tables[True][name].ridge
         typical = None if ridge is None else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
         bias, variance = parts[True]
         out[name] = Prediction(name, loss, new, bias, variance, typical, trusted=loss.value)
-    out = of_draws(out, found, dimension, kinds) if found.scarce else of_these(out, found, dimension, kinds, clients)
+    out = (
+        predict_draws(out, found, dimension, kinds)
+        if found.scarce
+        else widen_for_clients(out, found, dimension, kinds, clients)
+    )
     if found.power:
         out["pfedme"] = aligned_moreau(out, found, dimension, kinds)
     out["maml"] = replace(out["ftfa"], algorithm="maml", note="as ftfa, its limit: no formula for these clients")
     return out
 
 
-def finite(
-    name: str, ridge: float | Array | None, found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary]
+def finite_factors(
+    name: str, ridge: float | Array | None, found: Estimates, dimension: int, kinds: SizeGroups, clients: Sequence[Summary]
 ) -> tuple[Array, Array]:
     """What bias and variance of each kind of client at hand are, over their limits for large sizes.
 
@@ -123,13 +213,13 @@ def finite(
     ones = np.ones(kinds.samples.size)
     if name == "fedavg":
         return ones, ones
-    if found.power or not seen(clients):
-        return ones, small(name, dimension, kinds)
+    if found.power or not have_common_covariance(clients):
+        return ones, unridged_factors(name, dimension, kinds)
     each = np.broadcast_to(np.asarray(0.0 if ridge is None else ridge, dtype=float), ones.shape)
-    return over_limits(clients, kinds.place, kinds.samples, each, found.spectrum)
+    return ratio_to_limits(clients, kinds.place, kinds.samples, each, found.spectrum)
 
 
-def small(name: str, dimension: int, kinds: Kinds) -> Array:
+def unridged_factors(name: str, dimension: int, kinds: SizeGroups) -> Array:
     """What the variance without a ridge is for clients of finite sizes, over its limit at their kind's mean size.
 
     The mean of (X'X)^{-1} is Sigma^{-1}/(n - d - 1) where the limit has n - d, for any covariance. For n < d the limit is kept,
@@ -146,8 +236,8 @@ def small(name: str, dimension: int, kinds: Kinds) -> Array:
     return np.asarray(mean / level(kinds.samples, 0.0))
 
 
-def of_these(
-    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary]
+def widen_for_clients(
+    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups, clients: Sequence[Summary]
 ) -> dict[str, Prediction]:
     """Intervals for the mean over these very clients, as wide as `realised` finds; pfedme's as rtfa's.
 
@@ -162,60 +252,60 @@ def of_these(
         for name, row in out.items()
         if name != "pfedme" and np.isfinite(row.loss.value)
     }
-    lacking = beyond(found, dimension, kinds.sizes, losses)
+    lacking = lacking_variance(found, dimension, kinds.sizes, losses)
     noise, radius, norm = found.scale.T
     wide = {}
     for name, (bias, variance, _) in losses.items():
         draws = bias * (norm if PAPER[name].shares_nothing else radius) + variance * noise
         wide[name] = float(np.sqrt(1 + max(lacking[name], 0.0) / max(float(draws.var()), 1e-300)))
     wide["pfedme"] = wide["rtfa"]
-    near = endless(dimension, kinds.sizes)
-    if near and not seen(clients):
+    near = lacks_variance(dimension, kinds.sizes)
+    if near and not have_common_covariance(clients):
         wide |= dict.fromkeys(UNRIDGED, np.inf)
-    rows = {name: replace(row, loss=stretched(row.loss, wide.get(name, 1.0))) for name, row in out.items()}
-    if near and seen(clients):
-        noisy = scipy.stats.chi2(freedom(clients)).ppf(even_points(len(noise), 5)[:, 4]) / freedom(clients)
+    rows = {name: replace(row, loss=widen_interval(row.loss, wide.get(name, 1.0))) for name, row in out.items()}
+    if near and have_common_covariance(clients):
+        noisy = scipy.stats.chi2(noise_freedom(clients)).ppf(even_points(len(noise), 5)[:, 4]) / noise_freedom(clients)
         for name in (each for each in UNRIDGED if np.isfinite(out[each].loss.value)):
             moved = out[name].bias * (norm if PAPER[name].shares_nothing else radius) + out[name].variance * noise * noisy
-            rows[name] = replace(rows[name], loss=quantity(out[name].loss.value, moved))
+            rows[name] = replace(rows[name], loss=enclose_draws(out[name].loss.value, moved))
     return rows
 
 
-def endless(dimension: int, sizes: Array) -> bool:
+def lacks_variance(dimension: int, sizes: Array) -> bool:
     """Whether some client has so nearly as many samples as features that a loss without a ridge has no variance."""
-    return bool(np.min(np.abs(dimension - sizes)) <= ENDLESS)
+    return bool(np.min(np.abs(dimension - sizes)) <= NO_VARIANCE)
 
 
-def quantity(value: float, draws: Array) -> Quantity:
+def enclose_draws(value: float, draws: Array) -> Quantity:
     """A value and the interval of its draws, with the value in it."""
     low, high = np.quantile(draws, [0.025, 0.975])
     return Quantity(value, float(min(low, value)), float(max(high, value)))
 
 
-def of_draws(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds) -> dict[str, Prediction]:
+def predict_draws(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups) -> dict[str, Prediction]:
     """Intervals where samples are scarce: the loss at many draws of the estimates over that at the estimates.
 
     The shared model then interpolates: its loss rests on noise, radius and norm at once, and is no multiple of one of them.
     The ratios are those of clients of the mean size.
     """
     point = np.array([found.noise2, found.radius2, found.norm2])
-    drawn = np.maximum(np.vstack([point, found.draws[:LOOKED_AT]]), LEAST * point)
+    drawn = np.maximum(np.vstack([point, found.draws[:PREDICTED_DRAWS]]), LEAST_SHARE * point)
     noise, radius, norm = np.sqrt(drawn.T)
     world = Population(radius, noise, dimension / float(kinds.sizes.mean()), np.maximum(norm, radius), found.spectrum)
     rows = dict(out)
     for member in (True, False):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ThresholdWarning)
-            table = predict(world, ASKED, clients=float(kinds.sizes.size), member=member)
+            table = predict(world, PREDICTED, clients=float(kinds.sizes.size), member=member)
         for name, row in out.items():
             losses = np.asarray(table[name].loss)
             value = row.loss.value if member else row.new.value
-            near = quantity(value, value * losses[1:] / losses[0])
+            near = enclose_draws(value, value * losses[1:] / losses[0])
             rows[name] = replace(rows[name], loss=near) if member else replace(rows[name], new=near)
     return rows
 
 
-def stretched(loss: Quantity, wide: float) -> Quantity:
+def widen_interval(loss: Quantity, wide: float) -> Quantity:
     """An interval so many times as wide; without an upper end it begins where it did."""
     if np.isinf(wide) or not np.isfinite(loss.value):
         return replace(loss, high=wide if np.isfinite(loss.value) else loss.high)
@@ -228,10 +318,10 @@ def mean_of(values: float | Array, share: Array) -> float:
     return float(np.broadcast_to(np.asarray(values, dtype=float), share.shape) @ share)
 
 
-def asked(found: Estimates, dimension: int, kinds: Kinds, member: bool, power: float | None = None) -> Comparison:
+def predict_kinds(found: Estimates, dimension: int, kinds: SizeGroups, member: bool, power: float | None = None) -> Comparison:
     """`fa.predict` for the kinds; thresholds are among the doubts and not warned of here."""
     worlds = [population_of(found, dimension, float(n), power) for n in kinds.samples]
-    names = [name for name in ASKED if not (name == "pfedme" and worlds[0].shift_power)]
+    names = [name for name in PREDICTED if not (name == "pfedme" and worlds[0].shift_power)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)
         if len(worlds) == 1:
@@ -243,10 +333,10 @@ def asked(found: Estimates, dimension: int, kinds: Kinds, member: bool, power: f
     return Comparison({**table.risks, "pfedme": table["rtfa"]})
 
 
-def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds) -> Prediction:
+def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups) -> Prediction:
     """No formula for pfedme with an aligned displacement: rtfa's, with the gain over rtfa that it has without alignment."""
     share = kinds.count / kinds.count.sum()
-    table = asked(found, dimension, kinds, True, power=0.0)
+    table = predict_kinds(found, dimension, kinds, True, power=0.0)
     means = [mean_of(table[name].loss, share) for name in ("pfedme", "rtfa")]
     gain = min(means[0] / means[1], 1.0)
     rtfa = out["rtfa"]
@@ -256,10 +346,137 @@ def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int,
     return replace(moved, trusted=loss.value, note=note)
 
 
-def interval(found: Estimates, bias: float, variance: float, alone: bool) -> Quantity:
+def loss_interval(found: Estimates, bias: float, variance: float, alone: bool) -> Quantity:
     """A loss with its interval over the draws of the estimates."""
     value = bias + variance
     if not np.isfinite(value):
         return Quantity(value, float("nan"), float("nan"))
     noise, radius, norm = found.scale.T
-    return quantity(value, bias * (norm if alone else radius) + variance * noise)
+    return enclose_draws(value, bias * (norm if alone else radius) + variance * noise)
+
+
+def lacking_variance(
+    found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, tuple[float, float, float]]
+) -> dict[str, float]:
+    """Variance to add to that of each predicted mean loss; `losses`: bias, variance, ridge times samples (infinite: fedavg).
+
+    Names that begin with "local" are about labels and norm, the others about residuals and radius.
+    """
+    rng = np.random.default_rng(5)
+    s = spectrum_eigenvalues(found, dimension)
+    energy = s**found.power / (s**found.power).sum()
+    centre = np.sqrt(max(found.norm2 - found.radius2, 0.0) / dimension)
+    count = affordable_draws(sizes, dimension)
+    scores, lost = [], []
+    for samples in np.resize(sizes[spread_places(sizes.size, count)].astype(int), count):
+        X = rng.standard_normal((samples, dimension)) * np.sqrt(s)
+        shift = np.sqrt(found.radius2 * energy) * rng.standard_normal(dimension)
+        whole = centre * rng.standard_normal(dimension) + shift
+        noise = np.sqrt(found.noise2) * rng.standard_normal(samples)
+        about = axes_of(X, X @ shift + noise)
+        alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
+        scores.append(
+            (*score_variances(about, found.noise2, found.radius2), *score_variances(alone, found.noise2, found.norm2))
+        )
+        lost.append(
+            [
+                fit_loss(alone, whole, s, c) if is_local(name) else fit_loss(about, shift, s, c)
+                for name, (*_, c) in losses.items()
+            ]
+        )
+    moved = client_influences(scores)
+    out = {}
+    for (name, (bias, variance, _)), L in zip(losses.items(), np.array(lost).T, strict=True):
+        P = bias * moved[:, 2 if is_local(name) else 1] / (found.norm2 if is_local(name) else found.radius2)
+        P = P + variance * moved[:, 0] / found.noise2
+        out[name] = float(np.var(P - L, ddof=1) - np.var(P, ddof=1)) / sizes.size
+    return out
+
+
+def is_local(name: str) -> bool:
+    """Whether an algorithm shares nothing."""
+    return name.startswith("local")
+
+
+def affordable_draws(sizes: Array, dimension: int) -> int:
+    """So many clients can be drawn."""
+    each = float(np.mean(sizes * dimension * np.minimum(sizes, dimension)))
+    return int(np.clip(DRAWING_WORK / each, FEWEST_DRAWN, DRAWN_CLIENTS))
+
+
+def spectrum_eigenvalues(found: Estimates, dimension: int) -> Array:
+    """As many as there are features, in the spectrum's shares."""
+    order = np.argsort(found.spectrum.values)
+    edges = np.cumsum(found.spectrum.weights[order])
+    places = np.searchsorted(edges / edges[-1], (np.arange(dimension) + 0.5) / dimension)
+    s = found.spectrum.values[order][np.minimum(places, order.size - 1)]
+    return np.asarray(s * found.spectrum.mean / s.mean())
+
+
+def score_variances(axes: Axes, noise2: float, spread2: float) -> tuple[Array, Array]:
+    """Score and information of (noise^2, spread^2) at the truth."""
+    d = axes.rows.shape[1]
+    z = axes.power / d
+    v = noise2 + spread2 * z
+    extra = axes.samples - z.size
+    design = np.column_stack([np.ones(z.size), z]) / v[:, None]
+    score = design.T @ (axes.labels**2 / v - 1)
+    score[0] += (axes.rest - extra * noise2) / noise2**2
+    information = design.T @ design
+    information[0, 0] += extra / noise2**2
+    return score, information
+
+
+def client_influences(scores: list[tuple[Array, Array, Array, Array]]) -> Array:
+    """Of every client on noise^2 and radius^2, and on norm^2 at that noise: what its mean over clients adds up to."""
+    score, J, raw, K = (np.array(each) for each in zip(*scores, strict=True))
+    J, K = J.mean(0), K.mean(0)
+    both = np.linalg.solve(J, score.T).T
+    norm = (raw[:, 1] - K[1, 0] * both[:, 0]) / K[1, 1]
+    return np.column_stack([both, norm])
+
+
+def fit_loss(axes: Axes, truth: Array, s: Array, ratio: float) -> float:
+    """(theta_hat - truth)' Sigma (theta_hat - truth) of the ridge fit."""
+    if np.isinf(ratio):
+        return float(s @ truth**2)
+    fit = axes.rows.T @ (axes.labels / np.maximum(axes.power + ratio, np.finfo(float).tiny))
+    return float(s @ (fit - truth) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientLevels:
+    """Clients' own means of features and labels, for what an intercept adds to every loss."""
+
+    means: Array  # (clients, d + 1), the label last
+    sizes: Array
+
+    @classmethod
+    def of(cls, data: Data) -> ClientLevels:
+        """Of the training samples of each client that has two or more."""
+        places = [place for place, part in enumerate(data.parts) if part.train.size > 1]
+        return cls(np.array([data.means(place) for place in places]), data.sizes[places].astype(float))
+
+    def variance(self, found: Estimates, pooled: Array) -> float:
+        """Of clients' intercepts: what their mean residuals vary beyond the noise and the features' part in it."""
+        x = self.means[:, :-1]
+        x = x if pooled.size == x.shape[1] else np.zeros((len(x), 0))
+        left = self.means[:, -1] - (x @ pooled if x.size else 0.0)
+        share = self.sizes / self.sizes.sum()
+        left = left - float(share @ left)
+        expected = found.noise2 / self.sizes + found.radius2 * (x**2).mean(1) if x.size else found.noise2 / self.sizes
+        return max(float(np.mean(left**2 - expected)), 0.0)
+
+    def add_to(self, rows: dict[str, Prediction], variance: float, noise2: float) -> dict[str, Prediction]:
+        """The losses with the intercept's own: all of its variance where it is shared, its error where clients have theirs."""
+        own = noise2 / self.sizes
+        extra = {name: float(np.mean(variance * own / np.maximum(variance + own, np.finfo(float).tiny))) for name in rows}
+        extra |= {"fedavg": variance, "local": float(own.mean()), "local_ridge": float(own.mean())}
+        return {name: raise_loss(row, extra[name]) for name, row in rows.items()}
+
+
+def raise_loss(row: Prediction, extra: float) -> Prediction:
+    """A prediction with so much more loss."""
+    loss, new = (Quantity(q.value + extra, q.low + extra, q.high + extra) for q in (row.loss, row.new))
+    gcv = None if row.gcv is None else row.gcv + extra
+    return replace(row, loss=loss, new=new, gcv=gcv, trusted=row.trusted + extra, variance=row.variance + extra)

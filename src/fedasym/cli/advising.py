@@ -50,10 +50,10 @@ def advise(
     if federated:
         asked(data, columns, others)
         return
-    from fedasym.advisor.advise import advise as advised
+    from fedasym.advisor.advise import advise
 
     federation = read_federation(data, columns, show=not json)
-    advice = advised(federation, algorithms=names(algorithms))
+    advice = advise(federation, algorithms=names(algorithms))
     written = [place for place in (report and advice.write(report), plot and advice.plot(plot)) if place]
     print(advice.to_json() if json else advice)
     if confirm and not json:

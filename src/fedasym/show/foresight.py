@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedasym.advisor.classes.quick import predicted_accuracies
+from fedasym.advisor.crosscheck import foresee_accuracies
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
 from fedasym.experiments.foresight import Foreseen, foreseen_in, keep
@@ -42,7 +42,7 @@ def asked(federation: Federation) -> Foreseen:
     if federation.task != "classification":
         return Foreseen({}, {}, "the labels are numbers: fedasym advise predicts losses for them")
     try:
-        rows = {name: asdict(row) for name, row in predicted_accuracies(federation.merge_rare(MOST_CLASSES)).items()}
+        rows = {name: asdict(row) for name, row in foresee_accuracies(federation.merge_rare(MOST_CLASSES)).items()}
     except InvalidInput as refusal:
         return Foreseen({}, {}, str(refusal))
     theory, advised = ({name: row[column] for name, row in rows.items()} for column in ("theory", "trusted"))

@@ -13,8 +13,8 @@ import numpy as np
 from flwr.app import Message
 from numpy.typing import NDArray
 
-from fedasym.advisor.federated import PAIRS, again, summarise
-from fedasym.advisor.intake import Data, from_federation
+from fedasym.advisor.data import Data, federation_parts
+from fedasym.advisor.federated import PAIRS, answer_again, summarise
 from fedasym.core.version import __version__
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.samples import identities_of
@@ -62,7 +62,7 @@ def tell(message: Message, federation: Federation) -> Message:
     numbers: dict[str, list[float]] = {}
     for name, (X, y), group in zip(hashes_of(data), data, groups, strict=True):
         summary = summarise(name, X, y, group=group, models=models)
-        summary = summary if first is None else again(summary, X, y, first)
+        summary = summary if first is None else answer_again(summary, X, y, first)
         arrays |= {f"{name}.{each}": np.asarray(getattr(summary, each), float) for each in VECTORS}
         numbers[name] = [float(getattr(summary, each)) for each in NUMBERS]
     return Message(content_of(arrays, numbers), reply_to=message)
@@ -94,7 +94,7 @@ def data_of(federation: Federation, live: NDArray[np.bool_] | None = None) -> Da
     """The node's clients with training samples; what advice is not for is refused here."""
     if federation.task == "classification":
         raise NodeFault(Fault.CLASSES_ADVISED, Fault.CLASSES_ADVISED.meaning)
-    parts = tuple(part for part in from_federation(federation) if part.train.size)
+    parts = tuple(part for part in federation_parts(federation) if part.train.size)
     return Data(parts, np.ones(federation.dimension, bool) if live is None else live)
 
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.advice import Advice
 from fedasym.advisor.advise import advise
-from fedasym.advisor.crowded import PROBES
-from fedasym.advisor.federated import GROUPS, PAIRS, ROOM, first_look, group_of
-from fedasym.advisor.intake import LEAST_CLIENTS
-from fedasym.advisor.summaries import Summary
+from fedasym.advisor.data import LEAST_CLIENTS
+from fedasym.advisor.federated import GROUPS, PAIR_ROOM, PAIRS, first_variances, group_of
+from fedasym.advisor.moments import PROBE_VECTORS
+from fedasym.advisor.statistics import Summary
 from fedasym.core.errors import InvalidInput
 from fedasym.core.files import write_text
 from fedasym.deploy.flower import advice_nodes as names
@@ -121,11 +121,11 @@ class Advisor:
         samples, d = sum(sum(member.clients.values()) for member in self.nodes.values()), int(self.live.sum())
         if d == 0:
             raise InvalidInput("all features are 0 on every node: check how the nodes read their data")
-        if samples >= ROOM * d and len(order) >= GROUPS:
+        if samples >= PAIR_ROOM * d and len(order) >= GROUPS:
             models = least_squares(self.gradient, np.asarray(power)[self.live], len(PAIRS))
             return self.tell({names.MODELS: models}, {})
         first = self.tell({}, {})
-        return self.tell({}, {names.TOLD: list(first_look(first))})
+        return self.tell({}, {names.TOLD: list(first_variances(first))})
 
     def gradient(self, at: Rows) -> Rows:
         """The sum over all nodes of their gradients at ten models."""
@@ -186,7 +186,7 @@ def summary_in(content: RecordDict, name: str, samples: int, dimension: int, twi
     power, residual, raw = (one(content, f"{name}.{each}", axes) for each in ("power", "residual", "raw"))
     if (power < 0).any() or (raw < 0).any():
         raise Refused(f"client {name} has squares below 0")
-    shapes = {"pull": (dimension,), "probes": (dimension, PROBES)} if twice else {}
+    shapes = {"pull": (dimension,), "probes": (dimension, PROBE_VECTORS)} if twice else {}
     second = {each: one(content, f"{name}.{each}", shape) for each, shape in shapes.items()}
     numbers = told_in(content)[name]
     if len(numbers) != len(names.NUMBERS) or not np.isfinite(numbers).all():

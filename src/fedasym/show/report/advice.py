@@ -13,10 +13,8 @@ from fedasym.show.report.shell import shell, write_html
 from fedasym.show.report.tables import Cell, Column, count, minus, table
 
 if TYPE_CHECKING:
-    from fedasym.advisor.advice import Advice
-    from fedasym.advisor.classes.advice import ClassAdvice
+    from fedasym.advisor.advice import Advice, ClassAdvice, ScoredAdvice
     from fedasym.advisor.estimates import Quantity
-    from fedasym.advisor.mixed_classes import ScoredAdvice
 
 WIDE = 20  # losses that many times the least are left out of the figure: the others would be one dot
 MOST = 500  # clients in the table: the rest is in `advice.clients`
@@ -29,8 +27,7 @@ def write(advice: Advice | ClassAdvice | ScoredAdvice, path: str | Path) -> Path
 
 def page(advice: Advice | ClassAdvice | ScoredAdvice) -> str:
     """The whole page; the same advice gives the same text."""
-    from fedasym.advisor.classes.advice import ClassAdvice
-    from fedasym.advisor.mixed_classes import ScoredAdvice
+    from fedasym.advisor.advice import ClassAdvice, ScoredAdvice
 
     if isinstance(advice, ScoredAdvice):
         sentence, facts, sections = scored_parts(advice)
@@ -58,7 +55,7 @@ Parts = tuple[str, list[str], list[tuple[str, str, object]]]
 
 def scored_parts(advice: ScoredAdvice) -> Parts:
     """Sentence, facts and the section on measured scores."""
-    from fedasym.advisor.mixed_classes import describe_choice
+    from fedasym.advisor.wording import scored_sentence
 
     facts = [f"{advice.clients:,} clients", f"{advice.samples:,} samples", f"{len(advice.names):,} features"]
     facts.append(f"{len(advice.classes)} classes")
@@ -77,12 +74,12 @@ def scored_parts(advice: ScoredAdvice) -> Parts:
     drawn = figure(bars, "log-loss", "Log-loss on held-out folds of the training samples with its 95% interval.")
     columns = [Column("algorithm", True), *map(Column, heads)]
     scores = joined(drawn, table(columns, cells, "Scores on held-out folds", best))
-    return describe_choice(advice), facts, [("scores", "Held-out scores", scores)]
+    return scored_sentence(advice), facts, [("scores", "Held-out scores", scores)]
 
 
 def classes_parts(advice: ClassAdvice) -> Parts:
     """Sentence, facts and the sections on accuracies."""
-    from fedasym.advisor.classes.wording import sentence
+    from fedasym.advisor.wording import class_sentence
 
     about = advice.population
     facts = [
@@ -122,12 +119,12 @@ def classes_parts(advice: ClassAdvice) -> Parts:
             figure(bars, "accuracy", caption, percent=True), table(columns, cells, "Predicted accuracies", best))),
         ("population", "The population", estimates(named, meanings)),
     ]  # fmt: skip
-    return sentence(advice), facts, sections
+    return class_sentence(advice), facts, sections
 
 
 def regression_parts(advice: Advice) -> Parts:
     """Sentence, facts and the sections on expected errors."""
-    from fedasym.advisor.wording import ENDLESS, sentence
+    from fedasym.advisor.wording import NO_FINITE_ERROR, regression_sentence
 
     about, floor = advice.population, advice.floor
     facts = [f"{about.clients:,} clients", f"{about.samples:,} samples", f"{about.dimension:,} features", about.method]
@@ -144,7 +141,7 @@ def regression_parts(advice: Advice) -> Parts:
     if left:
         caption += f" Too large to draw: {', '.join(left)}."
     if any(not math.isfinite(each.value) for each in bars):
-        caption += f" {ENDLESS.capitalize()}"
+        caption += f" {NO_FINITE_ERROR.capitalize()}"
     other = "by folds" if advice.weights else "by GCV"
     heads = ["squared error", "low", "high", "new client", other, *([] if advice.weights else ["ridge"])]
     columns = [Column("algorithm", True), *map(Column, heads), Column("remark", True)]
@@ -160,7 +157,7 @@ def regression_parts(advice: Advice) -> Parts:
             figure(drawn, "squared error", caption), table(columns, cells, "Expected squared errors", best))),
         ("why", "Why", weights_of(advice) if advice.weights else population_of(advice)),
     ]  # fmt: skip
-    return sentence(advice), facts, sections
+    return regression_sentence(advice), facts, sections
 
 
 def raised(quantity: Quantity, floor: float) -> Quantity:
@@ -208,7 +205,7 @@ def estimates(named: dict[str, Quantity], meanings: dict[str, str]) -> Html:
 
 def clients_of(advice: Advice | ClassAdvice) -> Html:
     """Every client: the ones that lose first."""
-    from fedasym.advisor.classes.advice import ClassAdvice
+    from fedasym.advisor.advice import ClassAdvice
 
     points = isinstance(advice, ClassAdvice)
     tally = {word: sum(each.verdict == word for each in advice.clients) for word in ("gains", "loses", "unclear")}
@@ -248,6 +245,6 @@ def percent(value: float | None) -> Cell:
 
 def number(value: float | None) -> Cell:
     """Three significant digits."""
-    from fedasym.advisor.wording import short
+    from fedasym.advisor.wording import three_digits
 
-    return Cell("–") if value is None or math.isnan(value) else Cell(minus(short(value)), value)
+    return Cell("–") if value is None or math.isnan(value) else Cell(minus(three_digits(value)), value)
