@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedasym import algorithms, pretraining
     from fedasym import deploy as runtimes
     from fedasym import exact as linear
-    from fedasym.advisor.advice import Advice, ClassAdvice, ScoredAdvice
+    from fedasym.advisor.advice import Advice
     from fedasym.advisor.advise import advise, fit
     from fedasym.algorithms import Algorithm
     from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
@@ -57,7 +57,6 @@ _HOME = {
     "AccuracyTable": "fedasym.results.accuracy",
     "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
-    "ClassAdvice": "fedasym.advisor.advice",
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results.comparison",
     "Diagram": "fedasym.results.diagram",
@@ -75,7 +74,6 @@ _HOME = {
     "Recipe": "fedasym.data.tables.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results.comparison",
-    "ScoredAdvice": "fedasym.advisor.advice",
     "Separability": "fedasym.verbs.classes.regimes",
     "Simulation": "fedasym.verbs.simulations",
     "Spectrum": "fedasym.worlds.spectra",
@@ -114,7 +112,6 @@ __all__ = [
     "AccuracyTable",
     "Advice",
     "Algorithm",
-    "ClassAdvice",
     "ClassPopulation",
     "Comparison",
     "Diagram",
@@ -132,7 +129,6 @@ __all__ = [
     "Recipe",
     "Results",
     "Risk",
-    "ScoredAdvice",
     "Separability",
     "Simulation",
     "Spectrum",

@@ -127,7 +127,7 @@ def test_the_experiment_uses_held_out_samples_where_there_are_any(drawn):
     outcome = found.confirm(federation)
     fit = fa.linear.fit(found.recommended, [x[:16] for x in X], [v[:16] for v in y], ridge=found.ridge, intercept=False)
     errors = [np.mean((v[16:] - x[16:] @ fit.personal[i]) ** 2) for i, (x, v) in enumerate(zip(X, y, strict=True))]
-    assert outcome.errors[found.recommended] == pytest.approx(np.mean(errors), rel=1e-6)
+    assert outcome.values[found.recommended] == pytest.approx(np.mean(errors), rel=1e-6)
 
 
 def test_advice_from_summaries_alone(drawn, advice):

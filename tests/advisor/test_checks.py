@@ -104,11 +104,11 @@ def test_cross_validation_that_gives_other_losses_is_followed(world):
     X, y, _ = world.but(clients=100).draw()
     rng = np.random.default_rng(0)
     advice = advise([x + 3 * rng.standard_normal(40) for x in X], y, intercept=False)
-    moved = [row for row in advice.predictions.values() if row.contradicted and row.gcv is not None]
+    moved = [row for row in advice.predictions.values() if row.contradicted and row.measured is not None]
     assert "levels" in {doubt.check for doubt in advice.doubts}
     assert moved
     for row in moved:
-        assert row.trusted / row.loss.value == pytest.approx(max(row.gcv, 0) / row.new.value)
+        assert row.trusted / row.loss.value == pytest.approx(max(row.measured, 0) / row.new.value)
 
 
 def test_features_trained_on_the_very_samples_are_noticed(world):

@@ -106,7 +106,7 @@ def test_features_trained_on_the_very_samples_are_noticed(class_world):
     assert "ranking aid" in str(found)
     honest = advise(held_out(X, y), intercept=False)
     # levels come from held-out samples
-    assert found.predictions["fedavg"].trusted == pytest.approx(found.predictions["fedavg"].probe, abs=0.03)
+    assert found.predictions["fedavg"].trusted == pytest.approx(found.predictions["fedavg"].measured, abs=0.03)
     assert found.predictions["fedavg"].trusted < honest.predictions["fedavg"].trusted + 0.02
 
 
@@ -116,6 +116,6 @@ def test_a_page_with_levels_in_doubt_calls_itself_a_ranking_aid(linked):
     assert [len(doubt.text) > 40 for doubt in found.doubts if doubt.check == "link"] == [True]
     assert {doubt.check for doubt in found.doubts} & set(RANKING_CHECKS)
     assert "Take this as a ranking aid" in " ".join(str(found).split())  # lines may break anywhere
-    moved = [row for row in found.predictions.values() if row.contradicted and row.probe is not None]
+    moved = [row for row in found.predictions.values() if row.contradicted and row.measured is not None]
     assert moved
-    assert all(row.trusted == row.probe and row.shown.low < row.probe < row.shown.high for row in moved)
+    assert all(row.trusted == row.measured and row.level.low < row.measured < row.level.high for row in moved)

@@ -165,7 +165,7 @@ def test_the_quick_form_says_the_same(class_world):
     quick, full = foresee_accuracies(federation), advise(X, y, intercept=False).predictions
     for name, row in full.items():
         assert quick[name].theory == pytest.approx(row.accuracy.value, abs=1e-9)
-        assert quick[name].samples == row.probe
+        assert quick[name].samples == row.measured
     fewer = foresee_accuracies(federation, clients=20, features=30)
     for name in ("fedavg", "rtfa"):
         assert fewer[name].theory == pytest.approx(full[name].accuracy.value, abs=0.06)

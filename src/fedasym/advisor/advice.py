@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,18 @@ import numpy as np
 
 from fedasym.advisor.assumptions import Check, Doubt
 from fedasym.advisor.class_estimates import ClassLook, ClassMoments
-from fedasym.advisor.class_predictions import CLOSE_ACCURACY, AccuracyPrediction, AccuracyTable, Epochs, normal_points
-from fedasym.advisor.confirmation import Confirmation, FoldConfirmation, Measurement, MixedConfirmation
+from fedasym.advisor.class_predictions import CLOSE_ACCURACY, normal_points
+from fedasym.advisor.confirmation import Confirmation
 from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves
-from fedasym.advisor.estimates import Estimates, Quantity, length_variance
-from fedasym.advisor.predictions import Prediction
+from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
+from fedasym.advisor.predictions import LOG_LOSS, Prediction, Steps
 from fedasym.advisor.statistics import Summary
-from fedasym.advisor.wording import fill_lines, scored_sentence, three_digits
 from fedasym.algorithms import PAPER, Ridge
 from fedasym.core.arrays import Array
+from fedasym.core.errors import NoFormula
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain, plural, preformatted
+from fedasym.core.text import plain
+from fedasym.results.metric import ACCURACY, LOSS, Metric
 from fedasym.results.result import Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.worlds.classes import ClassPopulation
@@ -37,175 +38,42 @@ CLASS_CANDIDATES = ("fedavg", "rtfa", "local_ridge")  # the simpler first
 
 
 @dataclass(frozen=True)
-class EstimatedClasses:
-    """The population behind the clients, with 95% intervals.
-
-    radius, centre: r and b, the lengths of a displacement and of the shared optimum; signal: rho, the standard deviation of a
-        client's logits; aspect: the median of d/n with its least and largest over clients.
-    world: the estimates as a `ClassPopulation`, for `fa.predict` and its kin.
-    """
-
-    radius: Quantity
-    centre: Quantity
-    signal: Quantity
-    aspect: Quantity
-    spectrum: Spectrum
-    world: ClassPopulation
-    classes: tuple[Any, ...]
-    shares: tuple[float, ...]
-    clients: int
-    dimension: int
-    samples: int
-    method: str
-
-
-@dataclass(frozen=True)
-class ClassAdvice(Result):
-    """What `fa.advise` returns for class labels; prints itself as a page.
-
-    population: estimates with intervals. predictions: one `AccuracyPrediction` per method. recommended, ridge, steps: what to
-    do; ridge is that of the logistic loss for a client of middling size (times `samples` it is the same for all clients).
-    training: settings of `fa.train` for each method; with two classes its softmax has twice the ridge of one weight vector.
-    doubts: what may be wrong; ranking_aid: whether levels are not to be trusted. confirm: the quick measurement that could
-    prove it wrong, to be called with the data. clients: who gains. sent: bytes that a client sent (the most), where the
-    advice came from summaries. columns: what became of a table's columns, in words.
-
-    >>> import fedasym as fa
-    >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
-    >>> advice = fa.advise(fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1))
-    >>> advice.recommended, advice.population.radius.low < 1.5 < advice.population.radius.high
-    ('rtfa', True)
-    """
-
-    population: EstimatedClasses
-    predictions: dict[str, AccuracyPrediction]
-    recommended: str
-    ridge: float | None
-    samples: float
-    steps: Epochs | None
-    training: dict[str, dict[str, float]]
-    doubts: tuple[Doubt, ...]
-    ranking_aid: bool
-    confirm: Measurement
-    clients: tuple[ClientAdvice, ...]
-    sent: int | None = None
-    columns: str = ""
-
-    def table(self) -> list[dict[str, Any]]:
-        """One record per method: feed it to any data frame. None: there is no finite number."""
-        records = [
-            {
-                "algorithm": name,
-                "accuracy": row.trusted,
-                "predicted": row.accuracy.value,
-                "low": row.accuracy.low,
-                "high": row.accuracy.high,
-                "new": row.new.value,
-                "new_low": row.new.low,
-                "new_high": row.new.high,
-                "log_loss": row.log_loss.value,
-                "log_loss_low": row.log_loss.low,
-                "log_loss_high": row.log_loss.high,
-                "probe": row.probe,
-                "ridge": row.ridge,
-                "recommended": name == self.recommended,
-            }
-            for name, row in self.predictions.items()
-        ]
-        return [keep_finite(record) for record in records]
-
-    def client(self, name: Hashable) -> ClientAdvice:
-        """One client's advice."""
-        return next(each for each in self.clients if each.client == name)
-
-    def to_json(self) -> str:
-        """Full precision, stable keys."""
-        about = self.population
-        population: dict[str, Any] = {name: asdict(getattr(about, name)) for name in ("radius", "centre", "signal", "aspect")}
-        population |= {name: getattr(about, name) for name in ("clients", "dimension", "samples", "method")}
-        population |= {"classes": list(map(str, about.classes)), "shares": list(about.shares)}
-        population["spectrum"] = {"eigenvalues": about.spectrum.values.tolist(), "shares": about.spectrum.weights.tolist()}
-        answer = {
-            "task": "classification",
-            "recommended": self.recommended,
-            "ridge": plain(self.ridge),
-            "steps": None if self.steps is None else {key: json_number(value) for key, value in asdict(self.steps).items()},
-            "training": self.training,
-            "population": population,
-            "predictions": self.table(),
-            "doubts": [asdict(doubt) for doubt in self.doubts],
-            "ranking_aid": self.ranking_aid,
-            "sent": self.sent,
-            "confirm": {"settings": self.confirm.settings, "what": str(self.confirm)},
-            "clients": [
-                {**{key: json_number(value) for key, value in asdict(each).items()}, "verdict": each.verdict}
-                for each in self.clients
-            ],
-        }
-        return json.dumps(answer, indent=2)
-
-    @property
-    def best(self) -> str:
-        """The recommended algorithm."""
-        return self.recommended
-
-    def plot(self, path: str | Path) -> Path:
-        """Draw what is expected, with intervals, to a file (PNG, SVG or PDF by its ending); returns where it is."""
-        return write_file("draw advice", self, path)
-
-    def write(self, path: str | Path) -> Path:
-        """Write a page of HTML that needs nothing else; returns where it is."""
-        return write_file("write advice", self, path)
-
-    def __str__(self) -> str:
-        from fedasym.advisor.wording import class_page
-
-        return class_page(self)
-
-
-@dataclass(frozen=True)
 class Estimated:
-    """The population behind the clients, with 95% intervals.
+    """The population behind the clients, with 95% intervals; NaN where a quantity is not estimated.
 
-    radius, noise, norm: r, sigma and rho; aspect: the median of d/n with its least and largest over clients.
+    radius: r, the distance of a client's optimum from the shared one. noise, norm: sigma and rho, where labels are numbers.
+    centre, signal: b, the length of the shared optimum, and the standard deviation of a client's logits, where they are
+        classes. aspect: the median of d/n with its least and largest over clients.
     spectrum: the covariance's eigenvalues, as far as the clients' samples tell them; shift_power: the displacement's
-        alignment with them.
+        alignment with them. classes, shares: the classes and how frequent they are. names: of the features, where they are few.
     """
 
-    radius: Quantity
-    noise: Quantity
-    norm: Quantity
-    aspect: Quantity
-    spectrum: Spectrum
-    shift_power: float
     clients: int
     dimension: int
     samples: int
     method: str
+    aspect: Quantity
+    radius: Quantity = UNKNOWN
+    noise: Quantity = UNKNOWN
+    norm: Quantity = UNKNOWN
+    centre: Quantity = UNKNOWN
+    signal: Quantity = UNKNOWN
+    spectrum: Spectrum = field(default_factory=lambda: Spectrum(np.ones(1), np.ones(1), "not estimated"))
+    shift_power: float = 0.0
+    classes: tuple[Any, ...] = ()
+    shares: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    class_world: ClassPopulation | None = None
 
     @property
-    def world(self) -> Population:
-        """The estimates as a `Population`, for `fa.predict` and its kin."""
-        return Population(
-            self.radius.value,
-            self.noise.value,
-            self.aspect.value,
-            max(self.norm.value, self.radius.value),
-            self.spectrum,
-            self.shift_power,
-        )
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Where to stop fine-tuning the shared model: full-batch steps (epochs) of a size, and the predicted loss of a new client.
-
-    steps is infinite where training to convergence is best.
-    """
-
-    step: float
-    steps: float
-    loss: float
+    def world(self) -> Population | ClassPopulation:
+        """The estimates as a `Population`, for classes a `ClassPopulation`: for `fa.predict` and its kin."""
+        if self.class_world is not None:
+            return self.class_world
+        if self.classes:
+            raise NoFormula("with classes and few features the models were fitted and scored, and no population was estimated")
+        norm = max(self.norm.value, self.radius.value)
+        return Population(self.radius.value, self.noise.value, self.aspect.value, norm, self.spectrum, self.shift_power)
 
 
 @dataclass(frozen=True)
@@ -221,10 +89,14 @@ class Weight:
 class Advice(Result):
     """What `fa.advise` returns; prints itself as a page.
 
-    population: estimates with intervals. predictions: one `Prediction` per algorithm. recommended, ridge, steps: what to do.
-    doubts: what may be wrong. confirm: the experiment that could prove it wrong, to be called with the data.
-    clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out samples where levels are optimistic).
-    sent: bytes that a client sent (the most), where the advice came from summaries.
+    metric: what algorithms are ranked by: the loss above the noise for numbers, predicted accuracy for classes, and for classes
+        and few features the log-loss that was measured on folds.
+    population: estimates with intervals. predictions: one `Prediction` per algorithm. recommended, ridge, steps: what to do;
+        for classes the ridge is that of the logistic loss, for a client of middling size (times `samples` it is the same for
+        all clients), and `training` has the settings of `fa.train`: with two classes its softmax has twice the ridge.
+    doubts: what may be wrong; ranking_aid: whether levels are not to be trusted. confirm: the experiment that could prove it
+        wrong, to be called with the data. clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out
+        samples where levels are optimistic). sent: bytes that a client sent (the most), where the advice came from summaries.
     weights: by feature, what is shared and how much clients differ, where features are few; intercept: whether models have one.
     columns: what became of a table's columns, in words.
 
@@ -232,17 +104,25 @@ class Advice(Result):
     >>> advice = fa.advise(fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30, seed=1))
     >>> advice.recommended, advice.population.noise.low < 0.5 < advice.population.noise.high
     ('pfedme', True)
+    >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
+    >>> advice = fa.advise(fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1))
+    >>> advice.metric.name, advice.recommended, advice.population.radius.low < 1.5 < advice.population.radius.high
+    ('accuracy', 'rtfa', True)
     """
 
+    metric: Metric
     population: Estimated
     predictions: dict[str, Prediction]
     recommended: str
-    ridge: float | None
-    steps: Steps | None
     doubts: tuple[Doubt, ...]
-    confirm: Confirmation | MixedConfirmation
-    clients: tuple[ClientAdvice, ...]
-    floor: float
+    confirm: Confirmation
+    clients: tuple[ClientAdvice, ...] = ()
+    ridge: float | None = None
+    samples: float = float("nan")
+    steps: Steps | None = None
+    training: dict[str, dict[str, float]] = field(default_factory=dict)
+    floor: float = 0.0
+    ranking_aid: bool = False
     sent: int | None = None
     weights: tuple[Weight, ...] = ()
     intercept: bool = False
@@ -250,24 +130,10 @@ class Advice(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm: feed it to any data frame. None: there is no finite number."""
-        records = [
-            {
-                "algorithm": name,
-                "loss": row.trusted,
-                "predicted": row.loss.value,
-                "low": row.loss.low,
-                "high": row.loss.high,
-                "new": row.new.value,
-                "new_low": row.new.low,
-                "new_high": row.new.high,
-                "gcv": row.gcv,
-                "ridge": row.ridge,
-                "test_error": row.trusted + self.floor,
-                "recommended": name == self.recommended,
-            }
-            for name, row in self.predictions.items()
+        make = {LOSS: loss_record, ACCURACY: accuracy_record, LOG_LOSS: score_record}[self.metric]
+        return [
+            keep_finite(make(self, row) | {"recommended": name == self.recommended}) for name, row in self.predictions.items()
         ]
-        return [keep_finite(record) for record in records]
 
     def client(self, name: Hashable) -> ClientAdvice:
         """One client's advice."""
@@ -275,27 +141,7 @@ class Advice(Result):
 
     def to_json(self) -> str:
         """Full precision, stable keys."""
-        about = self.population
-        spectrum = {"eigenvalues": about.spectrum.values.tolist(), "shares": about.spectrum.weights.tolist()}
-        population = {name: asdict(getattr(about, name)) for name in ("radius", "noise", "norm", "aspect")}
-        population |= {name: getattr(about, name) for name in ("shift_power", "clients", "dimension", "samples", "method")}
-        answer = {
-            "recommended": self.recommended,
-            "ridge": plain(self.ridge),
-            "steps": None if self.steps is None else {key: plain(value) for key, value in asdict(self.steps).items()},
-            "population": population | {"spectrum": spectrum},
-            "predictions": self.table(),
-            "doubts": [asdict(doubt) for doubt in self.doubts],
-            "confirm": {"candidates": list(self.confirm.candidates), "what": str(self.confirm)},
-            "weights": [asdict(each) for each in self.weights],
-            "intercept": self.intercept,
-            "clients": [
-                {**{key: json_number(value) for key, value in asdict(each).items()}, "verdict": each.verdict}
-                for each in self.clients
-            ],
-            "floor": self.floor,
-            "sent": self.sent,
-        }
+        answer = {LOSS: loss_answer, ACCURACY: accuracy_answer, LOG_LOSS: score_answer}[self.metric](self)
         return json.dumps(answer, indent=2)
 
     @property
@@ -312,9 +158,137 @@ class Advice(Result):
         return write_file("write advice", self, path)
 
     def __str__(self) -> str:
-        from fedasym.advisor.wording import regression_page
+        from fedasym.advisor.wording import advice_page
 
-        return regression_page(self)
+        return advice_page(self)
+
+
+def loss_record(advice: Advice, row: Prediction) -> dict[str, Any]:
+    """A row of the table where labels are numbers."""
+    return {
+        "algorithm": row.algorithm,
+        "loss": row.trusted,
+        "predicted": row.loss.value,
+        **ends_of("", row.loss),
+        "new": row.new.value,
+        **ends_of("new_", row.new),
+        "gcv": row.measured,
+        "ridge": row.ridge,
+        "test_error": row.trusted + advice.floor,
+    }
+
+
+def accuracy_record(_: Advice, row: Prediction) -> dict[str, Any]:
+    """A row of the table of predicted accuracies."""
+    return {
+        "algorithm": row.algorithm,
+        "accuracy": row.trusted,
+        "predicted": row.accuracy.value,
+        **ends_of("", row.accuracy),
+        "new": row.new.value,
+        **ends_of("new_", row.new),
+        "log_loss": row.log_loss.value,
+        **ends_of("log_loss_", row.log_loss),
+        "probe": row.measured,
+        "ridge": row.ridge,
+    }
+
+
+def score_record(_: Advice, row: Prediction) -> dict[str, Any]:
+    """A row of the table of scores on folds."""
+    return {
+        "algorithm": row.algorithm,
+        "accuracy": row.accuracy.value,
+        **ends_of("", row.accuracy),
+        "log_loss": row.log_loss.value,
+        **ends_of("log_loss_", row.log_loss),
+    }
+
+
+def ends_of(prefix: str, quantity: Quantity) -> dict[str, float]:
+    """The ends of an interval as entries of a record."""
+    return {f"{prefix}low": quantity.low, f"{prefix}high": quantity.high}
+
+
+def loss_answer(advice: Advice) -> dict[str, Any]:
+    """What JSON has of advice on numbers."""
+    return {
+        "recommended": advice.recommended,
+        "ridge": plain(advice.ridge),
+        "steps": steps_answer(advice.steps, ("step", "steps", "loss")),
+        "population": population_answer(
+            advice.population,
+            ("radius", "noise", "norm", "aspect"),
+            ("shift_power", "clients", "dimension", "samples", "method"),
+        ),
+        "predictions": advice.table(),
+        "doubts": [asdict(doubt) for doubt in advice.doubts],
+        "confirm": {"candidates": list(advice.confirm.candidates), "what": str(advice.confirm)},
+        "weights": [asdict(each) for each in advice.weights],
+        "intercept": advice.intercept,
+        "clients": client_answers(advice),
+        "floor": advice.floor,
+        "sent": advice.sent,
+    }
+
+
+def accuracy_answer(advice: Advice) -> dict[str, Any]:
+    """What JSON has of advice on classes."""
+    about, kept = advice.population, ("clients", "dimension", "samples", "method")
+    population = population_answer(about, ("radius", "centre", "signal", "aspect"), kept)
+    spectrum = population.pop("spectrum")
+    population |= {"classes": list(map(str, about.classes)), "shares": list(about.shares), "spectrum": spectrum}
+    keys = ("time", "step", "steps", "local_step", "epochs", "accuracy")
+    return {
+        "task": "classification",
+        "recommended": advice.recommended,
+        "ridge": plain(advice.ridge),
+        "steps": steps_answer(advice.steps, keys),
+        "training": advice.training,
+        "population": population,
+        "predictions": advice.table(),
+        "doubts": [asdict(doubt) for doubt in advice.doubts],
+        "ranking_aid": advice.ranking_aid,
+        "sent": advice.sent,
+        "confirm": {"settings": advice.confirm.settings, "what": str(advice.confirm)},
+        "clients": client_answers(advice),
+    }
+
+
+def score_answer(advice: Advice) -> dict[str, Any]:
+    """What JSON has of scores on folds."""
+    about = advice.population
+    return {
+        "task": "classification",
+        "recommended": advice.recommended,
+        "scores": advice.table(),
+        "classes": list(map(str, about.classes)),
+        "shares": list(about.shares),
+        "clients": about.clients,
+        "samples": about.samples,
+        "features": list(about.names),
+        "doubts": [asdict(doubt) for doubt in advice.doubts],
+        "confirm": {"candidates": list(advice.confirm.candidates), "what": str(advice.confirm)},
+    }
+
+
+def population_answer(about: Estimated, quantities: tuple[str, ...], facts: tuple[str, ...]) -> dict[str, Any]:
+    """The estimates and their spectrum."""
+    answer: dict[str, Any] = {name: asdict(getattr(about, name)) for name in quantities}
+    answer |= {name: getattr(about, name) for name in facts}
+    return answer | {"spectrum": {"eigenvalues": about.spectrum.values.tolist(), "shares": about.spectrum.weights.tolist()}}
+
+
+def steps_answer(steps: Steps | None, keys: tuple[str, ...]) -> dict[str, Any] | None:
+    """When to stop."""
+    return None if steps is None else {key: json_number(getattr(steps, key)) for key in keys}
+
+
+def client_answers(advice: Advice) -> list[dict[str, Any]]:
+    """Every client's gain and verdict."""
+    return [
+        {**{key: json_number(value) for key, value in asdict(each).items()}, "verdict": each.verdict} for each in advice.clients
+    ]
 
 
 def keep_finite(record: dict[str, Any]) -> dict[str, Any]:
@@ -343,111 +317,6 @@ def choose_mixed(rows: dict[str, Prediction]) -> str:
     return next(name for name in order if rows[name].trusted <= least * (1 + CLOSE_LOSS) + np.finfo(float).tiny)
 
 
-@dataclass(frozen=True)
-class FoldScore:
-    """One algorithm on held-out folds: log-loss and accuracy with their 95% intervals over clients."""
-
-    algorithm: str
-    log_loss: Quantity
-    accuracy: Quantity
-
-
-@dataclass(frozen=True)
-class ScoredAdvice(Result):
-    """What `fa.advise` returns for classes and few features; prints itself as a page.
-
-    scores: by algorithm, measured on held-out folds. shares: of the classes. doubts: what may be wrong. confirm: the
-    comparison on samples that no fold saw, to be called with the data. columns: what became of a table's columns, in words.
-
-    >>> import numpy as np, fedasym as fa
-    >>> rng = np.random.default_rng(0)
-    >>> X, owner = rng.standard_normal((400, 2)), np.repeat(np.arange(10), 40)
-    >>> labels = np.where(X[:, 0] + 2 * (owner % 2) - 1 + rng.logistic(size=400) > 0, "yes", "no")
-    >>> advice = fa.advise(fa.Federation.from_arrays(X, labels, owner))
-    >>> advice.recommended in ("rtfa", "pfedme"), len(advice.scores)
-    (True, 4)
-    """
-
-    recommended: str
-    scores: dict[str, FoldScore]
-    classes: tuple[Any, ...]
-    shares: tuple[float, ...]
-    clients: int
-    samples: int
-    names: tuple[str, ...]
-    doubts: tuple[Doubt, ...]
-    confirm: FoldConfirmation
-    columns: str = ""
-
-    def table(self) -> list[dict[str, Any]]:
-        """One record per algorithm: feed it to any data frame."""
-        return [
-            {
-                "algorithm": name,
-                "accuracy": row.accuracy.value,
-                "low": row.accuracy.low,
-                "high": row.accuracy.high,
-                "log_loss": row.log_loss.value,
-                "log_loss_low": row.log_loss.low,
-                "log_loss_high": row.log_loss.high,
-                "recommended": name == self.recommended,
-            }
-            for name, row in self.scores.items()
-        ]
-
-    def to_json(self) -> str:
-        """Full precision, stable keys."""
-        answer = {
-            "task": "classification",
-            "recommended": self.recommended,
-            "scores": self.table(),
-            "classes": list(map(str, self.classes)),
-            "shares": list(self.shares),
-            "clients": self.clients,
-            "samples": self.samples,
-            "features": list(self.names),
-            "doubts": [asdict(doubt) for doubt in self.doubts],
-            "confirm": {"candidates": list(self.confirm.candidates), "what": str(self.confirm)},
-        }
-        return json.dumps(answer, indent=2)
-
-    @property
-    def best(self) -> str:
-        """The recommended algorithm."""
-        return self.recommended
-
-    def plot(self, path: str | Path) -> Path:
-        """Draw what is expected, with intervals, to a file (PNG, SVG or PDF by its ending); returns where it is."""
-        return write_file("draw advice", self, path)
-
-    def write(self, path: str | Path) -> Path:
-        """Write a page of HTML that needs nothing else; returns where it is."""
-        return write_file("write advice", self, path)
-
-    def __str__(self) -> str:
-        lines = [
-            fill_lines(scored_sentence(self), ""),
-            "",
-            f"Held-out folds of {plural(self.samples, 'sample')} of {plural(self.clients, 'client')}, "
-            f"{plural(len(self.names), 'feature')}; the largest class is {max(self.shares):.1%} of the labels",
-            f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>24}{'accuracy':>11}{'95% interval':>18}",
-        ]
-        for row in sorted(self.scores.values(), key=lambda row: row.log_loss.value):
-            mark = "*" if row.algorithm == self.recommended else " "
-            loss = f"[{three_digits(row.log_loss.low)}, {three_digits(row.log_loss.high)}]"
-            right = f"[{100 * row.accuracy.low:.1f}, {100 * row.accuracy.high:.1f}]"
-            lines.append(
-                f"{mark} {row.algorithm:<13}{three_digits(row.log_loss.value):>10}{loss:>24}"
-                f"{row.accuracy.value:>11.1%}{right:>18}"
-            )
-        if self.doubts:
-            lines += ["", "Doubts", *(fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in self.doubts)]
-        return "\n".join([*lines, "", fill_lines(f"To prove this wrong: {self.confirm}", "")])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
-
-
 def choose_loss(table: dict[str, Prediction]) -> str:
     """The lowest loss; of those within half a percent the simplest."""
     least = min(row.trusted for row in table.values() if np.isfinite(row.trusted))
@@ -460,7 +329,7 @@ def caution_sharing(table: dict[str, Prediction]) -> dict[str, Prediction]:
     The model's level then rests on a shared length that hardly anything tells, and sharing without cause costs far more than
     not sharing.
     """
-    left_out = {name: table[name].gcv or table["rtfa"].gcv or 0.0 for name in table if not PAPER[name].shares_nothing}
+    left_out = {name: table[name].measured or table["rtfa"].measured or 0.0 for name in table if not PAPER[name].shares_nothing}
     return table | {name: replace(table[name], trusted=max(table[name].trusted, loss)) for name, loss in left_out.items()}
 
 
@@ -502,13 +371,13 @@ def describe_regression(found: Estimates, summaries: list[Summary], sizes: Array
     )
 
 
-def choose_accuracy(table: AccuracyTable) -> str:
+def choose_accuracy(table: dict[str, Prediction]) -> str:
     """The highest accuracy; of those within a tenth of a point the simplest."""
     most = max(table[name].trusted for name in CLASS_CANDIDATES)
     return next(name for name in CLASS_CANDIDATES if table[name].trusted >= most - CLOSE_ACCURACY)
 
 
-def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) -> EstimatedClasses:
+def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) -> Estimated:
     """The estimates in the population's own words."""
     link, tau = Link(seen.classes.count), world.spectrum.mean
     s = world.spectrum.values
@@ -523,13 +392,13 @@ def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) ->
     length2 = np.maximum(1 + np.sqrt(blind) * normal_points(len(B)), 0.0)
     centre = rho * np.sqrt(length2 * B / whole / float(s @ world.centre_share))
     counts = seen.counts.sum(0)
-    return EstimatedClasses(
+    return Estimated(
         radius=enclose_value(world.radius, radius, zero=found.flat),
         centre=enclose_value(world.centre, centre),
         signal=enclose_value(world.rho, rho),
         aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
         spectrum=world.spectrum,
-        world=world.population(float(np.median(d / sizes))),
+        class_world=world.population(float(np.median(d / sizes))),
         classes=seen.classes.names,
         shares=tuple((counts / counts.sum()).tolist()),
         clients=len(sizes),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from fedasym.advisor.advice import (
     CLASS_CANDIDATES,
     SIMPLEST,
     Advice,
-    ClassAdvice,
-    ScoredAdvice,
-    Steps,
     caution_sharing,
     choose_accuracy,
     choose_loss,
@@ -38,7 +35,7 @@ from fedasym.advisor.class_estimates import (
     look_at_clients,
 )
 from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, predict_accuracies, predict_stopping
-from fedasym.advisor.confirmation import Confirmation, Measurement, training_settings
+from fedasym.advisor.confirmation import RidgeConfirmation, TrainedConfirmation, training_settings
 from fedasym.advisor.crosscheck import (
     accuracy_gains,
     best_ratios,
@@ -55,6 +52,7 @@ from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
     UNRIDGED,
     ClientLevels,
+    Steps,
     have_common_covariance,
     lacks_variance,
     population_of,
@@ -76,6 +74,7 @@ from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY
 from fedasym.models.model import Model
+from fedasym.results.metric import ACCURACY, LOSS
 from fedasym.theory.classes.squared_labels import LabelModel, best_probe_ridge, probe_accuracy, shared_error
 from fedasym.theory.contours import support
 from fedasym.verbs.fine_tuning import fine_tuning
@@ -85,38 +84,6 @@ MIXED_ROOM = 1.25  # samples per unknown below which few features are still too 
 BARE_ASPECT = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
 
 
-@overload
-def advise(data: Sequence[Summary]) -> Advice: ...
-
-
-@overload
-def advise(data: Sequence[ClassSummary]) -> ClassAdvice: ...
-
-
-@overload
-def advise(
-    data: Any,
-    y: Any = None,
-    clients: Iterable[Hashable] | None = None,
-    *,
-    task: Literal["regression"],
-    intercept: bool | None = None,
-    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
-) -> Advice: ...
-
-
-@overload
-def advise(
-    data: Any,
-    y: Any = None,
-    clients: Iterable[Hashable] | None = None,
-    *,
-    task: Literal["classification"],
-    intercept: bool | None = None,
-) -> ClassAdvice | ScoredAdvice: ...
-
-
-@overload
 def advise(
     data: Any,
     y: Any = None,
@@ -125,18 +92,7 @@ def advise(
     task: str | None = None,
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
-) -> Advice | ClassAdvice | ScoredAdvice: ...
-
-
-def advise(
-    data: Any,
-    y: Any = None,
-    clients: Iterable[Hashable] | None = None,
-    *,
-    task: str | None = None,
-    intercept: bool | None = None,
-    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
-) -> Advice | ClassAdvice | ScoredAdvice:
+) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
     data: a `Federation` (training samples are learnt from, validation and test samples show how far levels can be
@@ -148,12 +104,12 @@ def advise(
     intercept: whether models have one, shared and personal; by default as the Federation says, and yes for arrays.
     algorithms: some to look at beside the paper's, by name or as objects; for numbers and few features.
 
-    Classes give a `ClassAdvice` (accuracies, the ridge of the logistic loss), numbers an `Advice`.
+    The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of the logistic loss.
     Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
     from the clients' own Gram eigenvalues, the losses from `fa.predict` with the number of clients at hand. With few features
     there is a variance for the intercept and one for the rest, or one for each feature where the data carry it, and the losses
     are exact expectations given the clients' own features; with few features and classes, personalised logistic regressions
-    are fitted to folds and scored (`ScoredAdvice`).
+    are fitted to folds and scored by log-loss.
 
     >>> import numpy as np, fedasym as fa
     >>> rng = np.random.default_rng(0)
@@ -186,7 +142,7 @@ def advise_samples(
     task: str | None,
     intercept: bool | None,
     beside: Sequence[Algorithm],
-) -> Advice | ClassAdvice | ScoredAdvice:
+) -> Advice:
     """Advice from the samples themselves."""
     federation = data if isinstance(data, Federation) else None
     told = None if federation is None else federation.intercept
@@ -232,7 +188,7 @@ def advise_on_classes(
     intercept: bool,
     names: tuple[str, ...] | None,
     personal: NDArray[np.bool_] | None,
-) -> ClassAdvice | ScoredAdvice:
+) -> Advice:
     """With few features the models are fitted to folds and scored; with many, accuracies are predicted."""
     from fedasym.advisor.data import read_classes
 
@@ -286,7 +242,7 @@ def are_few(data: Data, intercept: bool) -> bool:
     return enough
 
 
-def advise_sent(sent: Sequence[Summary | ClassSummary]) -> Advice | ClassAdvice:
+def advise_sent(sent: Sequence[Summary | ClassSummary]) -> Advice:
     """Advice from summaries, all of labels that are numbers, or all of classes."""
     numbers = [each for each in sent if isinstance(each, Summary)]
     if len(numbers) == len(sent):
@@ -349,16 +305,17 @@ def assemble_regression(
     rivals = choose_rivals(table, recommended)
     ratio = float(ratios["rtfa"] or 0.0)
     return Advice(
+        metric=LOSS,
         population=describe_regression(found, summaries, sizes),
         predictions=table,
         recommended=recommended,
         ridge=None if ratios[recommended] is None else float(ratios[recommended] or 0.0) / middle,
         steps=predict_steps(found, d, middle, summaries),
         doubts=doubts,
-        confirm=Confirmation(
+        confirm=RidgeConfirmation(
             recommended,
-            {name: ratios[name] for name in (recommended, *rivals)},
             {name: table[name].trusted - table[recommended].trusted for name in rivals},
+            {name: ratios[name] for name in (recommended, *rivals)},
             level=None if levels is None else found.noise2 / level2 if level2 > 0 else np.inf,
         ),
         clients=regression_gains(summaries, about, ratio, kurtosis_of(summaries)[0], shared.gain(ratio, np.inf)[1]),
@@ -380,10 +337,10 @@ def predict_steps(found: Estimates, dimension: int, samples: float, summaries: l
         path = fine_tuning(world, step=step, steps=[0], clients=len(summaries), member=False)
     except InvalidInput:
         return None
-    return Steps(step, float(path.best.at), float(np.asarray(path.best.risk.loss)))
+    return Steps(step, float(path.best.at), loss=float(np.asarray(path.best.risk.loss)))
 
 
-def advise_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> ClassAdvice:
+def advise_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> Advice:
     """What `fa.advise` does with class labels."""
     taken = read_classes(data, y, clients)
     with few_threads(taken.data.dimension):
@@ -392,14 +349,14 @@ def advise_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None 
         return assemble_classes(seen, seen.found if fresh is None else fresh)
 
 
-def advise_class_summaries(sent: Sequence[ClassSummary]) -> ClassAdvice:
+def advise_class_summaries(sent: Sequence[ClassSummary]) -> Advice:
     """Advice from what clients sent."""
     seen = look_at_summaries(sent)
     with few_threads(seen.dimension):
         return replace(assemble_classes(seen, seen.found), sent=max(each.bytes for each in sent))
 
 
-def assemble_classes(seen: ClassLook, found: ClassMoments) -> ClassAdvice:
+def assemble_classes(seen: ClassLook, found: ClassMoments) -> Advice:
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
     world = estimate_world(found, seen.classes.count)
@@ -416,7 +373,8 @@ def assemble_classes(seen: ClassLook, found: ClassMoments) -> ClassAdvice:
     training = training_settings(table, ridges, steps, shape, seen)
     rivals = [name for name in sorted(CLASS_CANDIDATES, key=lambda name: -table[name].trusted) if name != recommended]
     held_only = any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts)
-    return ClassAdvice(
+    return Advice(
+        metric=ACCURACY,
         population=describe_classes(found, world, seen),
         predictions=table,
         recommended=recommended,
@@ -426,10 +384,10 @@ def assemble_classes(seen: ClassLook, found: ClassMoments) -> ClassAdvice:
         training=training,
         doubts=doubts,
         ranking_aid=any(doubt.check in RANKING_CHECKS for doubt in doubts),
-        confirm=Measurement(
+        confirm=TrainedConfirmation(
             recommended,
-            {name: training[name] for name in (recommended, *rivals)},
             {name: table[recommended].trusted - table[name].trusted for name in rivals},
+            {name: training[name] for name in (recommended, *rivals)},
         ),
         clients=class_client_gains(seen, world, shape, table, ridges, held_only),
     )

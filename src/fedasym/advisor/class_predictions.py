@@ -16,6 +16,7 @@ from scipy.special import ndtri
 
 from fedasym.advisor.class_estimates import ClassLook, ClassMoments, ClientSizes
 from fedasym.advisor.estimates import Quantity
+from fedasym.advisor.predictions import Prediction, Steps
 from fedasym.core.arrays import Array
 from fedasym.exact.profile_likelihood import even_points
 from fedasym.theory.classes import metrics
@@ -221,39 +222,7 @@ def score_more_classes(
     }
 
 
-@dataclass(frozen=True)
-class AccuracyPrediction:
-    """One method: accuracy of a member and of a new client, log-loss, the ridge of the logistic loss, and what a probe says.
-
-    accuracy, new, log_loss: with 95% intervals.
-    ridge: of the logistic loss, for a client of middling size; times `samples` it is the same for all.
-    probe, probe_error: the accuracy of a least-squares classifier around the others' model, on held-out samples or by leaving
-        out one sample after the other, and its standard error over clients; expected: what the model says of that probe.
-    trusted: the accuracy to rank by: the model's, or where the probe contradicts it (`contradicted`) moved by as much.
-    """
-
-    algorithm: str
-    accuracy: Quantity
-    new: Quantity
-    log_loss: Quantity
-    ridge: float | None
-    probe: float | None = None
-    probe_error: float | None = None
-    expected: float | None = None
-    trusted: float = float("nan")
-    note: str = ""
-    contradicted: bool = False
-
-    @property
-    def shown(self) -> Quantity:
-        """The accuracy to be read: the model's, or the one that the samples say with their error."""
-        if not self.contradicted:
-            return self.accuracy
-        wide = 1.96 * (self.probe_error or 0.0)
-        return Quantity(self.trusted, max(self.trusted - wide, 0.0), min(self.trusted + wide, 1.0))
-
-
-AccuracyTable = dict[str, AccuracyPrediction]
+AccuracyTable = dict[str, Prediction]
 
 
 def score_kind(
@@ -285,12 +254,12 @@ def predict_accuracies(
             for field, value in values.items()
         }
         ridge = {"rtfa": ridges.shared, "local_ridge": ridges.alone}.get(name)
-        out[name] = AccuracyPrediction(
+        out[name] = Prediction(
             name,
-            parts["accuracy"],
-            parts["new"],
-            parts["log_loss"],
-            None if ridge is None else ridge / sizes.samples,
+            accuracy=parts["accuracy"],
+            new=parts["new"],
+            log_loss=parts["log_loss"],
+            ridge=None if ridge is None else ridge / sizes.samples,
             trusted=values["accuracy"],
         )
     out["ftfa"] = replace(out["rtfa"], algorithm="ftfa", ridge=None, note=STOPPED_EARLY)
@@ -417,7 +386,7 @@ def normal_points(count: int) -> Array:
     return np.asarray(ndtri(even_points(count, 5)[:, 4]))
 
 
-def predict_one_step(out: AccuracyTable, world: LabelModel, aspect: float, ridge: float) -> AccuracyPrediction:
+def predict_one_step(out: AccuracyTable, world: LabelModel, aspect: float, ridge: float) -> Prediction:
     """One gradient step of its best length, less than rtfa by as much as with infinitely many clients."""
     e, C = world.energies, world.link.classes
     if C == 2:
@@ -437,28 +406,9 @@ def predict_one_step(out: AccuracyTable, world: LabelModel, aspect: float, ridge
         value, low, high = np.clip([q.value + less, q.low + less, q.high + less], 0.0, 1.0).tolist()
         return Quantity(value, low, high)
 
-    lost = Quantity(float("nan"), float("nan"), float("nan"))
     accuracy = shifted(rtfa.accuracy)
-    return AccuracyPrediction(
-        "one_step", accuracy, shifted(rtfa.new), lost, None, trusted=accuracy.value,
-        note=f"one full-batch gradient step of {step:.3g}",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Epochs:
-    """Where to stop fine-tuning the shared model, and the accuracy there.
-
-    time: step x steps of full-batch gradient descent on the logistic (softmax) loss; step, steps: one way to spend it.
-    local_step, epochs: the same for `fa.train`, whose epoch of a middling client takes one step per batch of 32.
-    """
-
-    time: float
-    step: float
-    steps: int
-    local_step: float
-    epochs: int
-    accuracy: float
+    note = f"one full-batch gradient step of {step:.3g}"
+    return Prediction("one_step", accuracy=accuracy, new=shifted(rtfa.new), trusted=accuracy.value, note=note)
 
 
 def descent_time(world: LabelModel, aspect: float, ridge: float) -> float:
@@ -490,7 +440,7 @@ def largest_curvature(seen: ClassLook) -> float:
 
 def predict_stopping(
     world: LabelModel, shape: ClientSizes, ridges: LogisticRidges, table: AccuracyTable, seen: ClassLook
-) -> Epochs | None:
+) -> Steps | None:
     """The time that matches the ridge, as steps of half the largest stable size and as epochs of `fa.train`."""
     if table["rtfa"].trusted <= table["fedavg"].trusted + CLOSE_ACCURACY:
         return None  # no fine-tuning at all is as good
@@ -504,4 +454,11 @@ def predict_stopping(
     spent = time / (2 if two else 1)
     local_step = min(1 / largest_curvature(seen), spent / (SEVERAL_EPOCHS * batches))
     epochs = max(round(spent / (local_step * batches)), 1)
-    return Epochs(time, step, max(round(time / step), 1), spent / (epochs * batches), epochs, table["ftfa"].trusted)
+    return Steps(
+        step,
+        max(round(time / step), 1),
+        accuracy=table["ftfa"].trusted,
+        time=time,
+        local_step=spent / (epochs * batches),
+        epochs=epochs,
+    )

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.class_estimates import ClassLook, ClientSizes
-from fedasym.advisor.class_predictions import AccuracyTable, Epochs, LogisticRidges, largest_curvature
+from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, largest_curvature
 from fedasym.advisor.data import Data, read_classes, read_clients
+from fedasym.advisor.predictions import LOG_LOSS, Steps
 from fedasym.advisor.statistics import spread_places
 from fedasym.advisor.wording import three_digits
-from fedasym.algorithms import PAPER, Ridge
+from fedasym.algorithms import PAPER, Ridge, find
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.machine import few_threads
 from fedasym.core.text import preformatted
 from fedasym.data.federation.federation import Federation
 from fedasym.exact.classes import fit_classes
-from fedasym.exact.estimators import fit
+from fedasym.exact.estimators import fit as fit_linear
+from fedasym.results.metric import ACCURACY, LOSS, Metric
 
 MOST_FITTED = 300  # clients in the experiment: as many as seconds allow
 HELD_SHARE = 0.2  # of a client's samples, held out where none are
@@ -38,7 +40,7 @@ STEP_FACTORS = {"server_step": (0.2, 1.0, 10.0), "local_step": (1.0, 10.0)}
 
 
 def training_settings(
-    table: AccuracyTable, ridges: LogisticRidges, steps: Epochs | None, shape: ClientSizes, seen: ClassLook
+    table: AccuracyTable, ridges: LogisticRidges, steps: Steps | None, shape: ClientSizes, seen: ClassLook
 ) -> dict[str, dict[str, float]]:
     """What to tell `fa.train` for each method that it has."""
     twice = 2.0 if seen.classes.count == 2 else 1.0
@@ -55,46 +57,112 @@ def training_settings(
 
 @dataclass(frozen=True)
 class Outcome:
-    """Held-out mean squared errors, each candidate's excess over the recommended one with its standard error, the verdict."""
+    """What every candidate came to on held-out samples, how far each is behind the recommended one, the verdict.
+
+    values: mean squared errors, accuracies or log-losses, as the metric says. behind: by how much each is worse than the
+    recommended one, with its standard error. accuracies: beside log-losses.
+    """
 
     recommended: str
-    errors: dict[str, float]
-    excess: dict[str, tuple[float, float]]
+    metric: Metric
+    values: dict[str, float]
+    behind: dict[str, tuple[float, float]]
     clients: int
+    accuracies: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, recommended: str, metric: Metric, scores: dict[str, Array], *, share: Array | None = None, ddof: int = 1
+    ) -> Outcome:
+        """From every client's scores (NaN: none), each counting alike unless shares are given."""
+        used = np.isfinite(scores[recommended])
+        behind = {}
+        for name, each in scores.items():
+            if name == recommended:
+                continue
+            apart = (each - scores[recommended])[used] * (1 if metric.lower else -1)
+            if share is None:
+                behind[name] = float(apart.mean()), float(apart.std(ddof=ddof) / np.sqrt(apart.size))
+            else:
+                mean = float(share @ apart)
+                behind[name] = mean, float(np.sqrt((share**2 * (apart - mean) ** 2).sum()))
+        values = {name: float(each[used].mean() if share is None else share @ each[used]) for name, each in scores.items()}
+        return cls(recommended, metric, values, behind, int(used.sum()))
 
     @property
     def refuted(self) -> bool:
         """Whether some candidate beats the recommended one by more than two standard errors."""
-        return any(mean < -SURE_ERRORS * error for mean, error in self.excess.values())
+        return any(mean < -SURE_ERRORS * error for mean, error in self.behind.values())
 
     def __str__(self) -> str:
-        lines = [f"held-out error over {self.clients} clients"]
-        for name, error in self.errors.items():
-            apart = "" if name == self.recommended else "  {:+.4g} (standard error {:.2g})".format(*self.excess[name])
-            lines.append(f"  {name:<14}{error:>11.5g}{apart}")
+        write = {LOSS: self._error_line, ACCURACY: self._accuracy_line, LOG_LOSS: self._score_line}[self.metric]
+        first = {
+            LOSS: f"held-out error over {self.clients} clients",
+            ACCURACY: f"test accuracy over {self.clients} clients",
+            LOG_LOSS: "held-out log-loss and accuracy",
+        }[self.metric]
         verdict = "REFUTED: another candidate is better" if self.refuted else "not refuted"
-        return "\n".join([*lines, f"The advice is {verdict}."])
+        return "\n".join([first, *(write(name, value) for name, value in self.values.items()), f"The advice is {verdict}."])
+
+    def _error_line(self, name: str, value: float) -> str:
+        apart = "" if name == self.recommended else "  {:+.4g} (standard error {:.2g})".format(*self.behind[name])
+        return f"  {name:<14}{value:>11.5g}{apart}"
+
+    def _accuracy_line(self, name: str, value: float) -> str:
+        apart = ""
+        if name != self.recommended:
+            mean, error = self.behind[name]
+            apart = f"  {-100 * mean:+.2f} points (standard error {100 * error:.2f})"
+        return f"  {name:<14}{value:>9.2%}{apart}"
+
+    def _score_line(self, name: str, value: float) -> str:
+        apart = "" if name == self.recommended else "  {:+.3g} (standard error {:.2g})".format(*self.behind[name])
+        return f"  {name:<14}{three_digits(value):>9}{self.accuracies[name]:>9.1%}{apart}"
 
     def _repr_html_(self) -> str:
         return preformatted(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Confirmation:
-    """What to compare, with which ridge (ratio/n for a client of n samples), and which result would refute the advice.
+    """What to compare, and which result would refute the advice. Call it with the data.
 
-    Call it with the data: `advice.confirm(federation)`, or with X, y and clients.
+    `advice.confirm(federation)`, or with X, y and clients. expected: by how much each rival is predicted to be behind the
+    recommended algorithm. The kinds of it differ in what they do with the candidates.
     """
 
     recommended: str
-    ratios: dict[str, float | None]  # candidates and their ridge times samples
-    expected: dict[str, float]  # predicted excess loss of each over the recommended one
-    level: float | None = None  # the intercept's own ridge times samples; None: models have none
+    expected: dict[str, float]
 
     @property
     def candidates(self) -> tuple[str, ...]:
         """What is compared, the recommended algorithm first."""
-        return tuple(self.ratios)
+        return (self.recommended, *self.expected)
+
+    @property
+    def snippet(self) -> str:
+        """The runs as code, where they are runs."""
+        return ""
+
+    @property
+    def settings(self) -> dict[str, dict[str, float]]:
+        """What `fa.train` is told for each candidate, where they are trained."""
+        return {}
+
+    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
+        """Fit or train the candidates on training samples and compare them on held-out ones."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeConfirmation(Confirmation):
+    """Exact fits with the advised ridges, ratio/n for a client of n samples, client by client.
+
+    ratios: of each candidate. level: the intercept's own ridge times samples; None: models have none.
+    """
+
+    ratios: dict[str, float | None]
+    level: float | None = None
 
     def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
         """Fit the candidates on training samples and compare them, client by client, on held-out ones."""
@@ -105,21 +173,11 @@ class Confirmation:
         X, labels = [rows for rows, _ in train], [values for _, values in train]
         scores: dict[str, Array] = {}
         with few_threads(source.dimension):
-            for name, ratio in self.ratios.items():
-                ridge = self._ridges(name, ratio, labels, source.dimension)
-                model = fit(name, X, labels, names, ridge=ridge, intercept=self.level is not None)
-                scores[name] = np.array(
-                    [np.mean((values - model.predict(rows, client=who)) ** 2) if len(values) else np.nan
-                     for who, (rows, values) in zip(names, test, strict=True)]
-                )  # fmt: skip
-        used = np.isfinite(scores[self.recommended])
-        excess = {}
-        for name in self.ratios:
-            if name != self.recommended:
-                apart = (scores[name] - scores[self.recommended])[used]
-                excess[name] = float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(apart.size))
-        errors = {name: float(each[used].mean()) for name, each in scores.items()}
-        return Outcome(self.recommended, errors, excess, int(used.sum()))
+            for name in self.candidates:
+                ridge = self._ridges(name, self.ratios[name], labels, source.dimension)
+                model = fit_linear(name, X, labels, names, ridge=ridge, intercept=self.level is not None)
+                scores[name] = client_errors(lambda place, rows, m=model: m.predict(rows, client=names[place]), list(test))
+        return Outcome.of(self.recommended, LOSS, scores)
 
     def _ridges(self, name: str, ratio: float | None, labels: Sequence[Array], dimension: int) -> Array | None:
         if ratio is None or not isinstance(PAPER[name].personalise, Ridge):
@@ -133,10 +191,10 @@ class Confirmation:
     def __str__(self) -> str:
         from fedasym.advisor.wording import three_digits
 
-        others = [name for name in self.ratios if name != self.recommended]
+        others = list(self.expected)
         worse = ", ".join(f"{name} to be worse by {three_digits(self.expected[name])}" for name in others)
         return (
-            f"Fit {', '.join(self.ratios)} exactly (seconds) and compare them on held-out samples, client by client: "
+            f"Fit {', '.join(self.candidates)} exactly (seconds) and compare them on held-out samples, client by client: "
             f"advice.confirm(data). Expected: {worse}. Refuted if any of them is better than {self.recommended} by more than "
             "two standard errors over clients."
         )
@@ -154,18 +212,11 @@ def divide_client(source: Data, place: int, seed: int) -> tuple[tuple[Array, Arr
 
 
 @dataclass(frozen=True, eq=False)
-class MixedConfirmation:
-    """What to compare, and which result would refute the advice. Call it with the data: `advice.confirm(federation)`."""
+class MixedConfirmation(Confirmation):
+    """Exact fits with estimated ridges on few features, beside a mixed model; personal: by unknown (None: all may be)."""
 
-    recommended: str
-    expected: dict[str, float]  # predicted excess loss of each rival over the recommended one
     intercept: bool
-    personal: NDArray[np.bool_] | None  # by unknown
-
-    @property
-    def candidates(self) -> tuple[str, ...]:
-        """What is compared, the recommended algorithm first."""
-        return (self.recommended, *self.expected)
+    personal: NDArray[np.bool_] | None
 
     def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
         """Fit the candidates to training samples and compare them on held-out ones, client by client."""
@@ -174,32 +225,18 @@ class MixedConfirmation:
         train, test = [each for each, _ in pairs], [each for _, each in pairs]
         d = source.dimension
         may = None if self.personal is None else self.personal[:d]
+        X, labels = [rows for rows, _ in train], [values for _, values in train]
         scores: dict[str, Array] = {}
         with few_threads(d):
             for name in self.candidates:
-                shares = name not in ("local", "local_ridge")
-                model = fit(
-                    name,
-                    [rows for rows, _ in train],
-                    [values for _, values in train],
-                    intercept=self.intercept,
-                    personal=may if shares else None,
-                )
+                own = None if find(name).shares_nothing else may
+                model = fit_linear(name, X, labels, intercept=self.intercept, personal=own)
                 scores[name] = client_errors(lambda place, rows, m=model: m.predict(rows, client=place), test)
             mixed = predict_random_intercepts(train, test, self.intercept)
             if mixed is not None:
                 scores[MIXED_MODEL] = client_errors(lambda place, _: mixed[place], test)
-        used = np.isfinite(scores[self.recommended])
-        weight = np.array([len(values) for _, values in test], float)[used]
-        share = weight / weight.sum()
-        excess = {}
-        for name, each in scores.items():
-            if name != self.recommended:
-                apart = (each - scores[self.recommended])[used]
-                mean = float(share @ apart)
-                excess[name] = mean, float(np.sqrt((share**2 * (apart - mean) ** 2).sum()))
-        errors = {name: float(share @ each[used]) for name, each in scores.items()}
-        return Outcome(self.recommended, errors, excess, int(used.sum()))
+        weight = np.array([len(values) for _, values in test], float)[np.isfinite(scores[self.recommended])]
+        return Outcome.of(self.recommended, LOSS, scores, share=weight / weight.sum())
 
     def __str__(self) -> str:
         from fedasym.advisor.wording import three_digits
@@ -244,76 +281,39 @@ def predict_random_intercepts(train: ClientSamples, test: ClientSamples, interce
     return [fixed[0] + rows @ fixed[1:] + level.get(place, 0.0) for place, (rows, _) in enumerate(test)]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Test accuracies, how much each candidate is behind the recommended one with its standard error, the verdict."""
+@dataclass(frozen=True, eq=False)
+class TrainedConfirmation(Confirmation):
+    """Training for seconds, with given settings of `fa.train`, on test samples."""
 
-    recommended: str
-    accuracies: dict[str, float]
-    behind: dict[str, tuple[float, float]]
-    clients: int
+    runs: dict[str, dict[str, float]]
 
     @property
-    def refuted(self) -> bool:
-        """Whether some candidate beats the recommended one by more than two standard errors."""
-        return any(mean < -SURE_ERRORS * error for mean, error in self.behind.values())
+    def settings(self) -> dict[str, dict[str, float]]:
+        """What `fa.train` is told for each candidate."""
+        return self.runs
 
-    def __str__(self) -> str:
-        lines = [f"test accuracy over {self.clients} clients"]
-        for name, right in self.accuracies.items():
-            apart = ""
-            if name != self.recommended:
-                mean, error = self.behind[name]
-                apart = f"  {-100 * mean:+.2f} points (standard error {100 * error:.2f})"
-            lines.append(f"  {name:<14}{right:>9.2%}{apart}")
-        verdict = "REFUTED: another candidate is better" if self.refuted else "not refuted"
-        return "\n".join([*lines, f"The advice is {verdict}."])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What to train, with which settings of `fa.train`, and which result would refute the advice.
-
-    Call it with the data: `advice.confirm(federation)`, or with X, y and clients.
-    settings: of each candidate; expected: by how much each is predicted to be behind the recommended one.
-    """
-
-    recommended: str
-    settings: dict[str, dict[str, float]]
-    expected: dict[str, float]
-
-    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Measured:
+    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
         """Train the candidates on some of the clients and compare them, client by client, on test samples."""
         from fedasym.training.histories import Histories
         from fedasym.training.training import train
 
         federation = sample_clients(as_federation(data, y, clients, seed), seed)
         tested = federation.counts("test")
-        accuracies, right = {}, {}
-        for name, told in self.settings.items():
+        right: dict[str, Array] = {}
+        for name, told in self.runs.items():
             plain = {key: value for key, value in told.items() if key not in STEP_FACTORS}
             grid = {key: [each * told[key] for each in factors] for key, factors in STEP_FACTORS.items() if key in told}
             runs = train([name], federation, evaluate_every=0, seed=seed, grid=grid, **plain)  # type: ignore[arg-type]
             assert isinstance(runs, Histories)
-            run = runs.choose()[0]
-            hits = run.correct[-1, :, 1]
+            hits = runs.choose()[0].correct[-1, :, 1]
             right[name] = np.divide(hits, tested, out=np.full(len(tested), np.nan), where=tested > 0)
-            accuracies[name] = float(np.nanmean(right[name]))
-        behind = {}
-        for name in self.settings:
-            if name != self.recommended:
-                apart = (right[self.recommended] - right[name])[tested > 0]
-                behind[name] = float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(apart.size))
-        return Measured(self.recommended, accuracies, behind, int((tested > 0).sum()))
+        return Outcome.of(self.recommended, ACCURACY, right)
 
     @property
     def snippet(self) -> str:
         """The runs as code."""
         lines = []
-        for name, told in self.settings.items():
+        for name, told in self.runs.items():
             listed = ", ".join(f"{key}={value:.4g}" for key, value in told.items())
             lines.append(f'fa.train("{name}", federation, evaluate_every=0, {listed})')
         return "\n".join(lines)
@@ -321,7 +321,7 @@ class Measurement:
     def __str__(self) -> str:
         worse = ", ".join(f"{name} to be {100 * apart:.1f} points behind" for name, apart in self.expected.items())
         return (
-            f"Train {', '.join(self.settings)} on up to {MOST_TRAINED} clients (seconds) and compare them on test samples, "
+            f"Train {', '.join(self.runs)} on up to {MOST_TRAINED} clients (seconds) and compare them on test samples, "
             f"client by client: advice.confirm(data), or the lines below. Expected: {worse}. Refuted if any of them is better "
             f"than {self.recommended} by more than two standard errors over clients."
         )
@@ -388,15 +388,14 @@ def stack_codes(data: Data, held: bool = False) -> tuple[Array, NDArray[np.int64
     return X, codes.astype(np.int64), owner
 
 
-@dataclass(frozen=True)
-class FoldConfirmation:
-    """The comparison on validation and test samples, or on a fifth of each client's. Call it with the data."""
+@dataclass(frozen=True, eq=False)
+class FoldConfirmation(Confirmation):
+    """Logistic fits on validation and test samples, or on a fifth of each client's; personal: by feature."""
 
-    candidates: tuple[str, ...]
     personal: tuple[bool, ...] | None = None
     intercept: bool = True
 
-    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> ScoredOutcome:
+    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
         """Fit the candidates to the training samples and score them on the others."""
         taken = read_classes(data, y, clients)
         rows, codes, owner = stack_codes(taken.data)
@@ -404,49 +403,19 @@ class FoldConfirmation:
         if not len(test[1]):
             out = np.random.default_rng(seed).random(len(codes)) < HELD_SHARE
             test, (rows, codes, owner) = (rows[out], codes[out], owner[out]), (rows[~out], codes[~out], owner[~out])
-        names = taken.names
         may = None if self.personal is None else np.array(self.personal)
         losses, right = {}, {}
         for name in self.candidates:
-            fit = fit_classes(name, rows, codes, owner, classes=names, personal=may, intercept=self.intercept)
+            fit = fit_classes(name, rows, codes, owner, classes=taken.names, personal=may, intercept=self.intercept)
             chance = fit.predict_proba(test[0], client=test[2])
             losses[name] = -np.log(np.maximum(chance[np.arange(len(test[1])), test[1]], 1e-300))
             right[name] = float(np.mean(chance.argmax(1) == test[1]))
-        behind = {}
-        for name in self.candidates[1:]:
-            apart = losses[name] - losses[self.candidates[0]]
-            behind[name] = float(apart.mean()), float(apart.std() / np.sqrt(len(apart)))
-        return ScoredOutcome(self.candidates[0], {k: float(v.mean()) for k, v in losses.items()}, right, behind)
+        found = Outcome.of(self.recommended, LOG_LOSS, losses, ddof=0)
+        return replace(found, clients=int(np.unique(test[2]).size), accuracies=right)
 
     def __str__(self) -> str:
         return (
             f"fit {', '.join(self.candidates)} exactly (seconds) and compare them on samples that no fold saw: "
-            f"advice.confirm(data), or --confirm. Refuted if any of them has a lower log-loss than {self.candidates[0]} by "
+            f"advice.confirm(data), or --confirm. Refuted if any of them has a lower log-loss than {self.recommended} by "
             "more than two standard errors."
         )
-
-
-@dataclass(frozen=True)
-class ScoredOutcome:
-    """Held-out log-losses and accuracies, and how far each candidate is behind the recommended one, with its error."""
-
-    recommended: str
-    losses: dict[str, float]
-    accuracies: dict[str, float]
-    behind: dict[str, tuple[float, float]]
-
-    @property
-    def refuted(self) -> bool:
-        """Whether some candidate beats the recommended one by more than two standard errors."""
-        return any(mean < -SURE_ERRORS * error for mean, error in self.behind.values())
-
-    def __str__(self) -> str:
-        lines = ["held-out log-loss and accuracy"]
-        for name, loss in self.losses.items():
-            apart = "" if name == self.recommended else "  {:+.3g} (standard error {:.2g})".format(*self.behind[name])
-            lines.append(f"  {name:<14}{three_digits(loss):>9}{self.accuracies[name]:>9.1%}{apart}")
-        verdict = "REFUTED: another candidate is better" if self.refuted else "not refuted"
-        return "\n".join([*lines, f"The advice is {verdict}."])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)

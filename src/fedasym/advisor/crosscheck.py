@@ -110,7 +110,7 @@ def compare_losses(
         ridge = {"fedavg": np.inf, "ftfa": 0.0, "local": 0.0}.get(name, row.ridge)
         error, spread = curve.at(max(float(ridge or 0.0) * samples, curve.ratios[0]))
         gcv = error - noise2
-        row = replace(row, gcv=gcv, gcv_error=spread)
+        row = replace(row, measured=gcv, measured_error=spread)
         wide = np.hypot(spread, (row.new.high - row.new.low) / 4)
         apart = abs(gcv - row.new.value)
         if (
@@ -210,15 +210,15 @@ def compare_accuracies(
                                         for g, n in zip(sizes.aspects, sizes.kinds.samples, strict=True)])  # fmt: skip
         wide = np.hypot(spread, np.nan_to_num(row.new.high - row.new.low) / 4)
         off = bool(abs(right - expected) > CONTRADICTED * wide and abs(right - expected) > NOTABLE_ACCURACY)
-        out[name] = replace(row, probe=right, probe_error=spread, expected=expected, contradicted=off)
+        out[name] = replace(row, measured=right, measured_error=spread, expected=expected, contradicted=off)
     probed = best_ratios(probes)
     if any(out[name].contradicted for name in probed):
-        out |= {name: replace(out[name], contradicted=True, trusted=float(out[name].probe or 0.0)) for name in probed}
+        out |= {name: replace(out[name], contradicted=True, trusted=float(out[name].measured or 0.0)) for name in probed}
     for name, like in LIKE_METHODS.items():
         if name in out and out[like].contradicted:
             gap = min(table[name].accuracy.value - table[like].accuracy.value, 0.0)
             trusted = float(np.clip(out[like].trusted + gap, 0.0, 1.0))
-            out[name] = replace(out[name], contradicted=True, trusted=trusted, probe_error=out[like].probe_error)
+            out[name] = replace(out[name], contradicted=True, trusted=trusted, measured_error=out[like].measured_error)
     return out
 
 
@@ -311,7 +311,7 @@ def foresee_accuracies(
         shape, world = ClientSizes(SizeGroups.of(sizes), seen.dimension), estimate_world(found, taken.count)
         table, _ = predict_accuracies(found, world, shape, intervals=False)
         table = compare_accuracies(table, seen.probes, world, shape, found)
-    return {name: ExpectedAccuracy(row.accuracy.value, row.probe, row.trusted) for name, row in table.items()}
+    return {name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted) for name, row in table.items()}
 
 
 def thin_clients(classes: Classes, most: int) -> Classes:

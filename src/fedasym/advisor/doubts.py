@@ -126,10 +126,10 @@ def ridge_disagreement(seen: RegressionEvidence) -> str | None:
 
 def loss_disagreement(seen: RegressionEvidence) -> str | None:
     """GCV gives other losses than the model."""
-    off = [row for row in seen.predictions.values() if row.contradicted and row.gcv is not None]
+    off = [row for row in seen.predictions.values() if row.contradicted and row.measured is not None]
     if not off:
         return None
-    listed = ", ".join(f"{row.algorithm} {row.new.value:.3g} against {row.gcv:.3g}" for row in off)
+    listed = ", ".join(f"{row.algorithm} {row.new.value:.3g} against {row.measured:.3g}" for row in off)
     return (
         f"model and cross-validation disagree on the loss of a new client by more than their errors ({listed}): the ranking "
         "follows cross-validation there."
@@ -373,10 +373,10 @@ def feature_mean(seen: ClassEvidence) -> str | None:
 
 def link_disagreement(seen: ClassEvidence) -> str | None:
     """Model and samples disagree about accuracies."""
-    off = [row for row in seen.predictions.values() if row.contradicted and row.probe is not None]
+    off = [row for row in seen.predictions.values() if row.contradicted and row.measured is not None]
     if not off:
         return None
-    listed = ", ".join(f"{row.algorithm} {row.expected:.1%} against {row.probe:.1%}" for row in off)
+    listed = ", ".join(f"{row.algorithm} {row.expected:.1%} against {row.measured:.1%}" for row in off)
     how = "on held-out samples" if seen.probes.holds else "by leaving out one sample after the other"
     return (
         f"model and samples disagree on the accuracy of least-squares classifiers ({listed} {how}): a logistic link on "

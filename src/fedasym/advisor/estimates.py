@@ -76,6 +76,9 @@ class Quantity:
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
+UNKNOWN = Quantity(float("nan"), float("nan"), float("nan"))
+
+
 @dataclass(frozen=True, eq=False)
 class Estimates:
     """noise^2, radius^2, norm^2 as (value, draws), the spectrum, and how they were found."""

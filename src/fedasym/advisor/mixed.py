@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.advisor.advice import Advice, Estimated, FoldScore, ScoredAdvice, Weight, better_alone, choose_mixed
+from fedasym.advisor.advice import Advice, Estimated, Weight, better_alone, choose_mixed
 from fedasym.advisor.assumptions import Doubt
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
 from fedasym.advisor.data import Data, read_classes
 from fedasym.advisor.doubts import doubt_mixed, doubt_scores
 from fedasym.advisor.estimates import Quantity
-from fedasym.advisor.predictions import PREDICTED, Prediction
+from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, Prediction
 from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.core.arrays import Array
@@ -35,6 +35,7 @@ from fedasym.exact.expectation import Setting, SharedError, expected_errors, fil
 from fedasym.exact.folds import FOLDS, split_folds
 from fedasym.exact.reml import Components, Likelihood, estimate_components
 from fedasym.exact.sums import Sums
+from fedasym.results.metric import LOSS
 from fedasym.worlds.spectra import Spectrum
 
 MIXED_DRAWS = 40  # of the estimates, for intervals
@@ -165,11 +166,11 @@ def advise_mixed(
     middle = float(np.median(table.sums.counts))
     rivals = [name for name in ("fedavg", better_alone(rows)) if name != recommended]
     return Advice(
+        metric=LOSS,
         population=describe_population(world),
         predictions=rows,
         recommended=recommended,
         ridge=rows[recommended].ridge,
-        steps=None,
         doubts=doubt_mixed(world.table, found, rows, folds[recommended], notes),
         confirm=MixedConfirmation(
             recommended,
@@ -216,10 +217,10 @@ def expect_losses(world: MixedModel, folds: dict[str, FoldErrors], asked: Mappin
             Prediction(
                 name,
                 enclose(value, value * spread[:, 0]),
-                enclose(new, new * spread[:, 1]),
-                bias,
-                max(value - bias, 0.0),
-                typical_ridge(world, algorithm),
+                new=enclose(new, new * spread[:, 1]),
+                bias=bias,
+                variance=max(value - bias, 0.0),
+                ridge=typical_ridge(world, algorithm),
                 trusted=value,
             ),
             folds[name],
@@ -251,7 +252,7 @@ def enclose(value: float, draws: Array) -> Quantity:
 def compare_with_folds(row: Prediction, fold: FoldErrors, noise2: float) -> Prediction:
     """Beside the prediction what held-out folds say; where they contradict it, the loss and its interval are theirs."""
     loss = fold.error - noise2
-    row = replace(row, gcv=loss, gcv_error=fold.spread)
+    row = replace(row, measured=loss, measured_error=fold.spread)
     wide = np.hypot(fold.spread, (row.loss.high - row.loss.low) / 4)
     apart = abs(loss - row.loss.value)
     if not np.isfinite(loss) or apart <= CONTRADICTED * wide or apart <= NOTABLE_FOLD * fold.error:
@@ -437,7 +438,7 @@ def advise_scored(
     personal: NDArray[np.bool_] | None,
     intercept: bool,
     notes: tuple[Doubt, ...],
-) -> ScoredAdvice:
+) -> Advice:
     """Fit every candidate to folds and advise."""
     taken = read_classes(data, y, clients)
     rows, codes, owner = stack_codes(taken.data)
@@ -450,22 +451,31 @@ def advise_scored(
     scores = {}
     for name, each in tuned.items():
         losses, hits = score_folds(PAPER[name], table, each.penalties)
-        scores[name] = FoldScore(
-            name, average_over_clients(losses, owner), average_over_clients(hits.astype(float), owner, most=1.0)
-        )
+        right = average_over_clients(hits.astype(float), owner, most=1.0)
+        scores[name] = Prediction(name, accuracy=right, log_loss=average_over_clients(losses, owner), trusted=right.value)
     counts = np.bincount(codes, minlength=len(taken.names))
     named = tuple(names[k] for k in live) if names is not None else tuple(f"feature {k}" for k in live)
     rivals = [name for name in RIVALS if name != recommended]
-    return ScoredAdvice(
-        recommended,
+    aspects = len(named) / taken.data.sizes
+    population = Estimated(
+        clients=len(taken.data.parts),
+        dimension=len(named),
+        samples=len(codes),
+        method="personalised logistic regressions, fitted to folds",
+        aspect=Quantity(float(np.median(aspects)), float(aspects.min()), float(aspects.max())),
+        classes=taken.names,
+        shares=tuple((counts / counts.sum()).tolist()),
+        names=named,
+    )
+    behind = {name: scores[name].log_loss.value - scores[recommended].log_loss.value for name in rivals}
+    return Advice(
+        LOG_LOSS,
+        population,
         scores,
-        taken.names,
-        tuple((counts / counts.sum()).tolist()),
-        len(taken.data.parts),
-        len(codes),
-        named,
+        recommended,
         (*doubt_scores(table, counts), *notes),
-        FoldConfirmation((recommended, *rivals), None if may is None else tuple(may.tolist()), intercept),
+        FoldConfirmation(recommended, behind, None if may is None else tuple(may.tolist()), intercept),
+        intercept=intercept,
     )
 
 

@@ -28,18 +28,20 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from fedasym.advisor.data import Data
-from fedasym.advisor.estimates import LEAST_SHARE, Estimates, Quantity
+from fedasym.advisor.estimates import LEAST_SHARE, UNKNOWN, Estimates, Quantity
 from fedasym.advisor.statistics import Axes, SizeGroups, Summary, axes_of, spread_places
 from fedasym.algorithms import PAPER
 from fedasym.core.arrays import Array
 from fedasym.core.errors import ThresholdWarning
 from fedasym.exact.profile_likelihood import even_points
 from fedasym.results.comparison import Comparison
+from fedasym.results.metric import Metric
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
 ALIKE_FEATURES = (0.5, 2.0)  # what clients' covariances may differ by, over what draws from one covariance do
+LOG_LOSS = Metric("log_loss", lower=True, share=False, tie=1e-10)
 PREDICTED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
 UNRIDGED = ("local", "ftfa")
 PREDICTED_DRAWS = 512  # draws at which losses are predicted where samples are scarce
@@ -119,41 +121,74 @@ def ratio_to_limits(
 
 @dataclass(frozen=True)
 class Prediction:
-    """One algorithm: loss above the noise for a member and for a new client, the ridge, and what GCV makes of it.
+    """One algorithm: what is expected of a member and of a new client, the ridge, and what the samples say.
 
-    loss, new: with 95% intervals; test error is loss + noise^2.
-    bias, variance, ridge: of the member's loss; the ridge is that of a client of middling size.
-    gcv, gcv_error: the loss that cross-validation over clients estimates for a new client, without the model, and its
-        standard error; None where there is no such estimate.
-    trusted: the loss to rank by: the model's, or where GCV contradicts it (`contradicted`: by more than the errors of both)
-        the one moved to GCV's level.
+    loss: above the noise, where labels are numbers; accuracy, log_loss: where they are classes; new: the first of these that
+        is known, for a new client. All with 95% intervals; NaN where there is none.
+    bias, variance: of the member's loss. ridge: that of a client of middling size; for classes the logistic loss's.
+    measured, measured_error: what the samples say without the model, and its standard error: for numbers the loss of a new
+        client by cross-validation over clients, or by folds where features are few; for classes the accuracy of a
+        least-squares classifier around the others' model. expected: what the model says of that classifier.
+    trusted: the number to rank by: the model's, or where the samples contradict it (`contradicted`: by more than the errors of
+        both) the one moved to their level.
     note: where a number is not a formula's own.
     """
 
     algorithm: str
-    loss: Quantity
-    new: Quantity
-    bias: float
-    variance: float
-    ridge: float | None
-    gcv: float | None = None
-    gcv_error: float | None = None
+    loss: Quantity = UNKNOWN
+    accuracy: Quantity = UNKNOWN
+    log_loss: Quantity = UNKNOWN
+    new: Quantity = UNKNOWN
+    bias: float = float("nan")
+    variance: float = float("nan")
+    ridge: float | None = None
+    measured: float | None = None
+    measured_error: float | None = None
+    expected: float | None = None
     trusted: float = float("nan")
     note: str = ""
     contradicted: bool = False
 
     @property
-    def shown(self) -> Quantity:
-        """The loss to rank by, with an interval that holds it: the model's, moved with the value where folds moved it."""
+    def level(self) -> Quantity:
+        """The number to rank by, with an interval that holds it: the model's, or as wide as the samples' error."""
+        return self._ranked_loss() if np.isnan(self.accuracy.value) else self._ranked_accuracy()
+
+    def _ranked_loss(self) -> Quantity:
         low, high = self.loss.low, self.loss.high
+        error = self.measured_error
         if self.contradicted and self.loss.value > 0 and np.isfinite(self.trusted):
             factor = self.trusted / self.loss.value
             low, high = low * factor, high * factor
-            if self.gcv_error is not None and np.isfinite(self.gcv_error):
-                low, high = min(low, self.trusted - 1.96 * self.gcv_error), max(high, self.trusted + 1.96 * self.gcv_error)
+            if error is not None and np.isfinite(error):
+                low, high = min(low, self.trusted - 1.96 * error), max(high, self.trusted + 1.96 * error)
         if not np.isfinite(self.trusted):
             return Quantity(self.trusted, low, high)
         return Quantity(self.trusted, max(min(low, self.trusted), 0.0), max(high, self.trusted))
+
+    def _ranked_accuracy(self) -> Quantity:
+        if not self.contradicted:
+            return self.accuracy
+        wide = 1.96 * (self.measured_error or 0.0)
+        return Quantity(self.trusted, max(self.trusted - wide, 0.0), min(self.trusted + wide, 1.0))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Where to stop fine-tuning the shared model: full-batch steps (epochs) of a size, and what a new client then has.
+
+    steps is infinite where training to convergence is best. loss: above the noise, where labels are numbers; accuracy: where
+    they are classes. For classes, time is step x steps of descent on the logistic (softmax) loss, step and steps one way to
+    spend it, local_step and epochs the same for `fa.train`, whose epoch of a middling client takes one step per batch of 32.
+    """
+
+    step: float
+    steps: float
+    loss: float = float("nan")
+    accuracy: float = float("nan")
+    time: float = float("nan")
+    local_step: float = float("nan")
+    epochs: int = 0
 
 
 def population_of(found: Estimates, dimension: int, samples: float, power: float | None = None) -> Population:
@@ -191,7 +226,7 @@ def predict_regression(
         ridge = tables[True][name].ridge
         typical = None if ridge is None else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
         bias, variance = parts[True]
-        out[name] = Prediction(name, loss, new, bias, variance, typical, trusted=loss.value)
+        out[name] = Prediction(name, loss, new=new, bias=bias, variance=variance, ridge=typical, trusted=loss.value)
     out = (
         predict_draws(out, found, dimension, kinds)
         if found.scarce
@@ -478,5 +513,5 @@ class ClientLevels:
 def raise_loss(row: Prediction, extra: float) -> Prediction:
     """A prediction with so much more loss."""
     loss, new = (Quantity(q.value + extra, q.low + extra, q.high + extra) for q in (row.loss, row.new))
-    gcv = None if row.gcv is None else row.gcv + extra
-    return replace(row, loss=loss, new=new, gcv=gcv, trusted=row.trusted + extra, variance=row.variance + extra)
+    measured = None if row.measured is None else row.measured + extra
+    return replace(row, loss=loss, new=new, measured=measured, trusted=row.trusted + extra, variance=row.variance + extra)

@@ -10,10 +10,11 @@ import numpy as np
 
 from fedasym.advisor.estimates import Quantity
 from fedasym.core.text import number, plural
+from fedasym.results.metric import ACCURACY, LOSS
 
 if TYPE_CHECKING:
-    from fedasym.advisor.advice import Advice, ClassAdvice, ScoredAdvice
-    from fedasym.advisor.class_predictions import AccuracyPrediction, Epochs
+    from fedasym.advisor.advice import Advice
+    from fedasym.advisor.predictions import Prediction, Steps
 
 WIDTH = 100
 MOST_NAMED = 5
@@ -25,26 +26,25 @@ RANKING_AID = "Take this as a ranking aid: see the doubts on the levels."
 RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
 
 
+def advice_page(advice: Advice) -> str:
+    """The whole page, as the metric has it."""
+    write = {LOSS: regression_page, ACCURACY: class_page}.get(advice.metric, score_page)
+    return write(advice)
+
+
 def regression_page(advice: Advice) -> str:
     """The whole page: what to do, why, how sure, what may be wrong, how to check."""
     parts = [
-        regression_headline(advice),
+        fill_lines(regression_sentence(advice), "") + "\n",
         *loss_lines(advice),
         "",
         *(weight_lines(advice) if advice.weights else population_lines(advice)),
     ]
     parts += ["", *gain_lines(advice)]
-    if advice.doubts:
-        parts += ["", "Doubts"]
-        parts += [fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts]
+    parts += doubt_lines(advice)
     parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
     parts += bytes_lines(advice.sent)
     return "\n".join(parts)
-
-
-def regression_headline(advice: Advice) -> str:
-    """The recommendation, filled."""
-    return fill_lines(regression_sentence(advice), "") + "\n"
 
 
 def bytes_lines(sent: int | None) -> list[str]:
@@ -143,8 +143,8 @@ def loss_lines(advice: Advice) -> list[str]:
     rows = sorted(advice.predictions.values(), key=lambda row: (not np.isfinite(row.trusted), row.trusted))
     for row in rows:
         mark = "*" if row.algorithm == advice.recommended else " "
-        ends = Quantity(row.trusted, row.shown.low + advice.floor, row.shown.high + advice.floor)
-        other = None if row.gcv is None else max(row.gcv + advice.floor, 0.0)
+        ends = Quantity(row.trusted, row.level.low + advice.floor, row.level.high + advice.floor)
+        other = None if row.measured is None else max(row.measured + advice.floor, 0.0)
         cells = [row.trusted + advice.floor, row.new.value + advice.floor, other, *([row.ridge] if ridged else [])]
         texts = [three_digits(value) for value in cells]
         flag = "  (moved)" if row.contradicted else ""
@@ -192,10 +192,10 @@ def fill_lines(text: str, indent: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent + ("  " if indent else ""))
 
 
-def class_page(advice: ClassAdvice) -> str:
+def class_page(advice: Advice) -> str:
     """The whole page: what to do, why, how sure, what may be wrong, how to check."""
     parts = [
-        class_headline(advice),
+        fill_lines(class_sentence(advice), "") + "\n",
         *class_population_lines(advice),
         "",
         *accuracy_lines(advice),
@@ -203,15 +203,13 @@ def class_page(advice: ClassAdvice) -> str:
         *accuracy_gain_lines(advice),
         *bytes_lines(advice.sent),
     ]
-    if advice.doubts:
-        parts += ["", "Doubts"]
-        parts += [fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts]
+    parts += doubt_lines(advice)
     parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
     parts += [f"  {line}" for line in advice.confirm.snippet.splitlines()]
     return "\n".join(parts)
 
 
-def class_sentence(advice: ClassAdvice) -> str:
+def class_sentence(advice: Advice) -> str:
     """The recommendation in a few sentences."""
     best = advice.predictions[advice.recommended]
     text = f"Use {advice.recommended}"
@@ -230,7 +228,7 @@ def class_sentence(advice: ClassAdvice) -> str:
     return text
 
 
-def epochs_sentence(steps: Epochs) -> str:
+def epochs_sentence(steps: Steps) -> str:
     """Early stopping in a sentence or two."""
     plural = "" if steps.steps == 1 else "s"
     return (
@@ -240,18 +238,13 @@ def epochs_sentence(steps: Epochs) -> str:
     )
 
 
-def class_headline(advice: ClassAdvice) -> str:
-    """The recommendation, filled."""
-    return fill_lines(class_sentence(advice), "") + "\n"
-
-
-def points_apart(best: AccuracyPrediction, other: AccuracyPrediction) -> str:
+def points_apart(best: Prediction, other: Prediction) -> str:
     """By how many points of accuracy."""
     more = 100 * (best.trusted - other.trusted)
     return f"{more:.1f} points above" if more >= 0.05 else "about the same as" if more > -0.05 else f"{-more:.1f} points below"
 
 
-def class_population_lines(advice: ClassAdvice) -> list[str]:
+def class_population_lines(advice: Advice) -> list[str]:
     """The estimates."""
     about = advice.population
     return [
@@ -265,7 +258,7 @@ def class_population_lines(advice: ClassAdvice) -> list[str]:
     ]
 
 
-def accuracy_lines(advice: ClassAdvice) -> list[str]:
+def accuracy_lines(advice: Advice) -> list[str]:
     """The table of accuracies."""
     lines = [
         f"  {'algorithm':<13}{'accuracy':>9}{'95% interval':>18}{'new client':>12}{'probe':>9}{'log-loss':>10}{'ridge':>10}"
@@ -275,8 +268,8 @@ def accuracy_lines(advice: ClassAdvice) -> list[str]:
         mark = "*" if row.algorithm == advice.recommended else " "
         flag = "  (moved to the probe)" if row.contradicted else ""
         lines.append(
-            f"{mark} {row.algorithm:<13}{percent(row.trusted):>9}{percent_interval(row.shown):>18}{percent(row.new.value):>12}"
-            f"{percent(row.probe):>9}{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}{flag}"
+            f"{mark} {row.algorithm:<13}{percent(row.trusted):>9}{percent_interval(row.level):>18}{percent(row.new.value):>12}"
+            f"{percent(row.measured):>9}{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}{flag}"
         )
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
     return [
@@ -301,7 +294,7 @@ def four_digits(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else "none" if math.isinf(value) else f"{value:.4g}"
 
 
-def accuracy_gain_lines(advice: ClassAdvice) -> list[str]:
+def accuracy_gain_lines(advice: Advice) -> list[str]:
     """Who gains and who loses."""
     count = {word: [each for each in advice.clients if each.verdict == word] for word in ("gains", "loses", "unclear")}
     lines = [
@@ -316,13 +309,40 @@ def accuracy_gain_lines(advice: ClassAdvice) -> list[str]:
     return lines
 
 
-def scored_sentence(advice: ScoredAdvice) -> str:
+def scored_sentence(advice: Advice) -> str:
     """The recommendation beside one model for all and each client alone."""
-    best = advice.scores[advice.recommended]
+    best = advice.predictions[advice.recommended]
     told = [
         f"{words} {row.accuracy.value:.1%} ({three_digits(row.log_loss.value)})"
         for name, words in RIVALS.items()
-        if name != advice.recommended and (row := advice.scores[name])
+        if name != advice.recommended and (row := advice.predictions[name])
     ]
     measured = f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)} on held-out folds"
     return f"Use {advice.recommended}: " + ", ".join([measured, *told]) + "."
+
+
+def score_page(advice: Advice) -> str:
+    """The page of scores on folds."""
+    about = advice.population
+    lines = [
+        fill_lines(scored_sentence(advice), ""),
+        "",
+        f"Held-out folds of {plural(about.samples, 'sample')} of {plural(about.clients, 'client')}, "
+        f"{plural(len(about.names), 'feature')}; the largest class is {max(about.shares):.1%} of the labels",
+        f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>24}{'accuracy':>11}{'95% interval':>18}",
+    ]
+    for row in sorted(advice.predictions.values(), key=lambda row: row.log_loss.value):
+        mark = "*" if row.algorithm == advice.recommended else " "
+        right = f"[{100 * row.accuracy.low:.1f}, {100 * row.accuracy.high:.1f}]"
+        lines.append(
+            f"{mark} {row.algorithm:<13}{three_digits(row.log_loss.value):>10}{interval_text(row.log_loss):>24}"
+            f"{row.accuracy.value:>11.1%}{right:>18}"
+        )
+    return "\n".join([*lines, *doubt_lines(advice), "", fill_lines(f"To prove this wrong: {advice.confirm}", "")])
+
+
+def doubt_lines(advice: Advice) -> list[str]:
+    """What may be wrong, where something may."""
+    if not advice.doubts:
+        return []
+    return ["", "Doubts", *(fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts)]

@@ -39,7 +39,8 @@ SEGMENTS = 4  # of the rows, added up apart: the same sum on every machine
 DEEP = 20.0  # a deviance this far above the least counts for nothing
 FINE_RATIOS = 4001
 MOST_NODES = 12
-EXACT = 0.005  # of the deviance: what the nodes of a window may be off by
+EXACT = 1e-3  # of the deviance, at the error FIRM_ERROR of log c: what the nodes of a window may be off by
+FIRM_ERROR = 0.05
 WINDOW_ERRORS = 7.0  # errors on either side of the first guess that a window covers
 NARROWEST = (0.02, 0.1)  # errors that a window is made for: with larger ones there are few samples, and passes are cheap
 NEARLY_FLAT = 1.0  # a deviance this near to flat is looked at where the ratio is only nearly infinite
@@ -111,8 +112,10 @@ class RatioWindow:
     between the ratios looked at and the x. Outside of the window the samples are asked again.
     """
 
-    def __init__(self, turned: TurnedClients, centre: float, half: float) -> None:
-        self.turned, self.centre, self.half = turned, centre, half
+    def __init__(self, turned: TurnedClients, centre: float, error: float) -> None:
+        self.turned, self.centre = turned, centre
+        self.half = half = WINDOW_ERRORS * float(np.clip(error, *NARROWEST))
+        exact = EXACT * min(FIRM_ERROR / max(error, 1e-3), 1.0) ** 2  # where the deviance is flat, little moves its least point
         self.pivot = float(np.sqrt(np.exp(centre) * np.mean(turned.x)))
         logs = centre + half * np.linspace(-1, 1, 2 * MOST_NODES)
         some = np.quantile(turned.x, np.linspace(0, 1, 200))
@@ -120,7 +123,7 @@ class RatioWindow:
             self.angles = np.pi * (np.arange(count) + 0.5) / count
             between = np.stack([self.weights(log) for log in logs]) @ shrink_factors(self.nodes, some)
             off = np.abs(between - shrink_factors(np.exp(logs), some)).mean(1).max()
-            if off * turned.x.size < EXACT:
+            if off * turned.x.size < exact:
                 break
         self.values: Array | None = None
 
@@ -179,7 +182,7 @@ def trace_deviance(turned: TurnedClients, start: float, error: float) -> Devianc
     middle = float(np.log(max(float(np.mean(turned.x)), np.finfo(float).tiny)))
     low, high = middle - SPAN, middle + SPAN
     seen: dict[float, tuple[float, float]] = {}
-    window = RatioWindow(turned, float(np.clip(start, low, high)), WINDOW_ERRORS * float(np.clip(error, *NARROWEST)))
+    window = RatioWindow(turned, float(np.clip(start, low, high)), error)
 
     def look(at: float) -> float:
         if at not in seen:

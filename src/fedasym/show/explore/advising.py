@@ -39,10 +39,10 @@ def advised(source: Readable, size: int, said: dict[str, str]) -> Advised:
 
 def advice_on(file: Path, said: dict[str, str]) -> Advised:
     """Read, advise, and put it into words."""
-    from fedasym.advisor.advice import Advice
     from fedasym.advisor.advise import advise
     from fedasym.core.errors import ThresholdWarning
     from fedasym.data.sets.reading import read
+    from fedasym.results.metric import LOSS
     from fedasym.show.report.advice import page
 
     told: dict[str, Any] = {key: said[key] for key in SETTINGS if said.get(key)}
@@ -51,7 +51,7 @@ def advice_on(file: Path, said: dict[str, str]) -> Advised:
         federation = read(file, roles=read_roles(said.get("roles")), **told)
         advice = advise(federation)
     words = f"{said['name']}: use {advice.recommended}. The whole advice is below."
-    estimates = sliders(advice.population) if isinstance(advice, Advice) else None
+    estimates = sliders(advice.population) if advice.metric is LOSS else None
     recipe = None if federation.recipe is None else federation.recipe.describe(flags=False)
     return Advised(page(advice), words, recipe, estimates)
 

@@ -7,34 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedasym.results.metric import ACCURACY, LOSS
 from fedasym.show.report.intervals import Bar, figure
 from fedasym.show.report.markup import Html, element, joined, paragraphs, verbatim
 from fedasym.show.report.shell import shell, write_html
 from fedasym.show.report.tables import Cell, Column, count, minus, table
 
 if TYPE_CHECKING:
-    from fedasym.advisor.advice import Advice, ClassAdvice, ScoredAdvice
+    from fedasym.advisor.advice import Advice
     from fedasym.advisor.estimates import Quantity
 
 WIDE = 20  # losses that many times the least are left out of the figure: the others would be one dot
 MOST = 500  # clients in the table: the rest is in `advice.clients`
 
 
-def write(advice: Advice | ClassAdvice | ScoredAdvice, path: str | Path) -> Path:
+def write(advice: Advice, path: str | Path) -> Path:
     """Write the page, whole or not at all, and return where it is."""
     return write_html(path, lambda: page(advice))
 
 
-def page(advice: Advice | ClassAdvice | ScoredAdvice) -> str:
+def page(advice: Advice) -> str:
     """The whole page; the same advice gives the same text."""
-    from fedasym.advisor.advice import ClassAdvice, ScoredAdvice
-
-    if isinstance(advice, ScoredAdvice):
-        sentence, facts, sections = scored_parts(advice)
-    elif isinstance(advice, ClassAdvice):
-        sentence, facts, sections = classes_parts(advice)
-    else:
-        sentence, facts, sections = regression_parts(advice)
+    parts = {LOSS: regression_parts, ACCURACY: classes_parts}.get(advice.metric, scored_parts)
+    sentence, facts, sections = parts(advice)
     header = [
         element("h1", f"Use {advice.recommended}"),
         element("ul", *(element("li", fact) for fact in facts), class_="facts"),
@@ -42,9 +37,9 @@ def page(advice: Advice | ClassAdvice | ScoredAdvice) -> str:
     ]
     doubts = paragraphs([str(doubt) for doubt in advice.doubts]) if advice.doubts else element("p", "No check speaks.")
     check = element("p", str(advice.confirm))
-    if isinstance(advice, ClassAdvice):
+    if advice.confirm.snippet:
         check = joined(check, verbatim(advice.confirm.snippet))
-    gains = [] if isinstance(advice, ScoredAdvice) else [("clients", "Who gains", clients_of(advice))]
+    gains = [("clients", "Who gains", clients_of(advice))] if advice.clients else []
     columns = [("columns", "The columns", element("p", advice.columns))] if advice.columns else []
     ending = [("doubts", "Doubts", doubts), *gains, ("check", "To prove this wrong", check), *columns]
     return shell(f"Advice: {advice.recommended}", header, [*sections, *ending])
@@ -53,13 +48,14 @@ def page(advice: Advice | ClassAdvice | ScoredAdvice) -> str:
 Parts = tuple[str, list[str], list[tuple[str, str, object]]]
 
 
-def scored_parts(advice: ScoredAdvice) -> Parts:
+def scored_parts(advice: Advice) -> Parts:
     """Sentence, facts and the section on measured scores."""
     from fedasym.advisor.wording import scored_sentence
 
-    facts = [f"{advice.clients:,} clients", f"{advice.samples:,} samples", f"{len(advice.names):,} features"]
-    facts.append(f"{len(advice.classes)} classes")
-    rows = sorted(advice.scores.values(), key=lambda row: row.log_loss.value)
+    about = advice.population
+    facts = [f"{about.clients:,} clients", f"{about.samples:,} samples", f"{len(about.names):,} features"]
+    facts.append(f"{len(about.classes)} classes")
+    rows = sorted(advice.predictions.values(), key=lambda row: row.log_loss.value)
     bars = [bar(row.algorithm, row.log_loss, None, advice.recommended) for row in rows]
     heads = ("log-loss", "low", "high", "accuracy", "low", "high")
     cells = [
@@ -77,7 +73,7 @@ def scored_parts(advice: ScoredAdvice) -> Parts:
     return scored_sentence(advice), facts, [("scores", "Held-out scores", scores)]
 
 
-def classes_parts(advice: ClassAdvice) -> Parts:
+def classes_parts(advice: Advice) -> Parts:
     """Sentence, facts and the sections on accuracies."""
     from fedasym.advisor.wording import class_sentence
 
@@ -89,7 +85,7 @@ def classes_parts(advice: ClassAdvice) -> Parts:
         f"{len(about.classes)} classes",
     ]
     rows = sorted(advice.predictions.values(), key=lambda row: -row.trusted)
-    bars = [bar(row.algorithm, row.shown, row.probe, advice.recommended) for row in rows]
+    bars = [bar(row.algorithm, row.level, row.measured, advice.recommended) for row in rows]
     caption = (
         "Predicted accuracy of a member with its 95% interval; hollow: a least-squares classifier on these samples, held out "
         "or left out one by one."
@@ -99,7 +95,7 @@ def classes_parts(advice: ClassAdvice) -> Parts:
     cells = [
         [
             Cell(row.algorithm),
-            *(percent(v) for v in (row.trusted, row.shown.low, row.shown.high, row.new.value, row.probe)),
+            *(percent(v) for v in (row.trusted, row.level.low, row.level.high, row.new.value, row.measured)),
             number(row.log_loss.value),
             number(row.ridge),
             Cell(row.note + (" (moved to the probe)" if row.contradicted else "")),
@@ -131,7 +127,12 @@ def regression_parts(advice: Advice) -> Parts:
     rows = sorted(advice.predictions.values(), key=lambda row: (not math.isfinite(row.trusted), row.trusted))
     beside = "held-out folds of the training samples" if advice.weights else "cross-validation over clients, for a new client"
     bars = [
-        bar(row.algorithm, raised(row.shown, floor), None if row.gcv is None else max(row.gcv + floor, 0.0), advice.recommended)
+        bar(
+            row.algorithm,
+            raised(row.level, floor),
+            None if row.measured is None else max(row.measured + floor, 0.0),
+            advice.recommended,
+        )
         for row in rows
     ]
     least = min((each.value for each in bars if each.value > 0), default=math.inf)
@@ -203,11 +204,9 @@ def estimates(named: dict[str, Quantity], meanings: dict[str, str]) -> Html:
     return table(columns, cells, "Estimates with 95% intervals")
 
 
-def clients_of(advice: Advice | ClassAdvice) -> Html:
+def clients_of(advice: Advice) -> Html:
     """Every client: the ones that lose first."""
-    from fedasym.advisor.advice import ClassAdvice
-
-    points = isinstance(advice, ClassAdvice)
+    points = advice.metric.share
     tally = {word: sum(each.verdict == word for each in advice.clients) for word in ("gains", "loses", "unclear")}
     text = (
         f"With a model of its own (rtfa) instead of the shared one (fedavg): {tally['gains']} clients gain, {tally['loses']} "
