@@ -1,6 +1,7 @@
 """The verb: what it recommends, refuses, prints and proves wrong."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,9 +109,8 @@ def test_someone_whose_samples_say_so_is_predicted_to_lose(world):
 def test_the_experiment_confirms_good_advice_and_refutes_bad(drawn, advice):
     X, y, _ = drawn
     assert not advice.confirm(X, y).refuted
-    from dataclasses import replace
-
-    wrong = replace(advice.confirm, recommended="local", ratios={"local": None, "pfedme": advice.confirm.ratios["pfedme"]})
+    ratios = {"local": None, "pfedme": advice.confirm.ratios["pfedme"]}
+    wrong = replace(advice.confirm, recommended="local", expected={"pfedme": 0.0}, ratios=ratios)
     outcome = wrong(X, y)
     assert outcome.refuted
     assert "REFUTED" in str(outcome)
@@ -198,3 +198,20 @@ def test_odd_data_give_finite_advice(drawn, spoil):
     assert row.loss.low <= row.loss.value <= row.loss.high
     json.loads(found.to_json())
     assert str(found)
+
+
+def test_algorithms_beside_the_papers_with_many_features():
+    drawn = fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=60, seed=1)
+    stages = fa.algorithms
+    twin = fa.Algorithm("twin", stages.Average(), stages.Ridge())
+    other = fa.Algorithm("other", stages.Meta(0.1), stages.Ridge(1.0))
+    found, plain = advise(drawn, algorithms=[twin, other], intercept=False), advise(drawn, intercept=False)
+    assert found.predictions["pfedme"] == plain.predictions["pfedme"]
+    rtfa, same = found.predictions["rtfa"], found.predictions["twin"]
+    assert [same.loss, same.new, same.measured, same.ridge] == [rtfa.loss, rtfa.new, rtfa.measured, rtfa.ridge]
+    row = found.predictions["other"]
+    assert row.loss.low < row.loss.value < row.loss.high
+    assert row.measured is None
+    assert row.loss.value == pytest.approx(rtfa.loss.value, rel=0.3)  # a small inner step and a ridge near the best
+    best = replace(found.confirm, recommended="twin", expected={"rtfa": 0.0}, ratios=dict.fromkeys(("twin", "rtfa"), 1.0))
+    assert best(drawn).behind["rtfa"][0] == pytest.approx(0.0, abs=1e-9)

@@ -279,3 +279,14 @@ def test_the_command(drawn, advice, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["ridge"] == pytest.approx(advice.ridge, rel=1e-6)
     assert told("--report", str(tmp_path / "nowhere" / "page.html")) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_algorithms_beside_the_papers():
+    stages = fa.algorithms
+    twin = fa.Algorithm("twin", stages.Average(), stages.Ridge())
+    drawn = fa.datasets.synthetic(task="classification", classes=2, radius=1.5, centre=1.5, clients=30, dimension=40, seed=1)
+    found = advise(drawn, algorithms=[twin])
+    assert found.predictions["twin"].trusted == pytest.approx(found.predictions["rtfa"].accuracy.value, abs=0.005)
+    assert np.isnan(found.predictions["twin"].level.low)
+    with pytest.raises(fa.NoFormula, match="other: pFedMe's shared model is not derived for the logistic loss"):
+        advise(drawn, algorithms=[fa.Algorithm("other", stages.Moreau(), stages.Keep())])

@@ -13,6 +13,7 @@ from fedasym.advisor.estimates import Estimates, length_variance, length_weights
 from fedasym.advisor.federated import play_federation
 from fedasym.advisor.moments import fit_variances, squared_length
 from fedasym.advisor.predictions import (
+    PartedLoss,
     covariance_difference,
     have_common_covariance,
     lacking_variance,
@@ -82,16 +83,16 @@ def test_degrees_of_freedom_count_clients_that_weigh():
 
 def test_finite_sizes_without_a_ridge_have_the_inverse_wishart_mean():
     kinds = SizeGroups.of(np.full(8, 60.0))
-    assert unridged_factors("ftfa", 40, kinds) * 40 / (60 - 40) == pytest.approx([40 / (60 - 40 - 1)])
-    assert unridged_factors("ftfa", 80, kinds) == pytest.approx([1.0])
-    assert unridged_factors("rtfa", 40, kinds) == pytest.approx([1.0])
+    assert unridged_factors(40, kinds) * 40 / (60 - 40) == pytest.approx([40 / (60 - 40 - 1)])
+    assert unridged_factors(80, kinds) == pytest.approx([1.0])
 
 
 def test_fedavgs_loss_of_these_clients_is_surer_than_their_population():
     """With hardly any noise a client tells its own |shift|^2: all of the population's error is then too much."""
     d, m = 30, 40
     found = Estimates(1e-6, 1.0, 1.0, np.ones((4, 3)), eigenvalues(np.ones(d)), "", False)
-    lacking = lacking_variance(found, d, np.full(m, 120.0), {"fedavg": (1.0, 0.0, np.inf), "ftfa": (0.0, 1e-6 / 3, 0.0)})
+    losses = {"fedavg": PartedLoss(1.0, 0.0, np.inf, False), "ftfa": PartedLoss(0.0, 1e-6 / 3, 0.0, False)}
+    lacking = lacking_variance(found, d, np.full(m, 120.0), losses)
     assert lacking["fedavg"] == pytest.approx(-2 / (d * m), rel=0.3)
     assert lacking["ftfa"] > 0
 

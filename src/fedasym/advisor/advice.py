@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
 from fedasym.advisor.predictions import LOG_LOSS, Prediction, Steps
 from fedasym.advisor.statistics import Summary
-from fedasym.algorithms import PAPER, Ridge
+from fedasym.algorithms import Algorithm, Ridge
 from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
 from fedasym.core.hooks import write_file
@@ -310,26 +310,22 @@ def better_alone(rows: dict[str, Prediction]) -> str:
     return min(("local_ridge", "local"), key=lambda name: rows[name].trusted)
 
 
-def choose_mixed(rows: dict[str, Prediction]) -> str:
-    """The lowest loss; of those within half a percent the simplest."""
-    least = min(row.trusted for row in rows.values() if np.isfinite(row.trusted))
-    order = dict.fromkeys((*SIMPLEST_MIXED, *rows))  # those of the user's own last
-    return next(name for name in order if rows[name].trusted <= least * (1 + CLOSE_LOSS) + np.finfo(float).tiny)
-
-
-def choose_loss(table: dict[str, Prediction]) -> str:
-    """The lowest loss; of those within half a percent the simplest."""
+def choose_loss(table: dict[str, Prediction], simplest: tuple[str, ...]) -> str:
+    """The lowest loss; of those within half a percent the simplest, the user's own last."""
     least = min(row.trusted for row in table.values() if np.isfinite(row.trusted))
-    return next(name for name in SIMPLEST if table[name].trusted <= least * (1 + CLOSE_LOSS) + np.finfo(float).tiny)
+    order = dict.fromkeys((*simplest, *table))
+    return next(name for name in order if table[name].trusted <= least * (1 + CLOSE_LOSS) + np.finfo(float).tiny)
 
 
-def caution_sharing(table: dict[str, Prediction]) -> dict[str, Prediction]:
+def caution_sharing(table: dict[str, Prediction], algorithms: Mapping[str, Algorithm]) -> dict[str, Prediction]:
     """Where samples are scarce, sharing counts for what the model or what clients left out say of it, the worse of the two.
 
     The model's level then rests on a shared length that hardly anything tells, and sharing without cause costs far more than
     not sharing.
     """
-    left_out = {name: table[name].measured or table["rtfa"].measured or 0.0 for name in table if not PAPER[name].shares_nothing}
+    left_out = {
+        name: table[name].measured or table["rtfa"].measured or 0.0 for name in table if not algorithms[name].shares_nothing
+    }
     return table | {name: replace(table[name], trusted=max(table[name].trusted, loss)) for name, loss in left_out.items()}
 
 
@@ -342,13 +338,13 @@ def choose_rivals(table: dict[str, Prediction], recommended: str) -> list[str]:
 
 
 def choose_ratio(
-    row: Prediction, shared: RidgeCurves, alone: RidgeCurves, samples: float, doubts: tuple[Doubt, ...]
+    row: Prediction, algorithm: Algorithm, shared: RidgeCurves, alone: RidgeCurves, samples: float, doubts: tuple[Doubt, ...]
 ) -> float | None:
     """Ridge times samples: the model's, or GCV's where it is clearly better."""
-    if not isinstance(PAPER[row.algorithm].personalise, Ridge):
+    if not isinstance(algorithm.personalise, Ridge):
         return None
     model = float(row.ridge or 0.0) * samples
-    if row.algorithm == "local_ridge":
+    if algorithm.shares_nothing:
         gain, error = alone.gain(alone.best, model)
         return alone.best if gain > 3 * error and gain > 0.01 * alone.at(model)[0] else model
     return shared.best if any(doubt.check == Check.RIDGE for doubt in doubts) else model

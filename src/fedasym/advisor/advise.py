@@ -34,7 +34,13 @@ from fedasym.advisor.class_estimates import (
     estimate_world,
     look_at_clients,
 )
-from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, predict_accuracies, predict_stopping
+from fedasym.advisor.class_predictions import (
+    AccuracyTable,
+    LogisticRidges,
+    predict_accuracies,
+    predict_beside,
+    predict_stopping,
+)
 from fedasym.advisor.confirmation import RidgeConfirmation, TrainedConfirmation, training_settings
 from fedasym.advisor.crosscheck import (
     accuracy_gains,
@@ -50,9 +56,9 @@ from fedasym.advisor.estimates import Estimates, PooledClients, Structure, estim
 from fedasym.advisor.federated import ClassSummary, combine_summaries, look_at_summaries
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
-    UNRIDGED,
     ClientLevels,
     Steps,
+    candidates_of,
     have_common_covariance,
     lacks_variance,
     population_of,
@@ -60,8 +66,9 @@ from fedasym.advisor.predictions import (
 )
 from fedasym.advisor.statistics import SizeGroups, Summary
 from fedasym.advisor.wording import expected_error, name_rivals, three_digits
-from fedasym.algorithms import PAPER, Algorithm, find
-from fedasym.algorithms.registry import asked
+from fedasym.algorithms import PAPER, Algorithm, Interpolate, find
+from fedasym.algorithms.meta import MAML_STEP
+from fedasym.algorithms.registry import asked, resolve
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.machine import few_threads
@@ -102,7 +109,7 @@ def advise(
     task: "regression" or "classification". Without it labels are what `fa.Federation` takes them for: whole numbers, booleans
         and strings are classes, floating-point numbers are numbers.
     intercept: whether models have one, shared and personal; by default as the Federation says, and yes for arrays.
-    algorithms: some to look at beside the paper's, by name or as objects; for numbers and few features.
+    algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted (few features: fitted).
 
     The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of the logistic loss.
     Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
@@ -120,15 +127,14 @@ def advise(
     >>> advice.recommended, round(advice.population.noise.value, 1), round(advice.population.radius.value, 1)
     ('pfedme', 0.3, 0.5)
     """
-    beside = [find(each) for each in asked(algorithms, ())]
-    beside = [each for each in beside if each.name not in PAPER]
+    beside = [each for each in map(find, asked(algorithms, ())) if each.name not in PAPER]
+    beside = resolve(beside, None, MAML_STEP) if beside else []
     if isinstance(data, Sequence) and len(data) and all(isinstance(each, Summary | ClassSummary) for each in data):
         if y is not None or clients is not None:
             raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
         if intercept is not None and flag("intercept", intercept):
             raise InvalidInput("summaries are of models without an intercept: leave intercept out, or give the samples")
-        check_predictable(beside)
-        return advise_sent(data)
+        return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
@@ -149,30 +155,26 @@ def advise_samples(
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
     if are_classes(data, y, task):
-        check_predictable(beside)
-        return advise_on_classes(data, y, clients, free, *named)
+        return advise_on_classes(data, y, clients, free, *named, beside)
     taken = read_clients(data, y, clients)
     with few_threads(taken.dimension):
         if are_few(taken, free):
             from fedasym.advisor.mixed import advise_mixed
 
             return advise_mixed(taken, *named, free, nested_doubts(federation), beside)
-        check_predictable(beside)
         levels = ClientLevels.of(taken) if free else None
         seen = pool_and_estimate(taken.level() if free else taken)
         lying = find_structure(seen)
         found = estimate_power(seen) if lying.aligned else seen.estimates
         return assemble_regression(
-            seen.summaries, found, lying, held_out_squares(seen), seen.data.left_out, None, levels, weights_by_feature(seen)
-        )
-
-
-def check_predictable(beside: Sequence[Algorithm]) -> None:
-    """Refuse algorithms beside the paper's where the advice is not made of their weight and filter."""
-    if beside:
-        raise NoFormula(
-            f"{beside[0].name} is looked at where labels are numbers and features few: predict it on the estimated population "
-            "(fa.predict), or train it"
+            seen.summaries,
+            found,
+            lying,
+            beside,
+            held=held_out_squares(seen),
+            dropped=seen.data.left_out,
+            levels=levels,
+            pooled=weights_by_feature(seen),
         )
 
 
@@ -188,10 +190,9 @@ def advise_on_classes(
     intercept: bool,
     names: tuple[str, ...] | None,
     personal: NDArray[np.bool_] | None,
+    beside: Sequence[Algorithm],
 ) -> Advice:
     """With few features the models are fitted to folds and scored; with many, accuracies are predicted."""
-    from fedasym.advisor.data import read_classes
-
     few = False
     if not (isinstance(data, Federation) and data.sequences):
         taken = read_classes(data, y, clients)
@@ -208,8 +209,8 @@ def advise_on_classes(
 
         with few_threads(taken.data.dimension):
             notes = nested_doubts(data if isinstance(data, Federation) else None)
-            return advise_scored(data, y, clients, names, personal, intercept, notes)
-    return advise_classes(data, y, clients)
+            return advise_scored(data, y, clients, names, personal, intercept, notes, beside)
+    return advise_classes(data, y, clients, beside)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
@@ -242,23 +243,23 @@ def are_few(data: Data, intercept: bool) -> bool:
     return enough
 
 
-def advise_sent(sent: Sequence[Summary | ClassSummary]) -> Advice:
+def advise_sent(sent: Sequence[Summary | ClassSummary], beside: Sequence[Algorithm] = ()) -> Advice:
     """Advice from summaries, all of labels that are numbers, or all of classes."""
     numbers = [each for each in sent if isinstance(each, Summary)]
     if len(numbers) == len(sent):
-        return advise_summaries(numbers)
+        return advise_summaries(numbers, beside)
     if numbers:
         raise InvalidInput("some summaries are of classes and some of numbers: every client must answer the same question")
-    return advise_class_summaries([each for each in sent if isinstance(each, ClassSummary)])
+    return advise_class_summaries([each for each in sent if isinstance(each, ClassSummary)], beside)
 
 
-def advise_summaries(summaries: list[Summary]) -> Advice:
+def advise_summaries(summaries: list[Summary], beside: Sequence[Algorithm] = ()) -> Advice:
     """Advice from what clients sent of labels that are numbers."""
     if len(summaries) < LEAST_CLIENTS:
         raise InvalidInput(f"there are {len(summaries)} summaries: how clients differ takes at least {LEAST_CLIENTS} clients")
     with few_threads(summaries[0].dimension):
         found = combine_summaries(summaries)
-        return assemble_regression(summaries, found, Structure(), np.empty(0), 0, max(each.bytes for each in summaries))
+        return assemble_regression(summaries, found, Structure(), beside, sent=max(each.bytes for each in summaries))
 
 
 def held_out_squares(seen: PooledClients) -> Array:
@@ -275,20 +276,30 @@ def assemble_regression(
     summaries: list[Summary],
     found: Estimates,
     lying: Structure,
-    held: Array,
-    dropped: int,
-    sent: int | None,
+    beside: Sequence[Algorithm],
+    *,
+    held: Array | None = None,
+    dropped: int = 0,
+    sent: int | None = None,
     levels: ClientLevels | None = None,
     pooled: Array | None = None,
 ) -> Advice:
-    """Everything that follows from summaries and estimates."""
+    """Everything that follows from summaries and estimates: predict, compare with the samples, doubt, recommend.
+
+    held: mean squares of held-out residuals about the pooled model. dropped: features that say nothing. levels, pooled:
+    clients' means and the pooled weights, where models have an intercept.
+    """
+    held = np.empty(0) if held is None else held
+    algorithms = candidates_of(beside)
     d = summaries[0].dimension
     sizes = np.array([each.samples for each in summaries], dtype=float)
     kinds = SizeGroups.of(sizes)
     middle = float(kinds.samples[kinds.middle])
     shared, alone = gcv_curves(summaries, "residual"), gcv_curves(summaries, "raw")
-    blind = UNRIDGED if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()
-    table = compare_losses(predict_regression(found, d, kinds, summaries), shared, alone, found, middle, blind)
+    unridged = [name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)]
+    blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()
+    table = predict_regression(found, d, kinds, summaries, beside)
+    table = compare_losses(table, shared, alone, found, middle, blind, algorithms)
     about = fit_variances(summaries)
     evidence = RegressionEvidence(summaries, found, dropped, about, table, shared, lying, held)
     doubts = doubt_regression(evidence)
@@ -296,9 +307,9 @@ def assemble_regression(
     if levels is not None:
         assert pooled is not None
         level2 = levels.variance(found, pooled)
-        table = levels.add_to(table, level2, found.noise2)
-    recommended = choose_loss(caution_sharing(table) if found.scarce else table)
-    ratios = {name: choose_ratio(row, shared, alone, middle, doubts) for name, row in table.items()}
+        table = levels.add_to(table, level2, found.noise2, algorithms)
+    recommended = choose_loss(caution_sharing(table, algorithms) if found.scarce else table, SIMPLEST)
+    ratios = {name: choose_ratio(row, algorithms[name], shared, alone, middle, doubts) for name, row in table.items()}
     floor = found.noise2
     if any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts):
         floor = max(float(held.mean()) - table["fedavg"].trusted, 0.0)
@@ -317,6 +328,7 @@ def assemble_regression(
             {name: table[name].trusted - table[recommended].trusted for name in rivals},
             {name: ratios[name] for name in (recommended, *rivals)},
             level=None if levels is None else found.noise2 / level2 if level2 > 0 else np.inf,
+            beside=tuple(beside),
         ),
         clients=regression_gains(summaries, about, ratio, kurtosis_of(summaries)[0], shared.gain(ratio, np.inf)[1]),
         floor=floor,
@@ -340,23 +352,23 @@ def predict_steps(found: Estimates, dimension: int, samples: float, summaries: l
     return Steps(step, float(path.best.at), loss=float(np.asarray(path.best.risk.loss)))
 
 
-def advise_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> Advice:
+def advise_classes(data: Any, y: Any, clients: Iterable[Hashable] | None, beside: Sequence[Algorithm]) -> Advice:
     """What `fa.advise` does with class labels."""
     taken = read_classes(data, y, clients)
     with few_threads(taken.data.dimension):
         seen = look_at_clients(taken)
         fresh = estimate_from_held(seen)
-        return assemble_classes(seen, seen.found if fresh is None else fresh)
+        return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
 
 
-def advise_class_summaries(sent: Sequence[ClassSummary]) -> Advice:
+def advise_class_summaries(sent: Sequence[ClassSummary], beside: Sequence[Algorithm]) -> Advice:
     """Advice from what clients sent."""
     seen = look_at_summaries(sent)
     with few_threads(seen.dimension):
-        return replace(assemble_classes(seen, seen.found), sent=max(each.bytes for each in sent))
+        return replace(assemble_classes(seen, seen.found, beside), sent=max(each.bytes for each in sent))
 
 
-def assemble_classes(seen: ClassLook, found: ClassMoments) -> Advice:
+def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algorithm]) -> Advice:
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
     world = estimate_world(found, seen.classes.count)
@@ -376,7 +388,7 @@ def assemble_classes(seen: ClassLook, found: ClassMoments) -> Advice:
     return Advice(
         metric=ACCURACY,
         population=describe_classes(found, world, seen),
-        predictions=table,
+        predictions=table | predict_beside(beside, table, world, shape),
         recommended=recommended,
         ridge=table[recommended].ridge,
         samples=shape.samples,

@@ -9,14 +9,16 @@ time of gradient descent that matches a ridge (section 7), from few points of th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
 
 from fedasym.advisor.class_estimates import ClassLook, ClassMoments, ClientSizes
-from fedasym.advisor.estimates import Quantity
+from fedasym.advisor.estimates import UNKNOWN, Quantity
 from fedasym.advisor.predictions import Prediction, Steps
+from fedasym.algorithms import PAPER, Algorithm
 from fedasym.core.arrays import Array
 from fedasym.exact.profile_likelihood import even_points
 from fedasym.theory.classes import metrics
@@ -44,6 +46,7 @@ from fedasym.theory.classes.squared_labels import (
     shared_error,
 )
 from fedasym.verbs.classes.binary import Worlds, time_of
+from fedasym.verbs.prediction import predict
 from fedasym.worlds.energies import Energies
 
 MANY_CLIENTS = 60  # clients from which a member is a new client, in the search for the ridge
@@ -462,3 +465,31 @@ def predict_stopping(
         local_step=spent / (epochs * batches),
         epochs=epochs,
     )
+
+
+def predict_beside(beside: Sequence[Algorithm], table: AccuracyTable, world: LabelModel, sizes: ClientSizes) -> AccuracyTable:
+    """Algorithms beside the paper's, for a middling client, as `fa.predict` has them; it refuses those without a formula.
+
+    Formulas for more than two classes are for infinitely many clients: accuracies are moved to these as rtfa's is.
+    """
+    middle, out = sizes.middle, {}
+    population, clients = world.population(float(sizes.aspects[middle])), float(sizes.equivalent[middle])
+    moved = 0.0
+    if beside and world.link.classes > 2:
+        moved = table["rtfa"].accuracy.value - float(predict(population, PAPER["rtfa"])["rtfa"].accuracy)
+    for each in beside:
+        if world.link.classes == 2:
+            member, new = (predict(population, each, clients=clients, member=one)[each.name] for one in (True, False))
+        else:
+            member = new = predict(population, each)[each.name]
+        right, loss = float(np.clip(member.accuracy + moved, 0, 1)), member.log_loss
+        out[each.name] = Prediction(
+            each.name,
+            accuracy=replace(UNKNOWN, value=right),
+            new=replace(UNKNOWN, value=float(np.clip(new.accuracy + moved, 0, 1))),
+            log_loss=UNKNOWN if loss is None else replace(UNKNOWN, value=float(loss)),
+            ridge=None if member.ridge is None else float(member.ridge),
+            trusted=right,
+            note="for a middling client, without an interval, and not compared with the samples",
+        )
+    return out

@@ -16,7 +16,7 @@ from fedasym.advisor.data import Data, read_classes, read_clients
 from fedasym.advisor.predictions import LOG_LOSS, Steps
 from fedasym.advisor.statistics import spread_places
 from fedasym.advisor.wording import three_digits
-from fedasym.algorithms import PAPER, Ridge, find
+from fedasym.algorithms import PAPER, Algorithm, Keep, Ridge, find
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.machine import few_threads
@@ -128,11 +128,16 @@ class Confirmation:
     """What to compare, and which result would refute the advice. Call it with the data.
 
     `advice.confirm(federation)`, or with X, y and clients. expected: by how much each rival is predicted to be behind the
-    recommended algorithm. The kinds of it differ in what they do with the candidates.
+    recommended algorithm. beside: the user's own algorithms. The kinds of it differ in what they do with the candidates.
     """
 
     recommended: str
     expected: dict[str, float]
+    beside: tuple[Algorithm, ...] = field(default=(), kw_only=True)
+
+    def algorithm(self, name: str) -> Algorithm:
+        """A candidate by its name: one of the user's own, or a registered one."""
+        return next((each for each in self.beside if each.name == name), None) or find(name)
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -175,15 +180,15 @@ class RidgeConfirmation(Confirmation):
         with few_threads(source.dimension):
             for name in self.candidates:
                 ridge = self._ridges(name, self.ratios[name], labels, source.dimension)
-                model = fit_linear(name, X, labels, names, ridge=ridge, intercept=self.level is not None)
+                model = fit_linear(self.algorithm(name), X, labels, names, ridge=ridge, intercept=self.level is not None)
                 scores[name] = client_errors(lambda place, rows, m=model: m.predict(rows, client=names[place]), list(test))
         return Outcome.of(self.recommended, LOSS, scores)
 
     def _ridges(self, name: str, ratio: float | None, labels: Sequence[Array], dimension: int) -> Array | None:
-        if ratio is None or not isinstance(PAPER[name].personalise, Ridge):
+        if ratio is None or not isinstance(self.algorithm(name).personalise, Ridge):
             return None
         each = np.array([ratio / len(values) for values in labels])
-        if self.level is None or PAPER[name].shares_nothing:
+        if self.level is None or self.algorithm(name).shares_nothing:
             return each
         own = np.array([self.level / len(values) for values in labels])
         return np.column_stack([np.repeat(each[:, None], dimension, axis=1), own])
@@ -229,8 +234,8 @@ class MixedConfirmation(Confirmation):
         scores: dict[str, Array] = {}
         with few_threads(d):
             for name in self.candidates:
-                own = None if find(name).shares_nothing else may
-                model = fit_linear(name, X, labels, intercept=self.intercept, personal=own)
+                own = None if self.algorithm(name).shares_nothing else may
+                model = fit_linear(self.algorithm(name), X, labels, intercept=self.intercept, personal=own)
                 scores[name] = client_errors(lambda place, rows, m=model: m.predict(rows, client=place), test)
             mixed = predict_random_intercepts(train, test, self.intercept)
             if mixed is not None:
@@ -369,12 +374,14 @@ def candidate_settings(
 ) -> dict[str, float]:  # fmt: skip
     """What `fa.train` is told for a candidate; `ridge` is that of a middling client."""
     told: dict[str, float] = {"rounds": TRAIN_ROUNDS}
-    if name != "local_ridge":
+    algorithm = PAPER[name]
+    keeps = isinstance(algorithm.personalise, Keep)
+    if not algorithm.shares_nothing:
         told["server_step"] = step
-    if name != "fedavg":
-        told["local_step"] = local_step if name == "ftfa" else step
-    if name in ("rtfa", "ftfa"):
-        told["personal_epochs"] = epochs if name == "ftfa" else PERSONAL_EPOCHS
+    if not keeps:
+        told["local_step"] = local_step if algorithm.fine_tunes else step
+    if not keeps and not algorithm.shares_nothing:
+        told["personal_epochs"] = epochs if algorithm.fine_tunes else PERSONAL_EPOCHS
     if ridge is not None:
         told["ridge"] = ridge
     return told
@@ -406,7 +413,9 @@ class FoldConfirmation(Confirmation):
         may = None if self.personal is None else np.array(self.personal)
         losses, right = {}, {}
         for name in self.candidates:
-            fit = fit_classes(name, rows, codes, owner, classes=taken.names, personal=may, intercept=self.intercept)
+            fit = fit_classes(
+                self.algorithm(name), rows, codes, owner, classes=taken.names, personal=may, intercept=self.intercept
+            )
             chance = fit.predict_proba(test[0], client=test[2])
             losses[name] = -np.log(np.maximum(chance[np.arange(len(test[1])), test[1]], 1e-300))
             right[name] = float(np.mean(chance.argmax(1) == test[1]))

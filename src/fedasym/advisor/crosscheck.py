@@ -11,7 +11,7 @@ by how much clients really differ beyond the noise of the estimates.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,8 +23,9 @@ from fedasym.advisor.class_statistics import Probes
 from fedasym.advisor.data import Classes, read_classes
 from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.moments import AxisVariances
-from fedasym.advisor.predictions import Prediction
+from fedasym.advisor.predictions import Prediction, stage_ridge
 from fedasym.advisor.statistics import SizeGroups, Summary, spread_places
+from fedasym.algorithms import PAPER, Algorithm, Average, Nothing
 from fedasym.core.arrays import Array
 from fedasym.core.machine import few_threads
 from fedasym.data.federation.federation import Federation
@@ -97,20 +98,27 @@ def compare_losses(
     alone: RidgeCurves,
     found: Estimates,
     samples: float,
-    blind: tuple[str, ...] = (),
+    blind: Sequence[str] = (),
+    algorithms: Mapping[str, Algorithm] = PAPER,
 ) -> dict[str, Prediction]:
     """Beside each prediction what GCV estimates, and the loss moved to its level where the two disagree.
 
     Where samples are scarce it does not decide: the others' model is then nothing like the one with the client's samples in.
-    Nor for the methods in `blind`, which rest on a few tiny eigenvalues that the model was told and GCV divides by.
+    Nor for the methods in `blind`, which rest on a few tiny eigenvalues that the model was told and GCV divides by. Shared
+    models of other servers than averages have no such estimate: they follow the average with the same kind of client stage.
     """
     out, noise2 = dict(table), found.noise2
-    for name, curve in (("fedavg", shared), ("ftfa", shared), ("rtfa", shared), ("local", alone), ("local_ridge", alone)):
-        row = table[name]
-        ridge = {"fedavg": np.inf, "ftfa": 0.0, "local": 0.0}.get(name, row.ridge)
-        error, spread = curve.at(max(float(ridge or 0.0) * samples, curve.ratios[0]))
+    averages = {}
+    for name, row in table.items():
+        algorithm, ridge = algorithms[name], stage_ridge(algorithms[name], row.ridge)
+        if ridge is None or not isinstance(algorithm.server, Average | Nothing):
+            continue
+        if isinstance(algorithm.server, Average):
+            averages[type(algorithm.personalise)] = name
+        curve = alone if algorithm.shares_nothing else shared
+        error, spread = curve.at(max(float(ridge) * samples, curve.ratios[0]))
         gcv = error - noise2
-        row = replace(row, measured=gcv, measured_error=spread)
+        out[name] = replace(row, measured=gcv, measured_error=spread)
         wide = np.hypot(spread, (row.new.high - row.new.low) / 4)
         apart = abs(gcv - row.new.value)
         if (
@@ -122,13 +130,12 @@ def compare_losses(
             and row.new.value > 0
         ):
             factor = max(gcv, 0.0) / row.new.value
-            row = replace(row, trusted=row.loss.value * factor, contradicted=True)
-        out[name] = row
-    if out["rtfa"].contradicted:
-        factor = out["rtfa"].trusted / out["rtfa"].loss.value
-        out["pfedme"] = replace(out["pfedme"], trusted=out["pfedme"].loss.value * factor, contradicted=True)
-    if out["ftfa"].contradicted:
-        out["maml"] = replace(out["maml"], trusted=out["ftfa"].trusted, contradicted=True)
+            out[name] = replace(out[name], trusted=row.loss.value * factor, contradicted=True)
+    for name, row in out.items():
+        like = averages.get(type(algorithms[name].personalise))
+        if row.measured is None and like is not None and out[like].contradicted:
+            factor = out[like].trusted / out[like].loss.value
+            out[name] = replace(row, trusted=row.loss.value * factor, contradicted=True)
     return out
 
 

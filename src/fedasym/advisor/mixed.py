@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.advisor.advice import Advice, Estimated, Weight, better_alone, choose_mixed
+from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, better_alone, choose_loss
 from fedasym.advisor.assumptions import Doubt
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
@@ -29,7 +29,7 @@ from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.classes import CANDIDATES, check_table, choose_candidate, score_folds, tune
+from fedasym.exact.classes import CANDIDATES, check_table, choose_candidate, resolve_algorithm, score_folds, tune
 from fedasym.exact.clients import with_ones
 from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
 from fedasym.exact.folds import FOLDS, split_folds
@@ -162,7 +162,7 @@ def advise_mixed(
     asked = {name: PAPER[name] for name in PREDICTED} | {each.name: each for each in beside}
     folds = cross_validate(world, asked)
     rows = expect_losses(world, folds, asked)
-    recommended = choose_mixed(rows)
+    recommended = choose_loss(rows, SIMPLEST_MIXED)
     middle = float(np.median(table.sums.counts))
     rivals = [name for name in ("fedavg", better_alone(rows)) if name != recommended]
     return Advice(
@@ -177,6 +177,7 @@ def advise_mixed(
             {name: rows[name].trusted - rows[recommended].trusted for name in rivals},
             intercept,
             None if table.personal.all() else table.personal,
+            beside=tuple(beside),
         ),
         clients=describe_clients(world, middle),
         floor=found.noise2,
@@ -438,6 +439,7 @@ def advise_scored(
     personal: NDArray[np.bool_] | None,
     intercept: bool,
     notes: tuple[Doubt, ...],
+    beside: Sequence[Algorithm] = (),
 ) -> Advice:
     """Fit every candidate to folds and advise."""
     taken = read_classes(data, y, clients)
@@ -445,12 +447,12 @@ def advise_scored(
     live = np.flatnonzero(taken.data.live)
     may = None if personal is None else np.asarray(personal, bool)[live]
     table = check_table(rows, codes, owner, taken.names, may, intercept)
-    tuned = {name: tune(PAPER[name], table) for name in CANDIDATES}
-    place = choose_candidate([each.losses for each in tuned.values()])
-    recommended = CANDIDATES[place]
+    algorithms = {name: PAPER[name] for name in CANDIDATES} | {each.name: resolve_algorithm(each) for each in beside}
+    tuned = {name: tune(each, table) for name, each in algorithms.items()}
+    recommended = list(tuned)[choose_candidate([each.losses for each in tuned.values()])]
     scores = {}
     for name, each in tuned.items():
-        losses, hits = score_folds(PAPER[name], table, each.penalties)
+        losses, hits = score_folds(algorithms[name], table, each.penalties)
         right = average_over_clients(hits.astype(float), owner, most=1.0)
         scores[name] = Prediction(name, accuracy=right, log_loss=average_over_clients(losses, owner), trusted=right.value)
     counts = np.bincount(codes, minlength=len(taken.names))
@@ -474,7 +476,7 @@ def advise_scored(
         scores,
         recommended,
         (*doubt_scores(table, counts), *notes),
-        FoldConfirmation(recommended, behind, None if may is None else tuple(may.tolist()), intercept),
+        FoldConfirmation(recommended, behind, None if may is None else tuple(may.tolist()), intercept, beside=tuple(beside)),
         intercept=intercept,
     )
 

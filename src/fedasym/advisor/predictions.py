@@ -22,6 +22,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -30,11 +31,11 @@ from numpy.typing import NDArray
 from fedasym.advisor.data import Data
 from fedasym.advisor.estimates import LEAST_SHARE, UNKNOWN, Estimates, Quantity
 from fedasym.advisor.statistics import Axes, SizeGroups, Summary, axes_of, spread_places
-from fedasym.algorithms import PAPER
+from fedasym.algorithms import PAPER, Algorithm, Average, Interpolate, Keep, Nothing, Ridge
 from fedasym.core.arrays import Array
-from fedasym.core.errors import ThresholdWarning
+from fedasym.core.errors import NoFormula, ThresholdWarning
 from fedasym.exact.profile_likelihood import even_points
-from fedasym.results.comparison import Comparison
+from fedasym.results.comparison import Comparison, Risk
 from fedasym.results.metric import Metric
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.population import Population
@@ -43,7 +44,6 @@ from fedasym.worlds.spectra import Spectrum
 ALIKE_FEATURES = (0.5, 2.0)  # what clients' covariances may differ by, over what draws from one covariance do
 LOG_LOSS = Metric("log_loss", lower=True, share=False, tie=1e-10)
 PREDICTED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
-UNRIDGED = ("local", "ftfa")
 PREDICTED_DRAWS = 512  # draws at which losses are predicted where samples are scarce
 NO_VARIANCE = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
 DRAWN_CLIENTS = 200
@@ -208,29 +208,64 @@ def population_of(found: Estimates, dimension: int, samples: float, power: float
     return replace(world, optimum_weights=share * world.displacement + (1 - share) * found.spectrum.weights)
 
 
+def candidates_of(beside: Sequence[Algorithm] = ()) -> dict[str, Algorithm]:
+    """The paper's algorithms by name, and those that are looked at beside them."""
+    return PAPER | {each.name: each for each in beside}
+
+
+def stage_ridge(algorithm: Algorithm, ridge: float | Array | None) -> float | Array | None:
+    """The ridge towards its start that a client stage amounts to: infinite where it keeps that, 0 where it interpolates.
+
+    None: the stage is of another kind, and has no form in the clients' own features here.
+    """
+    match algorithm.personalise:
+        case Keep():
+            return np.inf
+        case Interpolate():
+            return 0.0
+        case Ridge():
+            return 0.0 if ridge is None else ridge
+    return None
+
+
 def predict_regression(
-    found: Estimates, dimension: int, kinds: SizeGroups, clients: Sequence[Summary] = ()
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    clients: Sequence[Summary] = (),
+    beside: Sequence[Algorithm] = (),
 ) -> dict[str, Prediction]:
-    """All of the paper's algorithms, members and new clients; `clients`: those at hand, for losses given their features."""
-    tables = {member: predict_kinds(found, dimension, kinds, member) for member in (True, False)}
+    """The paper's algorithms and those beside them, members and new clients.
+
+    clients: those at hand, for losses given their features.
+    """
+    algorithms = {name: each for name, each in candidates_of(beside).items() if name != "maml"}
+    paper = {name: each for name, each in algorithms.items() if name in PAPER}
+    tables = {member: predict_kinds(found, dimension, kinds, member, paper) for member in (True, False)}
+    notes = {}
+    for each in beside:
+        for member, table in tables.items():
+            risk, notes[each.name] = predict_one(each, found, dimension, kinds, member, table)
+            tables[member] = Comparison({**table.risks, each.name: risk})
     share, middle = kinds.count / kinds.count.sum(), kinds.middle
     out: dict[str, Prediction] = {}
-    for name in PREDICTED:
+    for name, algorithm in algorithms.items():
         parts = {}
-        own_bias, own_variance = finite_factors(name, tables[True][name].ridge, found, dimension, kinds, clients)
+        own_bias, own_variance = finite_factors(algorithm, tables[True][name].ridge, found, dimension, kinds, clients)
         for member, table in tables.items():
             risk = table[name]
             parts[member] = mean_of(risk.bias * own_bias, share), mean_of(risk.variance * own_variance, share)
-        alone = PAPER[name].shares_nothing
+        alone = algorithm.shares_nothing
         loss, new = (loss_interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
         ridge = tables[True][name].ridge
         typical = None if ridge is None else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
         bias, variance = parts[True]
         out[name] = Prediction(name, loss, new=new, bias=bias, variance=variance, ridge=typical, trusted=loss.value)
+        out[name] = replace(out[name], note=notes.get(name, ""))
     out = (
-        predict_draws(out, found, dimension, kinds)
+        predict_draws(out, found, dimension, kinds, algorithms)
         if found.scarce
-        else widen_for_clients(out, found, dimension, kinds, clients)
+        else widen_for_clients(out, found, dimension, kinds, clients, algorithms)
     )
     if found.power:
         out["pfedme"] = aligned_moreau(out, found, dimension, kinds)
@@ -238,30 +273,51 @@ def predict_regression(
     return out
 
 
+def predict_one(
+    algorithm: Algorithm, found: Estimates, dimension: int, kinds: SizeGroups, member: bool, table: Comparison
+) -> tuple[Risk, str]:
+    """An algorithm beside the paper's, and a note where its formula is for infinitely many clients.
+
+    Then it is moved to these by as much as rtfa is.
+    """
+    try:
+        return predict_kinds(found, dimension, kinds, member, {algorithm.name: algorithm})[algorithm.name], ""
+    except NoFormula:
+        world = replace(population_of(found, dimension, 1.0), aspect=dimension / kinds.samples)
+        limits = predict(world, [algorithm, PAPER["rtfa"]])
+    moved = np.asarray(table["rtfa"].loss) / np.asarray(limits["rtfa"].loss)
+    risk = limits[algorithm.name]
+    note = "with infinitely many clients, moved to these as rtfa is"
+    return replace(risk, bias=risk.bias * moved, variance=risk.variance * moved), note
+
+
 def finite_factors(
-    name: str, ridge: float | Array | None, found: Estimates, dimension: int, kinds: SizeGroups, clients: Sequence[Summary]
+    algorithm: Algorithm,
+    ridge: float | Array | None,
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    clients: Sequence[Summary],
 ) -> tuple[Array, Array]:
     """What bias and variance of each kind of client at hand are, over their limits for large sizes.
 
     Where clients' features were seen against the others' (`strength`) they tell; an aligned displacement has no such form.
     """
-    ones = np.ones(kinds.samples.size)
-    if name == "fedavg":
+    ones, own = np.ones(kinds.samples.size), stage_ridge(algorithm, ridge)
+    if own is None or np.all(np.isinf(own)):
         return ones, ones
     if found.power or not have_common_covariance(clients):
-        return ones, unridged_factors(name, dimension, kinds)
-    each = np.broadcast_to(np.asarray(0.0 if ridge is None else ridge, dtype=float), ones.shape)
+        return ones, ones if np.any(own) else unridged_factors(dimension, kinds)
+    each = np.broadcast_to(np.asarray(own, dtype=float), ones.shape)
     return ratio_to_limits(clients, kinds.place, kinds.samples, each, found.spectrum)
 
 
-def unridged_factors(name: str, dimension: int, kinds: SizeGroups) -> Array:
+def unridged_factors(dimension: int, kinds: SizeGroups) -> Array:
     """What the variance without a ridge is for clients of finite sizes, over its limit at their kind's mean size.
 
     The mean of (X'X)^{-1} is Sigma^{-1}/(n - d - 1) where the limit has n - d, for any covariance. For n < d the limit is kept,
     with each client's own gap instead of its kind's. At |d - n| <= 1 there is no mean: a gap of 1 stands for it.
     """
-    if name not in UNRIDGED:
-        return np.ones(kinds.samples.size)
 
     def level(n: Array, lost: float) -> Array:
         gap = np.where(n > dimension, n - dimension - lost, dimension - n)
@@ -272,36 +328,42 @@ def unridged_factors(name: str, dimension: int, kinds: SizeGroups) -> Array:
 
 
 def widen_for_clients(
-    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups, clients: Sequence[Summary]
+    out: dict[str, Prediction],
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    clients: Sequence[Summary],
+    algorithms: Mapping[str, Algorithm],
 ) -> dict[str, Prediction]:
-    """Intervals for the mean over these very clients, as wide as `realised` finds; pfedme's as rtfa's.
+    """Intervals for the mean over these very clients, as wide as `lacking_variance` finds; where it has no form, as rtfa's.
 
     They are never made narrower than the population's: errors of the estimated covariance are not in them. Without a ridge,
     clients with about as many samples as features have no variance to find: given their features the noise alone makes the
     loss vary, and where these were not seen the interval has no upper end.
     """
-    middle = kinds.middle
-    ratio = {name: np.inf if name == "fedavg" else float(row.ridge or 0.0) * kinds.samples[middle] for name, row in out.items()}
-    losses = {
-        name: (row.bias, row.variance, ratio[name])
-        for name, row in out.items()
-        if name != "pfedme" and np.isfinite(row.loss.value)
-    }
+    losses = {}
+    for name, row in out.items():
+        algorithm, ridge = algorithms[name], stage_ridge(algorithms[name], row.ridge)
+        if isinstance(algorithm.server, Average | Nothing) and ridge is not None and np.isfinite(row.loss.value):
+            ratio = float(ridge) * kinds.samples[kinds.middle]
+            losses[name] = PartedLoss(row.bias, row.variance, ratio, algorithm.shares_nothing)
+    unridged = [name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)]
     lacking = lacking_variance(found, dimension, kinds.sizes, losses)
     noise, radius, norm = found.scale.T
     wide = {}
-    for name, (bias, variance, _) in losses.items():
-        draws = bias * (norm if PAPER[name].shares_nothing else radius) + variance * noise
+    for name, each in losses.items():
+        draws = each.bias * (norm if each.alone else radius) + each.variance * noise
         wide[name] = float(np.sqrt(1 + max(lacking[name], 0.0) / max(float(draws.var()), 1e-300)))
-    wide["pfedme"] = wide["rtfa"]
     near = lacks_variance(dimension, kinds.sizes)
     if near and not have_common_covariance(clients):
-        wide |= dict.fromkeys(UNRIDGED, np.inf)
-    rows = {name: replace(row, loss=widen_interval(row.loss, wide.get(name, 1.0))) for name, row in out.items()}
+        wide |= dict.fromkeys(unridged, np.inf)
+    most = wide.get("rtfa", 1.0)
+    rows = {name: replace(row, loss=widen_interval(row.loss, wide.get(name, most))) for name, row in out.items()}
     if near and have_common_covariance(clients):
         noisy = scipy.stats.chi2(noise_freedom(clients)).ppf(even_points(len(noise), 5)[:, 4]) / noise_freedom(clients)
-        for name in (each for each in UNRIDGED if np.isfinite(out[each].loss.value)):
-            moved = out[name].bias * (norm if PAPER[name].shares_nothing else radius) + out[name].variance * noise * noisy
+        for name in (each for each in unridged if np.isfinite(out[each].loss.value)):
+            scale = norm if algorithms[name].shares_nothing else radius
+            moved = out[name].bias * scale + out[name].variance * noise * noisy
             rows[name] = replace(rows[name], loss=enclose_draws(out[name].loss.value, moved))
     return rows
 
@@ -317,7 +379,9 @@ def enclose_draws(value: float, draws: Array) -> Quantity:
     return Quantity(value, float(min(low, value)), float(max(high, value)))
 
 
-def predict_draws(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups) -> dict[str, Prediction]:
+def predict_draws(
+    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups, algorithms: Mapping[str, Algorithm]
+) -> dict[str, Prediction]:
     """Intervals where samples are scarce: the loss at many draws of the estimates over that at the estimates.
 
     The shared model then interpolates: its loss rests on noise, radius and norm at once, and is no multiple of one of them.
@@ -331,13 +395,23 @@ def predict_draws(out: dict[str, Prediction], found: Estimates, dimension: int, 
     for member in (True, False):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ThresholdWarning)
-            table = predict(world, PREDICTED, clients=float(kinds.sizes.size), member=member)
+            table = predict(
+                world, [PAPER[name] for name in out if name in PAPER], clients=float(kinds.sizes.size), member=member
+            )
         for name, row in out.items():
-            losses = np.asarray(table[name].loss)
+            losses = np.asarray(table[name if name in PAPER else like_paper(algorithms[name])].loss)
             value = row.loss.value if member else row.new.value
             near = enclose_draws(value, value * losses[1:] / losses[0])
             rows[name] = replace(rows[name], loss=near) if member else replace(rows[name], new=near)
     return rows
+
+
+def like_paper(algorithm: Algorithm) -> str:
+    """The paper's algorithm that is nearest to one beside it: the same sharing or not, and the same kind of client stage."""
+    near = [name for name, each in PAPER.items() if isinstance(each.server, Average | Nothing)]
+    near = [name for name in near if PAPER[name].shares_nothing == algorithm.shares_nothing]
+    alike = [name for name in near if type(PAPER[name].personalise) is type(algorithm.personalise)]
+    return alike[0] if alike else near[-1]
 
 
 def widen_interval(loss: Quantity, wide: float) -> Quantity:
@@ -353,17 +427,24 @@ def mean_of(values: float | Array, share: Array) -> float:
     return float(np.broadcast_to(np.asarray(values, dtype=float), share.shape) @ share)
 
 
-def predict_kinds(found: Estimates, dimension: int, kinds: SizeGroups, member: bool, power: float | None = None) -> Comparison:
+def predict_kinds(
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    member: bool,
+    algorithms: Mapping[str, Algorithm],
+    power: float | None = None,
+) -> Comparison:
     """`fa.predict` for the kinds; thresholds are among the doubts and not warned of here."""
     worlds = [population_of(found, dimension, float(n), power) for n in kinds.samples]
-    names = [name for name in PREDICTED if not (name == "pfedme" and worlds[0].shift_power)]
+    asked = [each for name, each in algorithms.items() if not (name == "pfedme" and worlds[0].shift_power)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)
         if len(worlds) == 1:
-            table = predict(worlds[0], names, clients=float(kinds.count[0]), member=member)
+            table = predict(worlds[0], asked, clients=float(kinds.count[0]), member=member)
         else:
-            table = predict(worlds, names, clients=kinds.count, member=member)
-    if "pfedme" in names:
+            table = predict(worlds, asked, clients=kinds.count, member=member)
+    if len(asked) == len(algorithms):
         return table
     return Comparison({**table.risks, "pfedme": table["rtfa"]})
 
@@ -371,7 +452,8 @@ def predict_kinds(found: Estimates, dimension: int, kinds: SizeGroups, member: b
 def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups) -> Prediction:
     """No formula for pfedme with an aligned displacement: rtfa's, with the gain over rtfa that it has without alignment."""
     share = kinds.count / kinds.count.sum()
-    table = predict_kinds(found, dimension, kinds, True, power=0.0)
+    pair = {name: PAPER[name] for name in ("pfedme", "rtfa")}
+    table = predict_kinds(found, dimension, kinds, True, pair, power=0.0)
     means = [mean_of(table[name].loss, share) for name in ("pfedme", "rtfa")]
     gain = min(means[0] / means[1], 1.0)
     rtfa = out["rtfa"]
@@ -390,13 +472,20 @@ def loss_interval(found: Estimates, bias: float, variance: float, alone: bool) -
     return enclose_draws(value, bias * (norm if alone else radius) + variance * noise)
 
 
-def lacking_variance(
-    found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, tuple[float, float, float]]
-) -> dict[str, float]:
-    """Variance to add to that of each predicted mean loss; `losses`: bias, variance, ridge times samples (infinite: fedavg).
+class PartedLoss(NamedTuple):
+    """A predicted loss: bias, variance, ridge times samples (infinite: the shared model), and whether nothing is shared.
 
-    Names that begin with "local" are about labels and norm, the others about residuals and radius.
+    Clients alone have labels and norm, the others residuals and radius.
     """
+
+    bias: float
+    variance: float
+    ratio: float
+    alone: bool
+
+
+def lacking_variance(found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, PartedLoss]) -> dict[str, float]:
+    """Variance to add to that of each predicted mean loss."""
     rng = np.random.default_rng(5)
     s = spectrum_eigenvalues(found, dimension)
     energy = s**found.power / (s**found.power).sum()
@@ -415,22 +504,17 @@ def lacking_variance(
         )
         lost.append(
             [
-                fit_loss(alone, whole, s, c) if is_local(name) else fit_loss(about, shift, s, c)
-                for name, (*_, c) in losses.items()
+                fit_loss(alone, whole, s, each.ratio) if each.alone else fit_loss(about, shift, s, each.ratio)
+                for each in losses.values()
             ]
         )
     moved = client_influences(scores)
     out = {}
-    for (name, (bias, variance, _)), L in zip(losses.items(), np.array(lost).T, strict=True):
-        P = bias * moved[:, 2 if is_local(name) else 1] / (found.norm2 if is_local(name) else found.radius2)
-        P = P + variance * moved[:, 0] / found.noise2
+    for (name, each), L in zip(losses.items(), np.array(lost).T, strict=True):
+        P = each.bias * moved[:, 2 if each.alone else 1] / (found.norm2 if each.alone else found.radius2)
+        P = P + each.variance * moved[:, 0] / found.noise2
         out[name] = float(np.var(P - L, ddof=1) - np.var(P, ddof=1)) / sizes.size
     return out
-
-
-def is_local(name: str) -> bool:
-    """Whether an algorithm shares nothing."""
-    return name.startswith("local")
 
 
 def affordable_draws(sizes: Array, dimension: int) -> int:
@@ -502,12 +586,18 @@ class ClientLevels:
         expected = found.noise2 / self.sizes + found.radius2 * (x**2).mean(1) if x.size else found.noise2 / self.sizes
         return max(float(np.mean(left**2 - expected)), 0.0)
 
-    def add_to(self, rows: dict[str, Prediction], variance: float, noise2: float) -> dict[str, Prediction]:
+    def add_to(
+        self, rows: dict[str, Prediction], variance: float, noise2: float, algorithms: Mapping[str, Algorithm]
+    ) -> dict[str, Prediction]:
         """The losses with the intercept's own: all of its variance where it is shared, its error where clients have theirs."""
         own = noise2 / self.sizes
-        extra = {name: float(np.mean(variance * own / np.maximum(variance + own, np.finfo(float).tiny))) for name in rows}
-        extra |= {"fedavg": variance, "local": float(own.mean()), "local_ridge": float(own.mean())}
-        return {name: raise_loss(row, extra[name]) for name, row in rows.items()}
+        shrunk = float(np.mean(variance * own / np.maximum(variance + own, np.finfo(float).tiny)))
+        out = {}
+        for name, row in rows.items():
+            algorithm = algorithms[name]
+            kept = variance if isinstance(algorithm.personalise, Keep) else shrunk
+            out[name] = raise_loss(row, float(own.mean()) if algorithm.shares_nothing else kept)
+        return out
 
 
 def raise_loss(row: Prediction, extra: float) -> Prediction:
