@@ -78,11 +78,11 @@ def test_probes_leave_out_each_sample_as_a_refit_does(small):
             for k in range(len(Y)):
                 kept = np.arange(len(Y)) != k
                 move = ridged(X[i][kept], about[kept], probing.ratios[place])
-                right.append(taken.guessed((X[i][k] @ (start + move))[None])[0] == y[i][k])
+                right.append(taken.guess((X[i][k] @ (start + move))[None])[0] == y[i][k])
             assert found[place] == pytest.approx(np.mean(right))
     held = probing.held(client, client.about, X[3], X[3] @ theta, np.asarray(y[3]))
     move = ridged(X[i], client.about, probing.ratios[7])
-    assert held[7] == pytest.approx(np.mean(taken.guessed(X[3] @ (theta + move)) == y[3]))
+    assert held[7] == pytest.approx(np.mean(taken.guess(X[3] @ (theta + move)) == y[3]))
 
 
 def test_links_are_those_of_the_theory():

@@ -11,16 +11,17 @@ from fedasym.advisor.class_estimates import look_at_clients
 from fedasym.advisor.data import read_classes, read_clients
 from fedasym.advisor.estimates import Estimates, length_variance, length_weights, satterthwaite
 from fedasym.advisor.federated import play_federation
-from fedasym.advisor.moments import fit_variances, squared_length
-from fedasym.advisor.predictions import (
-    PartedLoss,
+from fedasym.advisor.moments import PartedLoss, fit_variances, lacking_variance, squared_length
+from fedasym.advisor.predictions import unridged_factors
+from fedasym.advisor.statistics import (
+    SizeGroups,
+    Summary,
+    axes_of,
     covariance_difference,
     have_common_covariance,
-    lacking_variance,
+    strength_of,
     unit_losses,
-    unridged_factors,
 )
-from fedasym.advisor.statistics import SizeGroups, Summary, axes_of, strength_of
 from fedasym.exact.server import Pool, triangle
 from fedasym.worlds.spectra import Spectrum, eigenvalues
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from fedasym.advisor.assumptions import Check, Doubt
 from fedasym.advisor.class_estimates import ClassLook, ClassMoments
-from fedasym.advisor.class_predictions import CLOSE_ACCURACY, normal_points
+from fedasym.advisor.class_predictions import CLOSE_ACCURACY, AccuracyTable, LogisticRidges, normal_points
 from fedasym.advisor.confirmation import Confirmation
-from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves
+from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves, best_ratios
+from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
 from fedasym.advisor.predictions import LOG_LOSS, Prediction, Steps
 from fedasym.advisor.statistics import Summary
@@ -408,3 +409,28 @@ def enclose_value(value: float, draws: Array, *, zero: bool = False) -> Quantity
     """A value with its interval, which always holds it."""
     low, high = np.quantile(draws, [0.025, 0.975])
     return Quantity(value, 0.0 if zero else float(min(low, value)), float(max(high, value)))
+
+
+def move_ridges(
+    ridges: LogisticRidges, table: AccuracyTable, seen: ClassEvidence, doubts: tuple[Doubt, ...]
+) -> tuple[LogisticRidges, AccuracyTable]:
+    """The logistic ridge where samples contradict the model, from the ridge c that they want of least squares.
+
+    Where only the ridge is contradicted it changes by the same factor (section 9.3). Where the link is, what counts is that
+    both losses shrink the same directions: ridge = c times the mean curvature of the logistic loss at the shared model, which
+    its accuracy tells.
+    """
+    said = {doubt.check for doubt in doubts}
+    if not said & {Check.RIDGE, Check.LINK}:
+        return ridges, table
+    C, out = len(seen.classes), {}
+    for name, alone in (("rtfa", False), ("local_ridge", True)):
+        best = min(float(seen.probes.ratios[best_ratios(seen.probes)[name]]), float(seen.probes.ratios[-2]))
+        right = table["fedavg" if name == "rtfa" else name].trusted
+        level = right * (1 - right) if C == 2 else (1 - right**2 - (1 - right) ** 2 / (C - 1)) / (C - 1)
+        factor = ridges.shared / model_ridge_ratio(seen)
+        out[name] = best * (max(level, 1e-6) if Check.LINK in said else factor)
+        if alone and Check.LINK not in said:
+            out[name] = ridges.alone
+    changed = {name: replace(table[name], ridge=ratio / seen.shape.samples) for name, ratio in out.items()}
+    return replace(ridges, shared=out["rtfa"], alone=out["local_ridge"]), table | changed

@@ -24,6 +24,7 @@ from fedasym.advisor.advice import (
     choose_rivals,
     describe_classes,
     describe_regression,
+    move_ridges,
 )
 from fedasym.advisor.assumptions import Check, Doubt, RegressionEvidence
 from fedasym.advisor.class_estimates import (
@@ -33,38 +34,42 @@ from fedasym.advisor.class_estimates import (
     estimate_from_held,
     estimate_world,
     look_at_clients,
+    plain_estimates,
 )
 from fedasym.advisor.class_predictions import (
-    AccuracyTable,
-    LogisticRidges,
     predict_accuracies,
     predict_beside,
     predict_stopping,
 )
 from fedasym.advisor.confirmation import RidgeConfirmation, TrainedConfirmation, training_settings
 from fedasym.advisor.crosscheck import (
-    accuracy_gains,
-    best_ratios,
+    class_client_gains,
     compare_accuracies,
     compare_losses,
     gcv_curves,
     regression_gains,
 )
 from fedasym.advisor.data import LEAST_CLIENTS, Data, are_classes, read_classes, read_clients
-from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression, model_ridge_ratio
-from fedasym.advisor.estimates import Estimates, PooledClients, Structure, estimate_power, find_structure, pool_and_estimate
+from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
+from fedasym.advisor.estimates import (
+    Estimates,
+    Structure,
+    estimate_power,
+    find_structure,
+    held_out_squares,
+    pool_and_estimate,
+    weights_by_feature,
+)
 from fedasym.advisor.federated import ClassSummary, combine_summaries, look_at_summaries
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
     ClientLevels,
-    Steps,
     candidates_of,
-    have_common_covariance,
     lacks_variance,
-    population_of,
     predict_regression,
+    predict_steps,
 )
-from fedasym.advisor.statistics import SizeGroups, Summary
+from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covariance
 from fedasym.advisor.wording import expected_error, name_rivals, three_digits
 from fedasym.algorithms import PAPER, Algorithm, Interpolate, find
 from fedasym.algorithms.meta import MAML_STEP
@@ -82,13 +87,9 @@ from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY
 from fedasym.models.model import Model
 from fedasym.results.metric import ACCURACY, LOSS
-from fedasym.theory.classes.squared_labels import LabelModel, best_probe_ridge, probe_accuracy, shared_error
-from fedasym.theory.contours import support
-from fedasym.verbs.fine_tuning import fine_tuning
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
-BARE_ASPECT = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
 
 
 def advise(
@@ -178,11 +179,6 @@ def advise_samples(
         )
 
 
-def weights_by_feature(seen: PooledClients) -> Array:
-    """The pooled weights by feature, those that are always 0 left out."""
-    return seen.pool.theta if seen.data.basis is None else seen.data.basis @ seen.pool.theta
-
-
 def advise_on_classes(
     data: Any,
     y: Any,
@@ -262,16 +258,6 @@ def advise_summaries(summaries: list[Summary], beside: Sequence[Algorithm] = ())
         return assemble_regression(summaries, found, Structure(), beside, sent=max(each.bytes for each in summaries))
 
 
-def held_out_squares(seen: PooledClients) -> Array:
-    """Mean squares of held-out residuals about the pooled model, for clients that hold any out."""
-    data, out = seen.data, []
-    for place, part in enumerate(data.parts):
-        if part.held.size:
-            X, y = data.held(place)
-            out.append(float(np.mean((y - X @ seen.pool.theta) ** 2)))
-    return np.array(out)
-
-
 def assemble_regression(
     summaries: list[Summary],
     found: Estimates,
@@ -337,21 +323,6 @@ def assemble_regression(
     )
 
 
-def predict_steps(found: Estimates, dimension: int, samples: float, summaries: list[Summary]) -> Steps | None:
-    """Where fine-tuning should stop, for a new client of middling size; None where there is no path to predict."""
-    gamma = dimension / samples
-    if abs(gamma - 1) < BARE_ASPECT:
-        gamma = 1 + BARE_ASPECT if gamma >= 1 else 1 - BARE_ASPECT
-    world = population_of(found, dimension, dimension / gamma)
-    largest = max(float(each.power.max()) / each.samples for each in summaries)
-    step = 1 / max(largest, support(gamma, world.spectrum)[1])
-    try:
-        path = fine_tuning(world, step=step, steps=[0], clients=len(summaries), member=False)
-    except InvalidInput:
-        return None
-    return Steps(step, float(path.best.at), loss=float(np.asarray(path.best.risk.loss)))
-
-
 def advise_classes(data: Any, y: Any, clients: Iterable[Hashable] | None, beside: Sequence[Algorithm]) -> Advice:
     """What `fa.advise` does with class labels."""
     taken = read_classes(data, y, clients)
@@ -402,58 +373,6 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
             {name: training[name] for name in (recommended, *rivals)},
         ),
         clients=class_client_gains(seen, world, shape, table, ridges, held_only),
-    )
-
-
-def plain_estimates(found: ClassMoments) -> Estimates:
-    """What the checks on sizes look at."""
-    s2, r2, B = found.point
-    return Estimates(
-        float(s2), float(r2), float(r2 + B), found.draws, found.spectrum, found.method, found.flat, scarce=found.scarce
-    )
-
-
-def move_ridges(
-    ridges: LogisticRidges, table: AccuracyTable, seen: ClassEvidence, doubts: tuple[Doubt, ...]
-) -> tuple[LogisticRidges, AccuracyTable]:
-    """The logistic ridge where samples contradict the model, from the ridge c that they want of least squares.
-
-    Where only the ridge is contradicted it changes by the same factor (section 9.3). Where the link is, what counts is that
-    both losses shrink the same directions: ridge = c times the mean curvature of the logistic loss at the shared model, which
-    its accuracy tells.
-    """
-    said = {doubt.check for doubt in doubts}
-    if not said & {Check.RIDGE, Check.LINK}:
-        return ridges, table
-    C, out = len(seen.classes), {}
-    for name, alone in (("rtfa", False), ("local_ridge", True)):
-        best = min(float(seen.probes.ratios[best_ratios(seen.probes)[name]]), float(seen.probes.ratios[-2]))
-        right = table["fedavg" if name == "rtfa" else name].trusted
-        level = right * (1 - right) if C == 2 else (1 - right**2 - (1 - right) ** 2 / (C - 1)) / (C - 1)
-        factor = ridges.shared / model_ridge_ratio(seen)
-        out[name] = best * (max(level, 1e-6) if Check.LINK in said else factor)
-        if alone and Check.LINK not in said:
-            out[name] = ridges.alone
-    changed = {name: replace(table[name], ridge=ratio / seen.shape.samples) for name, ratio in out.items()}
-    return replace(ridges, shared=out["rtfa"], alone=out["local_ridge"]), table | changed
-
-
-def class_client_gains(
-    seen: ClassLook, world: LabelModel, shape: ClientSizes, table: AccuracyTable, ridges: LogisticRidges, held_only: bool
-) -> tuple[Any, ...]:
-    """Who gains, from the model for clients of each size and from their own samples."""
-    error = shared_error(world, seen.found.excess)
-    kept = probe_accuracy(world, 1.0, np.inf, error)
-    by_kind = np.array(
-        [probe_accuracy(world, float(g), best_probe_ridge(world, float(g), error), error) - kept for g in shape.aspects]
-    )
-    gains = by_kind[shape.kinds.place]
-    rows = table["rtfa"], table["fedavg"]
-    if any(row.contradicted for row in rows):  # then the samples say how much is gained on average
-        gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
-    wide = seen.probes.measured(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
-    return accuracy_gains(
-        seen.clients, seen.sizes, seen.dimension, ridges.shared, gains, wide, seen.probes, seen.places, held_only
     )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from fedasym.advisor.crosscheck import RidgeCurves
 from fedasym.advisor.estimates import Estimates, Structure
 from fedasym.advisor.moments import AxisVariances
-from fedasym.advisor.predictions import ALIKE_FEATURES, Prediction, covariance_difference
-from fedasym.advisor.statistics import Summary
+from fedasym.advisor.predictions import Prediction
+from fedasym.advisor.statistics import ALIKE_FEATURES, Summary, covariance_difference
 from fedasym.core.arrays import Array
 
 FEW_CLIENTS, FEW_SAMPLES = 10, 5

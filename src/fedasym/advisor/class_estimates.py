@@ -34,7 +34,7 @@ from fedasym.advisor.class_statistics import (
     view_client,
 )
 from fedasym.advisor.data import LEAST_CLIENTS, Classes, Coding, Data
-from fedasym.advisor.estimates import draw_about
+from fedasym.advisor.estimates import Estimates, draw_about
 from fedasym.advisor.moments import PROBE_VECTORS, fit_variances, probe_vectors, sum_across
 from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of, spread_places
 from fedasym.core.arrays import Array
@@ -60,7 +60,7 @@ def estimate_world(found: ClassMoments, classes: int) -> LabelModel:
         spectrum, centre, shift = profile.spectrum, profile.centre, profile.shift
     even = spectrum.weights
     shares = even if centre is None else centre, even if shift is None else shift
-    return LabelModel(Link(classes), 0.0, 0.0, spectrum, *shares).moved(float(found.point[1]), float(found.point[2]))
+    return LabelModel(Link(classes), 0.0, 0.0, spectrum, *shares).with_estimates(float(found.point[1]), float(found.point[2]))
 
 
 def centre_power(found: ClassMoments) -> float:
@@ -248,7 +248,7 @@ class MomentRecorder:
             draws=draws,
             spectrum=spectrum_of(self.summaries),
             summaries=self.summaries,
-            lift=self.lifted(B, signal_influence(np.array(self.signal), n)),
+            lift=self.measure_lift(B, signal_influence(np.array(self.signal), n)),
             excess=(float(point[0] * noise), float(point[1] * shift)),
             flat=bool(np.mean(draws[:, 1] <= 0) > 0.025),
             scarce=False,
@@ -256,7 +256,7 @@ class MomentRecorder:
             profile=None if self.profile is None else self.profile.done(float(point[0])),
         )
 
-    def lifted(self, B: float, by_client: Array) -> tuple[float, float]:
+    def measure_lift(self, B: float, by_client: Array) -> tuple[float, float]:
         """The lift from products across clients, over that of an optimum without preferred directions; its standard error."""
         above, below = np.array(self.push).T
         S, n = self.shared.S, self.classes.data.sizes.astype(float)
@@ -433,3 +433,11 @@ def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments
         gathering.add(fresh.data.parts[place].name, view_client(shared, X, fresh.targets(codes)))
     found = gathering.done()
     return replace(found, summaries=seen.found.summaries, excess=seen.found.excess, method=f"{found.method}, held-out samples")
+
+
+def plain_estimates(found: ClassMoments) -> Estimates:
+    """What the checks on sizes look at."""
+    s2, r2, B = found.point
+    return Estimates(
+        float(s2), float(r2), float(r2 + B), found.draws, found.spectrum, found.method, found.flat, scarce=found.scarce
+    )

@@ -327,7 +327,7 @@ def draw_responses(found: ClassMoments, world: LabelModel, sizes: ClientSizes) -
         for sign in (-1.0, 1.0):
             step = sign * sizes2[axis] * axes[:, axis]
             room = min([1.0, *(float((1 - STAR_FRACTION) * p / -s) for p, s in zip(point, step, strict=True) if s < 0)])
-            moved = least_squares_scores(world.moved(*(point + room * step)), sizes, found)
+            moved = least_squares_scores(world.with_estimates(*(point + room * step)), sizes, found)
             ends.append((sign * room, moved))
         for name, field in out:
             (a, one), (b, two) = ends
@@ -360,7 +360,9 @@ def energy_spread(world: LabelModel, sizes: ClientSizes) -> float:
     """
     e, d, m = world.energies, sizes.dimension, float(sizes.kinds.count.sum())
     wide = np.sqrt(2 * float(e.h @ e.s**2) / world.spectrum.mean**2 / d)
-    slope = abs(probe_accuracy(world.moved(1.05 * world.r2, 1.05 * world.B), 1.0, np.inf) - probe_accuracy(world, 1.0, np.inf))
+    slope = abs(
+        probe_accuracy(world.with_estimates(1.05 * world.r2, 1.05 * world.B), 1.0, np.inf) - probe_accuracy(world, 1.0, np.inf)
+    )
     share = float(e.b0 / (e.b0 + e.bd))
     return float(slope / 0.05 * wide * (1 - share) / np.sqrt(m))
 

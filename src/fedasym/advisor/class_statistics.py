@@ -230,7 +230,7 @@ class ProbeRecorder:
         for c in self.ratios:
             pull = client.x / (client.x + c) if np.isfinite(c) else np.zeros_like(client.x)
             left = (e - U @ (pull[:, None] * along)) / np.maximum(1 - U**2 @ pull, 1e-12)[:, None]
-            right.append(np.mean(self.classes.guessed(labels - left) == answers))
+            right.append(np.mean(self.classes.guess(labels - left) == answers))
         return np.array(right)
 
     def held(self, client: ClientView, about: Array, X: Array, start: Array, codes: Array) -> Array:
@@ -241,7 +241,7 @@ class ProbeRecorder:
         right = []
         for c in self.ratios:
             weight = 1 / (client.x + c) if np.isfinite(c) else np.zeros_like(client.x)
-            right.append(np.mean(self.classes.guessed(start + across @ (weight[:, None] * along)) == codes))
+            right.append(np.mean(self.classes.guess(start + across @ (weight[:, None] * along)) == codes))
         return np.array(right)
 
     def done(self) -> Probes:
@@ -282,19 +282,19 @@ class ProfileRecorder:
         turned = client.X @ self.V
         score = turned.T @ client.about
         others = self.Vtheta - self.back @ (client.X.T @ client.about)
-        self.signal.append(self.summed(((turned.T @ client.labels) * others).sum(1)) / outputs)
-        self.square.append(self.summed((score**2).sum(1)) / outputs)
+        self.signal.append(self.sum_groups(((turned.T @ client.labels) * others).sum(1)) / outputs)
+        self.square.append(self.sum_groups((score**2).sum(1)) / outputs)
         T = turned.T @ turned
-        self.own.append(self.summed(np.diag(T)))
+        self.own.append(self.sum_groups(np.diag(T)))
         self.cross += self.member.T @ T**2 @ self.member
 
-    def summed(self, values: Array) -> Array:
+    def sum_groups(self, values: Array) -> Array:
         """Over the directions of each group."""
         return np.asarray(np.bincount(self.group, values, self.size.size), dtype=float)
 
     def done(self, s2: float) -> Profile:
         """Shares, where they differ from even ones for sure."""
-        means = self.summed(self.s) / self.size
+        means = self.sum_groups(self.s) / self.size
         h = self.size / self.size.sum()
         spectrum = Spectrum(
             means, h, f"pooled ({means.size} groups of eigenvalues from {means.min():.3g} to {means.max():.3g})"

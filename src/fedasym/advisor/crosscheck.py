@@ -14,11 +14,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from fedasym.advisor.class_estimates import ClassMoments, ClientSizes, estimate_from_held, estimate_world, look_at_clients
-from fedasym.advisor.class_predictions import AccuracyTable, predict_accuracies
+from fedasym.advisor.class_estimates import (
+    ClassLook,
+    ClassMoments,
+    ClientSizes,
+    estimate_from_held,
+    estimate_world,
+    look_at_clients,
+)
+from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, predict_accuracies
 from fedasym.advisor.class_statistics import Probes
 from fedasym.advisor.data import Classes, read_classes
 from fedasym.advisor.estimates import Estimates
@@ -29,7 +37,7 @@ from fedasym.algorithms import PAPER, Algorithm, Average, Nothing
 from fedasym.core.arrays import Array
 from fedasym.core.machine import few_threads
 from fedasym.data.federation.federation import Federation
-from fedasym.theory.classes.squared_labels import LabelModel, probe_accuracy, shared_error
+from fedasym.theory.classes.squared_labels import LabelModel, best_probe_ridge, probe_accuracy, shared_error
 
 CURVE_POINTS = 49
 NO_RIDGE, ENDLESS_RIDGE = 1e-9, 1e9  # ridges, in units of the samples' own scale, that mean none and infinite
@@ -335,3 +343,22 @@ def project_features(classes: Classes, most: int) -> Classes:
         return classes
     basis: Array = np.linalg.qr(np.random.default_rng(6).standard_normal((d, most)))[0]
     return replace(classes, data=replace(classes.data, basis=basis))
+
+
+def class_client_gains(
+    seen: ClassLook, world: LabelModel, shape: ClientSizes, table: AccuracyTable, ridges: LogisticRidges, held_only: bool
+) -> tuple[Any, ...]:
+    """Who gains, from the model for clients of each size and from their own samples."""
+    error = shared_error(world, seen.found.excess)
+    kept = probe_accuracy(world, 1.0, np.inf, error)
+    by_kind = np.array(
+        [probe_accuracy(world, float(g), best_probe_ridge(world, float(g), error), error) - kept for g in shape.aspects]
+    )
+    gains = by_kind[shape.kinds.place]
+    rows = table["rtfa"], table["fedavg"]
+    if any(row.contradicted for row in rows):  # then the samples say how much is gained on average
+        gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
+    wide = seen.probes.measured(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
+    return accuracy_gains(
+        seen.clients, seen.sizes, seen.dimension, ridges.shared, gains, wide, seen.probes, seen.places, held_only
+    )

@@ -64,7 +64,7 @@ class Data:
     def rows(self, place: int) -> tuple[Array, Array]:
         """One client's training samples."""
         part = self.parts[place]
-        rows, values = self._taken(part, part.train)
+        rows, values = self._take(part, part.train)
         if not self.levelled:
             return rows, values
         turned = turn_out(np.column_stack([rows, values]), np.ones(len(values)))
@@ -73,7 +73,7 @@ class Data:
     def held(self, place: int) -> tuple[Array, Array]:
         """One client's held-out samples; there may be none."""
         part = self.parts[place]
-        rows, values = self._taken(part, part.held)
+        rows, values = self._take(part, part.held)
         if not self.levelled:
             return rows, values
         means = self.means(place)
@@ -82,7 +82,7 @@ class Data:
     def means(self, place: int) -> Array:
         """One client's mean features and mean label, of its training samples."""
         part = self.parts[place]
-        rows, values = self._taken(part, part.train)
+        rows, values = self._take(part, part.train)
         return np.append(rows.mean(0), values.mean())
 
     def level(self) -> Data:
@@ -95,7 +95,7 @@ class Data:
             )
         return replace(self, parts=parts, levelled=True)
 
-    def _taken(self, part: Part, where: NDArray[np.intp]) -> tuple[Array, Array]:
+    def _take(self, part: Part, where: NDArray[np.intp]) -> tuple[Array, Array]:
         rows = np.asarray(part.features[where], dtype=float)
         rows = rows if self.live.all() else rows[:, self.live]
         return rows if self.basis is None else rows @ self.basis, np.asarray(part.labels[where], dtype=float)
@@ -207,7 +207,7 @@ class Coding:
             return np.asarray(2.0 * which[:, None] - 1)
         return np.asarray(np.eye(self.count)[which] - 1 / self.count)
 
-    def guessed(self, outputs: Array) -> Codes:
+    def guess(self, outputs: Array) -> Codes:
         """The class that outputs stand for."""
         return np.asarray(outputs[:, 0] > 0, dtype=np.intp) if self.count == 2 else np.asarray(outputs.argmax(-1))
 

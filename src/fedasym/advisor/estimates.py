@@ -457,3 +457,18 @@ def fit_power(kept: list[tuple[Summary, Array, Array]], values: Array, power: fl
         if beyond:
             deviance += beyond * np.log(max(fit.noise2, 1e-300)) + each.rest / max(fit.noise2, 1e-300)
     return deviance, turned
+
+
+def weights_by_feature(seen: PooledClients) -> Array:
+    """The pooled weights by feature, those that are always 0 left out."""
+    return seen.pool.theta if seen.data.basis is None else seen.data.basis @ seen.pool.theta
+
+
+def held_out_squares(seen: PooledClients) -> Array:
+    """Mean squares of held-out residuals about the pooled model, for clients that hold any out."""
+    data, out = seen.data, []
+    for place, part in enumerate(data.parts):
+        if part.held.size:
+            X, y = data.held(place)
+            out.append(float(np.mean((y - X @ seen.pool.theta) ** 2)))
+    return np.array(out)

@@ -13,20 +13,32 @@ times a few random vectors that all share: tr T_i T_j is the mean of w'T_i T_j w
 Variation: the score of a client's own noise^2 and radius^2 (relative to the common ones) over its Fisher information
 estimates by how much it deviates; deviations larger than their errors, over all clients, are variation. Errors count the tails
 of the residuals and whatever else widens squares within a client.
+
+Of the clients at hand: a prediction is the mean over a population; what is compared with it are so many clients with so
+many features. Their samples make the estimates as well, so that the two errors go together. Clients drawn from the
+estimated population have both, the loss L_i and what they add to the error of the predicted one, P_i = bias
+(radius^2)_i/radius^2 + variance (noise^2)_i/noise^2, with influences J^{-1} s_i. The mean of m clients is off by P - L
+instead of P: (var(P - L) - var P)/m is what the variance of an interval lacks, or has too much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.advisor.statistics import Axes, Summary, field_owners, stack_field
+from fedasym.advisor.statistics import Axes, Summary, axes_of, field_owners, spread_places, stack_field
 from fedasym.core.arrays import Array
 
+if TYPE_CHECKING:
+    from fedasym.advisor.estimates import Estimates
+
+DRAWN_CLIENTS = 200
+DRAWING_WORK = 2e9  # multiplications that these clients may cost
+FEWEST_DRAWN = 30
 REWEIGHTINGS = 200
 SETTLED = 1e-12
 PROBE_VECTORS = 16
@@ -285,3 +297,94 @@ def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:
     n = np.array([each.samples for each in enough], dtype=float)
     excess = float(np.average([each.tails - 3 for each in enough], weights=n))
     return excess, excess / float(np.sqrt(24 / n.sum()))
+
+
+class PartedLoss(NamedTuple):
+    """A predicted loss: bias, variance, ridge times samples (infinite: the shared model), and whether nothing is shared.
+
+    Clients alone have labels and norm, the others residuals and radius.
+    """
+
+    bias: float
+    variance: float
+    ratio: float
+    alone: bool
+
+
+def lacking_variance(found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, PartedLoss]) -> dict[str, float]:
+    """Variance to add to that of each predicted mean loss."""
+    rng = np.random.default_rng(5)
+    s = spectrum_eigenvalues(found, dimension)
+    energy = s**found.power / (s**found.power).sum()
+    centre = np.sqrt(max(found.norm2 - found.radius2, 0.0) / dimension)
+    count = affordable_draws(sizes, dimension)
+    scores, lost = [], []
+    for samples in np.resize(sizes[spread_places(sizes.size, count)].astype(int), count):
+        X = rng.standard_normal((samples, dimension)) * np.sqrt(s)
+        shift = np.sqrt(found.radius2 * energy) * rng.standard_normal(dimension)
+        whole = centre * rng.standard_normal(dimension) + shift
+        noise = np.sqrt(found.noise2) * rng.standard_normal(samples)
+        about = axes_of(X, X @ shift + noise)
+        alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
+        scores.append(
+            (*score_variances(about, found.noise2, found.radius2), *score_variances(alone, found.noise2, found.norm2))
+        )
+        lost.append(
+            [
+                fit_loss(alone, whole, s, each.ratio) if each.alone else fit_loss(about, shift, s, each.ratio)
+                for each in losses.values()
+            ]
+        )
+    moved = client_influences(scores)
+    out = {}
+    for (name, each), L in zip(losses.items(), np.array(lost).T, strict=True):
+        P = each.bias * moved[:, 2 if each.alone else 1] / (found.norm2 if each.alone else found.radius2)
+        P = P + each.variance * moved[:, 0] / found.noise2
+        out[name] = float(np.var(P - L, ddof=1) - np.var(P, ddof=1)) / sizes.size
+    return out
+
+
+def affordable_draws(sizes: Array, dimension: int) -> int:
+    """So many clients can be drawn."""
+    each = float(np.mean(sizes * dimension * np.minimum(sizes, dimension)))
+    return int(np.clip(DRAWING_WORK / each, FEWEST_DRAWN, DRAWN_CLIENTS))
+
+
+def spectrum_eigenvalues(found: Estimates, dimension: int) -> Array:
+    """As many as there are features, in the spectrum's shares."""
+    order = np.argsort(found.spectrum.values)
+    edges = np.cumsum(found.spectrum.weights[order])
+    places = np.searchsorted(edges / edges[-1], (np.arange(dimension) + 0.5) / dimension)
+    s = found.spectrum.values[order][np.minimum(places, order.size - 1)]
+    return np.asarray(s * found.spectrum.mean / s.mean())
+
+
+def score_variances(axes: Axes, noise2: float, spread2: float) -> tuple[Array, Array]:
+    """Score and information of (noise^2, spread^2) at the truth."""
+    d = axes.rows.shape[1]
+    z = axes.power / d
+    v = noise2 + spread2 * z
+    extra = axes.samples - z.size
+    design = np.column_stack([np.ones(z.size), z]) / v[:, None]
+    score = design.T @ (axes.labels**2 / v - 1)
+    score[0] += (axes.rest - extra * noise2) / noise2**2
+    information = design.T @ design
+    information[0, 0] += extra / noise2**2
+    return score, information
+
+
+def client_influences(scores: list[tuple[Array, Array, Array, Array]]) -> Array:
+    """Of every client on noise^2 and radius^2, and on norm^2 at that noise: what its mean over clients adds up to."""
+    score, J, raw, K = (np.array(each) for each in zip(*scores, strict=True))
+    J, K = J.mean(0), K.mean(0)
+    both = np.linalg.solve(J, score.T).T
+    norm = (raw[:, 1] - K[1, 0] * both[:, 0]) / K[1, 1]
+    return np.column_stack([both, norm])
+
+
+def fit_loss(axes: Axes, truth: Array, s: Array, ratio: float) -> float:
+    """(theta_hat - truth)' Sigma (theta_hat - truth) of the ridge fit."""
+    if np.isinf(ratio):
+        return float(s @ truth**2)
+    fit = axes.rows.T @ (axes.labels / np.maximum(axes.power + ratio, np.finfo(float).tiny))
+    return float(s @ (fit - truth) ** 2)

@@ -3,18 +3,6 @@
 Clients of about one size are one kind; otherwise up to eight kinds by size, each with its own aspect. Bias scales with
 radius^2 (for local methods norm^2) and variance with noise^2, so that one prediction serves all draws of the estimates; where
 samples are scarce it does not, and draws are predicted one by one.
-
-Given the clients' own features: a ridge fit of one client, X'X = V diag(x) V', keeps the part f = x/(x + c) of a displacement
-along each axis. With q_k = v_k'Sigma v_k its loss is, on average over displacements and noise,
-(r^2/d) (tr Sigma - sum q_k (2 f_k - f_k^2)) + sigma^2 sum q_k x_k/(x_k + c)^2: exact for any size and covariance. The other
-clients' samples estimate Sigma independently of v_k, so that q_k comes without bias (`Summary.strength`). Formulas for finitely
-many clients are multiplied by these over their limits.
-
-Intervals: a prediction is the mean over a population; what is compared with it are so many clients with so many features.
-Their samples make the estimates as well, so that the two errors go together. Clients drawn from the estimated population have
-both, the loss L_i and what they add to the error of the predicted one, P_i = bias (radius^2)_i/radius^2 + variance
-(noise^2)_i/noise^2, with influences J^{-1} s_i. The mean of m clients is off by P - L instead of P: (var(P - L) - var P)/m is
-what the variance of an interval lacks, or has too much.
 """
 
 from __future__ import annotations
@@ -22,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -30,74 +17,31 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.data import Data
 from fedasym.advisor.estimates import LEAST_SHARE, UNKNOWN, Estimates, Quantity
-from fedasym.advisor.statistics import Axes, SizeGroups, Summary, axes_of, spread_places
+from fedasym.advisor.moments import PartedLoss, lacking_variance
+from fedasym.advisor.statistics import (
+    SizeGroups,
+    Summary,
+    have_common_covariance,
+    noise_freedom,
+    unit_losses,
+)
 from fedasym.algorithms import PAPER, Algorithm, Average, Interpolate, Keep, Nothing, Ridge
 from fedasym.core.arrays import Array
-from fedasym.core.errors import NoFormula, ThresholdWarning
+from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.exact.profile_likelihood import even_points
 from fedasym.results.comparison import Comparison, Risk
 from fedasym.results.metric import Metric
+from fedasym.theory.contours import support
+from fedasym.verbs.fine_tuning import fine_tuning
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
-ALIKE_FEATURES = (0.5, 2.0)  # what clients' covariances may differ by, over what draws from one covariance do
+BARE_ASPECT = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
 LOG_LOSS = Metric("log_loss", lower=True, share=False, tie=1e-10)
-PREDICTED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
+PREDICTED = tuple(name for name in PAPER if name != "maml")  # which has no formula for these clients
 PREDICTED_DRAWS = 512  # draws at which losses are predicted where samples are scarce
 NO_VARIANCE = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
-DRAWN_CLIENTS = 200
-DRAWING_WORK = 2e9  # multiplications that these clients may cost
-FEWEST_DRAWN = 30
-
-
-def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:
-    """Every client's bias for r^2 = 1 and variance for sigma^2 = 1 with its own ridge times samples c."""
-    total, samples = sum(float(each.power.sum()) for each in summaries), sum(each.samples for each in summaries)
-    bias, variance = [], []
-    for each, c in zip(summaries, ratios, strict=True):
-        x = each.power
-        f = np.divide(x, x + c, out=np.zeros_like(x), where=x > 0)
-        trace = (total - float(x.sum())) / (samples - each.samples)
-        bias.append((trace - float(each.strength @ (2 * f - f**2))) / each.dimension)
-        variance.append(float(each.strength @ np.divide(f**2, x, out=np.zeros_like(x), where=x > 0)))
-    return np.array(bias), np.array(variance)
-
-
-def noise_freedom(summaries: Sequence[Summary]) -> float:
-    """Degrees of freedom of the noise in the mean loss without a ridge, sum q z^2/x over axes with normal z (Satterthwaite).
-
-    About as many as axes; near one where a single axis with hardly any power, of a client with about as many samples as
-    features, makes most of the loss.
-    """
-    weights = np.concatenate([each.strength[each.power > 0] / each.power[each.power > 0] for each in summaries])
-    return float(weights.sum() ** 2 / (weights @ weights))
-
-
-def have_common_covariance(summaries: Sequence[Summary]) -> bool:
-    """Whether the clients' features were seen against the others', and look like draws from one covariance.
-
-    Otherwise the others' samples say little about where a client will be tested: schools whose pupils differ, say, or days that
-    are the same for all.
-    """
-    found = covariance_difference(summaries)
-    return found is not None and ALIKE_FEATURES[0] <= found <= ALIKE_FEATURES[1]
-
-
-def covariance_difference(summaries: Sequence[Summary]) -> float | None:
-    """How much the clients' covariances differ, over what normal draws from one covariance would; None where it was not seen.
-
-    For those, |S_i|^2 - tr S_i S_others has the mean ((tr Sigma)^2 + tr Sigma^2)/n: clients of unlike features are far above 1,
-    clients with the same planned features far below.
-    """
-    if not summaries or not all(each.strength.size for each in summaries):
-        return None
-    n = np.array([each.samples for each in summaries], dtype=float)
-    length = np.array([float(each.power.sum()) for each in summaries]) / n
-    own = np.array([float(each.power @ each.power) for each in summaries]) / n**2
-    cross = np.array([float(each.power @ each.strength) for each in summaries]) / n
-    chance = (length.mean() ** 2 + cross.mean()) * n.size / n.sum()
-    return float(np.average(own - cross, weights=n) / chance)
 
 
 def ratio_to_limits(
@@ -472,97 +416,6 @@ def loss_interval(found: Estimates, bias: float, variance: float, alone: bool) -
     return enclose_draws(value, bias * (norm if alone else radius) + variance * noise)
 
 
-class PartedLoss(NamedTuple):
-    """A predicted loss: bias, variance, ridge times samples (infinite: the shared model), and whether nothing is shared.
-
-    Clients alone have labels and norm, the others residuals and radius.
-    """
-
-    bias: float
-    variance: float
-    ratio: float
-    alone: bool
-
-
-def lacking_variance(found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, PartedLoss]) -> dict[str, float]:
-    """Variance to add to that of each predicted mean loss."""
-    rng = np.random.default_rng(5)
-    s = spectrum_eigenvalues(found, dimension)
-    energy = s**found.power / (s**found.power).sum()
-    centre = np.sqrt(max(found.norm2 - found.radius2, 0.0) / dimension)
-    count = affordable_draws(sizes, dimension)
-    scores, lost = [], []
-    for samples in np.resize(sizes[spread_places(sizes.size, count)].astype(int), count):
-        X = rng.standard_normal((samples, dimension)) * np.sqrt(s)
-        shift = np.sqrt(found.radius2 * energy) * rng.standard_normal(dimension)
-        whole = centre * rng.standard_normal(dimension) + shift
-        noise = np.sqrt(found.noise2) * rng.standard_normal(samples)
-        about = axes_of(X, X @ shift + noise)
-        alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
-        scores.append(
-            (*score_variances(about, found.noise2, found.radius2), *score_variances(alone, found.noise2, found.norm2))
-        )
-        lost.append(
-            [
-                fit_loss(alone, whole, s, each.ratio) if each.alone else fit_loss(about, shift, s, each.ratio)
-                for each in losses.values()
-            ]
-        )
-    moved = client_influences(scores)
-    out = {}
-    for (name, each), L in zip(losses.items(), np.array(lost).T, strict=True):
-        P = each.bias * moved[:, 2 if each.alone else 1] / (found.norm2 if each.alone else found.radius2)
-        P = P + each.variance * moved[:, 0] / found.noise2
-        out[name] = float(np.var(P - L, ddof=1) - np.var(P, ddof=1)) / sizes.size
-    return out
-
-
-def affordable_draws(sizes: Array, dimension: int) -> int:
-    """So many clients can be drawn."""
-    each = float(np.mean(sizes * dimension * np.minimum(sizes, dimension)))
-    return int(np.clip(DRAWING_WORK / each, FEWEST_DRAWN, DRAWN_CLIENTS))
-
-
-def spectrum_eigenvalues(found: Estimates, dimension: int) -> Array:
-    """As many as there are features, in the spectrum's shares."""
-    order = np.argsort(found.spectrum.values)
-    edges = np.cumsum(found.spectrum.weights[order])
-    places = np.searchsorted(edges / edges[-1], (np.arange(dimension) + 0.5) / dimension)
-    s = found.spectrum.values[order][np.minimum(places, order.size - 1)]
-    return np.asarray(s * found.spectrum.mean / s.mean())
-
-
-def score_variances(axes: Axes, noise2: float, spread2: float) -> tuple[Array, Array]:
-    """Score and information of (noise^2, spread^2) at the truth."""
-    d = axes.rows.shape[1]
-    z = axes.power / d
-    v = noise2 + spread2 * z
-    extra = axes.samples - z.size
-    design = np.column_stack([np.ones(z.size), z]) / v[:, None]
-    score = design.T @ (axes.labels**2 / v - 1)
-    score[0] += (axes.rest - extra * noise2) / noise2**2
-    information = design.T @ design
-    information[0, 0] += extra / noise2**2
-    return score, information
-
-
-def client_influences(scores: list[tuple[Array, Array, Array, Array]]) -> Array:
-    """Of every client on noise^2 and radius^2, and on norm^2 at that noise: what its mean over clients adds up to."""
-    score, J, raw, K = (np.array(each) for each in zip(*scores, strict=True))
-    J, K = J.mean(0), K.mean(0)
-    both = np.linalg.solve(J, score.T).T
-    norm = (raw[:, 1] - K[1, 0] * both[:, 0]) / K[1, 1]
-    return np.column_stack([both, norm])
-
-
-def fit_loss(axes: Axes, truth: Array, s: Array, ratio: float) -> float:
-    """(theta_hat - truth)' Sigma (theta_hat - truth) of the ridge fit."""
-    if np.isinf(ratio):
-        return float(s @ truth**2)
-    fit = axes.rows.T @ (axes.labels / np.maximum(axes.power + ratio, np.finfo(float).tiny))
-    return float(s @ (fit - truth) ** 2)
-
-
 @dataclass(frozen=True, eq=False)
 class ClientLevels:
     """Clients' own means of features and labels, for what an intercept adds to every loss."""
@@ -605,3 +458,18 @@ def raise_loss(row: Prediction, extra: float) -> Prediction:
     loss, new = (Quantity(q.value + extra, q.low + extra, q.high + extra) for q in (row.loss, row.new))
     measured = None if row.measured is None else row.measured + extra
     return replace(row, loss=loss, new=new, measured=measured, trusted=row.trusted + extra, variance=row.variance + extra)
+
+
+def predict_steps(found: Estimates, dimension: int, samples: float, summaries: list[Summary]) -> Steps | None:
+    """Where fine-tuning should stop, for a new client of middling size; None where there is no path to predict."""
+    gamma = dimension / samples
+    if abs(gamma - 1) < BARE_ASPECT:
+        gamma = 1 + BARE_ASPECT if gamma >= 1 else 1 - BARE_ASPECT
+    world = population_of(found, dimension, dimension / gamma)
+    largest = max(float(each.power.max()) / each.samples for each in summaries)
+    step = 1 / max(largest, support(gamma, world.spectrum)[1])
+    try:
+        path = fine_tuning(world, step=step, steps=[0], clients=len(summaries), member=False)
+    except InvalidInput:
+        return None
+    return Steps(step, float(path.best.at), loss=float(np.asarray(path.best.risk.loss)))

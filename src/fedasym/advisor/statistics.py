@@ -8,11 +8,17 @@ The spectrum (section 8.4, turned round): with v(lambda) = (1/n) sum 1/(e_k + la
 kappa = 1/v estimates kappa(lambda), and (1 - lambda/kappa)/gamma = sum_s h_s s/(s + kappa) is linear in the shares h_s of
 eigenvalues s: non-negative least squares on a grid of s finds a spectrum with the clients' own kappa, for clients of any
 size. Eigenvalues that the clients cannot tell apart stay smeared; predictions see the covariance only through kappa.
+
+Given the clients' own features: a ridge fit of one client, X'X = V diag(x) V', keeps the part f = x/(x + c) of a displacement
+along each axis. With q_k = v_k'Sigma v_k its loss is, on average over displacements and noise,
+(r^2/d) (tr Sigma - sum q_k (2 f_k - f_k^2)) + sigma^2 sum q_k x_k/(x_k + c)^2: exact for any size and covariance. The other
+clients' samples estimate Sigma independently of v_k, so that q_k comes without bias (`Summary.strength`). Formulas for finitely
+many clients are multiplied by these over their limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -27,6 +33,7 @@ from fedasym.exact.profile_likelihood import SEGMENTS, TurnedClients, in_threads
 from fedasym.exact.server import Pool, triangle
 from fedasym.worlds.spectra import Spectrum
 
+ALIKE_FEATURES = (0.5, 2.0)  # what clients' covariances may differ by, over what draws from one covariance do
 MOST_SIZES = 8
 SIMILAR_SIZES = 1.1  # sizes within this factor are one
 RIDGES = 40
@@ -237,3 +244,52 @@ class AxisRows:
     def full(self) -> TurnedClients:
         """All clients."""
         return TurnedClients(self.x, self.Gu, float(self.rest.sum()), self.freedom)
+
+
+def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:
+    """Every client's bias for r^2 = 1 and variance for sigma^2 = 1 with its own ridge times samples c."""
+    total, samples = sum(float(each.power.sum()) for each in summaries), sum(each.samples for each in summaries)
+    bias, variance = [], []
+    for each, c in zip(summaries, ratios, strict=True):
+        x = each.power
+        f = np.divide(x, x + c, out=np.zeros_like(x), where=x > 0)
+        trace = (total - float(x.sum())) / (samples - each.samples)
+        bias.append((trace - float(each.strength @ (2 * f - f**2))) / each.dimension)
+        variance.append(float(each.strength @ np.divide(f**2, x, out=np.zeros_like(x), where=x > 0)))
+    return np.array(bias), np.array(variance)
+
+
+def noise_freedom(summaries: Sequence[Summary]) -> float:
+    """Degrees of freedom of the noise in the mean loss without a ridge, sum q z^2/x over axes with normal z (Satterthwaite).
+
+    About as many as axes; near one where a single axis with hardly any power, of a client with about as many samples as
+    features, makes most of the loss.
+    """
+    weights = np.concatenate([each.strength[each.power > 0] / each.power[each.power > 0] for each in summaries])
+    return float(weights.sum() ** 2 / (weights @ weights))
+
+
+def have_common_covariance(summaries: Sequence[Summary]) -> bool:
+    """Whether the clients' features were seen against the others', and look like draws from one covariance.
+
+    Otherwise the others' samples say little about where a client will be tested: schools whose pupils differ, say, or days that
+    are the same for all.
+    """
+    found = covariance_difference(summaries)
+    return found is not None and ALIKE_FEATURES[0] <= found <= ALIKE_FEATURES[1]
+
+
+def covariance_difference(summaries: Sequence[Summary]) -> float | None:
+    """How much the clients' covariances differ, over what normal draws from one covariance would; None where it was not seen.
+
+    For those, |S_i|^2 - tr S_i S_others has the mean ((tr Sigma)^2 + tr Sigma^2)/n: clients of unlike features are far above 1,
+    clients with the same planned features far below.
+    """
+    if not summaries or not all(each.strength.size for each in summaries):
+        return None
+    n = np.array([each.samples for each in summaries], dtype=float)
+    length = np.array([float(each.power.sum()) for each in summaries]) / n
+    own = np.array([float(each.power @ each.power) for each in summaries]) / n**2
+    cross = np.array([float(each.power @ each.strength) for each in summaries]) / n
+    chance = (length.mean() ** 2 + cross.mean()) * n.size / n.sum()
+    return float(np.average(own - cross, weights=n) / chance)

@@ -93,7 +93,7 @@ class LabelModel:
     centre_share: Array  # of the shared optimum's energy along each eigenvalue
     shift_share: Array  # of the displacements'
 
-    def moved(self, r2: float, B: float) -> LabelModel:
+    def with_estimates(self, r2: float, B: float) -> LabelModel:
         """The same with other estimates; neither falls below what counts as none."""
         least = FAINT * self.link.total
         return replace(self, r2=max(r2, least / self.spectrum.mean), B=max(B, least))
