@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedasym.advisor.advice import (
     CLASS_CANDIDATES,
@@ -49,7 +48,7 @@ from fedasym.advisor.crosscheck import (
     gcv_curves,
     regression_gains,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Data, are_classes, read_classes, read_clients
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, Data, are_classes, read_classes, read_clients
 from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
 from fedasym.advisor.estimates import (
     Estimates,
@@ -61,6 +60,7 @@ from fedasym.advisor.estimates import (
     weights_by_feature,
 )
 from fedasym.advisor.federated import ClassSummary, combine_summaries, look_at_summaries
+from fedasym.advisor.mixed import advise_mixed, advise_scored
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
     ClientLevels,
@@ -155,58 +155,43 @@ def advise_samples(
     told = None if federation is None else federation.intercept
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
+    notes = nested_doubts(federation)
     if are_classes(data, y, task):
-        return advise_on_classes(data, y, clients, free, *named, beside)
-    taken = read_clients(data, y, clients)
-    with few_threads(taken.dimension):
-        if are_few(taken, free):
-            from fedasym.advisor.mixed import advise_mixed
-
-            return advise_mixed(taken, *named, free, nested_doubts(federation), beside)
-        levels = ClientLevels.of(taken) if free else None
-        seen = pool_and_estimate(taken.level() if free else taken)
-        lying = find_structure(seen)
-        found = estimate_power(seen) if lying.aligned else seen.estimates
-        return assemble_regression(
-            seen.summaries,
-            found,
-            lying,
-            beside,
-            held=held_out_squares(seen),
-            dropped=seen.data.left_out,
-            levels=levels,
-            pooled=weights_by_feature(seen),
-        )
+        classes = read_classes(data, y, clients)
+        sequences = federation is not None and federation.sequences
+        with few_threads(classes.data.dimension):
+            if not sequences and are_few_classes(classes, free):
+                return advise_scored(classes, *named, free, notes, beside)
+            return advise_classes(classes, beside)
+    numbers = read_clients(data, y, clients)
+    with few_threads(numbers.dimension):
+        if are_few(numbers, free):
+            return advise_mixed(numbers, *named, free, notes, beside)
+        return advise_regression(numbers, free, beside)
 
 
-def advise_on_classes(
-    data: Any,
-    y: Any,
-    clients: Iterable[Hashable] | None,
-    intercept: bool,
-    names: tuple[str, ...] | None,
-    personal: NDArray[np.bool_] | None,
-    beside: Sequence[Algorithm],
-) -> Advice:
-    """With few features the models are fitted to folds and scored; with many, accuracies are predicted."""
-    few = False
-    if not (isinstance(data, Federation) and data.sequences):
-        taken = read_classes(data, y, clients)
-        samples = int(taken.data.sizes.sum())
-        few = taken.data.dimension + intercept <= (MANY if intercept else FEW)
-        if few and samples < LEAST_OF_A_CLASS * taken.count:
-            raise InvalidInput(
-                f"the labels are {taken.count} classes and there are {samples} training samples: fewer than {LEAST_OF_A_CLASS} "
-                "of a class on average; check which column is the label, merge rare classes, or take numbers as such "
-                "(task='regression')"
-            )
-    if few:
-        from fedasym.advisor.mixed import advise_scored
+def advise_regression(data: Data, intercept: bool, beside: Sequence[Algorithm]) -> Advice:
+    """Numbers and many features: statistics, estimates, structure; then predictions, cross-check, doubts, recommendation."""
+    levels = ClientLevels.of(data) if intercept else None
+    seen = pool_and_estimate(data.level() if intercept else data)
+    structure = find_structure(seen)
+    return assemble_regression(
+        seen.summaries,
+        estimate_power(seen) if structure.aligned else seen.estimates,
+        structure,
+        beside,
+        held=held_out_squares(seen),
+        dropped=seen.data.left_out,
+        levels=levels,
+        pooled=weights_by_feature(seen),
+    )
 
-        with few_threads(taken.data.dimension):
-            notes = nested_doubts(data if isinstance(data, Federation) else None)
-            return advise_scored(data, y, clients, names, personal, intercept, notes, beside)
-    return advise_classes(data, y, clients, beside)
+
+def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
+    """Classes and many features: statistics, estimates, probes; then predictions, cross-check, doubts, recommendation."""
+    seen = look_at_clients(classes)
+    fresh = estimate_from_held(seen)
+    return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
@@ -239,6 +224,20 @@ def are_few(data: Data, intercept: bool) -> bool:
     return enough
 
 
+def are_few_classes(classes: Classes, intercept: bool) -> bool:
+    """Whether models are fitted to folds and scored: few unknowns. Too few samples for them are refused."""
+    samples = int(classes.data.sizes.sum())
+    if classes.data.dimension + intercept > (MANY if intercept else FEW):
+        return False
+    if samples < LEAST_OF_A_CLASS * classes.count:
+        raise InvalidInput(
+            f"the labels are {classes.count} classes and there are {samples} training samples: fewer than {LEAST_OF_A_CLASS} "
+            "of a class on average; check which column is the label, merge rare classes, or take numbers as such "
+            "(task='regression')"
+        )
+    return True
+
+
 def advise_sent(sent: Sequence[Summary | ClassSummary], beside: Sequence[Algorithm] = ()) -> Advice:
     """Advice from summaries, all of labels that are numbers, or all of classes."""
     numbers = [each for each in sent if isinstance(each, Summary)]
@@ -261,7 +260,7 @@ def advise_summaries(summaries: list[Summary], beside: Sequence[Algorithm] = ())
 def assemble_regression(
     summaries: list[Summary],
     found: Estimates,
-    lying: Structure,
+    structure: Structure,
     beside: Sequence[Algorithm],
     *,
     held: Array | None = None,
@@ -287,7 +286,7 @@ def assemble_regression(
     table = predict_regression(found, d, kinds, summaries, beside)
     table = compare_losses(table, shared, alone, found, middle, blind, algorithms)
     about = fit_variances(summaries)
-    evidence = RegressionEvidence(summaries, found, dropped, about, table, shared, lying, held)
+    evidence = RegressionEvidence(summaries, found, dropped, about, table, shared, structure, held)
     doubts = doubt_regression(evidence)
     level2 = 0.0
     if levels is not None:
@@ -321,15 +320,6 @@ def assemble_regression(
         sent=sent,
         intercept=levels is not None,
     )
-
-
-def advise_classes(data: Any, y: Any, clients: Iterable[Hashable] | None, beside: Sequence[Algorithm]) -> Advice:
-    """What `fa.advise` does with class labels."""
-    taken = read_classes(data, y, clients)
-    with few_threads(taken.data.dimension):
-        seen = look_at_clients(taken)
-        fresh = estimate_from_held(seen)
-        return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
 
 
 def advise_class_summaries(sent: Sequence[ClassSummary], beside: Sequence[Algorithm]) -> Advice:

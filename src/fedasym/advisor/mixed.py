@@ -9,10 +9,9 @@ recommendation follows the log-loss.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, be
 from fedasym.advisor.assumptions import Doubt
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
-from fedasym.advisor.data import Data, read_classes
+from fedasym.advisor.data import Classes, Data
 from fedasym.advisor.doubts import doubt_mixed, doubt_scores
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, Prediction
@@ -432,9 +431,7 @@ def describe_clients(world: MixedModel, middle: float) -> tuple[ClientAdvice, ..
 
 
 def advise_scored(
-    data: Any,
-    y: Any,
-    clients: Iterable[Hashable] | None,
+    taken: Classes,
     names: tuple[str, ...] | None,
     personal: NDArray[np.bool_] | None,
     intercept: bool,
@@ -442,7 +439,6 @@ def advise_scored(
     beside: Sequence[Algorithm] = (),
 ) -> Advice:
     """Fit every candidate to folds and advise."""
-    taken = read_classes(data, y, clients)
     rows, codes, owner = stack_codes(taken.data)
     live = np.flatnonzero(taken.data.live)
     may = None if personal is None else np.asarray(personal, bool)[live]
