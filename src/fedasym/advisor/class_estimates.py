@@ -306,7 +306,7 @@ def constrain_total(point: Array, influence: Array, weights: Array, total: float
 
 
 def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]]) -> ClassMoments:
-    """All samples together are too few for a shared model: labels within clients, and products across them (`crowded`)."""
+    """All samples together are too few for a shared model: labels within clients, and products across them (`moments`)."""
     K, d = classes.free, classes.data.dimension
     summaries = [summarise_view(name, client, K) for name, client in clients]
     n = np.array([each.samples for each in summaries], dtype=float)
@@ -329,7 +329,7 @@ def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]
     without = np.clip(d * PROBE_VECTORS * (above[0] - above[1]) / rest, -limit, limit)
     m = len(summaries)
     shift = (m - 1) / m * (without.mean() - without)
-    point = np.array([start[0], start[1] - centre2, centre2 * tau])  # bounds are for `possible`: errors must not be cut
+    point = np.array([start[0], start[1] - centre2, centre2 * tau])  # bounds are for `possible_moments`: errors must not be cut
     joint = np.column_stack([influence[:, 0], influence[:, 1] - shift, shift * tau])
     draws = possible_moments(draw_about(point, joint, 0.0), classes)
     return ClassMoments(

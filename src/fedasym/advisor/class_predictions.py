@@ -194,7 +194,7 @@ def softmax_excess(world: LabelModel, pooled_aspect: float, alike: float) -> tup
 def score_more_classes(
     world: LabelModel, aspect: float, samples_: float, ridges: LogisticRidges, excess: tuple[float, float], alike: float = 0.0
 ) -> dict[str, MethodScore]:
-    """The softmax system of infinitely many clients, moved to those at hand by what least squares says (`squares`).
+    """The softmax system of infinitely many clients, moved to those at hand by what least squares says (`squared_labels`).
 
     excess: of the shared model. alike: the part of a member's own displacement that is in the shared model; around it a member
     is taken as a new client: not derived, and a member does slightly better. With more than DIRECT classes the

@@ -311,7 +311,7 @@ def foresee_accuracies(
 
     >>> import fedasym as fa
     >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
-    >>> found = predicted_accuracies(fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1))
+    >>> found = foresee_accuracies(fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1))
     >>> found["rtfa"].theory > found["local_ridge"].theory
     True
     """

@@ -109,12 +109,12 @@ def pair_of(a: int, b: int) -> tuple[int, int]:
 
 
 def answer_again(summary: Summary, X: Any, y: Any, told: tuple[float, float]) -> Summary:
-    """A client's second answer where samples are scarce: `told` is what `first_look` gave the server."""
+    """A client's second answer where samples are scarce: `told` is what `first_variances` gave the server."""
     return add_products(summary, axes_of(*checked_rows(summary.name, X, y)), *told)
 
 
 def first_variances(summaries: Sequence[Summary]) -> tuple[float, float]:
-    """noise^2 and norm^2 from first answers: the two numbers that the server tells everyone before `again`."""
+    """noise^2 and norm^2 from first answers: the two numbers that the server tells everyone before `answer_again`."""
     first = fit_variances(list(summaries), "raw")
     return first.noise2, first.spread2
 

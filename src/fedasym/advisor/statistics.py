@@ -127,7 +127,7 @@ def stack_field(summaries: list[Summary], name: str) -> Array:
 
 
 def field_owners(summaries: list[Summary]) -> NDArray[np.intp]:
-    """Whose each entry of `stacked` is."""
+    """Whose each entry of `stack_field` is."""
     return np.repeat(np.arange(len(summaries)), [each.power.size for each in summaries])
 
 

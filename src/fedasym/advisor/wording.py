@@ -158,7 +158,7 @@ def loss_lines(advice: Advice) -> list[str]:
 def three_digits(value: float | None) -> str:
     """Three significant digits.
 
-    >>> short(0.123456), short(12345.6), short(None), short(2.0), short(float("inf"))
+    >>> three_digits(0.123456), three_digits(12345.6), three_digits(None), three_digits(2.0), three_digits(float("inf"))
     ('0.123', '12300', '-', '2', 'none')
     """
     if value is None:

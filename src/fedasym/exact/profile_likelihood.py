@@ -62,7 +62,7 @@ def in_threads(work: Callable[[int], Answer], count: int, dimension: int) -> lis
 
 @dataclass(frozen=True, eq=False)
 class TurnedClients:
-    """All clients along their own axes, residuals about the pooled fit: the letters of `linear.likelihood.Likelihood`."""
+    """All clients along their own axes, residuals about the pooled fit: the letters of `likelihood.Likelihood`."""
 
     x: Array
     Gu: Array  # the shared unknowns as seen there, in coordinates where G'G = I, and the residuals u as the last column
