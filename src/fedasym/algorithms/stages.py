@@ -13,19 +13,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms.settings import Setting, setting
+from fedasym.algorithms.settings import Setting, rule, setting
 from fedasym.core.errors import InvalidInput, NoFormula
 
 Array = NDArray[np.float64]
 Gradient = Callable[..., Any]  # gradient(w), gradient(w, batch): of the loss on a step's batches
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(setting, dataclasses.field))
+class Objective(Enum):
+    """What a stage minimises, where that has an exact solution: then fits and losses are known without training."""
+
+    NOTHING = "nothing is shared"
+    POOLED = "the loss of all samples together"
+    JOINT = "losses and distances of the personal models, and the shared one with them"
+    SHARED = "the shared model is kept as it is"
+    OWN = "the client's loss"
+    PENALISED = "the client's loss and its squared distance from the shared model"
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(setting, rule, dataclasses.field))
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stage:
     """What the two kinds of stages have in common; fields are settings, checked when one is made.
@@ -35,6 +47,8 @@ class Stage:
     """
 
     batches: ClassVar[int] = 1  # how many a step reads
+    objective: ClassVar[Objective | None] = None  # which theorem of exact solutions it has, if any
+    untrainable: ClassVar[str] = ""  # why it has no step, for a stage that cannot have one
 
     def __init_subclass__(cls, eq: bool = True, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -58,6 +72,15 @@ class Stage:
             for each in dataclasses.fields(cls)
             if "setting" in each.metadata
         }
+
+    @classmethod
+    def rules(cls) -> list[str]:
+        """The choices that it leaves to the protocol of a run, by name."""
+        return [each.name for each in dataclasses.fields(cls) if "rule" in each.metadata]
+
+    def relevant_settings(self) -> set[str]:
+        """Those of its settings that make a difference to it, as it is."""
+        return set(self.settings())
 
     def get(self, name: str) -> Any:
         """The value of a setting; None where the stage has none of that name."""
@@ -112,8 +135,10 @@ class Stage:
 
         w: the client's model; start: the shared one it began at; gradient(w): of the loss on the
         step's batch; rate: the step's size, `server_step` or `local_step`. Models and gradients are
-        added, subtracted and multiplied by numbers. A stage with `init` takes `state` as one more
-        argument, and returns the model and the next state.
+        added, subtracted and multiplied by numbers. gradient.along(w, v) is the Hessian times v;
+        gradient.own(v) the part of v in weights that may be a client's own, gradient.common(v) the
+        rest (nothing, unless some features have the same weights for all clients). A stage with
+        `init` takes `state` as one more argument, and returns the model and the next state.
         """
         raise NoFormula(f"{type(self).__name__} has no step(w, start, gradient, rate): add one to train it")
 
@@ -131,6 +156,15 @@ class Stage:
 class ServerStage(Stage, eq=False):
     """What the clients learn together."""
 
+    step_settings: ClassVar[tuple[str, ...]] = ("server_step",)  # of which smaller ones help against divergence
+    relative_step: ClassVar[bool] = False  # whether its steps are relative to a penalty, not to the loss's curvature
+    everyone_works: ClassVar[bool] = False  # in every round, and the work of clients that are not drawn is lost
+
+    @property
+    def shares(self) -> bool:
+        """Whether clients learn anything together."""
+        return self.objective is not Objective.NOTHING
+
     def weight(self, x: Array) -> Array:
         """b(x): how an eigenvalue x of a client's sample covariance counts in the shared model."""
         raise NoFormula(
@@ -138,9 +172,26 @@ class ServerStage(Stage, eq=False):
             "add one to the stage, or measure it with fa.train"
         )
 
+    def gives_personal(self, client: ClientStage) -> bool:
+        """Whether a client's own model comes out of its work for the server, instead of steps of that client stage."""
+        return False
+
+    def personal_model(self, w: Any, state: Any) -> Any:
+        """The client's own model after its work for the server, where that gives it: of its model and the steps' state."""
+        return w
+
+    def update(self, w: Any, change: Any) -> Any:
+        """The next shared model: w moved by the drawn clients' mean change, sum_j p_j (w_j - w)."""
+        return w + change
+
 
 class ClientStage(Stage, eq=False):
     """What a client does with the shared model."""
+
+    @property
+    def step_count(self) -> int | None:
+        """How many steps it takes; None: as many as there are batches in the run's `personal_epochs` passes."""
+        return None
 
     def keep(self, x: Array) -> Array:
         """P(x): what the client keeps of the shared model's error along an eigenvalue x."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.optimize
 
-from fedasym.algorithms.local import Nothing
+from fedasym.algorithms.average import Nothing
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.arrays import Array
 from fedasym.exact.clients import Client

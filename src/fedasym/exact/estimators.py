@@ -301,7 +301,7 @@ def penalties(
             raise InvalidInput(f"ridge is {wanted!r}: give 'optimal', 'cv', a number or one number per client")
         common = np.full(len(clients), cross_validated(algorithm.server, within, weights_of(within, weights, apart)))
         return masked(common, may), None
-    return masked(checked_ridges(algorithm, wanted, clients), may), None
+    return masked(check_ridges(algorithm, wanted, clients), may), None
 
 
 def weights_of(within: Sequence[Client], weights: Array, apart: bool) -> Array:
@@ -317,7 +317,7 @@ def masked(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
     return np.where(may, wide, np.inf)
 
 
-def checked_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -> Array:
+def check_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -> Array:
     """Ridges that were given: one for all, one per client, one per unknown, or both."""
     m, p = len(clients), clients[0].X.shape[1]
     shape = () if isinstance(wanted, Mapping) else np.shape(np.asarray(wanted, dtype=object))

@@ -13,7 +13,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.algorithms.average import Keep
-from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.penalties import Ridge
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.arrays import Array
 from fedasym.exact.clients import Client

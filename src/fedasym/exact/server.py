@@ -15,7 +15,7 @@ import scipy.linalg
 
 from fedasym.algorithms.average import Average
 from fedasym.algorithms.meta import Meta
-from fedasym.algorithms.moreau import Moreau
+from fedasym.algorithms.penalties import Moreau
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput

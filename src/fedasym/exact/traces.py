@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.penalties import Ridge
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput

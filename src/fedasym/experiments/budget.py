@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import Keep, Moreau
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.experiments.data import Record
 from fedasym.experiments.grids import combinations
@@ -12,7 +11,7 @@ from fedasym.experiments.plan import Piece
 from fedasym.experiments.wording import spoken
 from fedasym.training.jobs import COHORT
 from fedasym.training.settings import Settings as Checked
-from fedasym.training.settings import is_pfedme, used_settings
+from fedasym.training.settings import used_settings
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
@@ -40,8 +39,7 @@ def steps(name: str, told: dict[str, Any], data: Record) -> tuple[int, int]:
     if algorithm.shares_nothing:
         return 0, told["rounds"] * epoch
     shared = told["rounds"] * cohort_of(told, data) * told["local_steps"]
-    own = not isinstance(algorithm.personalise, Keep) and not is_pfedme(algorithm)
-    return shared, told["personal_epochs"] * epoch if own else 0
+    return shared, told["personal_epochs"] * epoch if algorithm.takes_own_steps else 0
 
 
 def cohort_of(told: dict[str, Any], data: Record) -> int:
@@ -69,8 +67,6 @@ def server_settings(name: str) -> tuple[str, ...]:
     """The settings that the shared model of an algorithm depends on."""
     algorithm = REGISTRY[name]
     used = used_settings(algorithm)
-    if isinstance(algorithm.server, Moreau):
-        return used
     of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()} - set(algorithm.server.settings())
     return tuple(axis for axis in used if axis not in of_client)
 

@@ -8,10 +8,10 @@ resumed run gives the same bits as an undisturbed one. Algorithms with the same 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import TRAINED, Algorithm, Descend, Meta
+from fedasym.algorithms import TRAINED, Algorithm, Descend
 from fedasym.algorithms.description import describe_algorithm
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.experiments.data import Record
@@ -105,9 +105,9 @@ class Piece:
 
 
 def single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
-    """An algorithm whose clients take one step, on one batch; a Meta stage keeps the step that was tuned."""
+    """An algorithm whose clients take one step, on one batch; a stage like Meta keeps the step that was tuned."""
     (step,) = axes["local_step"]
-    server = replace(algorithm.server, local_step=step) if isinstance(algorithm.server, Meta) else algorithm.server
+    server = algorithm.server.at(local_step=step)  # nothing changes where it has no such setting
     return Algorithm(algorithm.name + ONE, server, Descend(step, 1))
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
-from fedasym.algorithms.moreau import Moreau
-from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.penalties import Moreau, Ridge
+from fedasym.algorithms.registry import Algorithm
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.theory.blup import blup_energy, blup_member

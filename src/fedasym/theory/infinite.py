@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.algorithms.average import Descend, Flow, Interpolate, Keep
-from fedasym.algorithms.ridge import Ridge
+from fedasym.algorithms.penalties import Ridge
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.arrays import Array
 from fedasym.theory.limits import Parts, interpolated, kept, shrunk

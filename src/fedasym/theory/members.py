@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Interpolate, Keep
+from fedasym.algorithms.registry import Algorithm
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.arrays import Array
 from fedasym.theory.infinite import Answer

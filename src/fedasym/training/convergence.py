@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Nothing, Ridge
+from fedasym.algorithms import Algorithm, Objective
 from fedasym.core.arrays import Array
 from fedasym.data.federation.federation import Federation
 from fedasym.exact.clients import with_ones
@@ -57,20 +57,21 @@ def solve_exactly(
     algorithm: Algorithm, settings: Settings, protocol: Protocol, seed: int, federation: Federation, shared: Head | None
 ) -> Exact | None:
     """The losses of the exact solutions; None where there are none, or where they take too long."""
-    server, client = algorithm.server, algorithm.personalise
-    if not (isinstance(server, Nothing | Average) and isinstance(client, Keep | Interpolate | Ridge)):
+    known = (Objective.NOTHING, Objective.POOLED), (Objective.SHARED, Objective.OWN, Objective.PENALISED)
+    shared_objective, objective = (stage.objective for stage in algorithm.stages)
+    if shared_objective not in known[0] or objective not in known[1]:
         return None
     if not is_cheap(federation, protocol.intercept):
         return None
-    alone = isinstance(server, Nothing)
+    alone = algorithm.shares_nothing
     pooled = float("nan") if alone else pooled_minimum(federation, protocol.intercept)
     spread = spread_of(federation)
-    if isinstance(client, Keep):
+    if objective is Objective.SHARED:
         return Exact(pooled, pooled, spread)
     W = first_head(federation, protocol, seed, np.float64) if alone or shared is None else shared
     if not np.isfinite(W).all():
         return Exact(float("nan"), pooled, spread)
-    pull = protocol.penalty * (settings.ridge or 0.0) if isinstance(client, Ridge) else 0.0
+    pull = protocol.penalty * (settings.ridge or 0.0) if objective is Objective.PENALISED else 0.0
     rows = clients_of(federation, protocol.intercept, alone)
     with np.errstate(over="ignore", invalid="ignore"):  # a head that is about to diverge
         total = sum(personal_minimum(own, np.asarray(W, float), pull) for own in rows)

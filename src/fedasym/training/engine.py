@@ -16,7 +16,7 @@ from fedasym.training.packing import Packed, pack
 from fedasym.training.schedule import Schedule, start_heads
 from fedasym.training.server import advance
 from fedasym.training.sharing import Client, Jobs, Numbers, Server, Tree, way_of
-from fedasym.training.steps import Program, batches_a_step
+from fedasym.training.steps import Program
 from fedasym.training.work import Draw, Outcome, Slab, Work, parts, rates_of
 
 
@@ -41,15 +41,14 @@ def run_server(
     """All trajectories of one server stage, as many at a time as memory holds."""
     federation, together = work.federation, work.machine.together
     largest = rounded(int(federation.counts("train").max()))
-    gradients = server.local_steps * batches_a_step(server.kind) * (server.inner_steps if server.kind == "moreau" else 1)
+    gradients = server.local_steps * server.stage.gradients
     form = work.best_form(largest, gradients, server.batch)
     item = np.dtype(work.precision).itemsize
     cached = form == "gram" and max(len(work.splits), 1) * len(federation.clients) * largest**2 * item < work.machine.memory / 4
     data, sizes = pack(federation, work.splits, work.protocol, work.stored, largest if cached else 0)
-    if server.kind == "nothing":
+    if server.alone:
         data = data._replace(personal=None)  # nothing is shared, so that every weight is a client's own
-    rules = work.protocol.compiled
-    program = Program(server.kind, federation.task, rules, server.inner_steps, form, largest, together, classes=work.filled)
+    program = Program(server.stage, "server_step", federation.task, form, largest, together, classes=work.filled)
     schedule = Schedule(work, server, sizes)
     tester = Tester(work, schedule, data)
     rows = COPIES * (work.features if form == "head" else largest) + STEP * server.batch * data.training.positions
@@ -68,7 +67,7 @@ def follow(
     server = schedule.server
     shared = start_heads(work, slab.draws, len(slab.trajectories))
     diverged = jnp.full(shared.shape[:2], -1, jnp.int32)
-    if server.kind == "nothing":
+    if server.alone:
         tester.dispatch(slab, shared, diverged, server.evaluated)(outcomes)
         return
     rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
@@ -90,13 +89,13 @@ def planned_steps(tree: Tree, work: Work, seeds: int) -> int:
     widest = [(len(group), int(training[group].max())) for group in together]  # a group's clients wait for its largest
     for server, trajectories in tree.items():
         passes = sum(clients * -(-size // server.batch) for clients, size in widest)
-        alone = server.kind == "nothing"
+        alone = server.alone
         total += 0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
         for stages in trajectories.values():
             ways: dict[Hashable, int] = {}
             for client, jobs in stages.items():
                 each = client.steps * len(training) if client.epochs is None else client.epochs * passes
-                each = server.local_steps * len(training) if client.kind == "moreau" else each
+                each = server.local_steps * len(training) if client.stage is None else each
                 each *= len(jobs) * (1 if alone and client.epochs is not None else len(server.evaluated))
                 way = way_of(client, tuple(jobs), alone)
                 ways[way] = max(ways.get(way, 0), each)

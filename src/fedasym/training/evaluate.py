@@ -15,11 +15,11 @@ from fedasym.training.packing import Packed
 from fedasym.training.personal import personalise
 from fedasym.training.plans import Rows, batches, epochs
 from fedasym.training.schedule import Schedule
-from fedasym.training.sharing import Client, Numbers, way_of
+from fedasym.training.sharing import KEEP, Client, Numbers, way_of
 from fedasym.training.steps import Program
 from fedasym.training.work import Draw, Outcome, Slab, Trajectory, Work, parts, rates_of
 
-KEEP, STILL = Client("keep"), (("local_step", 0.0),)
+STILL = (("local_step", 0.0),)  # the rates of a stage that takes no steps
 ROWS = 1e8  # bytes of planned batches in one piece
 BLOCK = 3e7  # bytes of outputs tested at a time
 PIECE = {False: 3e10, True: 1e14}  # multiplications in one piece on a processor and on an accelerator: seconds at most
@@ -61,7 +61,7 @@ class Tester:
         """Start testing after these rounds; the answer waits for the scores and puts them where they belong."""
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
         measured = []
-        for stages, places in together(slab, alone=self.server.kind == "nothing"):
+        for stages, places in together(slab, alone=self.server.alone):
             if stages == [KEEP]:
                 measured.append((stages, places, [kept]))
                 continue
@@ -98,8 +98,8 @@ class Tester:
         return np.asarray(shared)[..., : federation.dimension + self.work.protocol.intercept, : federation.outputs]
 
     def rates(self, trajectories: Sequence[Trajectory], client: Client) -> list[list[Numbers]]:
-        """(trajectories, configurations) rates, short rows filled up; pFedMe's clients use the server's."""
-        if client.kind == "moreau":
+        """(trajectories, configurations) rates, short rows filled up; models that the server's stage gives use its rates."""
+        if client.stage is None:
             return [[rates] for rates, _ in trajectories]
         rows = [list(stages[client]) for _, stages in trajectories]
         longest = max(map(len, rows))
@@ -118,8 +118,7 @@ class Tester:
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
-        still = client.kind == "keep"
-        for group in groups(self.sizes.tested) if still else groups(self.sizes.training, self.work.many_groups):
+        for group in groups(self.sizes.tested) if client.still else groups(self.sizes.training, self.work.many_groups):
             walk = self.walk(client, group, rounds, passes)
             columns = fitting(self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0]))
             runs = len(draws) * len(rates) * columns
@@ -158,23 +157,19 @@ class Tester:
         """The program for a group of clients."""
         work, server, largest = self.work, self.server, int(self.sizes.training[group].max())
         per_pass = -(-largest // server.batch)
-        match client:
-            case Client("keep"):
-                stops = [0]
-            case Client("moreau"):
-                stops = [server.local_steps]
-            case Client(_, None, steps):
-                stops = [steps]
-            case _:  # on its own a client trains as many passes as there are rounds
-                ends = rounds if server.kind == "nothing" else passes or ()
-                stops = [end * per_pass for end in ends]
-        steps = max(stops[-1], 1)
-        gradients = steps * (server.inner_steps if client.kind == "moreau" else 1)
-        form = "head" if client.kind == "keep" else work.best_form(rounded(largest), gradients, server.batch)
+        if client.stage is None:
+            stops = [server.local_steps]
+        elif client.epochs is None:
+            stops = [client.steps]
+        else:  # on its own a client trains as many passes as there are rounds
+            stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
+        steps, stage = max(stops[-1], 1), client.stage or server.stage
+        form = "head" if client.still else work.best_form(rounded(largest), steps * stage.gradients, server.batch)
         tested = max(int(self.sizes.tested[group].max()), 1)
         fits = fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
         sizes = (rounded(largest), work.machine.together, tested, tested if form == "gram" else fits, work.filled, True)
-        program = Program(client.kind, work.federation.task, work.protocol.compiled, server.inner_steps, form, *sizes)
+        rate = "server_step" if client.stage is None else "local_step"
+        program = Program(stage, rate, work.federation.task, form, *sizes)
         return Walk(program, steps, stops)
 
     def piece(self, walk: Walk, runs: int, seeds: int, most: int) -> int:
@@ -190,14 +185,14 @@ class Tester:
     def rows(
         self, client: Client, walk: Walk, seed: int, members: NDArray[np.int32], group: NDArray[np.intp], round_: int
     ) -> Rows:
-        """(members, steps, 1, batch) of the client stage; pFedMe's clients do what they would in that round."""
+        """(members, steps, 1, batch) of the client stage; where the server's stage gives the models, of that round."""
         sizes = self.sizes.training[members]
-        if client.kind == "keep":
+        if client.still:
             return np.full((len(members), 1, 1, 1), -1, np.int32)
-        if client.kind == "moreau":
+        if client.stage is None:
             return self.schedule.rows(seed, members, np.full(len(members), round_), 0)
         batch = min(self.server.batch, walk.program.width)  # clients with less than a batch have no use for its other rows
-        alone = self.server.kind == "nothing" and client.epochs is not None
+        alone = self.server.alone and client.epochs is not None
         streams = mix(seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_)
         if client.epochs is None or walk.stops[-1] == 0:
             return batches(streams, sizes, 0, walk.steps, batch)[:, :, None]

@@ -4,8 +4,9 @@ Every local method starts at the shared head W_0 and adds multiples of its sampl
 that matrix (d x outputs). A `Span` keeps only s and a (samples x outputs) and reads outputs off the Gram matrix X X': where a
 client has fewer samples than features, the long axis d is never touched between the first and the last step.
 
-Both speak the same words, so that an algorithm is written once: `start`, `outputs` at a batch, `move` along a batch, and
-`echo`, what a move along one batch adds to the outputs at another. Points are trees of arrays, combined by `blend`.
+Both speak the same words, so that an algorithm is written once: `start`, `products` with a batch's samples, `move` along a
+batch, and `echo`, what a move along one batch adds to the products at another. Points are trees of arrays, combined by
+`blend`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Point = Any  # a matrix, or a Coordinates: what moves in a Space
 class Batch(NamedTuple):
     """Rows of one client with their labels and weights (1/size on real rows, 0 on missing ones), positions flattened."""
 
-    rows: Array | None  # (B,) within the client; None: all rows of a span, in order
+    rows: Array  # (B,) within the client
     at: Array  # (B,) among all training rows
     labels: Array  # (B * positions, ...)
     weights: Array  # (B * positions, 1)
@@ -44,20 +45,31 @@ def batch_of(training: Table, member: Array, rows: Array) -> Batch:
 class Space(Protocol):
     """What an algorithm needs to know of a model's form."""
 
+    @property
+    def classes(self) -> int:
+        """Real outputs, where columns behind them only fill up the shape; 0: all are real."""
+
+    @property
+    def splits(self) -> bool:
+        """Whether some weights may not be a client's own."""
+
     def start(self) -> Point:
         """The shared model."""
 
-    def outputs(self, point: Point, batch: Batch) -> Array:
-        """The model's outputs at a batch."""
+    def products(self, point: Point, batch: Batch) -> Array:
+        """The products of a batch's samples with a model."""
 
-    def move(self, point: Point, batch: Batch, amounts: Array) -> Point:
-        """The model with multiples of the batch's samples added."""
+    def move(self, point: Point, batch: Batch, amounts: Array, own: bool = False) -> Point:
+        """The model with multiples of the batch's samples added; own: only in weights that may be a client's own."""
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
-        """What that adds to the outputs at another batch."""
+    def echo(self, batch: Batch, amounts: Array, at: Batch, uses: int = 1, own: bool = False) -> Array:
+        """What that adds to the products at another batch; asked for `uses` times."""
 
-    def around(self, point: Point, batch: Batch, uses: int) -> Span | None:
-        """The span of a point and one batch, where that is cheaper to move in, `uses` times; None where it is not."""
+    def part(self, point: Point, own: bool) -> Point:
+        """The model in weights that may be a client's own, or in those that may not, and 0 elsewhere."""
+
+    def held(self, point: Point) -> Point:
+        """The model with the weights that a client stage may not move as they are in the shared one."""
 
 
 class Head(NamedTuple):
@@ -73,47 +85,43 @@ class Head(NamedTuple):
         """The shared model."""
         return self.shared
 
-    def outputs(self, point: Any, batch: Batch) -> Array:
-        """The outputs X_b W, as short as the samples are."""
-        return without_filling(self.products(point, batch), self.classes)
+    @property
+    def splits(self) -> bool:
+        """Whether only some rows may be a client's own."""
+        return self.own is not None
 
     def products(self, point: Any, batch: Batch) -> Array:
-        """The products X_b W of any matrix W."""
+        """The products X_b W of any matrix W, as short as the samples are."""
         x = self.rows(batch)
         return product(x, point.astype(x.dtype), x.dtype)
 
-    def move(self, point: Any, batch: Batch, amounts: Array) -> Array:
+    def move(self, point: Any, batch: Batch, amounts: Array, own: bool = False) -> Array:
         """The matrix W + X_b' amounts."""
         x = self.rows(batch)
         change = product(x.T, amounts.astype(x.dtype), point.dtype)
-        moved: Array = point + (self.of_own(change) if self.keep else change)
+        moved: Array = point + (self.part(change, True) if own or self.keep else change)
         return moved
 
-    def of_own(self, change: Array) -> Array:
-        """A change in the rows that may be a client's own alone."""
-        return change if self.own is None else jnp.where(self.own, change, 0)
+    def part(self, point: Any, own: bool) -> Array:
+        """The rows that may be a client's own, or the others; 0 elsewhere."""
+        if self.own is None:
+            return point if own else jnp.zeros_like(point)
+        return jnp.where(self.own, point, 0) if own else jnp.where(self.own, 0, point)
 
-    def held(self, point: Any, other: Any) -> Array:
-        """The point with the rows that may not be a client's own from another."""
-        return point if self.own is None else jnp.where(self.own, point, other)
+    def held(self, point: Any) -> Array:
+        """The point with the rows that may not be a client's own from the shared model, in client stages."""
+        return jnp.where(self.own, point, self.shared) if self.keep and self.own is not None else point
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
-        """The products X_at P X_b' amounts, P being 1 on the rows that may be a client's own; from the cheaper side."""
-        if self.own is not None:
+    def echo(self, batch: Batch, amounts: Array, at: Batch, uses: int = 1, own: bool = False) -> Array:
+        """The products X_at P X_b' amounts, P being 1 on the rows that move; from the cheaper side."""
+        d, outputs = self.shared.shape
+        if self.own is not None and (own or self.keep):
             x = self.rows(batch)
-            return self.products(self.of_own(product(x.T, amounts.astype(x.dtype), self.shared.dtype)), at)
-        if len(amounts) * (self.shared.shape[0] + self.shared.shape[1]) < 2 * self.shared.size:
+            moved = product(x.T, amounts.astype(x.dtype), self.shared.dtype)
+            return self.products(self.part(moved, True), at)
+        if len(amounts) * (d + uses * outputs) < 2 * uses * d * outputs:
             return jnp.matmul(product(self.rows(at), self.rows(batch).T, amounts.dtype), amounts)
         return self.products(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
-
-    def around(self, point: Any, batch: Batch, uses: int) -> Span | None:
-        """The batch's own span, unless the batch has too many rows (positions of sequences)."""
-        d, outputs = self.shared.shape
-        rows = len(batch.weights)
-        if self.own is not None or rows * (d + uses * outputs) >= 2 * uses * d * outputs:
-            return None
-        x = self.rows(batch)
-        return Span(product(x, x.T, batch.weights.dtype), self.products(point, batch), self.classes)
 
     def rows(self, batch: Batch) -> Array:
         """The batch's samples or positions."""
@@ -134,28 +142,35 @@ class Span(NamedTuple):
     first_outputs: Array  # X W_0, (width, outputs)
     classes: int = 0  # as in a head
 
+    @property
+    def splits(self) -> bool:
+        """All weights are a client's own."""
+        return False
+
     def start(self) -> Coordinates:
         """The shared model."""
         return Coordinates(jnp.ones((), self.gram.dtype), jnp.zeros_like(self.first_outputs))
 
-    def outputs(self, point: Any, batch: Batch) -> Array:
-        """The outputs s X_b W_0 + X_b X' a."""
-        gram, first = (array if batch.rows is None else array[batch.rows] for array in (self.gram, self.first_outputs))
-        outputs: Array = jnp.matmul(gram, point.amounts) + point.scale * first
-        return without_filling(outputs, self.classes)
+    def products(self, point: Any, batch: Batch) -> Array:
+        """The products s X_b W_0 + X_b X' a."""
+        products: Array = jnp.matmul(self.gram[batch.rows], point.amounts) + point.scale * self.first_outputs[batch.rows]
+        return products
 
-    def move(self, point: Any, batch: Batch, amounts: Array) -> Coordinates:
+    def move(self, point: Any, batch: Batch, amounts: Array, own: bool = False) -> Coordinates:
         """Add amounts to the batch's coordinates."""
-        moved = point.amounts + amounts if batch.rows is None else point.amounts.at[batch.rows].add(amounts)
-        return Coordinates(point.scale, moved)
+        return Coordinates(point.scale, point.amounts.at[batch.rows].add(amounts))
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
+    def part(self, point: Any, own: bool) -> Point:
+        """All weights are a client's own."""
+        return point if own else jax.tree.map(jnp.zeros_like, point)
+
+    def held(self, point: Any) -> Point:
+        """The point as it is."""
+        return point
+
+    def echo(self, batch: Batch, amounts: Array, at: Batch, uses: int = 1, own: bool = False) -> Array:
         """The products X_at X_b' amounts."""
         return jnp.matmul(self.gram[at.rows][:, batch.rows], amounts)
-
-    def around(self, point: Any, batch: Batch, uses: int) -> Span:
-        """The batch's own span."""
-        return Span(self.gram[batch.rows][:, batch.rows], self.outputs(point, batch))
 
 
 def product(a: Array, b: Array, dtype: Any) -> Array:
@@ -189,11 +204,6 @@ def flat_rows(features: Array) -> Array:
 def flat_labels(samples: Table, labels: Array) -> Array:
     """The labels of those rows."""
     return labels.reshape(-1, *labels.shape[2:]) if samples.features.ndim == 3 else labels
-
-
-def lifted(space: Space, point: Point, batch: Batch, near: Coordinates) -> Point:
-    """A point of the span around another, in the space that this one lives in: s point + X_b' a."""
-    return space.move(blend((near.scale, point)), batch, near.amounts)
 
 
 def blend(*terms: tuple[Array | float, Point]) -> Point:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Nothing, Ridge, find
+from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, listed, unknown
 from fedasym.data.federation.federation import Federation
@@ -21,6 +21,7 @@ from fedasym.training.settings import (
     Settings,
     check_trainable,
     default_of,
+    fixed_settings,
     own_settings,
     resolve_ridge,
     used_settings,
@@ -99,7 +100,7 @@ def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[st
 
 def tunable(algorithm: Algorithm) -> list[str]:
     """The settings that make a difference to an algorithm: those it uses, but for a ridge that is its own."""
-    own = isinstance(algorithm.personalise, Ridge) and algorithm.personalise.ridge is not None
+    own = "ridge" in fixed_settings(algorithm.personalise)
     return [name for name in used_settings(algorithm) if not (own and name == "ridge")]
 
 
@@ -122,7 +123,7 @@ def configurations(
         for values in product(*axes.values()):
             plain = (np.asarray(value).item() if np.ndim(value) == 0 else value for value in values)
             settings = settle(told, dict(zip(axes, plain, strict=True)), algorithm, federation, scaled)
-            if settings.cohort is not None and settings.cohort > able and not isinstance(algorithm.server, Nothing):
+            if settings.cohort is not None and settings.cohort > able and not algorithm.shares_nothing:
                 raise InvalidInput(
                     f"cohort is {settings.cohort}, and {able} clients have training samples: give at most that many"
                 )

@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fedasym.algorithms.stages import ServerStage
 from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows, without_filling
 from fedasym.training.losses import VALUES, score
 from fedasym.training.packing import Packed
+from fedasym.training.stages import Model, carry_out
 from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
 
 
@@ -46,16 +48,23 @@ def one_client(program: Program, data: Packed, shared: Array, member: Array, row
         examine = examiner(program, data, member, space, shared)
 
         def of_configuration(rates: Rates) -> Array:
-            def segment(state: tuple[Point, Point], bound: Array) -> tuple[tuple[Point, Point], Array]:
+            def segment(state: tuple[Point, Any], bound: Array) -> tuple[tuple[Point, Any], Array]:
                 state = walk(program, space, planned, rates, state, bound[0], bound[1])
-                inner = program.kind == "moreau" and program.protocol.test_inner
-                return state, examine(state[1] if inner else state[0])
+                return state, examine(personal_point(program, space, state))
 
             return lax.scan(segment, beginning(program, space), bounds)[1]
 
         return jax.vmap(of_configuration)(rates)
 
     return jax.vmap(of_server)(shared, rates)
+
+
+def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> Point:
+    """The client's own model after its steps: a server stage that gives one says which."""
+    point, carried = state
+    if not isinstance(program.stage, ServerStage):
+        return point
+    return carry_out(space, program.stage.personal_model(Model.at(point), carried), point)
 
 
 def examiner(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:

@@ -14,13 +14,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.algorithms.penalties import Moreau
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.arrays import Array
 from fedasym.data.federation.federation import Federation
 from fedasym.exact.clients import with_ones
 
 PAPER_STEPS = {"server_step": 0.1, "local_step": 0.1, "inner_step": 0.05}  # right where the features' scale allows them
-PFEDME = 15.0  # the ridge of pFedMe where none is given
 SOFTMAX = 0.5  # the largest eigenvalue of diag(p) - pp'
 LOOKED_AT = 32  # clients, those with the longest samples first
 MOST_ROWS = 2000  # of a client
@@ -105,9 +105,13 @@ def stable_step(L: float, most: float = math.inf) -> float:
 
 
 def stable_steps(federation: Federation, intercept: bool, batch: int, ridge: float | None) -> dict[str, float]:
-    """The steps of a run that is told none: the paper's, or smaller ones where the features' scale asks for them."""
+    """The steps of a run that is told none: the paper's, or smaller ones where the features' scale asks for them.
+
+    ridge: of the inner problem that `inner_step` is for; None: pFedMe's usual one.
+    """
     L = curvature(federation, intercept, batch)
-    beside = {"inner_step": PFEDME if ridge is None else ridge}  # the penalty's curvature
+    usual = Moreau.settings()["ridge"].usual or 0.0
+    beside = {"inner_step": usual if ridge is None else ridge}  # the penalty's curvature
     return {name: stable_step(L + beside.get(name, 0.0), most) for name, most in PAPER_STEPS.items()}
 
 
@@ -115,7 +119,7 @@ def stable_grids(names: list[str], federation: Federation, intercept: bool, batc
     """The paper's grids with steps for the features' scale.
 
     In regression steps are multiples of 1/L below the 2/L where they diverge; with classes, the paper's, scaled down where
-    L asks for it. pFedMe's server step is relative to its ridge, and stays.
+    L asks for it. A server step that is relative to a penalty, as pFedMe's, stays.
     """
     L = curvature(federation, intercept, batch)
     factor = stable_step(L / 10) if L > 10 else 1.0
@@ -126,7 +130,7 @@ def stable_grids(names: list[str], federation: Federation, intercept: bool, batc
         return [float(f"{each * factor:.2g}") for each in values]
 
     def grid(name: str, axes: Mapping[str, list[float]]) -> dict[str, list[float]]:
-        moved = () if name == "pfedme" else ("server_step", "local_step")
+        moved = ("local_step",) if REGISTRY[name].server.relative_step else ("server_step", "local_step")
         return {axis: steps(list(values)) if axis in moved else list(values) for axis, values in axes.items()}
 
     return {name: grid(name, REGISTRY[name].default_grid()) for name in names}

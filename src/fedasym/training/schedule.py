@@ -16,7 +16,6 @@ from fedasym.data.federation.shuffles import START, TRAINING, Words, mix
 from fedasym.training.packing import Sizes
 from fedasym.training.plans import Rows, batches, cohorts, turns
 from fedasym.training.sharing import Server
-from fedasym.training.steps import batches_a_step
 from fedasym.training.work import Draw, Work
 
 ROUNDS = 25  # rounds handed to a program at a time
@@ -41,7 +40,7 @@ class Schedule:
         self.work, self.server, self.sizes = work, server, sizes
         self.able = np.flatnonzero(sizes.training)  # only clients with training samples are drawn
         self.cohort = server.cohort
-        self.steps = server.local_steps * batches_a_step(server.kind)
+        self.steps = server.local_steps * server.stage.batches
         self.drawn: dict[int, tuple[Rows, Rows]] = {}
 
     def members(self, seed: int) -> tuple[Rows, Rows]:
@@ -65,7 +64,7 @@ class Schedule:
         self, seed: int, members: NDArray[np.integer], rounds: NDArray[np.integer] | int, turn: NDArray[np.integer] | int
     ) -> Rows:
         """(clients, steps, batches a step, batch) of clients that train in these rounds."""
-        turn = rounds if self.server.kind == "moreau" else turn  # where all clients train in every round
+        turn = rounds if self.server.stage.everyone_works else turn
         first = np.asarray(turn) * self.steps if self.work.protocol.continued_passes else 0
         streams = np.broadcast_to(self.streams(seed, members, rounds), members.shape)
         planned = batches(streams, self.sizes.training[members], first, self.steps, self.server.batch)

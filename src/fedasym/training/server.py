@@ -10,7 +10,7 @@ from jax import Array, lax
 
 from fedasym.training.heads import Point
 from fedasym.training.packing import Packed
-from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
+from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, bound_stage, client_rows, space_of, walk
 
 
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
@@ -43,7 +43,7 @@ def advance(
 
 
 def together(program: Program, data: Packed, rates: Rates, shared: Array, drawn: Array, rows: Array, shares: Array) -> Array:
-    """One round of one seed: W + beta sum_j p_j (w_j - W) over the cohort, for every configuration."""
+    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, for every configuration."""
 
     def visit(member: Array, rows: Array) -> Point:
         planned = batches_of(data, member, rows)
@@ -61,7 +61,12 @@ def together(program: Program, data: Packed, rates: Rates, shared: Array, drawn:
     size = len(drawn) if program.together else 1
     grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares))
     total, _ = lax.scan(group, jnp.zeros_like(shared), grouped)
-    return shared + (rates["mixing"][:, None, None] * total if program.kind == "moreau" else total)
+
+    def update(shared: Array, total: Array, rates: Rates) -> Array:
+        moved: Array = bound_stage(program, rates).update(shared, total)
+        return moved
+
+    return jax.vmap(update)(shared, total, rates)
 
 
 def change(program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array) -> Array:

@@ -11,15 +11,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Descend, Flow, Keep, Moreau, Nothing, Ridge
+from fedasym.algorithms import Algorithm
 from fedasym.algorithms.description import is_built_in
 from fedasym.algorithms.settings import Setting, setting
-from fedasym.algorithms.stages import Stage
+from fedasym.algorithms.stages import ClientStage, Stage
 from fedasym.core.errors import InvalidInput, NoFormula, known
 from fedasym.core.numbers import flag, one_float
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=Stage)
 LARGEST = 2**31 - 1  # of the whole numbers that JAX counts with
+RIDGE = 0.1  # where neither a run nor a stage says another
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,6 @@ class Protocol:
     test_inner: bool  # pFedMe's personal model is theta, or the local w
     count_padding: bool  # padded positions of sequences are trained on and counted
 
-    @property
-    def compiled(self) -> Protocol:
-        """What of it is part of a compiled program; the rest only changes the data, and shares programs."""
-        return replace(self, name="", intercept=False, random_start=False, continued_passes=False, count_padding=False)
-
 
 TEXT = Protocol("text", False, False, False, 1.0, False, 0.0, True, False)
 CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
@@ -181,8 +178,9 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
     fixed = [stage.get("ridge") for stage in stages if "ridge" in fixed_settings(stage)]
     if fixed and np.ndim(fixed[0]):
         raise InvalidInput(f"{algorithm.name} has the ridges {fixed[0]!r}: training takes one number; vary it with grid")
-    usual = [value for stage in stages if (value := stage.settings()["ridge"].default) is not None]
-    default = usual[0] if usual else 15.0 if isinstance(algorithm.server, Moreau) else 0.1
+    about = [stage.settings()["ridge"] for stage in stages]
+    defaults = [each.default for each in about] + [each.usual for each in reversed(about)]
+    default = next((value for value in defaults if value is not None), RIDGE)
     given = np.asarray(fixed[0]).item() if fixed else settings.ridge
     return replace(settings, ridge=default if given is None else given)
 
@@ -190,14 +188,14 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
 def check_trainable(algorithm: Algorithm) -> None:
     """Refuse what has no stochastic form."""
     name = algorithm.name
-    if isinstance(algorithm.personalise, Flow):
-        raise NoFormula(f"{name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
-    for stage in algorithm.stages:
+    still = (algorithm.shares_nothing, algorithm.personalise.step_count == 0)
+    for stage, takes_none in zip(algorithm.stages, still, strict=True):
+        if stage.untrainable:
+            raise NoFormula(f"{name} {stage.untrainable}")
         taken = [each for each in stage.settings() if each in SETTINGS and each != "ridge"]
         if taken and not is_built_in(type(stage)):
             raise InvalidInput(f"{type(stage).__name__} has the setting {taken[0]}, which every run has: give it another name")
-        still = isinstance(stage, Nothing | Keep)
-        if not still and not stage.owns("step"):
+        if not takes_none and not stage.owns("step"):
             raise NoFormula(f"{name} cannot be trained: {type(stage).__name__} has no step(w, start, gradient, rate)")
     if algorithm.personalise.batches != 1:
         raise InvalidInput(f"{name} takes {algorithm.personalise.batches!r} batches a step: it must be 1 in a client stage")
@@ -232,18 +230,12 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
         used |= {"cohort", "local_steps", "server_step"}
-        used |= set(server.settings()) - fixed_settings(server)
-    if "difference" in used and getattr(server, "hessian", "free") != "free":
-        used.remove("difference")
-    if not isinstance(client, Keep | Descend) and not is_pfedme(algorithm):
-        used |= {"local_step"} | (set() if algorithm.shares_nothing else {"personal_epochs"})
-        used |= set(client.settings()) - (set() if isinstance(client, Ridge) else fixed_settings(client))
+        used |= server.relevant_settings() - fixed_settings(server)
+    if algorithm.takes_own_steps:
+        used |= {"local_step"} if "local_step" not in client.settings() else set()
+        used |= {"personal_epochs"} if client.step_count is None and not algorithm.shares_nothing else set()
+        used |= client.relevant_settings() - (fixed_settings(client) - {"ridge"})  # a run's ridge is the stage's, if it has one
     return (*(name for name in SETTINGS if name in used), *own_settings(algorithm))
-
-
-def is_pfedme(algorithm: Algorithm) -> bool:
-    """Moreau then Ridge: the clients' own models are those of the server stage's inner problem."""
-    return isinstance(algorithm.server, Moreau) and isinstance(algorithm.personalise, Ridge)
 
 
 def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
@@ -252,11 +244,11 @@ def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
     return used | dict(settings.own)
 
 
-def bind_stage(stage: Stage, settings: Settings) -> Stage:
-    """The stage with the numbers of a run: its own, those it fixes, and the run's for the rest."""
+def bind_stage(stage: Kind, settings: Settings, protocol: Protocol) -> Kind:
+    """The stage with the numbers of a run: its own, those it fixes, and the run's for the rest; and the protocol's rules."""
     fixed = fixed_settings(stage)
     own = dict(settings.own)
-    values = {}
+    values = {name: getattr(protocol, name) for name in stage.rules() if hasattr(protocol, name)}
     for name, each in stage.settings().items():
         if name in own:
             values[name] = own[name]
@@ -265,6 +257,6 @@ def bind_stage(stage: Stage, settings: Settings) -> Stage:
     return stage.at(**values)
 
 
-def mixing_of(algorithm: Algorithm, settings: Settings) -> float:
-    """How far the server moves towards the clients' mean: all the way, unless the stage says otherwise."""
-    return float(getattr(bind_stage(algorithm.server, settings), "mixing", 1.0))
+def own_rate(stage: ClientStage, settings: Settings) -> float:
+    """The size of a client's own steps: the stage's, where it says one."""
+    return float(getattr(stage, "local_step", settings.local_step))

@@ -117,7 +117,7 @@ def compute(
     from fedasym.training.packing import SHORT, numbers_as
     from fedasym.training.work import Draw, Work
 
-    tree = shared_work(jobs, int(federation.counts("train").max()))
+    tree = shared_work(jobs, protocol, int(federation.counts("train").max()))
     done = 0
 
     def report(steps: int, text: str) -> None:

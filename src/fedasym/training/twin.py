@@ -1,38 +1,28 @@
 """Every algorithm in plain NumPy, one client and one batch at a time: the version to read, and the oracle of the fast one.
 
 From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared head for itself, how heads
-are tested; `twin_batches.py` has the loss and its gradient. The names alg:... are the paper's (appendix "Algorithm
-implementations"), its misprints corrected; the letters are r round, K local steps, W the shared head, w a client's copy of
-it, theta a personal head, D a batch. A head is a matrix (d, outputs), with the intercept as one more row where there is one.
+are tested; `twin_batches.py` has the loss and its gradient, and the algorithms' own files (`fedasym.algorithms`) have their
+steps. The names alg:... are the paper's (appendix "Algorithm implementations"), its misprints corrected; the letters are r
+round, K local steps, W the shared head, w a client's copy of it, theta a personal head, D a batch. A head is a matrix
+(d, outputs), with the intercept as one more row where there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
+from fedasym.algorithms import Algorithm, ServerStage
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.shuffles import PERSONAL, START, mix
 from fedasym.training.plans import cohorts
-from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, mixing_of, resolve_ridge
-from fedasym.training.twin_batches import (
-    Batch,
-    Client,
-    Head,
-    Rows,
-    batch_of,
-    gradient,
-    hessian_times,
-    mean_loss,
-    of_rows,
-    stepped,
-)
+from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, own_rate, resolve_ridge
+from fedasym.training.twin_batches import Batch, Client, Head, batch_of, mean_loss, take_steps
 
 COHORT = 20  # clients in a round where the settings do not say
 
@@ -72,7 +62,7 @@ def run(
     able = [client for client in clients if client.n > 0]
     size = settings.cohort or min(COHORT, len(able))
     drawn = cohorts(seed, np.array([client.identity for client in able], np.uint64), settings.rounds, size)
-    mixing = mixing_of(algorithm, settings)
+    server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
     for r in range(settings.rounds + 1):
@@ -87,7 +77,7 @@ def run(
             w = local_work(algorithm, client, W, r, turns[client.name])
             change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
             turns[client.name] += 1
-        W = W + mixing * change  # line 12: sum_j p_j w_j; alg:pfedme, line 13: (1 - beta) W + beta sum_j p_j w_j
+        W = server.update(W, change)  # line 12: sum_j p_j w_j, unless the algorithm has another rule
 
 
 def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
@@ -109,64 +99,13 @@ def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DType
 
 def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int) -> Head:
     """The head that the client sends back; `turn` is how often it was drawn before."""
-    stage = bind_stage(algorithm.server, client.settings)
-    match stage:
-        case Average():
-            return averaged(W, client.steps(r, turn, 1), client.settings)
-        case Meta():
-            return meta(W, client.steps(r, turn, stage.batches), stage, client.settings.server_step, client.own)
-        case Moreau():  # with turn r: all clients work in every round, and the work of those not drawn is lost
-            return moreau(W, client.steps(r, r, 1), client.settings, client.protocol, client.own)[0]
-        case _:
-            return stepped(stage, W, client.steps(r, turn, stage.batches), client.settings.server_step)
+    stage = bind_stage(algorithm.server, client.settings, client.protocol)
+    return take_steps(stage, W, server_batches(stage, client, r, turn), client.settings.server_step, client.own)[0]
 
 
-def averaged(w: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
-    """FedAvg: plain SGD (alg:fedavg, lines 6 to 9)."""
-    for (D,) in work:
-        w = w - settings.server_step * gradient(w, D)
-    return w
-
-
-def meta(w: Head, work: Iterable[list[Batch]], stage: Meta, eta: float, own: Rows = None) -> Head:
-    """MAML: a step along the gradient of loss(w - a grad(w)), which is (I - a Hessian(w)) grad(w - a grad(w)).
-
-    Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.) Where only some
-    rows may be a client's own, P being 1 on them, the loss is that of w - a P grad(w), and the Hessian is times P.
-    """
-    a, hessian, delta = float(stage.local_step or 0.0), stage.hessian, stage.difference
-    for D, *more in work:
-        g = gradient(w - a * of_rows(gradient(w, D), own), more[0])
-        if hessian == "dropped":  # MAML-FO
-            w = w - eta * g
-            continue
-        if hessian == "free":  # MAML-HF
-            along = delta * of_rows(g, own)
-            Hg: Head = (gradient(w + along, more[1]) - gradient(w - along, more[1])) / (2 * delta)
-        else:
-            Hg = hessian_times(w, more[1], of_rows(g, own))
-        w = w - eta * (g - a * Hg)
-    return w
-
-
-def moreau(
-    w: Head, work: Iterable[list[Batch]], settings: Settings, protocol: Protocol, own: Rows = None, keep: bool = False
-) -> tuple[Head, Head]:
-    """PFedMe: theta nearly minimises loss + ridge/2 |theta - w|^2, and w follows it (alg:pfedme, lines 8 and 9).
-
-    Rows that may not be a client's own are the same in theta and w, and follow the loss at theta; `keep` leaves them alone.
-    """
-    ridge, theta = ridge_of(settings), w
-    for (D,) in work:
-        theta = theta if protocol.warm_start else w
-        for _ in range(settings.inner_steps):
-            pulled = gradient(theta, D) + ridge * (theta - w) + protocol.decay * theta
-            theta = theta - settings.inner_step * of_rows(pulled, own)
-        w = w - settings.server_step * ridge * (w - theta)
-        if own is not None and not keep:
-            w = w - settings.server_step * of_rows(gradient(theta, D), ~own)
-            theta = np.where(own, theta, w)
-    return w, theta
+def server_batches(stage: ServerStage, client: Client, r: int, turn: int) -> Iterator[list[Batch]]:
+    """The batches of each of the K local steps."""
+    return client.steps(r, r if stage.everyone_works else turn, stage.batches)
 
 
 # What a client makes of the shared head for itself, from its training samples alone
@@ -175,42 +114,22 @@ def moreau(
 def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
     """The client's own head after r rounds; a client without training samples keeps the shared one."""
     settings, protocol = client.settings, client.protocol
-    stream, epochs = mix(client.seed, PERSONAL, client.identity, r), settings.personal_epochs
     own = None if algorithm.shares_nothing else client.own
-    if algorithm.shares_nothing and not isinstance(algorithm.personalise, Keep | Descend):
-        stream, epochs = mix(client.seed, PERSONAL, client.identity, 0), r  # alg:local: there are no rounds, r counts passes
-    match algorithm.server, algorithm.personalise:
-        case _ if client.n == 0:
-            return W
-        case _, Keep():  # FedAvg
-            return W
-        case _, Interpolate():  # alg:ftfa-detail, line 3; MAML; local training
-            return descended(W, client.passes(stream, epochs), settings.local_step, own=own)
-        case Moreau(), Ridge():  # pFedMe: what the client would do in round r, drawn or not
-            w, theta = moreau(W, client.steps(r, r, 1), settings, protocol, own, keep=True)
-            return theta if protocol.test_inner else w
-        case _, Ridge():  # alg:rtfa, line 3
-            pull = protocol.penalty * ridge_of(settings)
-            return descended(W, client.passes(stream, epochs), settings.local_step, pull, own)
-        case _, Descend(step, steps):
-            return descended(W, client.batches(stream, 0, steps), step, own=own)
-    stage = bind_stage(algorithm.personalise, settings)
-    return stepped(stage, W, ([D] for D in client.passes(stream, epochs)), settings.local_step, own)
-
-
-def descended(W: Head, work: Iterable[Batch], step: float, pull: float = 0.0, own: Rows = None) -> Head:
-    """SGD from W on the client's loss + pull/2 |theta - W|^2, in the rows that may be its own."""
-    theta = W
-    for D in work:
-        theta = theta - step * (of_rows(gradient(theta, D), own) + pull * (theta - W))
-    return theta
-
-
-def ridge_of(settings: Settings) -> float:
-    """The penalty lambda, put in by `resolve_ridge`."""
-    if settings.ridge is None:
-        raise InvalidInput("ridge is None: put the algorithm's own or the paper's in with resolve_ridge")
-    return settings.ridge
+    if client.n == 0:
+        return W
+    if algorithm.personal_from_server:  # pFedMe: what the client would do for the server in round r, drawn or not
+        server = bind_stage(algorithm.server, settings, protocol)
+        w, state = take_steps(server, W, server_batches(server, client, r, r), settings.server_step, own, keep=True)
+        return np.asarray(server.personal_model(w, state))
+    stage = bind_stage(algorithm.personalise, settings, protocol)
+    stream = mix(client.seed, PERSONAL, client.identity, r)
+    if stage.step_count is not None:  # none in FedAvg, which keeps W
+        work = client.batches(stream, 0, stage.step_count)
+    elif algorithm.shares_nothing:  # alg:local: there are no rounds, r counts passes
+        work = client.passes(mix(client.seed, PERSONAL, client.identity, 0), r)
+    else:
+        work = client.passes(stream, settings.personal_epochs)
+    return take_steps(stage, W, ([D] for D in work), own_rate(stage, settings), own, keep=True)[0]
 
 
 def personal_head(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fedasym.algorithms.stages import Stage
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.shuffles import TRAINING, Words, mix
 from fedasym.training.plans import batches
@@ -75,27 +76,48 @@ def hessian_times(W: Head, D: Batch, V: Head) -> Head:
 
 
 class Gradients:
-    """gradient(w), gradient(w, batch) and the Hessian along a direction, on a step's batches, in the rows that are free."""
+    """gradient(w), gradient(w, batch) and the Hessian along a direction, on a step's batches.
 
-    def __init__(self, batches: list[Batch], free: Rows) -> None:
-        self.batches, self.free = batches, free
+    own: the rows of a head that may be a client's own; with `keep`, the others never move.
+    """
+
+    def __init__(self, batches: list[Batch], own: Rows, keep: bool) -> None:
+        self.batches, self.rows, self.keep = batches, own, keep
 
     def __call__(self, w: Head, batch: int = 0) -> Head:
         """Of the mean loss on one of the batches."""
-        return of_rows(gradient(w, self.batches[batch]), self.free)
+        G = gradient(w, self.batches[batch])
+        return self.own(G) if self.keep else G
 
-    def along(self, w: Head, direction: Head, batch: int = 0) -> Head:
-        """The Hessian at w times a direction."""
-        return of_rows(hessian_times(w, self.batches[batch], direction), self.free)
+    def along(self, w: Head, direction: Head, batch: int = 0, difference: float | None = None) -> Head:
+        """The Hessian at w times a direction; with a difference, by gradients that far ahead and behind."""
+        if difference is not None:
+            ahead, behind = self(w + difference * direction, batch), self(w - difference * direction, batch)
+            return (ahead - behind) / (2 * difference)
+        HV = hessian_times(w, self.batches[batch], direction)
+        return self.own(HV) if self.keep else HV
+
+    def own(self, G: Head) -> Head:
+        """The part in rows that may be a client's own, 0 in the others."""
+        return of_rows(G, self.rows)
+
+    def common(self, G: Head) -> Head:
+        """The part in rows that are the same for all clients."""
+        return 0 * G if self.rows is None else of_rows(G, ~self.rows)
 
 
-def stepped(stage: Any, W: Head, work: Iterable[list[Batch]], rate: float, free: Rows = None) -> Head:
-    """A stage's own step, batch after batch, from W; rows that are not free stay as they are in W."""
+def take_steps(
+    stage: Stage, W: Head, work: Iterable[list[Batch]], rate: float, own: Rows = None, keep: bool = False
+) -> tuple[Head, Any]:
+    """A stage's step, batch after batch, from W: the head, and the state that the steps carried.
+
+    keep: rows that may not be a client's own stay as they are in W.
+    """
     w, state = W, stage.init(W) if stage.has_state() else None
     for D in work:
-        w, state = stage.advance((w, W, Gradients(D, free), rate), state)
-        w = w if free is None else np.where(free, w, W)
-    return w
+        w, state = stage.advance((w, W, Gradients(D, own, keep), rate), state)
+        w = np.where(own, w, W) if keep and own is not None else w
+    return w, state
 
 
 def of_rows(G: Head, rows: Rows) -> Head:

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.meta import MAML_STEP
+from fedasym.algorithms.penalties import check_ridge
 from fedasym.algorithms.registry import resolve
-from fedasym.algorithms.ridge import checked_ridge
 from fedasym.core.errors import InvalidInput, listed, one_of
 from fedasym.core.machine import physical_memory
 from fedasym.core.numbers import check_seed, flag, whole
@@ -203,7 +203,7 @@ def checked(
         raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
     one_of("features", features, FEATURES)
     one_of("mode", mode, MODES)
-    if ridge is not None and np.shape(checked_ridge(ridge)) not in ((), (len(worlds),)):
+    if ridge is not None and np.shape(check_ridge(ridge)) not in ((), (len(worlds),)):
         raise InvalidInput(f"ridge has shape {np.shape(ridge)}: give one number, or one per population; use vary for several")
     size, axis = whole("dimension", dimension, 1), None if vary is None else checked_axis(vary, alike)
     check_room(size)

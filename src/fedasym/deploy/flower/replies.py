@@ -122,12 +122,11 @@ def shortened(changes: Mapping[int, Change], clip: float) -> tuple[dict[int, Cha
     return {node: Change(each.step * cut.get(node, 1.0), each.samples) for node, each in changes.items()}, cut
 
 
-def averaged(shared: Head, changes: Mapping[int, Change], mixing: float = 1.0) -> NDArray[np.float64]:
-    """W + beta sum_j p_j (w_j - W) with p_j the nodes' shares of samples, in one order whatever came first.
+def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:
+    """sum_j p_j (w_j - W) with p_j the nodes' shares of samples, in one order whatever came first.
 
-    >>> averaged(np.zeros((1, 1)), {1: Change(np.ones((1, 1)), 30), 2: Change(np.zeros((1, 1)), 10)}).tolist()
+    >>> mean_change({1: Change(np.ones((1, 1)), 30), 2: Change(np.zeros((1, 1)), 10)}).tolist()
     [[0.75]]
     """
     n = sum(change.samples for change in changes.values())
-    step = sum(change.samples / n * change.step for _, change in sorted(changes.items()))
-    return np.asarray(shared + mixing * step, np.float64)
+    return np.asarray(sum(change.samples / n * change.step for _, change in sorted(changes.items())), np.float64)

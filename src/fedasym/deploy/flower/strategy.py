@@ -22,13 +22,13 @@ from fedasym.deploy.flower.replies import (
     Refused,
     Trouble,
     array_in,
-    averaged,
     count_in,
+    mean_change,
     scores_in,
     shortened,
 )
 from fedasym.deploy.flower.roster import Kind, Node, Roster, describe_data
-from fedasym.training.settings import mixing_of, named_settings
+from fedasym.training.settings import bind_stage, named_settings
 from fedasym.training.twin import start_head
 
 Taken = TypeVar("Taken")
@@ -134,9 +134,10 @@ class Personalized(Strategy):
         changes, cut = shortened(taken, self.configuration.clip)
         for node, share in cut.items():
             log.warning("Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share)
-        mixing = mixing_of(self.configuration.algorithm, self.configuration.settings)
+        rules = self.configuration
+        stage = bind_stage(rules.algorithm.server, rules.settings, rules.protocol)
         with np.errstate(over="ignore"):
-            head = averaged(self.shared, changes, mixing).astype(self.precision)
+            head = stage.update(self.shared, mean_change(changes)).astype(self.precision)
         if not np.isfinite(head).all():
             log.warning("The average does not fit %s: the shared head stays as it is. Lower server-step.", self.precision)
             return None, None

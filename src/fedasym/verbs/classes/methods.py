@@ -69,7 +69,7 @@ MEANINGS = {
 
 def resolve_methods(algorithms: Iterable[str | Algorithm] | str | Algorithm | None, ridge: ArrayLike | None) -> list[Method]:
     """The methods asked for, all of METHODS by default, with the given ridge put in."""
-    penalty = None if ridge is None else checked_ridge(ridge)
+    penalty = None if ridge is None else check_ridge(ridge)
     chosen = []
     for entry in asked(algorithms, METHODS):
         method = from_stages(entry) if isinstance(entry, Algorithm) else named(entry)
@@ -107,11 +107,11 @@ def from_stages(algorithm: Algorithm) -> Method:
         case (Meta(), _):
             raise unshared(name, "MAML's")
         case (Nothing(), Ridge(ridge)):
-            return Method(name, "local_ridge", ridge=None if ridge is None else checked_ridge(ridge))
+            return Method(name, "local_ridge", ridge=None if ridge is None else check_ridge(ridge))
         case (Average(), Keep()):
             return Method(name, "fedavg")
         case (Average(), Ridge(ridge)):
-            return Method(name, "rtfa", ridge=None if ridge is None else checked_ridge(ridge))
+            return Method(name, "rtfa", ridge=None if ridge is None else check_ridge(ridge))
         case (Average(), Descend(step, 1)):
             return Method(name, "one_step", step=step)
         case (Average(), Descend(step, steps)):
@@ -123,7 +123,7 @@ def from_stages(algorithm: Algorithm) -> Method:
     raise NoFormula(f"{name}: no accuracy is derived for the pair {pair}; covered are {works}; fa.train takes any pair")
 
 
-def checked_ridge(ridge: ArrayLike) -> float | Array:
+def check_ridge(ridge: ArrayLike) -> float | Array:
     """A ridge of the logistic loss: a number of at least 0 or infinity, or an array of them."""
     array = floats(ridge)
     if array is None or array.size == 0:

@@ -21,7 +21,7 @@ from fedasym.theory.classes.separability import threshold
 from fedasym.theory.classes.shared import fedavg, shrinkage
 from fedasym.verbs.classes import multinomial
 from fedasym.verbs.classes.binary import Answer, ridged
-from fedasym.verbs.classes.methods import checked_ridge
+from fedasym.verbs.classes.methods import check_ridge
 from fedasym.verbs.classes.prediction import flattened, shaped
 from fedasym.verbs.classes.scores import scored
 from fedasym.verbs.fine_tuning import unboxed
@@ -149,7 +149,7 @@ def interpolation(world: ClassPopulation, *, ridge: ArrayLike | None = None, alp
     checked_world(world)
     if alpha is not None and not np.isfinite(one_float(alpha)):
         raise InvalidInput(f"alpha is {alpha!r}: it must be finite, 0 for the shared and 1 for the personal model")
-    lam = None if ridge is None else checked_ridge(ridge)
+    lam = None if ridge is None else check_ridge(ridge)
     if lam is not None and np.ndim(lam):
         raise InvalidInput("ridge must be one number here; call interpolation once for each")
     if world.classes > 2:
