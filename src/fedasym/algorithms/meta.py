@@ -38,6 +38,11 @@ class Meta(ServerStage):
         """The product with the Hessian costs one, differences two."""
         return {"dropped": 2, "free": 4, "exact": 3}[self.hessian]
 
+    @property
+    def look_ahead(self) -> float | None:
+        """The inner step, unless its Hessian is left out."""
+        return None if self.hessian == "dropped" else self.local_step
+
     def weight(self, x: Array) -> Array:
         """b(x) = (1 - alpha x)^2; without the Hessian 1 - alpha x."""
         left = 1 - np.asarray(self.local_step) * x

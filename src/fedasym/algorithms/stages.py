@@ -172,6 +172,11 @@ class ServerStage(Stage, eq=False):
             "add one to the stage, or measure it with fa.train"
         )
 
+    @property
+    def look_ahead(self) -> float | None:
+        """a, where b(x) = (1 - a x)^2: exact fits then need no eigenvalues."""
+        return None
+
     def gives_personal(self, client: ClientStage) -> bool:
         """Whether a client's own model comes out of its work for the server, instead of steps of that client stage."""
         return False

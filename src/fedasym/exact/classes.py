@@ -17,16 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms import (
-    PAPER,
-    Algorithm,
-    Average,
-    Interpolate,
-    Keep,
-    Moreau,
-    Nothing,
-    Ridge,
-)
+from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.algorithms.registry import asked, find
 from fedasym.core.arrays import Array
@@ -40,7 +31,11 @@ from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
 
 # The plainest first, then the one that has all others as limits of its variances.
 CANDIDATES = ("fedavg", "pfedme", "rtfa", "local_ridge")
-COVERED = {Nothing: (Interpolate, Ridge), Average: (Keep, Interpolate, Ridge), Moreau: (Ridge,)}
+COVERED = {  # what server stages and client stages minimise, together
+    Objective.NOTHING: (Objective.OWN, Objective.PENALISED),
+    Objective.POOLED: (Objective.SHARED, Objective.OWN, Objective.PENALISED),
+    Objective.JOINT: (Objective.PENALISED,),
+}
 FACTORS = {  # of the estimated variances, tried by cross-validation, the nearest first
     "slopes": (0.3, 3.0),
     "intercept": (0.3, 3.0),
@@ -309,7 +304,7 @@ def check_penalties(
     """The given variances, all that the algorithm has; None: none were given."""
     if variances is None and shared_variance is None:
         return None
-    personal = isinstance(algorithm.personalise, Ridge)
+    personal = has_variances(algorithm)
     if personal and variances is None:
         raise InvalidInput(f"{algorithm.name} has personal weights: give their variances too")
     if not algorithm.shares_nothing and shared_variance is None:
@@ -318,7 +313,7 @@ def check_penalties(
     if not 0 < T < np.inf:
         raise InvalidInput(f"shared_variance is {shared_variance!r}: it must be finite and above 0")
     if not personal:
-        D = MOST if isinstance(algorithm.personalise, Interpolate) else 0.0
+        D = MOST if algorithm.personalise.objective is Objective.OWN else 0.0
         return Penalties(np.where(table.personal, D, 0.0), T)
     numbers, p = floats(variances), len(table.personal)
     if numbers is None or numbers.shape not in ((), (p,)):
@@ -341,14 +336,25 @@ class Estimate(NamedTuple):
         return None if self.joint is None else (self.joint.shared, self.joint.personal)
 
 
+def is_covered(algorithm: Algorithm) -> bool:
+    """Whether its pair of stages has a form for classes here."""
+    shared, own = (stage.objective for stage in algorithm.stages)
+    return shared is not None and own in COVERED.get(shared, ())
+
+
+def has_variances(algorithm: Algorithm) -> bool:
+    """Whether its personal weights stay near the shared ones, by variances that are estimated."""
+    return algorithm.personalise.objective is Objective.PENALISED
+
+
 def resolve_algorithm(algorithm: Any) -> Algorithm:
     """The algorithm of this name, if its pair of stages has a form for classes here."""
     (entry,) = asked(algorithm, PAPER)
     chosen = find(entry)
-    if not isinstance(chosen.personalise, COVERED.get(type(chosen.server), ())):
-        names = ", ".join(name for name in PAPER if name != "maml")
+    if not is_covered(chosen):
+        names = ", ".join(name for name, each in PAPER.items() if is_covered(each))
         raise InvalidInput(f"{chosen.name} has no exact form for classes: take one of {names}")
-    if isinstance(chosen.personalise, Ridge) and chosen.personalise.ridge is not None:
+    if has_variances(chosen) and chosen.personalise.get("ridge") is not None:
         raise InvalidInput(f"{chosen.name} has a ridge of its own: give `variances` for classes")
     return chosen
 
@@ -363,7 +369,7 @@ def estimate_penalties(
 ) -> Estimate:
     """The variances that the samples themselves say."""
     server, stage, p = algorithm.server, algorithm.personalise, samples.features
-    if isinstance(server, Moreau):
+    if server.objective is Objective.JOINT:
         found = estimate_components(
             samples,
             groups,
@@ -374,7 +380,7 @@ def estimate_penalties(
         return Estimate(Penalties(found.variances, found.shared_variance), None, found)
     pooled = None
     shared, variance = np.zeros((p, samples.classes - 1)), 1.0
-    if isinstance(server, Average):
+    if server.objective is Objective.POOLED:
         pooled = estimate_components(
             samples,
             np.full(p, -1),
@@ -383,9 +389,9 @@ def estimate_penalties(
             start=None if start is None else start.pooled,
         )
         shared, variance = pooled.shared, pooled.shared_variance
-    if isinstance(stage, Keep):
+    if stage.objective is Objective.SHARED:
         return Estimate(Penalties(np.zeros(p), variance), pooled, pooled)
-    if isinstance(stage, Interpolate):  # to convergence, were it not for clients that are separable
+    if stage.objective is Objective.OWN:  # to convergence, were it not for clients that are separable
         return Estimate(Penalties(np.where(groups >= 0, MOST, 0.0), variance), pooled, pooled)
     found = estimate_components(
         samples,
@@ -411,8 +417,8 @@ def solve(
     D = penalties.variances
     ridges = ridges_of(samples.features, penalties.shared_variance, intercept)
     B, U = start or (np.zeros((samples.features, samples.classes - 1)), None)
-    joint = isinstance(algorithm.server, Moreau)
-    if isinstance(algorithm.server, Average):
+    joint = algorithm.server.objective is Objective.JOINT
+    if algorithm.server.objective is Objective.POOLED:
         pooled = Problem(samples, np.zeros_like(D), ridges, weights)
         B = minimise(pooled, pooled.start(B), tolerance).shared
     problem = Problem(samples, D, ridges, weights, free=joint)
@@ -470,7 +476,7 @@ def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) 
         return held_out_losses(algorithm, samples, trial, factors, table.intercept, fold)
 
     wholes, trials, held = [], [], []
-    for groups in table.groupings(isinstance(algorithm.personalise, Ridge)):
+    for groups in table.groupings(has_variances(algorithm)):
         whole = estimate_penalties(algorithm, samples, groups, table.intercept)
         trial = [
             estimate_penalties(
@@ -517,7 +523,7 @@ def choose_candidate(losses: Sequence[Array]) -> int:
 
 def tuned_factors(algorithm: Algorithm) -> tuple[str, ...]:
     """Which variances an algorithm has."""
-    personal = ("slopes", "intercept") if isinstance(algorithm.personalise, Ridge) else ()
+    personal = ("slopes", "intercept") if has_variances(algorithm) else ()
     return personal if algorithm.shares_nothing else (*personal, "shared")
 
 
@@ -579,7 +585,7 @@ def fit_classes(
     for weights in (shared, own):
         weights.setflags(write=False)
     counts = np.bincount(table.places, minlength=len(table.names)).tolist()
-    alone = isinstance(chosen.personalise, Keep)
+    alone = chosen.personalise.objective is Objective.SHARED
     return ClassFit(
         chosen,
         table.classes,

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.optimize
 
-from fedasym.algorithms.average import Nothing
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.arrays import Array
 from fedasym.exact.clients import Client
@@ -41,7 +40,7 @@ def cross_validated(server: ServerStage, clients: Sequence[Client], weights: Arr
 
 def residuals(server: ServerStage, clients: Sequence[Client], weights: Array, ridge: float) -> list[Array]:
     """U'e for every client: its residuals about the shared model of the others, along the axes of its samples."""
-    if isinstance(server, Nothing):
+    if not server.shares:
         return [client.axes[0].T @ client.y for client in clients]
     halves = [
         np.sqrt(p / client.n) * half_weight(server, client.axes[1] ** 2 / client.n, ridge)

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Algorithm, Average, Interpolate, Keep, Moreau, Nothing, Ridge
+from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.arrays import Array
@@ -72,7 +72,7 @@ def expected_errors(algorithm: Algorithm, setting: Setting) -> Errors:
     True
     """
     server = algorithm.server.filled(local_step=MAML_STEP)
-    shared = None if isinstance(server, Nothing) else SharedError(server, setting)
+    shared = None if algorithm.shares_nothing else SharedError(server, setting)
     member, new = [], []
     for part in setting.batches():
         S, n = setting.sums.gram[part], setting.sums.counts[part]
@@ -101,16 +101,16 @@ def transpose(matrices: Array) -> Array:
 
 def filters(algorithm: Algorithm, setting: Setting, S: Array, n: Array) -> Array:
     """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, S^+, or by the stage's filter."""
-    alone = isinstance(algorithm.server, Nothing)
+    alone = algorithm.shares_nothing
     stage, p = algorithm.personalise, S.shape[1]
-    if isinstance(stage, Keep):
+    if stage.objective is Objective.SHARED:
         return np.zeros_like(S)
     may = np.ones(p, bool) if alone else setting.personal
-    if isinstance(stage, Ridge):
+    if stage.objective is Objective.PENALISED:
         v = setting.ratios + (setting.beta**2 if alone else 0.0)
         root = np.sqrt(np.where(may, v, 0.0))
         return root[:, None] * np.linalg.solve(np.eye(p) + root[:, None] * S * root, np.diag(root))
-    if not isinstance(stage, Interpolate):  # (1 - P(x))/x of x = S/n
+    if stage.objective is not Objective.OWN:  # (1 - P(x))/x of x = S/n
         mean = np.where(np.outer(may, may), S, 0.0) / n[:, None, None]
         return apply_to_eigenvalues(mean, lambda x: stage.learn(x) / x) / n[:, None, None]
     if alone and setting.intercept:
@@ -152,9 +152,9 @@ def weigh(server: ServerStage, setting: Setting, S: Array, n: Array) -> tuple[Ar
 
     The shares p_j/n_j are equal where clients count by their samples.
     """
-    if isinstance(server, Average):
+    if server.objective is Objective.POOLED:
         return S, S
-    if isinstance(server, Moreau):
+    if server.objective is Objective.JOINT:
         root = np.sqrt(np.where(setting.personal, setting.ratios, 0.0))
         R = np.linalg.solve(np.eye(S.shape[1]) + root[:, None] * S * root, root[:, None] * S)
         G = S - (S * root) @ R
@@ -167,9 +167,9 @@ def weigh(server: ServerStage, setting: Setting, S: Array, n: Array) -> tuple[Ar
 def weigh_labels(server: ServerStage, setting: Setting) -> Array:
     """X_j'W y_j, (clients, p): with B^{-1} times their sum the shared model of given labels."""
     sums = setting.sums
-    if isinstance(server, Average):
+    if server.objective is Objective.POOLED:
         return sums.cross
-    if isinstance(server, Moreau):
+    if server.objective is Objective.JOINT:
         v = np.where(setting.personal, setting.ratios, 0.0)
         return np.asarray(np.linalg.solve(np.eye(sums.unknowns) + sums.gram * v, sums.cross[:, :, None])[:, :, 0])
     W = apply_to_eigenvalues(sums.gram / sums.counts[:, None, None], server.weight)

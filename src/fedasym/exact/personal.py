@@ -12,9 +12,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedasym.algorithms.average import Keep
-from fedasym.algorithms.penalties import Ridge
-from fedasym.algorithms.stages import ClientStage
+from fedasym.algorithms.stages import ClientStage, Objective
 from fedasym.core.arrays import Array
 from fedasym.exact.clients import Client
 from fedasym.exact.server import FIRM
@@ -25,7 +23,7 @@ LEAST = 1e-12  # of the mean curvature: a ridge below this, beside others above 
 def personalised(
     stage: ClientStage, client: Client, shared: Array, ridge: float | Array, personal: NDArray[np.bool_] | None = None
 ) -> Array:
-    """The client's model; `ridge`, one or one per unknown, is for the stage Ridge alone.
+    """The client's model; `ridge`, one or one per unknown, is for stages with a squared penalty alone.
 
     personal: unknowns that the client may change; the others stay as they are shared.
     """
@@ -36,11 +34,10 @@ def personalised(
         moved = shared.copy()
         moved[personal] += personalised(stage, own, np.zeros(own.X.shape[1]), mine)
         return moved
-    match stage:
-        case Keep():
-            return shared
-        case Ridge():
-            return shared + shrunk(client, e, ridge)
+    if stage.objective is Objective.SHARED:
+        return shared
+    if stage.objective is Objective.PENALISED:
+        return shared + shrunk(client, e, ridge)
     if np.ndim(ridge) == 0:
         stage = stage.filled(ridge=ridge)
     x = client.axes[1] ** 2 / client.n

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from fedasym.algorithms.average import Average
-from fedasym.algorithms.meta import Meta
-from fedasym.algorithms.penalties import Moreau
-from fedasym.algorithms.stages import ServerStage
+from fedasym.algorithms.stages import Objective, ServerStage
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.clients import RANK, Client, triangular
@@ -116,29 +113,27 @@ def triangle(rows: Iterable[Rows]) -> Array:
 def weighed(server: ServerStage, client: Client, ridge: float | Array) -> Rows:
     """W^{1/2} X and W^{1/2} y; with a ridge per unknown W = (I + X diag(1/lambda) X'/n)^{-1}."""
     X, y, n = client.X, client.y, client.n
-    match server:
-        case Meta(step, "exact" | "free") if step is not None:
-            K = X @ X.T / n
-            return X - step * K @ X, y - step * K @ y
-        case Moreau() if np.ndim(ridge):
-            reach = X / np.sqrt(ridge)  # 0 along unknowns whose ridge is infinite
-            W = np.eye(len(y)) + reach @ reach.T / n
-            both = scipy.linalg.solve_triangular(scipy.linalg.cholesky(W, lower=True), np.column_stack([X, y]), lower=True)
-            return both[:, :-1], both[:, -1]
-        case Moreau() if np.isfinite(ridge):
-            if ridge < FIRM * np.vdot(X, X) / n:
-                U, s, Vt = client.axes
-                half = 1 / np.sqrt(1 + s**2 / (n * ridge))
-                return (half * s)[:, None] * Vt, half * (U.T @ y)
-            W = np.eye(len(y)) + X @ X.T / (n * ridge)
-            both = scipy.linalg.solve_triangular(scipy.linalg.cholesky(W, lower=True), np.column_stack([X, y]), lower=True)
-            return both[:, :-1], both[:, -1]
-        case Average() | Moreau():  # with infinite penalty the personal models are the shared one
-            return X, y
-        case _:  # by the stage's weight along the client's axes, W = b(K)
-            U, s, Vt = client.axes
-            half = half_weight(server, s**2 / n, ridge)
-            return (half * s)[:, None] * Vt, half * (U.T @ y)
+    joint = server.objective is Objective.JOINT
+    if server.look_ahead is not None:
+        K = X @ X.T / n
+        return X - server.look_ahead * K @ X, y - server.look_ahead * K @ y
+    if joint and np.ndim(ridge):
+        reach = X / np.sqrt(ridge)  # 0 along unknowns whose ridge is infinite
+        return whitened(np.eye(len(y)) + reach @ reach.T / n, client)
+    if server.objective is Objective.POOLED or (joint and not np.isfinite(ridge)):
+        return X, y  # with infinite penalty the personal models are the shared one
+    if joint and ridge >= FIRM * np.vdot(X, X) / n:
+        return whitened(np.eye(len(y)) + X @ X.T / (n * ridge), client)
+    U, s, Vt = client.axes  # by the stage's weight along the client's axes, W = b(K)
+    half = 1 / np.sqrt(1 + s**2 / (n * ridge)) if joint else half_weight(server, s**2 / n, ridge)
+    return (half * s)[:, None] * Vt, half * (U.T @ y)
+
+
+def whitened(V: Array, client: Client) -> Rows:
+    """V^{-1/2} X and V^{-1/2} y."""
+    both = np.column_stack([client.X, client.y])
+    both = scipy.linalg.solve_triangular(scipy.linalg.cholesky(V, lower=True), both, lower=True)
+    return both[:, :-1], both[:, -1]
 
 
 def half_weight(server: ServerStage, x: Array, ridge: float | Array) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
 from fedasym.algorithms.average import Average
-from fedasym.algorithms.stages import ServerStage
+from fedasym.algorithms.stages import Objective, ServerStage
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.draw import Drawn, Kind
@@ -75,7 +75,7 @@ class Sums:
         Q, away, blur = (np.zeros((d, d), order="F") for _ in range(3))
         room = np.empty((max(min(kind.n, d) for kind in kinds), d))
         firm = pull.ridge is not None and 0 < pull.ridge[0] < np.inf and bool(first.spread) and first.noise2 > 0
-        if alike and isinstance(pull.server, Average):
+        if alike and pull.server.objective is Objective.POOLED:
             return cls(pull, kinds, Q, away, None, room)
         return cls(pull, kinds, None if alike and firm else Q, away, blur, room)
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedasym.algorithms.penalties import Ridge
-from fedasym.algorithms.stages import ClientStage
+from fedasym.algorithms.stages import ClientStage, Objective
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.exact.draw import Drawn
@@ -36,7 +35,7 @@ Forms = tuple[Form, Form]  # bias, variance
 
 def learned(stage: ClientStage, x: Array, ridge: float | None) -> Array:
     """q(x) = (1 - P(x))/x, what a client stage makes of its own samples."""
-    if isinstance(stage, Ridge):
+    if stage.objective is Objective.PENALISED:
         assert ridge is not None
         if np.isinf(ridge):
             return np.zeros_like(x)
