@@ -5,8 +5,8 @@ that matrix (d x outputs). A `Span` keeps only s and a (samples x outputs) and r
 client has fewer samples than features, the long axis d is never touched between the first and the last step.
 
 Both speak the same words, so that an algorithm is written once: `start`, `products` with a batch's samples, `move` along a
-batch, and `echo`, what a move along one batch adds to the products at another. Points are trees of arrays, combined by
-`blend`.
+batch, and the `overlap` of two batches, by which a move along one is seen at the other. Points are trees of arrays, combined
+by `blend`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Space(Protocol):
     def move(self, point: Point, batch: Batch, amounts: Array, own: bool = False) -> Point:
         """The model with multiples of the batch's samples added; own: only in weights that may be a client's own."""
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch, uses: int = 1, own: bool = False) -> Array:
-        """What that adds to the products at another batch; asked for `uses` times."""
+    def overlap(self, batch: Batch, at: Batch, uses: int, own: bool) -> Array | None:
+        """The products of two batches' samples, by which a move along one is seen at the other; None: not worth `uses`."""
 
     def part(self, point: Point, own: bool) -> Point:
         """The model in weights that may be a client's own, or in those that may not, and 0 elsewhere."""
@@ -112,16 +112,13 @@ class Head(NamedTuple):
         """The point with the rows that may not be a client's own from the shared model, in client stages."""
         return jnp.where(self.own, point, self.shared) if self.keep and self.own is not None else point
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch, uses: int = 1, own: bool = False) -> Array:
-        """The products X_at P X_b' amounts, P being 1 on the rows that move; from the cheaper side."""
+    def overlap(self, batch: Batch, at: Batch, uses: int, own: bool) -> Array | None:
+        """X_at X_b', where that takes fewer multiplications than moving the matrix each time."""
         d, outputs = self.shared.shape
-        if self.own is not None and (own or self.keep):
-            x = self.rows(batch)
-            moved = product(x.T, amounts.astype(x.dtype), self.shared.dtype)
-            return self.products(self.part(moved, True), at)
-        if len(amounts) * (d + uses * outputs) < 2 * uses * d * outputs:
-            return jnp.matmul(product(self.rows(at), self.rows(batch).T, amounts.dtype), amounts)
-        return self.products(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
+        rows = len(batch.weights)
+        if (self.own is not None and (own or self.keep)) or rows * (d + uses * outputs) >= 2 * uses * d * outputs:
+            return None
+        return product(self.rows(at), self.rows(batch).T, batch.weights.dtype)
 
     def rows(self, batch: Batch) -> Array:
         """The batch's samples or positions."""
@@ -168,9 +165,9 @@ class Span(NamedTuple):
         """The point as it is."""
         return point
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch, uses: int = 1, own: bool = False) -> Array:
-        """The products X_at X_b' amounts."""
-        return jnp.matmul(self.gram[at.rows][:, batch.rows], amounts)
+    def overlap(self, batch: Batch, at: Batch, uses: int, own: bool) -> Array:
+        """X_at X_b'."""
+        return self.gram[at.rows][:, batch.rows]
 
 
 def product(a: Array, b: Array, dtype: Any) -> Array:

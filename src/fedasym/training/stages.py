@@ -1,8 +1,8 @@
 """The step of a stage in the compiled programs: it sees models and gradients, whatever form they are held in.
 
 A `Model` is a sum that is not carried out: multiples of points, and moves along batches. So a gradient is the residuals of
-its batch, the outputs at w - a g(w) are those at w and an `echo` of the move, and a step ends in one sum, whatever it is
-made of. This is what makes a step that reads like its formula as fast as one that is written for the machine.
+its batch, the outputs at w - a g(w) are those at w and an echo of the move, and a step ends in one sum, whatever it is made
+of. This is what makes a step that reads like its formula as fast as one that is written for the machine.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class Gradients:
     def __init__(self, stage: Stage, task: str, space: Space, like: Point, batches: list[Batch]) -> None:
         self.stage, self.task, self.space, self.like, self.batches = stage, task, space, like, batches
         self.parts: dict[int, tuple[Point, Point]] = {}  # points, and what of them may be a client's own
+        self.known: dict[tuple[int, int], tuple[Point, Any]] = {}  # products of points or batches with batches
         self.uses = max(stage.gradients // stage.batches, 1)  # how often a batch's products with itself are asked for
 
     def __call__(self, at: Model, batch: int = 0) -> Model:
@@ -149,13 +150,26 @@ class Gradients:
     def products(self, of: Model, D: Batch) -> Array:
         """The products of a batch's samples with a model or a direction."""
         terms = [self.multiple(c, point, D) for c, point in of.points]
-        terms += [self.space.echo(move.batch, move.amounts, D, self.uses, move.own) for move in of.moves]
+        terms += [self.echo(move, D) for move in of.moves]
         return sum(terms[1:], start=terms[0]) if terms else jnp.zeros(())
 
     def multiple(self, c: Any, point: Point, D: Batch) -> Array:
         """A multiple of a point's products; once is as it is, however short its numbers are."""
-        products = self.space.products(point, D)
+        key = id(point), id(D)
+        if key not in self.known:
+            self.known[key] = point, self.space.products(point, D)
+        products = self.known[key][1]
         return products if is_one(c) else c * products
+
+    def echo(self, move: Move, D: Batch) -> Array:
+        """What a move adds to the products at a batch."""
+        key = id(move.batch), id(D)
+        if key not in self.known:
+            self.known[key] = None, self.space.overlap(move.batch, D, self.uses, move.own)
+        overlap = self.known[key][1]
+        if overlap is not None:
+            return jnp.matmul(overlap, move.amounts)
+        return self.space.products(self.space.move(jax.tree.map(jnp.zeros_like, self.like), *move), D)
 
     def move(self, D: Batch, amounts: Array) -> Model:
         """Along a batch's samples, by the weighted amounts."""
