@@ -5,7 +5,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.experiments.data import fingerprint, recorded
-from fedasym.training.scales import curvature, stable_step
+from fedasym.training.convergence import curvature, stable_step
 
 FEW = {"rounds": 6, "evaluate_every": 6, "local_steps": 4, "personal_epochs": 2}
 

@@ -23,8 +23,7 @@ from fedasym.deploy.flower.heads import Model, file_of
 from fedasym.deploy.flower.holdings import held_by, of_clients
 from fedasym.deploy.flower.writing import write_app
 from fedasym.training.settings import TEXT, Settings, resolve_ridge
-from fedasym.training.twin import local_work
-from fedasym.training.twin_batches import Client
+from fedasym.training.twin import Client, local_work
 
 from .flower_federation import Federation, Process, node_keys, wait_until
 

@@ -14,8 +14,7 @@ from jax._src import compiler
 
 import fedasym as fa
 from fedasym.training import twin
-from fedasym.training.personal import personalise
-from fedasym.training.server import advance
+from fedasym.training.programs import advance, personalise
 from fedasym.training.settings import Protocol
 
 # (training, validation, test) samples of a client: none at all, one, a whole batch of 8, more, several batches

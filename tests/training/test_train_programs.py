@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.training import engine, evaluate
-from fedasym.training.personal import personalise
-from fedasym.training.server import advance
+from fedasym.training import runner
+from fedasym.training.programs import advance, personalise
 
 from .clients import GRAM, RAGGED, SMALL, federation
 
@@ -31,8 +30,8 @@ def dry(monkeypatch):
         configurations = next(iter(rates.values())).shape[1]
         return np.zeros((len(shared), len(members), shared.shape[1], configurations, len(stops), 2, 2), shared.dtype)
 
-    monkeypatch.setattr(engine, "advance", advancing)
-    monkeypatch.setattr(evaluate, "personalise", personalising)
+    monkeypatch.setattr(runner, "advance", advancing)
+    monkeypatch.setattr(runner, "personalise", personalising)
     return asked
 
 

@@ -10,7 +10,7 @@ from fedasym.algorithms import TRAINED, Average, Descend, Keep, Moreau, Nothing,
 from fedasym.data.federation.shuffles import PERSONAL, mix
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings
-from fedasym.training.twin_batches import Client, batch_of, gradient
+from fedasym.training.twin import Client, batch_of, gradient
 
 from .plain import SMALL, WHOLE, drawn, last, local_batches, same
 

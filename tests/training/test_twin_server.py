@@ -11,7 +11,7 @@ from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.shuffles import TRAINING, mix
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings, bind_stage
-from fedasym.training.twin_batches import Client, batch_of, gradient, take_steps
+from fedasym.training.twin import Client, batch_of, gradient, take_steps
 
 from .plain import SMALL, WHOLE, drawn, last, local_batches, same
 

@@ -9,9 +9,9 @@ from fedasym.experiments.data import Record
 from fedasym.experiments.grids import combinations
 from fedasym.experiments.plan import Piece
 from fedasym.experiments.wording import spoken
-from fedasym.training.jobs import COHORT
 from fedasym.training.settings import Settings as Checked
 from fedasym.training.settings import used_settings
+from fedasym.training.training import COHORT
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment

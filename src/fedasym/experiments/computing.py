@@ -93,7 +93,7 @@ def rows_of(piece: Piece, run: History) -> list[dict[str, Any]]:
 
 def environment() -> dict[str, str]:
     """What computes: versions, device, system and command, without names of this machine or its folders."""
-    import_module("fedasym.training.engine")  # starts JAX, which is about to be needed
+    import_module("fedasym.training.runner")  # starts JAX, which is about to be needed
     jax = sys.modules["jax"]
     device = jax.devices()[0]
     return {

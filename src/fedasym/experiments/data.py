@@ -14,7 +14,7 @@ import numpy as np
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import SPLITS
-from fedasym.training.scales import columns_out_of_scale, curvature
+from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.settings import Settings
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.training.jobs import grid_of, named, read_grid
 from fedasym.training.settings import RATES, SIZES, Settings, own_settings
+from fedasym.training.training import find_algorithms, grid_of, read_grid
 
 Axes = dict[str, tuple[int | float, ...]]
 Grid = dict[str, Axes]
@@ -36,7 +36,7 @@ def completed(grid: Any, names: Sequence[str]) -> Grid:
         if missing := [name for name in names if name in TRAINED and name not in GRIDS]:
             raise InvalidInput(f'the paper has no grid for {missing[0]}: give one for each algorithm instead of "paper"')
         grid = {name: REGISTRY[name].default_grid() for name in names}
-    tried, algorithms = read_grid(grid), named(names)[0]
+    tried, algorithms = read_grid(grid), find_algorithms(names)[0]
     return {algorithm.name: checked(grid_of(algorithm, algorithms, tried), algorithm) for algorithm in algorithms}
 
 

@@ -18,7 +18,7 @@ from fedasym.experiments.data import Record
 from fedasym.experiments.grids import Axes, Grid, Values, checked, combinations
 from fedasym.experiments.parts import BATCH
 from fedasym.experiments.pieces import key_of
-from fedasym.training.scales import PAPER_STEPS
+from fedasym.training.convergence import PAPER_STEPS
 from fedasym.training.settings import own_settings, resolve_protocol, used_settings
 
 if TYPE_CHECKING:

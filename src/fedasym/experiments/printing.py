@@ -11,8 +11,8 @@ from fedasym.algorithms.registry import REGISTRY
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.selection import validated_by
 from fedasym.experiments.wording import flush, spoken
-from fedasym.training.configurations import EDGES, spread
 from fedasym.training.convergence import NEAR
+from fedasym.training.histories import EDGES, spread
 from fedasym.training.wording import HEADS, WIDTH, above, cell, columns, folded, meanings, one_scale, shown, smaller_steps
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from fedasym.algorithms.registry import REGISTRY, as_names
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.core.text import preformatted
 from fedasym.experiments.grids import GRID_SCHEMA, Grid, completed
-from fedasym.training.jobs import named
-from fedasym.training.scales import PAPER_STEPS, stable_steps
+from fedasym.training.convergence import PAPER_STEPS, stable_steps
 from fedasym.training.settings import TEXT, resolve_protocol
+from fedasym.training.training import find_algorithms
 
 if TYPE_CHECKING:
     from fedasym.data.federation.federation import Federation
@@ -87,7 +87,7 @@ class Experiment(Part):
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if paths := [name for name in names if ":" in name]:
             raise ValueError(f"{paths[0]!r} would be imported: give names of registered algorithms")
-        named(names)
+        find_algorithms(names)
         return names
 
     @field("grid", mode="before")

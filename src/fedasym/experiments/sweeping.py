@@ -13,7 +13,7 @@ from fedasym.core.progress import Progress
 from fedasym.data.federation.federation import check_federation
 from fedasym.experiments.execution import run
 from fedasym.experiments.results import Results
-from fedasym.training.scales import stable_grids
+from fedasym.training.convergence import stable_grids
 from fedasym.training.settings import Settings, is_size
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import numpy as np
 
 from fedasym.core.text import number
 from fedasym.data.federation.federation import Federation
-from fedasym.training.convergence import NEAR
-from fedasym.training.scales import columns_out_of_scale
+from fedasym.training.convergence import NEAR, columns_out_of_scale
 
 if TYPE_CHECKING:
     from fedasym.training.history import History

@@ -11,11 +11,11 @@ from fedasym.algorithms import Algorithm, find
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.core.numbers import check_seed
 from fedasym.data.federation.targets import class_names
-from fedasym.training.probes import check_steps
 from fedasym.training.settings import (
     SETTINGS,
     Protocol,
     Settings,
+    check_steps,
     check_trainable,
     default_of,
     find_protocol,

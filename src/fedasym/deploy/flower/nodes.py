@@ -24,10 +24,9 @@ from fedasym.deploy.flower.faults import VERSION, Fault, report_as
 from fedasym.deploy.flower.heads import Model, file_of
 from fedasym.deploy.flower.holdings import heads_folder
 from fedasym.deploy.flower.records import HEAD, MALFORMED, array_of, content_of, told_in
-from fedasym.training.scores import ROUNDING
+from fedasym.training.history import ROUNDING
 from fedasym.training.settings import is_size
-from fedasym.training.twin import local_work, personalised
-from fedasym.training.twin_batches import Client, Head, batch_of, mean_loss, predictions
+from fedasym.training.twin import Client, Head, batch_of, local_work, mean_loss, own_head, predictions
 
 
 def introduce(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
@@ -69,7 +68,7 @@ def evaluate(message: Message, context: Context, federation: Federation, algorit
     about["classes"] = None if federation.classes is None else list(federation.classes)
     own, theirs, validated, hurt = Marks(), Marks(), Marks(), 0
     for client in working(federation, configuration):
-        head = personalised(configuration.algorithm, client, shared, round_)
+        head = own_head(configuration.algorithm, client, shared, round_)
         if np.isfinite(head).all():  # one that diverged replaces none that works; the server hears of it in the scores
             with report_as(Fault.UNWRITABLE_HEADS):
                 Model(head, about | {"client": client.name}).save(file_of(folder, name, client.name, int(client.identity)))

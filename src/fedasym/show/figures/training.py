@@ -16,8 +16,7 @@ from fedasym.show.figures.style import FAINT, INK, canvas, caption, save
 from fedasym.training.wording import folded
 
 if TYPE_CHECKING:
-    from fedasym.training.configurations import Configuration
-    from fedasym.training.histories import Histories
+    from fedasym.training.histories import Configuration, Histories
 
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
 MARKED = 12  # markers of a line, roughly

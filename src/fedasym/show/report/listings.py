@@ -14,7 +14,7 @@ from fedasym.experiments.selection import validated_by
 from fedasym.show.report.curves import Curves, spoken_epochs
 from fedasym.show.report.markup import Html
 from fedasym.show.report.tables import Cell, Column, count, minus, table
-from fedasym.training.configurations import spread
+from fedasym.training.histories import spread
 from fedasym.training.wording import cell
 from fedasym.training.wording import shown as setting
 

@@ -1,4 +1,6 @@
-"""The client stage: every client makes its own model of the shared one and is tested; configurations side by side."""
+"""The compiled programs, seeds and configurations side by side: rounds of local work by a cohort, then the server's update;
+and personalization, where every client makes its own model of the shared one and is tested.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,90 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedasym.algorithms.stages import ServerStage
-from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows, without_filling
-from fedasym.training.losses import VALUES, score
-from fedasym.training.packing import Packed
-from fedasym.training.stages import Model, carry_out
-from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
+from fedasym.training.heads import Coordinates, Matrix, Packed, Point, Space, flat_labels, flat_rows, without_filling
+from fedasym.training.steps import (
+    OPTIONS,
+    VALUES,
+    Model,
+    Program,
+    Rates,
+    batches_of,
+    bound_stage,
+    carry_out,
+    client_rows,
+    first_state,
+    score,
+    space_of,
+    walk,
+)
+
+
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def advance(
+    program: Program,
+    data: Packed,
+    shared: Array,
+    diverged: Array,
+    drawn: Array,
+    rows: Array,
+    shares: Array,
+    rates: Rates,
+    first: Array,
+    count: Array,
+) -> tuple[Array, Array]:
+    """`count` rounds from round `first`: the shared heads, and the round after which each was first not finite (or -1).
+
+    Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows (rounds, seeds, cohort,
+    steps, batches a step, batch); rates (configurations,). The number of rounds is data: one program serves any.
+    """
+
+    def one_round(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        shared, diverged = state
+        moved = jax.vmap(partial(advance_round, program, data, rates))(shared, drawn[i], rows[i], shares[i])
+        broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
+        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged)
+
+    done: tuple[Array, Array] = lax.fori_loop(0, count, one_round, (shared, diverged))
+    return done
+
+
+def advance_round(
+    program: Program, data: Packed, rates: Rates, shared: Array, drawn: Array, rows: Array, shares: Array
+) -> Array:
+    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, for every configuration."""
+
+    def visit(member: Array, rows: Array) -> Point:
+        planned = batches_of(data, member, rows)
+
+        def train(shared: Array, rates: Rates) -> Point:
+            space = space_of(program, data, member, shared)
+            return walk(program, space, planned, rates, first_state(program, space), 0, len(rows))[0]
+
+        return jax.vmap(train)(shared, rates)
+
+    def group(total: Array, members: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        drawn, rows, shares = members
+        return total + change(program, data, shared, jax.vmap(visit)(drawn, rows), drawn, shares), None
+
+    size = len(drawn) if program.together else 1
+    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares))
+    total, _ = lax.scan(group, jnp.zeros_like(shared), grouped)
+
+    def update(shared: Array, total: Array, rates: Rates) -> Array:
+        moved: Array = bound_stage(program, rates).update(shared, total)
+        return moved
+
+    return jax.vmap(update)(shared, total, rates)
+
+
+def change(program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array) -> Array:
+    """sum_j p_j (w_j - W) over some clients j, (configurations, d, outputs); in the Gram form one product over all samples."""
+    if program.form == "head":
+        return jnp.einsum("j,jkdc->kdc", shares, points - shared)
+    x = jax.vmap(partial(client_rows, program, data))(drawn)
+    amounts = shares[:, None, None, None] * points.amounts
+    scale = jnp.einsum("j,jk->k", shares, points.scale - 1)
+    return scale[:, None, None] * shared + jnp.einsum("jwd,jkwc->kdc", x, amounts)
 
 
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
@@ -52,7 +133,7 @@ def one_client(program: Program, data: Packed, shared: Array, member: Array, row
                 state = walk(program, space, planned, rates, state, bound[0], bound[1])
                 return state, examine(personal_point(program, space, state))
 
-            return lax.scan(segment, beginning(program, space), bounds)[1]
+            return lax.scan(segment, first_state(program, space), bounds)[1]
 
         return jax.vmap(of_configuration)(rates)
 
@@ -78,8 +159,8 @@ def examiner(program: Program, data: Packed, member: Array, space: Space, shared
     x = client_rows(program, data, member)
 
     def examine(point: Point) -> Array:
-        outputs = jnp.matmul(x, point) if isinstance(space, Head) else span_outputs(space, point)
-        return jnp.concatenate([tested(point), fitted(program, data, member, outputs)[None]])
+        outputs = jnp.matmul(x, point) if isinstance(space, Matrix) else span_outputs(space, point)
+        return jnp.concatenate([tested(point), score_training(program, data, member, outputs)[None]])
 
     return examine
 
@@ -95,7 +176,7 @@ def span_outputs(space: Any, point: Any) -> Array:
     return outputs
 
 
-def fitted(program: Program, data: Packed, member: Array, outputs: Array) -> Array:
+def score_training(program: Program, data: Packed, member: Array, outputs: Array) -> Array:
     """Hits and losses of a client's training rows, summed."""
     labels = data.training.read(data.training.labels, data.training.first[member], program.width)
     scores = jnp.stack(score(program.task, outputs, labels), axis=-1)
@@ -107,7 +188,7 @@ def tester(program: Program, data: Packed, member: Array, space: Space, shared: 
     """The function that tests a point on rows that it was not trained on."""
     block = partial(data.tested.read, data.tested.features, count=program.block)
     first = data.tested.first[member]
-    if isinstance(space, Head):
+    if isinstance(space, Matrix):
         blocks = jnp.arange(-(-program.tested // program.block), dtype=jnp.int32) * program.block
 
         def examine(point: Array) -> Array:
