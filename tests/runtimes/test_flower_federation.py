@@ -290,7 +290,7 @@ def by_hand(data: Path) -> np.ndarray:
     clients = [Client(whole, name, settings, TEXT, 0, np.float64) for name in whole.clients]
     W = np.zeros((30, 3))
     for r in range(2):
-        W = sum(client.n * local_work(TRAINED["ftfa"], client, W, r, r) for client in clients) / sum(
+        W = sum(client.n * local_work(TRAINED["ftfa"], client, W, r, r).head for client in clients) / sum(
             client.n for client in clients
         )
     return W

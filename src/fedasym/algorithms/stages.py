@@ -126,6 +126,11 @@ class Stage:
         """Whether it carries anything from step to step."""
         return cls.init is not Stage.init
 
+    @classmethod
+    def has_memory(cls) -> bool:
+        """Whether clients or the server keep anything from round to round."""
+        return False
+
     def init(self, w: Any) -> Any:
         """What a client's steps carry from one to the next, at the start; None: nothing."""
         return None
@@ -185,9 +190,53 @@ class ServerStage(Stage, eq=False):
         """The client's own model after its work for the server, where that gives it: of its model and the steps' state."""
         return w
 
+    @classmethod
+    def has_state(cls) -> bool:
+        """Whether steps carry anything: of their own, or what the client and the server keep."""
+        return super().has_state() or cls.keeps_client()
+
+    @classmethod
+    def has_memory(cls) -> bool:
+        """Whether clients or the server keep anything from round to round."""
+        return cls.keeps_client() or cls.keeps_server()
+
+    @classmethod
+    def keeps_client(cls) -> bool:
+        """Whether clients keep something from round to round."""
+        return cls.init_client is not ServerStage.init_client
+
+    @classmethod
+    def keeps_server(cls) -> bool:
+        """Whether the server does."""
+        return cls.init_server is not ServerStage.init_server
+
+    def init_client(self, w: Any) -> Any:
+        """What a client keeps from round to round, before the first; w: the first shared model.
+
+        A client's steps then begin with the state (what the client keeps, what the server keeps).
+        """
+        return None
+
+    def init_server(self, w: Any) -> Any:
+        """What the server keeps from round to round, before the first; w: the first shared model."""
+        return None
+
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+        """After a client's steps: what it keeps until it is drawn again, and a model that it sends beside its own (or None)."""
+        raise NoFormula(f"{type(self).__name__} has init_client, and no finish(w, start, state, rate, steps): add one")
+
     def update(self, w: Any, change: Any) -> Any:
-        """The next shared model: w moved by the drawn clients' mean change, sum_j p_j (w_j - w)."""
+        """The next shared model: w moved by the drawn clients' mean change, sum_j p_j (w_j - w).
+
+        With `init_server` it is update(w, change, kept, sent, portion), and returns the model and what the server keeps;
+        sent: the mean of what clients sent beside their models; portion: how many of all clients were drawn.
+        """
         return w + change
+
+    def move_server(self, w: Any, change: Any, kept: Any, sent: Any, portion: float) -> tuple[Any, Any]:
+        """`update` in either form: the model, and what the server keeps."""
+        update: Callable[..., Any] = self.update
+        return update(w, change, kept, sent, portion) if self.keeps_server() else (update(w, change), kept)
 
 
 class ClientStage(Stage, eq=False):

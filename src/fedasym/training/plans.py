@@ -319,3 +319,17 @@ class Schedule:
         stacked = (np.stack(arrays, axis=1) for arrays in (drawn, rows, shares))
         members, rows_, shares_ = (np.pad(array, fill + [(0, 0)] * (array.ndim - 1)) for array in stacked)
         return members, rows_, shares_.astype(self.work.precision)
+
+    def room(self, draws: Sequence[Draw]) -> tuple[int, float]:
+        """How many clients are drawn in any round, at most over the seeds; and which part of those that train in each."""
+        most = max(len(np.unique(self.members(draw.seed)[0])) for draw in draws)
+        return max(most, 1), self.cohort / len(self.able)
+
+    def slots(self, draws: Sequence[Draw], start: int, stop: int) -> Rows:
+        """(rounds, seeds, cohort): where the drawn clients are among those that are drawn in any round."""
+        places = []
+        for draw in draws:
+            members = self.members(draw.seed)[0]
+            places.append(np.searchsorted(np.unique(members), members[start:stop]))
+        slots = np.stack(places, axis=1).astype(np.int32)
+        return np.pad(slots, [(0, ROUNDS - (stop - start)), (0, 0), (0, 0)])

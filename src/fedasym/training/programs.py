@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,44 +49,148 @@ def advance(
     Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows (rounds, seeds, cohort,
     steps, batches a step, batch); rates (configurations,). The number of rounds is data: one program serves any.
     """
+    done, broken, _ = rounds_of(program, data, (shared, diverged, None), drawn, None, rows, shares, rates, first, count)
+    return done, broken
 
-    def one_round(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        shared, diverged = state
-        moved = jax.vmap(partial(advance_round, program, data, rates))(shared, drawn[i], rows[i], shares[i])
+
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def advance_memory(
+    program: Program,
+    data: Packed,
+    state: tuple[Array, Array, Memory],
+    drawn: Array,
+    slots: Array,
+    rows: Array,
+    shares: Array,
+    rates: Rates,
+    first: Array,
+    count: Array,
+) -> tuple[Array, Array, Memory]:
+    """`advance` of a stage whose clients or server keep something; slots, as drawn: where a client's is in the memory."""
+    return rounds_of(program, data, state, drawn, slots, rows, shares, rates, first, count)
+
+
+class Memory(NamedTuple):
+    """What is kept from round to round: (seeds, configurations, ...), and slots as a third axis for what clients keep."""
+
+    clients: Any
+    server: Any
+    portion: Array  # how many of the clients that train are drawn, for every seed
+
+
+@partial(jax.jit, static_argnames=("program", "slots"))
+def first_memory(program: Program, shared: Array, rates: Rates, slots: int, portion: Array) -> Memory:
+    """Before the first round; clients that are never drawn take no room."""
+
+    def begin(shared: Array, rates: Rates) -> tuple[Any, Any]:
+        stage = bound_stage(program, rates)
+        own = jax.tree.map(jnp.asarray, as_arrays(stage.init_client(Model.at(shared)), shared))
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own), stage.init_server(shared)
+
+    clients, server = jax.vmap(jax.vmap(begin), (0, None))(shared, rates)
+    return Memory(clients, server, jnp.broadcast_to(portion, shared.shape[:1]))
+
+
+def as_arrays(state: Any, like: Array) -> Any:
+    """A state whose models are matrices, as they are kept."""
+
+    def array(leaf: Any) -> Any:
+        return carry_out_matrix(leaf, like) if isinstance(leaf, Model) else leaf
+
+    return jax.tree.map(array, state, is_leaf=lambda leaf: isinstance(leaf, Model))
+
+
+def as_models(state: Any, like: Array) -> Any:
+    """A kept state as a step sees it: matrices of a head's shape are models."""
+    return jax.tree.map(lambda leaf: Model.at(leaf) if jnp.shape(leaf) == like.shape else leaf, state)
+
+
+def carry_out_matrix(model: Model, like: Array) -> Array:
+    """A model without moves as its matrix."""
+    return jnp.asarray(sum((c * point for c, point in model.points), start=jnp.zeros_like(like)))
+
+
+def rounds_of(
+    program: Program,
+    data: Packed,
+    state: tuple[Array, Array, Memory | None],
+    drawn: Array,
+    slots: Array | None,
+    rows: Array,
+    shares: Array,
+    rates: Rates,
+    first: Array,
+    count: Array,
+) -> Any:
+    """The rounds of `advance` and `advance_memory`."""
+
+    def one_round(i: Array, state: Any) -> Any:
+        shared, diverged, memory = state
+        places = None if slots is None else slots[i]
+        moved, memory = jax.vmap(partial(advance_round, program, data, rates))(
+            shared, memory, drawn[i], places, rows[i], shares[i]
+        )
         broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
-        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged)
+        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory
 
-    done: tuple[Array, Array] = lax.fori_loop(0, count, one_round, (shared, diverged))
-    return done
+    return lax.fori_loop(0, count, one_round, state)
 
 
 def advance_round(
-    program: Program, data: Packed, rates: Rates, shared: Array, drawn: Array, rows: Array, shares: Array
-) -> Array:
+    program: Program,
+    data: Packed,
+    rates: Rates,
+    shared: Array,
+    memory: Memory | None,
+    drawn: Array,
+    slots: Array | None,
+    rows: Array,
+    shares: Array,
+) -> tuple[Array, Memory | None]:
     """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, for every configuration."""
+    keeps = bound_stage(program, {}).keeps_client()
+    common = None if memory is None else memory.server
 
-    def visit(member: Array, rows: Array) -> Point:
+    def visit(member: Array, rows: Array, kept: Any) -> tuple[Point, Any, Any]:
         planned = batches_of(data, member, rows)
 
-        def train(shared: Array, rates: Rates) -> Point:
+        def train(shared: Array, rates: Rates, kept: Any, common: Any) -> tuple[Point, Any, Any]:
             space = space_of(program, data, member, shared)
-            return walk(program, space, planned, rates, first_state(program, space), 0, len(rows))[0]
+            if not keeps:
+                return walk(program, space, planned, rates, first_state(program, space), 0, len(rows))[0], None, None
+            begin = (shared, (as_models(kept, shared), as_models(common, shared)))
+            w, state = walk(program, space, planned, rates, begin, 0, len(rows))
+            words = (Model.at(w), Model.at(shared), state, rates[program.rate], len(rows))
+            later, sent = bound_stage(program, rates).finish(*words)
+            return w, as_arrays(later, shared), None if sent is None else as_arrays(sent, shared)
 
-        return jax.vmap(train)(shared, rates)
+        return jax.vmap(train)(shared, rates, kept, common)
 
-    def group(total: Array, members: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        drawn, rows, shares = members
-        return total + change(program, data, shared, jax.vmap(visit)(drawn, rows), drawn, shares), None
+    def group(totals: tuple[Array, Array], members: Any) -> tuple[tuple[Array, Array], Any]:
+        drawn, rows, shares, kept = members
+        points, later, sent = jax.vmap(visit)(drawn, rows, kept)
+        total = totals[0] + change(program, data, shared, points, drawn, shares)
+        beside = totals[1] if sent is None else totals[1] + jnp.einsum("j,jkdc->kdc", shares, sent)
+        return (total, beside), later
 
     size = len(drawn) if program.together else 1
-    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares))
-    total, _ = lax.scan(group, jnp.zeros_like(shared), grouped)
+    kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients) if memory is not None else None
+    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept))
+    (total, beside), later = lax.scan(group, (jnp.zeros_like(shared), jnp.zeros_like(shared)), grouped)
+    portion = None if memory is None else memory.portion
 
-    def update(shared: Array, total: Array, rates: Rates) -> Array:
-        moved: Array = bound_stage(program, rates).update(shared, total)
-        return moved
+    def update(shared: Array, total: Array, beside: Array, common: Any, rates: Rates) -> tuple[Array, Any]:
+        return bound_stage(program, rates).move_server(shared, total, common, beside, portion)
 
-    return jax.vmap(update)(shared, total, rates)
+    moved, common = jax.vmap(update)(shared, total, beside, common, rates)
+    if memory is None:
+        return moved, None
+
+    def put(leaf: Array, new: Array) -> Array:
+        return leaf.at[:, slots].set(jnp.moveaxis(new.reshape(len(drawn), *new.shape[2:]), 0, 1))
+
+    clients = jax.tree.map(put, memory.clients, later) if keeps else memory.clients
+    return moved, Memory(clients, common, memory.portion)
 
 
 def change(program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array) -> Array:

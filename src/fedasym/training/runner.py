@@ -38,7 +38,7 @@ from fedasym.training.plans import (
     round_width,
     way_of,
 )
-from fedasym.training.programs import advance, personalise
+from fedasym.training.programs import advance, advance_memory, first_memory, personalise
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
 
@@ -373,7 +373,8 @@ class Runner:
         work, together = self.work, self.work.machine.together
         counts = work.federation.counts("train")
         largest = round_width(int(counts.max()))
-        form = work.best_form(largest, server.local_steps * server.stage.gradients, server.batch)
+        gradients, keeps = server.local_steps * server.stage.gradients, server.stage.has_memory()
+        form = "head" if keeps else work.best_form(largest, gradients, server.batch)  # what is kept is no client's span
         grams = max(len(work.splits), 1) * len(counts) * largest**2 * np.dtype(work.precision).itemsize
         cached = form == "gram" and grams < work.machine.memory / 4
         data, sizes = pack(work.federation, work.splits, work.protocol, work.stored, largest if cached else 0)
@@ -385,6 +386,8 @@ class Runner:
         tester = Tester(work, schedule, data)
         rows = COPIES * (work.features if form == "head" else largest) + STEP * server.batch * data.training.positions
         each = work.bytes_per_output * (rows * (server.cohort if together else 1) + 3 * work.features)
+        if keeps:  # by the server, and by every client that is drawn in any round
+            each += work.bytes_per_output * work.features * (1 + min(len(counts), server.rounds * server.cohort))
         at_a_time = count_fitting(work.machine.close, each, len(trajectories))
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
         for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds):
@@ -405,8 +408,14 @@ class Runner:
             return
         rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
         collect: Collect = tester.dispatch(slab, shared, diverged, (0,)) if 0 in server.evaluated else lambda _: None
-        for start, stop, plan in schedule.pieces(slab.draws):
-            shared, diverged = advance(program, data, shared, diverged, *plan, rates, start, stop - start)
+        memory = first_memory(program, shared, rates, *schedule.room(slab.draws)) if server.stage.has_memory() else None
+        for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
+            told = (rows, shares, rates, start, stop - start)
+            if memory is None:
+                shared, diverged = advance(program, data, shared, diverged, drawn, *told)
+            else:
+                slots = schedule.slots(slab.draws, start, stop)
+                shared, diverged, memory = advance_memory(program, data, (shared, diverged, memory), drawn, slots, *told)
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}")
             if stop in server.evaluated:

@@ -21,7 +21,7 @@ import numpy as np
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.description import Stored, is_built_in
 from fedasym.algorithms.settings import Setting, setting
-from fedasym.algorithms.stages import ClientStage, Stage
+from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
 from fedasym.core.errors import InvalidInput, NoFormula, known
 from fedasym.core.numbers import flag, one_float
 
@@ -206,6 +206,9 @@ def check_trainable(algorithm: Algorithm) -> None:
             raise NoFormula(f"{name} cannot be trained: {type(stage).__name__} has no step(w, start, gradient, rate)")
     if algorithm.personalise.batches != 1:
         raise InvalidInput(f"{name} takes {algorithm.personalise.batches!r} batches a step: it must be 1 in a client stage")
+    server = algorithm.server
+    if server.keeps_client() and not server.owns("finish"):
+        raise NoFormula(f"{name} cannot be trained: {type(server).__name__} has no finish(w, start, state, rate, steps)")
     if not is_size(algorithm.server.batches, 1):
         raise InvalidInput(f"{name} takes {algorithm.server.batches!r} batches a step: it must be a whole number of at least 1")
 
@@ -392,7 +395,8 @@ def try_steps(stage: Stage) -> list[Any]:
     w = Vector(rng.standard_normal(SHAPE))
     gradient = Quadratic(stage.batches)
     bound = copy.copy(stage).filled(**dict.fromkeys(stage.settings(), 0.5))
-    state = bound.init(start) if stage.has_state() else None
+    keeps = isinstance(bound, ServerStage) and bound.keeps_client()
+    state = (bound.init_client(start), start) if keeps else bound.init(start) if stage.has_state() else None
     seen = []
     for _ in range(2):
         w, state = bound.advance((w, start, gradient, RATE), state)

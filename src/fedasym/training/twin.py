@@ -68,19 +68,22 @@ def run(
     server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
+    kept, common = {client.name: server.init_client(W) for client in clients}, server.init_server(W)  # nothing, for most
     for r in range(settings.rounds + 1):
         if r in settings.evaluated:
-            yield Snapshot(r, W, {client.name: own_head(algorithm, client, W, r) for client in clients})
+            yield Snapshot(r, W, {each.name: own_head(algorithm, each, W, r, kept[each.name]) for each in clients})
         if r == settings.rounds or algorithm.shares_nothing:
             continue
         S = [able[place] for place in drawn[r]]  # alg:fedavg, line 2: the server samples clients
         n = sum(client.n for client in S)
-        change = np.zeros_like(W)
+        change, sent = np.zeros_like(W), np.zeros_like(W)
         for client in S:  # lines 4 to 11: each would do this on its own device
-            w = local_work(algorithm, client, W, r, turns[client.name])
+            w, kept[client.name], beside = local_work(algorithm, client, W, r, turns[client.name], kept[client.name], common)
             change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
+            sent += 0 if beside is None else client.n / n * beside
             turns[client.name] += 1
-        W = server.update(W, change)  # line 12: sum_j p_j w_j, unless the algorithm has another rule
+        # line 12: sum_j p_j w_j, unless the algorithm has another rule
+        W, common = server.move_server(W, change, common, sent, len(S) / len(able))
 
 
 def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
@@ -100,10 +103,22 @@ def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DType
 # What a client does when it is drawn: K local steps from the shared head
 
 
-def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int) -> Head:
-    """The head that the client sends back; `turn` is how often it was drawn before."""
-    stage = bind_stage(algorithm.server, client.settings, client.protocol)
-    return take_steps(stage, W, server_batches(stage, client, r, turn), client.settings.server_step, client.own)[0]
+class Work(NamedTuple):
+    """What a drawn client has done: the head that it sends back, what it keeps for its next turn, what it sends beside."""
+
+    head: Head
+    kept: Any = None
+    sent: Head | None = None
+
+
+def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int, kept: Any = None, common: Any = None) -> Work:
+    """K local steps; `turn` is how often the client was drawn before, `kept` and `common` what it and the server keep."""
+    stage, rate = bind_stage(algorithm.server, client.settings, client.protocol), client.settings.server_step
+    work = server_batches(stage, client, r, turn)
+    if not stage.keeps_client():
+        return Work(take_steps(stage, W, work, rate, client.own)[0])
+    w, state = take_steps(stage, W, work, rate, client.own, state=(kept, common))
+    return Work(w, *stage.finish(w, W, state, rate, client.settings.local_steps))
 
 
 def server_batches(stage: ServerStage, client: Client, r: int, turn: int) -> Iterator[list[Batch]]:
@@ -114,14 +129,19 @@ def server_batches(stage: ServerStage, client: Client, r: int, turn: int) -> Ite
 # What a client makes of the shared head for itself, from its training samples alone
 
 
-def own_head(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
-    """The client's own head after r rounds; a client without training samples keeps the shared one."""
+def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = None) -> Head:
+    """The client's own head after r rounds; a client without training samples keeps the shared one.
+
+    kept: what the client keeps from round to round, where its own head is a part of that.
+    """
     settings, protocol = client.settings, client.protocol
     own = None if algorithm.shares_nothing else client.own
     if client.n == 0:
         return W
     if algorithm.personal_from_server:  # pFedMe: what the client would do for the server in round r, drawn or not
         server = bind_stage(algorithm.server, settings, protocol)
+        if server.keeps_client():
+            return np.asarray(server.personal_model(W, kept))
         w, state = take_steps(server, W, server_batches(server, client, r, r), settings.server_step, own, keep=True)
         return np.asarray(server.personal_model(w, state))
     stage = bind_stage(algorithm.personalise, settings, protocol)
@@ -279,13 +299,13 @@ class Gradients:
 
 
 def take_steps(
-    stage: Stage, W: Head, work: Iterable[list[Batch]], rate: float, own: Mask = None, keep: bool = False
+    stage: Stage, W: Head, work: Iterable[list[Batch]], rate: float, own: Mask = None, keep: bool = False, state: Any = None
 ) -> tuple[Head, Any]:
     """A stage's step, batch after batch, from W: the head, and the state that the steps carried.
 
-    keep: rows that may not be a client's own stay as they are in W.
+    keep: rows that may not be a client's own stay as they are in W. state: to begin with, instead of the stage's own.
     """
-    w, state = W, stage.init(W) if stage.has_state() else None
+    w, state = W, stage.init(W) if stage.has_state() and state is None else state
     for D in work:
         w, state = stage.advance((w, W, Gradients(D, own, keep), rate), state)
         w = np.where(own, w, W) if keep and own is not None else w

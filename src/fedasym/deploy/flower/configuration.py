@@ -107,6 +107,11 @@ def found(algorithm: str | Algorithm) -> Algorithm:
     check_steps(chosen)
     if chosen.shares_nothing:
         raise InvalidInput(f"algorithm is {chosen.name!r}, which shares nothing: a federation has nothing to do for it")
+    if chosen.server.has_memory():
+        raise InvalidInput(
+            f"algorithm is {chosen.name!r}, whose clients or server keep state from round to round: nodes keep none; "
+            "train it with fa.train"
+        )
     return chosen
 
 

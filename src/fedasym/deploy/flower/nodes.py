@@ -47,7 +47,7 @@ def train(message: Message, context: Context, federation: Federation, algorithm:
     drawn = read_drawn(message.content, dict(zip(hashes(federation), working(federation, configuration), strict=True)))
     change, samples = np.zeros_like(shared), 0
     for client, turn in drawn:
-        w = local_work(configuration.algorithm, client, shared, round_ - 1, turn)
+        w = local_work(configuration.algorithm, client, shared, round_ - 1, turn).head
         change, samples = change + client.n * (w - shared), samples + client.n
     head = (shared + change / samples).astype(configuration.precision)
     return Message(content_of({HEAD: head}, metrics={"num-examples": samples}), reply_to=message)
