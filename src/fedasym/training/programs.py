@@ -67,7 +67,8 @@ def advance_memory(
     count: Array,
 ) -> tuple[Array, Array, Memory]:
     """`advance` of a stage whose clients or server keep something; slots, as drawn: where a client's is in the memory."""
-    return rounds_of(program, data, state, drawn, slots, rows, shares, rates, first, count)
+    shared, diverged, memory = rounds_of(program, data, state, drawn, slots, rows, shares, rates, first, count)
+    return shared, diverged, memory
 
 
 class Memory(NamedTuple):
@@ -177,7 +178,7 @@ def advance_round(
     kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients) if memory is not None else None
     grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept))
     (total, beside), later = lax.scan(group, (jnp.zeros_like(shared), jnp.zeros_like(shared)), grouped)
-    portion = None if memory is None else memory.portion
+    portion: Any = None if memory is None else memory.portion
 
     def update(shared: Array, total: Array, beside: Array, common: Any, rates: Rates) -> tuple[Array, Any]:
         return bound_stage(program, rates).move_server(shared, total, common, beside, portion)

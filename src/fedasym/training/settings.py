@@ -388,6 +388,13 @@ def check_step(name: str, stage: Stage) -> None:
             )
 
 
+def as_vectors(kept: Any) -> Any:
+    """What a server keeps as steps see it: matrices are models."""
+    if isinstance(kept, tuple):
+        return tuple(as_vectors(each) for each in kept)
+    return Vector(kept) if np.shape(kept) == SHAPE else kept
+
+
 def try_steps(stage: Stage) -> list[Any]:
     """The model after each of two steps."""
     rng = np.random.default_rng(1)
@@ -395,8 +402,11 @@ def try_steps(stage: Stage) -> list[Any]:
     w = Vector(rng.standard_normal(SHAPE))
     gradient = Quadratic(stage.batches)
     bound = copy.copy(stage).filled(**dict.fromkeys(stage.settings(), 0.5))
-    keeps = isinstance(bound, ServerStage) and bound.keeps_client()
-    state = (bound.init_client(start), start) if keeps else bound.init(start) if stage.has_state() else None
+    state: Any = None
+    if isinstance(bound, ServerStage) and bound.keeps_client():
+        state = bound.init_client(start), as_vectors(bound.init_server(start.values))
+    elif stage.has_state():
+        state = bound.init(start)
     seen = []
     for _ in range(2):
         w, state = bound.advance((w, start, gradient, RATE), state)
