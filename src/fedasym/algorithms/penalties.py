@@ -95,12 +95,14 @@ class Moreau(ServerStage):
         Weights that may not be a client's own are the same in theta and w, and follow the loss at theta.
         """
         parts: Any = gradient  # which has more than a call
-        theta = theta if self.warm_start else w
-        for _ in range(self.inner_steps):
+
+        def descend(theta: Any) -> Any:
             pulled = parts(theta) + self.ridge * (theta - w) + self.decay * theta
-            theta = theta - self.inner_step * parts.own(pulled)
-        w = w - rate * self.ridge * (w - theta) - rate * parts.common(parts(theta))
-        return w, parts.own(theta) + parts.common(w)
+            return theta - self.inner_step * parts.own(pulled)
+
+        theta = parts.repeat(self.inner_steps, descend, theta if self.warm_start else w)
+        moved = w - rate * self.ridge * (w - theta) - rate * parts.common(parts(theta))
+        return moved, parts.own(theta) + parts.common(moved)
 
     def gives_personal(self, client: ClientStage) -> bool:
         """pFedMe: with a ridge, clients' own models are those of the inner problem."""

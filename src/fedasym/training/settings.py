@@ -356,9 +356,23 @@ class Quadratic:
             raise InvalidInput(f"gradient is asked for batch {batch}, and a step has {self.batches}, from 0: set `batches`")
         return Vector((batch + 1) * (at.values - self.centres[batch]))
 
-    def along(self, at: Vector, direction: Vector, batch: int = 0) -> Vector:
-        """The Hessian times a direction."""
+    def along(self, at: Vector, direction: Vector, batch: int = 0, difference: float | None = None) -> Vector:
+        """The Hessian times a direction, which a finite difference finds exactly."""
         return Vector((batch + 1) * direction.values)
+
+    def own(self, of: Vector) -> Vector:
+        """All weights are a client's own."""
+        return of
+
+    def common(self, of: Vector) -> Vector:
+        """None is the same for all clients."""
+        return 0 * of
+
+    def repeat(self, count: int, step: Callable[[Any], Any], w: Vector) -> Vector:
+        """A step, over and over."""
+        for _ in range(count):
+            w = step(w)
+        return w
 
 
 def check_steps(algorithm: Algorithm) -> None:

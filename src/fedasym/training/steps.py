@@ -9,7 +9,7 @@ fast as one that is written for the machine. The same in plain NumPy, with comme
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -209,6 +209,26 @@ class BatchGradients:
             return Model()
         point = carry_out(self.space, of, self.like)
         return Model.at(self.space.part(point, False))
+
+    def repeat(self, count: int, step: Callable[[Model], Model], w: Model) -> Model:
+        """A step, over and over: one loop, in which coefficients and amounts change, and points and batches stay."""
+        if count < 2:
+            return step(w) if count else w
+        last = step(step(w))  # what the loop's models are made of; and the products that it needs are known after this
+        ones = self.batches[0].weights.dtype
+
+        def numbers(model: Model) -> tuple[list[Array], list[Array]]:
+            coefficients = {id(point): c for c, point in model.points}
+            moves = {(id(move.batch), move.own): move.amounts for move in model.moves}
+            amounts = [moves.get((id(move.batch), move.own), jnp.zeros_like(move.amounts)) for move in last.moves]
+            return [jnp.asarray(coefficients.get(id(point), 0), ones) for _, point in last.points], amounts
+
+        def model(numbers: tuple[list[Array], list[Array]]) -> Model:
+            points = tuple((c, point) for c, (_, point) in zip(numbers[0], last.points, strict=True))
+            moves = zip(last.moves, numbers[1], strict=True)
+            return Model(points, tuple(move._replace(amounts=amounts) for move, amounts in moves))
+
+        return model(lax.fori_loop(0, count, lambda _, held: numbers(step(model(held))), numbers(w)))
 
     def outputs(self, at: Model, D: BatchRows) -> Array:
         """The outputs of a model at a batch."""

@@ -293,6 +293,12 @@ class Gradients:
         """The part in rows that may be a client's own, 0 in the others."""
         return of_rows(G, self.rows)
 
+    def repeat(self, count: int, step: Callable[[Head], Head], w: Head) -> Head:
+        """A step, over and over."""
+        for _ in range(count):
+            w = step(w)
+        return w
+
     def common(self, G: Head) -> Head:
         """The part in rows that are the same for all clients."""
         return 0 * G if self.rows is None else of_rows(G, ~self.rows)
