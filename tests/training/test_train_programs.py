@@ -81,16 +81,21 @@ def shapes(arguments):
 
 @pytest.mark.parametrize(("name", "form"), [("rtfa", "gram"), ("maml_hf", "head"), ("pfedme", "gram"), ("local", "head")])
 def test_programs_do_not_grow(dry, name, form):
-    """With rounds, clients, samples, rates, seeds, local steps or passes."""
+    """With rounds, clients, samples, rates, seeds, local steps or passes; one of each alone has a smaller one."""
+    axis = "local_step" if name == "local" else "server_step"
     fa.train(name, federation(), **SMALL, form=form)
+    alone = {called: {arguments[0].kind: arguments for arguments in asked} for called, asked in dry.items()}
+    for asked in dry.values():
+        asked.clear()
+    fa.train(name, federation(), **SMALL, form=form, grid={axis: [0.1, 0.2]}, seeds=range(2))
     more = {**SMALL, "rounds": 90, "cohort": 9, "local_steps": 8, "personal_epochs": 7, "form": form}
-    grid = {"local_step" if name == "local" else "server_step": [0.1, 0.2]}
-    fa.train(name, federation(RAGGED * 3), **more, grid=grid, seeds=range(3))
+    fa.train(name, federation(RAGGED * 3), **more, grid={axis: [0.1, 0.2, 0.3]}, seeds=range(3))
     for called, function in (("advance", advance), ("personalise", personalise)):
         first, last = ({arguments[0].kind: arguments for arguments in asked} for asked in (dry[called][::-1], dry[called]))
         for kind, arguments in first.items():
             assert shapes(arguments) != shapes(last[kind])
             assert equations(function, arguments) == equations(function, last[kind]), kind
+            assert equations(function, alone[called][kind]) < equations(function, arguments), kind
 
 
 def test_other_rounds_rates_and_seeds_need_no_new_program():

@@ -13,7 +13,7 @@ from jax import Array, lax
 from fedasym.training.heads import Coordinates, Head, Point, Space, flat_labels, flat_rows, without_filling
 from fedasym.training.losses import VALUES, score
 from fedasym.training.packing import Packed
-from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
+from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, side_by_side, space_of, walk
 
 
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
@@ -34,7 +34,9 @@ def personalise(
 
         return jax.vmap(of_member)((members, rows)) if program.together else lax.map(of_member, (members, rows))
 
-    return jax.vmap(of_seed, (0, None if members.ndim == 1 else 0, 0))(shared, members, rows)
+    if members.ndim == 1:
+        return side_by_side(lambda shared, rows: of_seed(shared, members, rows), shared, rows)
+    return side_by_side(of_seed, shared, members, rows)
 
 
 def one_client(program: Program, data: Packed, shared: Array, member: Array, rows: Array, rates: Rates, bounds: Array) -> Array:
@@ -53,9 +55,9 @@ def one_client(program: Program, data: Packed, shared: Array, member: Array, row
 
             return lax.scan(segment, beginning(program, space), bounds)[1]
 
-        return jax.vmap(of_configuration)(rates)
+        return side_by_side(of_configuration, rates)
 
-    return jax.vmap(of_server)(shared, rates)
+    return side_by_side(of_server, shared, rates)
 
 
 def examiner(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:

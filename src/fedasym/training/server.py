@@ -10,7 +10,7 @@ from jax import Array, lax
 
 from fedasym.training.heads import Point
 from fedasym.training.packing import Packed
-from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, space_of, walk
+from fedasym.training.steps import OPTIONS, Program, Rates, batches_of, beginning, client_rows, side_by_side, space_of, walk
 
 
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
@@ -34,7 +34,7 @@ def advance(
 
     def one_round(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         shared, diverged = state
-        moved = jax.vmap(partial(together, program, data, rates))(shared, drawn[i], rows[i], shares[i])
+        moved = side_by_side(partial(together, program, data, rates), shared, drawn[i], rows[i], shares[i])
         broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
         return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged)
 
@@ -52,11 +52,11 @@ def together(program: Program, data: Packed, rates: Rates, shared: Array, drawn:
             space = space_of(program, data, member, shared)
             return walk(program, space, planned, rates, beginning(program, space), 0, len(rows))[0]
 
-        return jax.vmap(train)(shared, rates)
+        return side_by_side(train, shared, rates)
 
     def group(total: Array, members: tuple[Array, Array, Array]) -> tuple[Array, None]:
         drawn, rows, shares = members
-        return total + change(program, data, shared, jax.vmap(visit)(drawn, rows), drawn, shares), None
+        return total + change(program, data, shared, side_by_side(visit, drawn, rows), drawn, shares), None
 
     size = len(drawn) if program.together else 1
     grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares))

@@ -6,9 +6,10 @@ in plain NumPy, with comments for the newcomer, are in `twin.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -147,6 +148,14 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
 def client_rows(program: Program, data: Packed, member: Array) -> Array:
     """A client's training rows, and its neighbour's up to the width."""
     return data.training.read(data.training.features, data.training.first[member], program.width)
+
+
+def side_by_side(function: Callable[..., Any], *trees: Any) -> Any:
+    """`jax.vmap(function)(*trees)`; one alone needs no axis, and its program is smaller and sooner compiled."""
+    if jax.tree.leaves(trees)[0].shape[0] > 1:
+        return jax.vmap(function)(*trees)
+    alone = function(*jax.tree.map(lambda leaf: leaf[0], trees))
+    return jax.tree.map(lambda leaf: leaf[None], alone)
 
 
 def batches_of(data: Packed, member: Array, rows: Array) -> Batch:
