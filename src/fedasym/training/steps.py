@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from fedasym.training.settings import Protocol
 from fedasym.training.stages import begin_state, take_step
 
 Rates = Mapping[str, Array]
+Leaves = TypeVar("Leaves")  # a tree of arrays
 OPTIONS = {"xla_gpu_enable_triton_gemm": False}  # as fast on these small products, and compiled in a fifth of the time
 BATCHES = {"average": 1, "dropped": 2, "free": 3, "exact": 3, "moreau": 1, "descend": 1, "ridge": 1, "keep": 1}
 
@@ -150,12 +151,13 @@ def client_rows(program: Program, data: Packed, member: Array) -> Array:
     return data.training.read(data.training.features, data.training.first[member], program.width)
 
 
-def side_by_side(function: Callable[..., Any], *trees: Any) -> Any:
+def side_by_side(function: Callable[..., Leaves], *trees: Any) -> Leaves:
     """`jax.vmap(function)(*trees)`; one alone needs no axis, and its program is smaller and sooner compiled."""
     if jax.tree.leaves(trees)[0].shape[0] > 1:
         return jax.vmap(function)(*trees)
     alone = function(*jax.tree.map(lambda leaf: leaf[0], trees))
-    return jax.tree.map(lambda leaf: leaf[None], alone)
+    along: Leaves = jax.tree.map(lambda leaf: leaf[None], alone)
+    return along
 
 
 def batches_of(data: Packed, member: Array, rows: Array) -> Batch:
