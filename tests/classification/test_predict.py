@@ -90,7 +90,7 @@ def test_coin_tosses_are_guessed(radius, centre, aspect):
     assert table["bayes"].log_loss == pytest.approx(np.log(2), abs=1e-12)
 
 
-@pytest.mark.parametrize("aspect", [0.5 - 1e-6, 0.5 - 1e-12, 0.5, 0.5 + 1e-12, 0.501])  # coin tosses: separable from 1/2 on
+@pytest.mark.parametrize("aspect", [0.5 - 1e-6, 0.5, 0.5 + 1e-12, 0.501])  # coin tosses: separable from 1/2 on
 @pytest.mark.filterwarnings("ignore::fedasym.ThresholdWarning")
 def test_at_the_threshold_of_separability_logits_are_endless(aspect):
     row = fa.predict(fa.ClassPopulation(1, 1, aspect, flips=0.5), ["local"])["local"]

@@ -32,7 +32,7 @@ def off(table: fa.AccuracySimulation) -> dict[str, float]:
 )
 def test_simulations_agree_with_predictions(world, clients, member):
     names = None if world.classes == 2 else ["local_ridge", "fedavg", "rtfa", "one_step", "ftfa_squares", "rtfa_squares"]
-    table = fa.simulate(world, dimension=200, trials=16, clients=clients, member=member, algorithms=names)
+    table = fa.simulate(world, dimension=200, trials=8, clients=clients, member=member, algorithms=names)
     for name, deviation in off(table).items():
         assert abs(deviation) < 3, (name, deviation)
     if "stopped" in table:
