@@ -68,6 +68,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=place)
 
 
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: what waits for nodes of Flower and Ray leaves its core to another."""
+    return (yield) + 1
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """One worker has all tests of a file, in the order above: what they share is made and compiled once."""
