@@ -20,8 +20,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import fedasym as fa
-from fedasym.advisor.classes.quick import predicted_accuracies
-from fedasym.advisor.covariance import spread
+from fedasym.advisor.crosscheck import foresee_accuracies
+from fedasym.advisor.statistics import spread_places
 
 LIKE = {"local": "local_ridge"}  # local training stops early: it is nearer to a ridge than to convergence
 ORDER = ("fedavg", "local", "ftfa", "rtfa")
@@ -55,7 +55,7 @@ def thinned(federation: fa.Federation, most: int) -> fa.Federation:
     """Some of the clients."""
     if len(federation) <= most:
         return federation
-    rows = np.flatnonzero(np.isin(federation.owner, spread(len(federation), most)))
+    rows = np.flatnonzero(np.isin(federation.owner, spread_places(len(federation), most)))
     return fa.Federation.from_arrays(
         federation.features[rows],
         federation.labels[rows],
@@ -79,9 +79,9 @@ def main() -> None:
     advice = fa.advise(some)
     took = time.perf_counter() - start
     start = time.perf_counter()
-    quick = predicted_accuracies(federation)
+    quick = foresee_accuracies(federation)
     quickly = time.perf_counter() - start
-    found = measured(options.measured) if options.measured else advice.confirm(some).accuracies
+    found = measured(options.measured) if options.measured else advice.confirm(some).values
     print(f"\n{'':<12}{'theory':>9}{'probe':>9}{'advised':>9}{'quick':>9}{'measured':>10}")
     pairs = []
     for name in [*(each for each in ORDER if each in found), *(each for each in found if each not in ORDER)]:
@@ -90,7 +90,7 @@ def main() -> None:
             print(f"{name:<12}{'-':>9}{'-':>9}{'-':>9}{'-':>9}{found[name]:>10.1%}")
             continue
         pairs.append((row.trusted, found[name]))
-        probe = "-" if row.probe is None else f"{row.probe:.1%}"
+        probe = "-" if row.measured is None else f"{row.measured:.1%}"
         near = quick[row.algorithm].trusted
         print(f"{name:<12}{row.accuracy.value:>9.1%}{probe:>9}{row.trusted:>9.1%}{near:>9.1%}{found[name]:>10.1%}")
     mine, truth = np.array(pairs).T

@@ -20,8 +20,8 @@ import numpy as np
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.advisor.federated import as_sent, combine
-from fedasym.advisor.intake import taken_in
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.federated import combine_summaries, play_federation
 
 COMPARED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
 
@@ -119,7 +119,7 @@ def one(job: tuple[Kind, int]) -> dict[str, object]:
     mine = loss_of(best, kind, X, y, theta, advice.confirm.ratios[best]) if best != "maml" else true["ftfa"]
     about = advice.population
     truth = {"noise": kind.noise, "radius": kind.radius, "norm": float(np.hypot(kind.radius, kind.centre))}
-    sent = float(np.sqrt(combine(as_sent(taken_in(X, y))).radius2))
+    sent = float(np.sqrt(combine_summaries(play_federation(read_clients(X, y))).radius2))
     return {
         "estimates": {name: getattr(about, name).value / value - 1 for name, value in truth.items()},
         "covers": {name: getattr(about, name).low <= value <= getattr(about, name).high for name, value in truth.items()},

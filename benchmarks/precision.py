@@ -19,7 +19,7 @@ import numpy as np
 import fedasym as fa
 from fedasym.experiments.data import first_clients
 from fedasym.experiments.results import Results
-from fedasym.experiments.saving import is_saved
+from fedasym.experiments.tables import is_saved
 
 
 def measured(name: str, federation: fa.Federation, settings: dict[str, Any], repeats: int) -> tuple[np.ndarray, float]:

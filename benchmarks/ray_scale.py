@@ -23,12 +23,11 @@ import numpy as np
 
 import fedasym as fa
 from fedasym.deploy import Ray
-from fedasym.deploy.ray.cluster import joined
-from fedasym.deploy.ray.pieces import COPIES, piece_rows, pool_for, portable
-from fedasym.deploy.ray.pool import Task
-from fedasym.deploy.ray.settings import LIBRARY
-from fedasym.experiments import budget, plan
-from fedasym.experiments.data import Record, recorded
+from fedasym.deploy.ray import LIBRARY
+from fedasym.deploy.ray.pool import Task, join_cluster
+from fedasym.deploy.ray.tasks import COPIES, open_pool, piece_rows, portable_data
+from fedasym.experiments import plan
+from fedasym.experiments.data import Record, record_data
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import RunFolder
 
@@ -73,7 +72,7 @@ def experiment(first: int, count: int) -> fa.Experiment:
 
 def timed(into: Path, first: int, data: fa.Federation, on: Ray | None) -> tuple[float, float]:
     """Pieces a second of a run of fresh seeds, and the seconds that training one took."""
-    tried, record = experiment(first, SEEDS), recorded(data, ())
+    tried, record = experiment(first, SEEDS), record_data(data, ())
     begun = time.monotonic()
     fa.run(tried, data, into=into, on=on)
     wall = time.monotonic() - begun
@@ -85,8 +84,8 @@ def row(workers: int, data: fa.Federation, home: Path) -> Row:
     """Measure one number of workers, all of them started and their programs compiled before."""
     settings = Ray(workers=workers)
     ahead = Ray()  # one task waits for each worker, as in use
-    with joined(settings, data.features.nbytes):
-        with pool_for(ahead, data) as pool:
+    with join_cluster(settings, data.features.nbytes):
+        with open_pool(ahead, data) as pool:
             tasks(pool, 4 * workers, 0.5)
             empty = 300 / tasks(pool, 300, 0.0)
             count = 40 * workers
@@ -98,7 +97,7 @@ def row(workers: int, data: fa.Federation, home: Path) -> Row:
 
 def keeping(data: fa.Federation, home: Path) -> float:
     """Seconds that the driver takes to write a finished piece and its line in the log."""
-    record = recorded(data, ())
+    record = record_data(data, ())
     tried = experiment(1, SEEDS)
     source = RunFolder(home / "run 1")
     worker = Worker(data, record, RunFolder.prepared(home / "kept", tried, record), None)
@@ -144,9 +143,9 @@ class Speed(NamedTuple):
 def speed(home: Path) -> Speed:
     """Measure one core on a federation of the same shape with fewer clients."""
     data = fa.datasets.synthetic(task="classification", clients=500, seed=1, **SHAPE)
-    record, walls, took, work = recorded(data, ()), list[float](), list[float](), 0.0
+    record, walls, took, work = record_data(data, ()), list[float](), list[float](), 0.0
     begun = time.monotonic()
-    with joined(Ray(workers=1), data.features.nbytes):
+    with join_cluster(Ray(workers=1), data.features.nbytes):
         joining = time.monotonic() - begun
         for seed in (1, 2):
             piece, tried = one_piece(seed)
@@ -156,7 +155,7 @@ def speed(home: Path) -> Speed:
             held = RunFolder(home / "rate").piece(piece.key(record))
             assert held is not None
             took.append(held.made["seconds"])
-            work = budget.work(piece, record)
+            work = plan.estimate_work(piece, record)
     return Speed(joining, walls[0] - took[0], took[0] - took[1], work / took[1])
 
 
@@ -178,8 +177,8 @@ def peak(clients: int) -> tuple[int, int]:
     rng, (n, d, k) = np.random.default_rng(0), SHAPE.values()
     features, labels = rng.standard_normal((clients * n, d), dtype=np.float32), rng.integers(0, k, clients * n)
     data = fa.Federation.from_arrays(features, labels, np.repeat(np.arange(clients), n))
-    with joined(Ray(workers=1), data.features.nbytes), pool_for(Ray(), data) as pool:
-        pool.hand_out(Task("peak", peak_of, ([pool.ray.put(portable(data))], one_piece(1)[0])))
+    with join_cluster(Ray(workers=1), data.features.nbytes), open_pool(Ray(), data) as pool:
+        pool.hand_out(Task("peak", peak_of, ([pool.ray.put(portable_data(data))], one_piece(1)[0])))
         while not (back := pool.returned(lambda key, why: None)):
             pass
     return clients * n * (4 * d + 17), back[0][1]
@@ -198,8 +197,8 @@ def on_paper(rate: float) -> None:
     told = fa.Experiment(name="paper", algorithms=["ftfa"], grid={}).settings.model_dump()
     n, d, k = SHAPE["samples"], SHAPE["dimension"], SHAPE["classes"]
     record = Record("", "", "", {}, "classification", [], [int(0.8 * n)] * MILLION, {}, d, k)
-    shared, personal = budget.steps("ftfa", told, record)
-    cohort, tests = budget.cohort_of(told, record), told["rounds"] // told["evaluate_every"] + 1
+    shared, personal = plan.count_steps("ftfa", told, record)
+    cohort, tests = plan.cohort_of(told, record), told["rounds"] // told["evaluate_every"] + 1
     batches = personal // (told["personal_epochs"] * MILLION)
     total = shared + tests * personal
     data, rows, model = MILLION * n * (4 * d + 17), MILLION * 6 * 8, 4 * d * k

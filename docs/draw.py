@@ -601,7 +601,7 @@ def page_6(save: Callable[[plt.Figure, str], None]) -> None:
         world = fa.Population(1, noise, 2)
         path = fa.fine_tuning(world, flow=True, times=times)
         axes.plot(times, path.loss, color=colour)
-        axes.plot(path.best.at, path.best.risk.loss, "*", color=colour, markersize=13, markeredgecolor="white", zorder=7)
+        axes.plot(path.best.at, path.best.scores.loss, "*", color=colour, markersize=13, markeredgecolor="white", zorder=7)
         for t in np.geomspace(0.05, 40, 9):
             keep = lambda x, t=t: np.exp(-t * x)  # noqa: E731
             axes.plot(t, filtered(keep, noise, n, np.ones(d), np.ones(d) / d, 20, seed=6), color=colour, **DOT)
@@ -655,12 +655,12 @@ def page_6(save: Callable[[plt.Figure, str], None]) -> None:
         best, lowest = fa.fine_tuning(world, flow=True, times=[1]).best, fa.optimal_loss(world)
         size, risk = fa.one_step(world)
         name = f"noise {world.noise:.3g}, aspect {world.aspect:g}, {world.spectrum.name[:8]}"
-        excess = f"{best.risk.loss / lowest - 1:.2%}"
-        row(name, best.at, best.at * fa.optimal_ridge(world), best.risk.loss, lowest, excess, risk.loss, size)
+        excess = f"{best.scores.loss / lowest - 1:.2%}"
+        row(name, best.at, best.at * fa.optimal_ridge(world), best.scores.loss, lowest, excess, risk.loss, size)
     path = fa.fine_tuning(fa.Population(1, 0.5, 2), step=0.3, steps=[0, 1, 4, 20, 100])
     row("noise 0.5, aspect 2, steps of 0.3", *(f"{t:g}" for t in path.times))
     row("loss", *path.loss)
-    row("best number of steps, loss", path.best.at, path.best.risk.loss)
+    row("best number of steps, loss", path.best.at, path.best.scores.loss)
     meta = fa.Algorithm("meta", fa.algorithms.Meta(0.1), fa.algorithms.Descend(local_step=0.3))
     average = fa.Algorithm("average", fa.algorithms.Average(), fa.algorithms.Descend(local_step=0.3))
     for m in (4, 10, 100, None):
@@ -784,7 +784,7 @@ def page_8(save: Callable[[plt.Figure, str], None]) -> None:
 
 def rule_of_thumb(world: fa.ClassPopulation) -> np.ndarray:
     """The ridge aspect/(c radius^2): c from FedAvg's state, which is calibrated."""
-    from fedasym.theory.classes.shared import shrinkage
+    from fedasym.theory.classes.ridge import shrinkage
 
     return np.asarray(world.aspect) / (shrinkage(world.energies) * np.asarray(world.radius) ** 2)
 
@@ -885,7 +885,7 @@ def choose(save: Callable[[plt.Figure, str], None]) -> None:
         *(f"{name} {risk.loss:.4f}" for name, risk in fa.predict(fa.Population(1, 1, 2), ["fedavg", "ftfa", "rtfa"]).items()),
         width=17,
     )
-    row("  early stopping", fa.fine_tuning(fa.Population(1, 1, 2), flow=True, times=[1]).best.risk.loss)
+    row("  early stopping", fa.fine_tuning(fa.Population(1, 1, 2), flow=True, times=[1]).best.scores.loss)
 
 
 def share(m: int, gamma: float) -> float:
@@ -945,18 +945,18 @@ def notation() -> None:
 
 def reproduction(folder: Path) -> None:
     """The recorded runs beside the paper's curves, from the tables in docs/reproduction; as PNG, for their many bands."""
-    from fedasym.experiments.beside import beside
-    from fedasym.experiments.claims import check
-    from fedasym.experiments.foresight import beside_theory
-    from fedasym.experiments.published import curves_of
-    from fedasym.show.figures.experiments import draw
+    from fedasym.experiments.reproduction import compare_with_paper
+    from fedasym.experiments.comparisons import check_claims
+    from fedasym.experiments.reproduction import compare_with_theory
+    from fedasym.experiments.reproduction import curves_of
+    from fedasym.show.figures.rounds import draw_figures
 
     heading("Reproduction")
     for tables in sorted((Path(__file__).resolve().parent / "reproduction").iterdir()):
         results = fa.Results.load(tables)
-        print(f"{beside(results, tables.name)}\n\n{beside_theory(results)}\n\n{check(results)}\n")
+        print(f"{compare_with_paper(results, tables.name)}\n\n{compare_with_theory(results)}\n\n{check_claims(results)}\n")
         with tempfile.TemporaryDirectory() as aside:
-            draw(results, aside, curves_of(tables.name))
+            draw_figures(results, aside, curves_of(tables.name))
             for name in ("seeds", "splits"):
                 shutil.copy(Path(aside, f"{name}.png"), folder / f"{tables.name}-{name}.png")
 

@@ -23,8 +23,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-    if version("jaxlib").startswith(("0.8.", "0.9.", "0.10.")):  # another may not know the flag, and would refuse to start
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+    if version("jaxlib").startswith(("0.8.", "0.9.", "0.10.")):  # another may not know the flags, and would refuse to start
+        quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}"
 
     def pytest_unconfigure():
         shutil.rmtree(KEPT, ignore_errors=True)
@@ -65,6 +66,12 @@ def pytest_collection_modifyitems(items):
         return len(LONGEST) + (LONG.index(folder) if folder in LONG else len(LONG))
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: what waits for nodes of Flower and Ray leaves its core to another."""
+    return (yield) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -126,15 +126,26 @@ def test_a_process_says_and_ends_the_same():
         assert (alone.returncode, alone.stdout, alone.stderr) == (here.returncode, here.stdout, here.stderr)
 
 
+# What is loaded for no command and for each: in a process of its own, forked where nothing has been loaded.
+LOADED = """
+import os, sys
+from fedasym.cli import app, load
+for words in ([], *([each] for each in sys.argv[1:])):
+    if os.fork() == 0:
+        load(words)
+        print(*sorted(name for name in app if name[0] != "-"), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
+
+
 def test_each_command_is_found_in_its_module():
     """Starting imports the module of one command alone: the list of them must be true."""
-    code = "import sys; from fedasym.cli import app, load; load(sys.argv[1:]); print(*sorted(n for n in app if n[0] != '-'))"
-
-    def there(*words):
-        return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True).stdout.split()
-
-    assert there() == sorted(COMMANDS)
+    done = subprocess.run([sys.executable, "-c", LOADED, *COMMANDS], capture_output=True, text=True, check=True)
+    every, *there = (line.split() for line in done.stdout.splitlines())
+    assert every == sorted(COMMANDS)
+    found = dict(zip(COMMANDS, there, strict=True))
     for command, module in COMMANDS.items():
-        assert set(there(command)) >= {name for name, home in COMMANDS.items() if home == module}, command
-    assert "predict" in there("predict")
-    assert "run" not in there("predict")
+        assert set(found[command]) >= {name for name, home in COMMANDS.items() if home == module}, command
+    assert "predict" in found["predict"]
+    assert "run" not in found["predict"]

@@ -113,10 +113,10 @@ def test_fine_tuning_contract():
     path = fa.fine_tuning(WORLD, step=0.3, steps=[0, 1, 5, 20, 100])
     assert path.loss.shape == (5,)
     assert path.loss[0] == pytest.approx(1, rel=1e-12)
-    assert path.best.risk.loss <= path.loss.min()
+    assert path.best.scores.loss <= path.loss.min()
     flow = fa.fine_tuning(WORLD, flow=True, times=[0, 0.5, 5])
     assert flow.loss.shape == (3,)
-    assert flow.best.risk.loss <= flow.loss.min()
+    assert flow.best.scores.loss <= flow.loss.min()
 
 
 def test_compare_contract():
@@ -322,7 +322,7 @@ def test_a_filter_of_ones_own_has_the_limits_of_the_theorem_that_it_repeats(spec
 
 
 def test_a_filter_with_a_kink_is_integrated_on_the_real_axis_or_drawn(monkeypatch):
-    monkeypatch.setattr("fedasym.verbs.drawing.DRAWN_DIMENSION", 120)
+    monkeypatch.setattr("fedasym.verbs.losses.DRAWN_DIMENSION", 120)
     clipped = fa.Algorithm("clipped", fa.algorithms.Average(), Clipped())
     world = fa.Population(1, 0.5, 0.5)
     limit, drawn = (fa.predict(world, [clipped], method=method)["clipped"] for method in ("formula", "simulate"))

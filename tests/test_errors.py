@@ -5,7 +5,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Average, Descend, Flow, Keep, Meta, Ridge
-from fedasym.deploy.ray.settings import Ray
+from fedasym.deploy.ray import Ray
 from fedasym.training.settings import Settings, find_protocol, is_rate
 
 WORLD = fa.Population(1, 0.5, 2, norm=2)
@@ -223,14 +223,14 @@ def test_a_number_too_large_for_a_float_is_named(field, call):
 
 @pytest.mark.parametrize(
     ("kind", "call"),
-    {
-        "algorithm": lambda: fa.predict(fa.Population(1, 1, 2), [["ftfa"]]),
-        "method": lambda: fa.predict(fa.ClassPopulation(1, 1, 2), [["ftfa"]]),
-        "data set": lambda: fa.datasets.load(["digits"]),
-        "target": lambda: fa.reproduce(["figures"]),
-        "protocol": lambda: find_protocol(["text"]),
-        "client": lambda: fa.datasets.synthetic(clients=2, dimension=2, aspect=1).rows(["0"]),
-    }.items(),
+    [
+        ("algorithm", lambda: fa.predict(fa.Population(1, 1, 2), [["ftfa"]])),
+        ("algorithm", lambda: fa.predict(fa.ClassPopulation(1, 1, 2), [["ftfa"]])),
+        ("data set", lambda: fa.datasets.load(["digits"])),
+        ("target", lambda: fa.reproduce(["figures"])),
+        ("protocol", lambda: find_protocol(["text"])),
+        ("client", lambda: fa.datasets.synthetic(clients=2, dimension=2, aspect=1).rows(["0"])),
+    ],
 )
 def test_a_list_in_the_place_of_a_name_is_unknown(kind, call):
     with pytest.raises(fa.InvalidInput, match=rf"^unknown {kind} \["):

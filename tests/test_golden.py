@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.theory.blup import blup_groups, effective
-from fedasym.theory.different import Different, merge
-from fedasym.theory.subordination import marchenko_pastur, subordinate
-from fedasym.theory.transforms import edges, kappa, lowest_ridge, slope, sums
-from fedasym.theory.worlds import flatten
+from fedasym.theory.contours import marchenko_pastur, subordinate
+from fedasym.theory.finite import DifferentClients, merge_clients
+from fedasym.theory.limits import flatten
+from fedasym.theory.pooled import blup_groups, effective_kappa
+from fedasym.theory.transforms import kappa, kappa_edges, kappa_slope, lowest_ridge, sums_at
 
 from .cases import GOLDEN, Inputs, name_of, population
 
@@ -35,8 +35,8 @@ def ridge(given: Inputs) -> Found:
     if lam == 0:
         risks += fa.predict(own, ["ftfa", "maml", "local"]).values()
     k = float(kappa(np.array(lam), np.array(gamma), world.spectrum))
-    growth = float(slope(np.array(k), np.array(lam), np.array(gamma), world.spectrum))
-    at = sums(np.array(k), world.spectrum)
+    growth = float(kappa_slope(np.array(k), np.array(lam), np.array(gamma), world.spectrum))
+    at = sums_at(np.array(k), world.spectrum)
     found: Found = {
         "kappa": [k],
         "kappa_prime": [growth, 1 / (1 - gamma * float(at.df2))],
@@ -69,7 +69,7 @@ def optimal_isotropic(given: Inputs) -> Found:
             fa.optimal_loss(world),
             *(risk.loss for risk in best.values()),
             float(world.noise**2 * (k / lam - 1)),
-            float(world.radius**2 * k * sums(k, world.spectrum).df1),
+            float(world.radius**2 * k * sums_at(k, world.spectrum).df1),
             float(world.radius**2 / world.aspect * (k - lam)),
         ],
     }
@@ -83,7 +83,7 @@ def optimal_aligned(given: Inputs) -> Found:
         "kappa_opt": [float(kappa(np.array(lam), aspect, world.spectrum))],
         "lambda_opt": [lam, fa.predict(world, "rtfa")["rtfa"].ridge],
         "risk_opt": [fa.optimal_loss(world), fa.predict(world, "rtfa")["rtfa"].loss],
-        "kappa_minus": [float(edges(aspect, world.spectrum)[0])],
+        "kappa_minus": [float(kappa_edges(aspect, world.spectrum)[0])],
         "lambda_min": [float(lowest_ridge(aspect, world.spectrum))],
     }
 
@@ -105,7 +105,7 @@ def finite_m_equal(given: Inputs) -> Found:
         "fedavg_member": [member["fedavg"].loss],
         "fedavg_new": [new["fedavg"].loss],
         "lambda_opt": [member["pfedme"].ridge, fa.optimal_ridge(world)],
-        "kappa_m": [float(effective(flatten(world, ()), np.array([m]))[0][0])],
+        "kappa_m": [float(effective_kappa(flatten(world, ()), np.array([m]))[0][0])],
         "pfedme_opt_member": [member["pfedme"].loss],
     }
     if given["spectrum"] == "identity":
@@ -182,7 +182,7 @@ def fedavg_hetero(given: Inputs) -> Found:
 
     alone = different_clients(given, r2=[r2[j] if j == i else 0 for j in range(len(r2))])
     others = different_clients(given, r2=[0 if j == i else r2[j] for j in range(len(r2))])
-    pooled = Different(merge(clients, None, p), member=True).pooled
+    pooled = DifferentClients(merge_clients(clients, None, p), member=True).pooled
     return {f"c{j}": [c] for j, c in enumerate(pooled.c[0].tolist())} | {
         "noise": [fedavg(each).variance[i] for each in (clients, alone, others)],
         "drift_others": [fedavg(others).bias[i]],
@@ -195,7 +195,7 @@ def blup_hetero(given: Inputs) -> Found:
     """pFedMe at its best ridge on clients that all differ, equation (16)."""
     clients = different_clients(given)
     loss = fa.predict(clients, "pfedme")["pfedme"].loss
-    bias, variance, centre, blur = blup_groups(Different(merge(clients, None, None), member=True).groups)
+    bias, variance, centre, blur = blup_groups(DifferentClients(merge_clients(clients, None, None), member=True).groups)
     noise2 = np.array([each.noise**2 for each in clients])
     found: Found = {f"risk{j}": [loss[j], bias[0, j] + variance[0, j]] for j in range(len(clients))}
     found |= {f"alpha{j}": [1 / (1 + loss[j] / noise2[j])] for j in range(len(clients))}

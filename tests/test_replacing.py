@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fedasym.core.files import replace_text, replacing
+from fedasym.core.files import replace_file, replace_text
 
 
 def left(folder):
@@ -19,7 +19,7 @@ def failing(fresh, reason):
 def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "a.txt"
     replace_text(path, "old")
-    with replacing(path) as fresh:
+    with replace_file(path) as fresh:
         fresh.write_text("n")
         assert path.read_text() == "old"
         fresh.write_text("new")
@@ -31,7 +31,7 @@ def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
 def test_what_fails_leaves_the_old_file_and_nothing_beside(tmp_path, reason):
     path = tmp_path / "a.txt"
     replace_text(path, "old")
-    with pytest.raises(type(reason)), replacing(path) as fresh:
+    with pytest.raises(type(reason)), replace_file(path) as fresh:
         failing(fresh, reason)
     assert path.read_text() == "old"
     assert left(tmp_path) == ["a.txt"]

@@ -1,13 +1,17 @@
 """All verbs alike: what a result can do, and that no argument is ignored, on both kinds of worlds."""
 
+import ast
 import inspect
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.results.result import Result
+from fedasym.algorithms.classification import AverageSquares
+from fedasym.results.result import ACCURACY, LOSS, Result
+from fedasym.verbs.accuracies import Classification
 
 WORLDS = {
     "population": fa.Population(radius=1, noise=0.5, aspect=2, norm=2),
@@ -111,6 +115,66 @@ OTHER = {
 HEARD: list[float] = []
 
 
+@pytest.mark.parametrize("verb", MADE)
+def test_a_verb_has_one_kind_of_result_with_the_metric_of_the_world(verb):
+    losses, accuracies = (MADE[verb](world) for world in WORLDS.values())
+    assert type(losses) is type(accuracies)
+    assert (losses.metric, accuracies.metric) == (LOSS, ACCURACY)
+
+
+def test_no_verb_asks_which_world_it_has():
+    asks = [
+        f"{file.name}:{node.lineno}"
+        for file in Path(fa.__file__).parent.glob("verbs/*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance" and "Population" in ast.unparse(node)
+    ]
+    assert asks == []
+
+
+@pytest.mark.parametrize("name", Classification.foreign)
+def test_what_classes_have_no_use_for_is_refused_in_a_sentence(name):
+    verb = fa.predict if name in inspect.signature(fa.predict).parameters else fa.simulate
+    usual = inspect.signature(verb).parameters[name].default
+    assert usual == Classification.foreign[name]
+    if verb is fa.predict:
+        fa.predict(WORLDS["classes"], ["fedavg"], **{name: usual})
+    for each in {fa.predict, fa.simulate}:
+        if name in inspect.signature(each).parameters:
+            with pytest.raises(fa.InvalidInput, match=f"^{name} is|^weights are for a list") as caught:
+                each(WORLDS["classes"], **{name: OTHER[name]})
+            assert "leave it out with a ClassPopulation" in str(caught.value) or name == "weights"
+
+
+def test_what_is_no_world_is_refused_by_every_verb():
+    calls = [fa.predict, fa.fine_tuning, fa.one_step, fa.simulate, fa.optimal_ridge, fa.optimal_loss, fa.noise_threshold]
+    for verb in calls:
+        with pytest.raises(fa.InvalidInput, match="world is 3"):
+            verb(3)
+    with pytest.raises(fa.InvalidInput, match="world is 3"):
+        fa.compare("rtfa", "ftfa", 3, vary={"radius": [1, 2]})
+
+
+def test_references_are_rows_and_never_the_best():
+    table = fa.predict(WORLDS["classes"], ["fedavg", "truth", "bayes"])
+    assert set(table.references) == {"truth", "bayes"}
+    assert table.algorithms == ["fedavg"]
+    assert table.best == "fedavg"
+    assert fa.predict(WORLDS["population"], ["fedavg"]).references == {}
+
+
+def test_names_of_classes_are_algorithms_and_reserved():
+    pair = fa.Algorithm("probe", AverageSquares(), fa.algorithms.Ridge(6.0))
+    table = fa.predict(WORLDS["classes"], ["rtfa_squares", pair, "maml_fo", "local"], ridge=0.1)
+    assert table["probe"].ridge == 6.0  # a ridge of least squares is of another scale than the one given
+    assert table["probe"].accuracy < table["rtfa_squares"].accuracy
+    assert table["maml_fo"].accuracy == table["local"].accuracy  # to convergence whatever was shared is forgotten
+    with pytest.raises(fa.InvalidInput, match="which the package has"):
+        fa.algorithms.register(fa.Algorithm("stopped", fa.algorithms.Average(), fa.algorithms.Keep()))
+    with pytest.raises(fa.InvalidInput, match="unknown algorithm 'stopped'"):
+        fa.predict(WORLDS["population"], ["stopped"])
+
+
 def answer(verb, world, arguments):
     """What a verb says, or that it refuses."""
     try:
@@ -125,11 +189,11 @@ def test_an_argument_makes_a_difference_or_is_refused(verb, world, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     base = dict(BASE[verb])
     if world == "classes" and verb == "predict":
-        base["algorithms"] = ["fedavg", "rtfa"]
+        base |= {"algorithms": ["fedavg", "rtfa"], "ridge": 1.0}  # the best one would be looked for at every call
     if world == "classes" and verb == "fine_tuning":
         base = {"steps": [1, 4]}
     if world == "classes" and verb == "simulate":
-        base |= {"clients": 40, "algorithms": ["fedavg", "rtfa"]}
+        base |= {"clients": 40, "algorithms": ["fedavg", "rtfa"], "ridge": 1.0}
     here = WORLDS[world]
     plain = answer(verb, here, base)
     assert isinstance(plain, str), plain
@@ -155,3 +219,20 @@ def test_an_argument_makes_a_difference_or_is_refused(verb, world, tmp_path, mon
             continue
         other = answer(verb, here, base | {"clients": 7}) if verb == "one_step" and name == "member" else plain
         assert found != other, f"{verb} ignores {name}"
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_an_option_of_a_diagram_makes_a_difference_or_is_refused(world):
+    base = {"clients": 40}
+    first = "maml" if world == "population" else "fedavg"
+
+    def answer(**more):
+        try:
+            return fa.compare(first, "rtfa", WORLDS[world], vary={"radius": [1.0, 2.0]}, **base | more).to_json()
+        except fa.InvalidInput as reason:
+            return type(reason)
+
+    plain = answer()
+    assert isinstance(plain, str)
+    for name in ("ridge", "clients", "member", "maml_step", "weights", "method"):
+        assert answer(**{name: OTHER[name]}) != plain, f"compare ignores {name}"

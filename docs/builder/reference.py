@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from dataclasses import is_dataclass
@@ -86,7 +87,7 @@ def attributes(kind: type) -> Iterator[str]:
 def own_fields(kind: type) -> list[str]:
     """The fields of a dataclass or a model."""
     if is_dataclass(kind):
-        return [name for name in kind.__dataclass_fields__ if not name.startswith("_")]
+        return [each.name for each in dataclasses.fields(kind) if not each.name.startswith("_")]
     return list(getattr(kind, "model_fields", {}))
 
 

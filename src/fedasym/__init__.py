@@ -17,64 +17,51 @@ if TYPE_CHECKING:
     from fedasym import deploy as runtimes
     from fedasym import exact as linear
     from fedasym.advisor.advice import Advice
-    from fedasym.advisor.advise import advise
-    from fedasym.advisor.classes.advice import ClassAdvice
-    from fedasym.advisor.fitting import fit
-    from fedasym.advisor.mixed_classes import ScoredAdvice
+    from fedasym.advisor.advise import advise, fit
     from fedasym.algorithms import Algorithm
     from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
     from fedasym.core.privacy import Privacy
     from fedasym.data import sets as datasets
     from fedasym.data.federation.federation import Federation
     from fedasym.data.tables.recipe import Recipe
-    from fedasym.experiments.execution import run
+    from fedasym.experiments.execution import run, sweep
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
-    from fedasym.experiments.sweeping import sweep
     from fedasym.models.model import Model
-    from fedasym.results.accuracy import Accuracy, AccuracyTable
-    from fedasym.results.comparison import Comparison, Risk
-    from fedasym.results.diagram import Diagram
+    from fedasym.results.comparison import Accuracy, Comparison, Risk
+    from fedasym.results.regimes import Diagram, FineTuning, Mixture, Separability
     from fedasym.results.rounds import Rounds
+    from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
-    from fedasym.verbs.classes.fine_tuning import AccuracyPath
-    from fedasym.verbs.classes.regimes import Mixture, Separability, interpolation, separability
-    from fedasym.verbs.classes.simulated import AccuracySimulation
-    from fedasym.verbs.diagrams import compare
-    from fedasym.verbs.fine_tuning import FineTuning, fine_tuning, one_step
+    from fedasym.verbs.fine_tuning import fine_tuning, one_step
     from fedasym.verbs.prediction import predict
-    from fedasym.verbs.regimes import noise_threshold, optimal_loss, optimal_ridge
+    from fedasym.verbs.regimes import compare, interpolation, noise_threshold, optimal_loss, optimal_ridge, separability
     from fedasym.verbs.rounds import rounds
     from fedasym.verbs.simulation import simulate
-    from fedasym.verbs.simulations import Simulation
     from fedasym.worlds import spectra
     from fedasym.worlds.classes import ClassPopulation
     from fedasym.worlds.population import Population
     from fedasym.worlds.spectra import Spectrum
 
 _HOME = {
-    "Accuracy": "fedasym.results.accuracy",
-    "AccuracyPath": "fedasym.verbs.classes.fine_tuning",
-    "AccuracySimulation": "fedasym.verbs.classes.simulated",
-    "AccuracyTable": "fedasym.results.accuracy",
+    "Accuracy": "fedasym.results.comparison",
     "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
-    "ClassAdvice": "fedasym.advisor.classes.advice",
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results.comparison",
-    "Diagram": "fedasym.results.diagram",
+    "Diagram": "fedasym.results.regimes",
     "Experiment": "fedasym.experiments.spec",
     "Federation": "fedasym.data.federation.federation",
-    "FineTuning": "fedasym.verbs.fine_tuning",
+    "FineTuning": "fedasym.results.regimes",
     "Histories": "fedasym.training.histories",
     "History": "fedasym.training.history",
     "InvalidInput": "fedasym.core.errors",
     "MissingPackage": "fedasym.core.errors",
-    "Mixture": "fedasym.verbs.classes.regimes",
+    "Mixture": "fedasym.results.regimes",
     "Model": "fedasym.models.model",
     "NoFormula": "fedasym.core.errors",
     "Population": "fedasym.worlds.population",
@@ -83,16 +70,15 @@ _HOME = {
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results.comparison",
     "Rounds": "fedasym.results.rounds",
-    "ScoredAdvice": "fedasym.advisor.mixed_classes",
-    "Separability": "fedasym.verbs.classes.regimes",
-    "Simulation": "fedasym.verbs.simulations",
+    "Separability": "fedasym.results.regimes",
+    "Simulation": "fedasym.results.simulation",
     "Spectrum": "fedasym.worlds.spectra",
     "ThresholdWarning": "fedasym.core.errors",
     "advise": "fedasym.advisor.advise",
-    "compare": "fedasym.verbs.diagrams",
+    "compare": "fedasym.verbs.regimes",
     "fine_tuning": "fedasym.verbs.fine_tuning",
-    "fit": "fedasym.advisor.fitting",
-    "interpolation": "fedasym.verbs.classes.regimes",
+    "fit": "fedasym.advisor.advise",
+    "interpolation": "fedasym.verbs.regimes",
     "noise_threshold": "fedasym.verbs.regimes",
     "one_step": "fedasym.verbs.fine_tuning",
     "optimal_loss": "fedasym.verbs.regimes",
@@ -102,9 +88,9 @@ _HOME = {
     "reproduce": "fedasym.show.reproduction",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
-    "separability": "fedasym.verbs.classes.regimes",
+    "separability": "fedasym.verbs.regimes",
     "simulate": "fedasym.verbs.simulation",
-    "sweep": "fedasym.experiments.sweeping",
+    "sweep": "fedasym.experiments.execution",
     "train": "fedasym.training.training",
 }
 _MODULES = {
@@ -118,12 +104,8 @@ _MODULES = {
 
 __all__ = [
     "Accuracy",
-    "AccuracyPath",
-    "AccuracySimulation",
-    "AccuracyTable",
     "Advice",
     "Algorithm",
-    "ClassAdvice",
     "ClassPopulation",
     "Comparison",
     "Diagram",
@@ -143,7 +125,6 @@ __all__ = [
     "Results",
     "Risk",
     "Rounds",
-    "ScoredAdvice",
     "Separability",
     "Simulation",
     "Spectrum",

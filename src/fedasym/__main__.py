@@ -16,7 +16,7 @@ from threading import Timer, get_ident
 from types import FrameType
 from typing import Any, NoReturn
 
-from fedasym.core.stopping import STOPPED
+from fedasym.core.machine import STOPPED
 
 AGAIN = 0.05  # seconds after which an interruption that was dropped is raised again
 
@@ -67,6 +67,8 @@ def importing(frame: FrameType | None) -> bool:
 
 def leave(word: str = "") -> NoReturn:
     """Leave at once: JAX's threads may be computing, and the usual way out would tear the interpreter down under them."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h")  # a bar that was being drawn had hidden the cursor
     if word:
         sys.stderr.write(f"\nfedasym: {word}\n")
     sys.stdout.flush()

@@ -88,4 +88,4 @@ def class_world():
 @pytest.fixture
 def _unstopped(monkeypatch):
     """Advice without the point where fine-tuning should stop, half of its time: for many draws that do not look at it."""
-    monkeypatch.setattr("fedasym.advisor.advise.stopping", lambda *_: None)
+    monkeypatch.setattr("fedasym.advisor.advise.predict_steps", lambda *_: None)

@@ -5,7 +5,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.advisor.checks import CHECKS
+from fedasym.advisor.doubts import REGRESSION_CHECKS
 
 pytestmark = pytest.mark.usefixtures("_unstopped")
 
@@ -77,7 +77,7 @@ def changed(world, what):
     raise AssertionError(what)
 
 
-@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("ridge", "levels", "trained features")])
+@pytest.mark.parametrize("check", [name for name in REGRESSION_CHECKS if name not in ("ridge", "levels", "trained features")])
 def test_each_check_speaks_where_it_should(world, check):
     found = doubts(*changed(world, check))
     assert check in found
@@ -104,11 +104,11 @@ def test_cross_validation_that_gives_other_losses_is_followed(world):
     X, y, _ = world.but(clients=100).draw()
     rng = np.random.default_rng(0)
     advice = advise([x + 3 * rng.standard_normal(40) for x in X], y, intercept=False)
-    moved = [row for row in advice.predictions.values() if row.contradicted and row.gcv is not None]
+    moved = [row for row in advice.predictions.values() if row.contradicted and row.measured is not None]
     assert "levels" in {doubt.check for doubt in advice.doubts}
     assert moved
     for row in moved:
-        assert row.trusted / row.loss.value == pytest.approx(max(row.gcv, 0) / row.new.value)
+        assert row.trusted / row.loss.value == pytest.approx(max(row.measured, 0) / row.new.value)
 
 
 def test_features_trained_on_the_very_samples_are_noticed(world):

@@ -5,7 +5,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.advisor.classes.checks import CHECKS, RANKING
+from fedasym.advisor.doubts import CLASS_CHECKS, RANKING_CHECKS
 
 
 def doubts(X, y):
@@ -73,7 +73,7 @@ def linked(class_world):
     return advise(*changed(class_world, "link"), intercept=False)
 
 
-@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("trained features", "ridge", "link")])
+@pytest.mark.parametrize("check", [name for name in CLASS_CHECKS if name not in ("trained features", "ridge", "link")])
 def test_each_check_speaks_where_it_should(class_world, check):
     found = doubts(*changed(class_world, check))
     assert check in found
@@ -106,7 +106,7 @@ def test_features_trained_on_the_very_samples_are_noticed(class_world):
     assert "ranking aid" in str(found)
     honest = advise(held_out(X, y), intercept=False)
     # levels come from held-out samples
-    assert found.predictions["fedavg"].trusted == pytest.approx(found.predictions["fedavg"].probe, abs=0.03)
+    assert found.predictions["fedavg"].trusted == pytest.approx(found.predictions["fedavg"].measured, abs=0.03)
     assert found.predictions["fedavg"].trusted < honest.predictions["fedavg"].trusted + 0.02
 
 
@@ -114,8 +114,8 @@ def test_a_page_with_levels_in_doubt_calls_itself_a_ranking_aid(linked):
     found = linked
     assert found.ranking_aid
     assert [len(doubt.text) > 40 for doubt in found.doubts if doubt.check == "link"] == [True]
-    assert {doubt.check for doubt in found.doubts} & set(RANKING)
+    assert {doubt.check for doubt in found.doubts} & set(RANKING_CHECKS)
     assert "Take this as a ranking aid" in " ".join(str(found).split())  # lines may break anywhere
-    moved = [row for row in found.predictions.values() if row.contradicted and row.probe is not None]
+    moved = [row for row in found.predictions.values() if row.contradicted and row.measured is not None]
     assert moved
-    assert all(row.trusted == row.probe and row.shown.low < row.probe < row.shown.high for row in moved)
+    assert all(row.trusted == row.measured and row.level.low < row.measured < row.level.high for row in moved)

@@ -4,18 +4,21 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.advisor.advice import describe_classes
 from fedasym.advisor.advise import advise
-from fedasym.advisor.classes import squares
-from fedasym.advisor.classes.advise import estimated
-from fedasym.advisor.classes.intake import classes_in
-from fedasym.advisor.classes.links import Link
-from fedasym.advisor.classes.looking import look
-from fedasym.advisor.classes.moments import constrained
-from fedasym.advisor.classes.pooling import FIRM, looked_at, pooled
-from fedasym.advisor.classes.probes import Probing, ratios_of
-from fedasym.advisor.classes.quick import predicted_accuracies
-from fedasym.advisor.classes.worlds import World
-from fedasym.theory.classes.leastsquares import least_squares
+from fedasym.advisor.class_estimates import constrain_total, estimate_world, look_at_clients
+from fedasym.advisor.class_statistics import FIRM_RIDGE, ProbeRecorder, pool_classes, probe_ratios, view_client
+from fedasym.advisor.crosscheck import foresee_accuracies
+from fedasym.advisor.data import read_classes
+from fedasym.theory.classes.optimum import fit_squares
+from fedasym.theory.classes.squared_labels import (
+    LabelModel,
+    Link,
+    best_probe_ridge,
+    least_squares_state,
+    probe_accuracy,
+    shared_error,
+)
 from fedasym.worlds.energies import Energies
 
 
@@ -24,7 +27,7 @@ def small(request, class_world):
     """Two or three classes, fewer or more samples than the 12 features."""
     classes, samples = request.param
     X, y, _ = class_world.but(clients=15, dimension=12, samples=samples, classes=classes).draw(3)
-    taken, shared = pooled(classes_in(X, y))
+    taken, shared = pool_classes(read_classes(X, y))
     return X, y, taken, shared
 
 
@@ -35,7 +38,7 @@ def ridged(X, Y, ridge):
 def others(X, Y, i, shared):
     """The model of all clients but one, fitted again."""
     rest = [j for j in range(len(X)) if j != i]
-    ridge = FIRM * np.trace(shared.S) / len(shared.S)
+    ridge = FIRM_RIDGE * np.trace(shared.S) / len(shared.S)
     return ridged(np.concatenate([X[j] for j in rest]), np.concatenate([Y[j] for j in rest]), ridge)
 
 
@@ -43,7 +46,7 @@ def test_residuals_about_the_others_are_those_of_a_refit(small):
     X, y, taken, shared = small
     Y = [taken.targets(np.asarray(v, float)) for v in y]
     for i in (0, 7):
-        client = looked_at(shared, X[i], Y[i])
+        client = view_client(shared, X[i], Y[i])
         theta = others(X, Y, i, shared)
         assert client.about == pytest.approx(Y[i] - X[i] @ theta, abs=1e-8)
         assert shared.without(client) == pytest.approx(theta, abs=1e-8)
@@ -52,8 +55,8 @@ def test_residuals_about_the_others_are_those_of_a_refit(small):
 def test_what_the_others_leave_in_a_residual_is_the_covariance_of_their_model(small):
     X, y, taken, shared = small
     i, rest = 4, [j for j in range(15) if j != 4]
-    client = looked_at(shared, X[i], taken.targets(np.asarray(y[i], float)))
-    ridge = FIRM * np.trace(shared.S) / 12
+    client = view_client(shared, X[i], taken.targets(np.asarray(y[i], float)))
+    ridge = FIRM_RIDGE * np.trace(shared.S) / 12
     inverse = np.linalg.inv(sum(X[j].T @ X[j] for j in rest) + ridge * np.eye(12))
     squared = sum((X[j].T @ X[j]) @ (X[j].T @ X[j]) for j in rest)
     along = client.U.T @ X[i]
@@ -65,8 +68,8 @@ def test_probes_leave_out_each_sample_as_a_refit_does(small):
     X, y, taken, shared = small
     i = 2
     Y = taken.targets(np.asarray(y[i], float))
-    ratios = ratios_of(float(np.trace(shared.S)), taken.data.sizes, 12)
-    client, probing = looked_at(shared, X[i], Y), Probing(taken, ratios)
+    ratios = probe_ratios(float(np.trace(shared.S)), taken.data.sizes, 12)
+    client, probing = view_client(shared, X[i], Y), ProbeRecorder(taken, ratios)
     theta = shared.without(client)
     for about, start in ((client.about, theta), (Y, 0 * theta)):
         found = probing.left_out(client, about, np.asarray(y[i]))
@@ -75,11 +78,11 @@ def test_probes_leave_out_each_sample_as_a_refit_does(small):
             for k in range(len(Y)):
                 kept = np.arange(len(Y)) != k
                 move = ridged(X[i][kept], about[kept], probing.ratios[place])
-                right.append(taken.guessed((X[i][k] @ (start + move))[None])[0] == y[i][k])
+                right.append(taken.guess((X[i][k] @ (start + move))[None])[0] == y[i][k])
             assert found[place] == pytest.approx(np.mean(right))
     held = probing.held(client, client.about, X[3], X[3] @ theta, np.asarray(y[3]))
     move = ridged(X[i], client.about, probing.ratios[7])
-    assert held[7] == pytest.approx(np.mean(taken.guessed(X[3] @ (theta + move)) == y[3]))
+    assert held[7] == pytest.approx(np.mean(taken.guess(X[3] @ (theta + move)) == y[3]))
 
 
 def test_links_are_those_of_the_theory():
@@ -87,7 +90,7 @@ def test_links_are_those_of_the_theory():
     found = fa.predict(fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), ["rtfa_squares"])["rtfa_squares"]
     world = world_of(2)
     assert float(Link(2).slope(world.rho)) == pytest.approx(0.292117193, rel=1e-6)  # the theory's own reference number
-    assert squares.probe(world, 2.0, squares.best_ridge(world, 2.0)) == pytest.approx(found.accuracy, abs=1e-6)
+    assert probe_accuracy(world, 2.0, best_probe_ridge(world, 2.0)) == pytest.approx(found.accuracy, abs=1e-6)
     assert float(energies.rho) == pytest.approx(world.rho, rel=1e-6)
 
 
@@ -96,7 +99,7 @@ def world_of(classes, centre=1.5, radius=1.5):
     link, spectrum = Link(classes), fa.spectra.identity()
     rho = np.hypot(centre, radius)
     scale = float(link.slope(rho)) ** 2
-    return World(link, scale * radius**2, scale * centre**2, spectrum, spectrum.weights, spectrum.weights)
+    return LabelModel(link, scale * radius**2, scale * centre**2, spectrum, spectrum.weights, spectrum.weights)
 
 
 def test_worlds_have_the_lengths_that_they_are_made_of():
@@ -109,22 +112,22 @@ def test_worlds_have_the_lengths_that_they_are_made_of():
 @pytest.mark.parametrize("ridge", [0.3, 5.0, np.inf])
 def test_least_squares_around_the_model_of_infinitely_many_clients(ridge):
     world = world_of(2)
-    state = least_squares(Energies.isotropic(1.5, 1.5), 2.0, ridge).state
-    assert squares.state_of(world, 2.0, ridge) == pytest.approx((float(state.T), float(state.Q)), rel=1e-5)
+    state = fit_squares(Energies.isotropic(1.5, 1.5), 2.0, ridge).state
+    assert least_squares_state(world, 2.0, ridge) == pytest.approx((float(state.T), float(state.Q)), rel=1e-5)
 
 
 def test_an_error_of_the_shared_model_costs_accuracy_and_a_larger_step_makes_good_for_it():
     world = world_of(2)
-    error = squares.error_of(world, (0.02, 0.01))
-    assert squares.probe(world, 2.0, np.inf, error) < squares.probe(world, 2.0, np.inf) - 0.01
-    assert squares.best_ridge(world, 2.0, error) < squares.best_ridge(world, 2.0)
+    error = shared_error(world, (0.02, 0.01))
+    assert probe_accuracy(world, 2.0, np.inf, error) < probe_accuracy(world, 2.0, np.inf) - 0.01
+    assert best_probe_ridge(world, 2.0, error) < best_probe_ridge(world, 2.0)
 
 
 def test_the_constraint_is_met_in_the_metric_of_the_errors():
     rng = np.random.default_rng(0)
     influence = rng.standard_normal((30, 3)) * [1.0, 0.1, 2.0]
     weights, point = np.array([1.0, 2.0, 1.0]), np.array([0.3, 0.2, 0.5])
-    moved, left = constrained(point, influence, weights, 1.0)
+    moved, left = constrain_total(point, influence, weights, 1.0)
     assert weights @ moved == pytest.approx(1.0)
     assert left @ weights == pytest.approx(0.0, abs=1e-12)
     metric = np.linalg.inv(influence.T @ influence)
@@ -133,8 +136,8 @@ def test_the_constraint_is_met_in_the_metric_of_the_errors():
 
 
 def test_estimates_are_right_on_average(class_world):
-    seen = [look(classes_in(*class_world.but(correlation=0.5).draw(seed)[:2])) for seed in range(30, 38)]
-    found = [estimated(each.found, World.of(each.found, 2), each) for each in seen]  # of advice, what comes first
+    seen = [look_at_clients(read_classes(*class_world.but(correlation=0.5).draw(seed)[:2])) for seed in range(30, 38)]
+    found = [describe_classes(each.found, estimate_world(each.found, 2), each) for each in seen]  # of advice, what comes first
     assert np.mean([each.radius.value for each in found]) == pytest.approx(1.5, rel=0.12)
     assert np.mean([each.centre.value for each in found]) == pytest.approx(1.5, rel=0.08)
 
@@ -147,8 +150,8 @@ def test_a_shared_optimum_along_strong_features_is_seen(class_world):
     X = [rng.standard_normal((60, 50)) * np.sqrt(s) for _ in range(40)]
     theta = centre + 0.8 * rng.standard_normal((40, 50)) / np.sqrt(50)
     y = [(x @ t + rng.logistic(size=60) > 0).astype(int) for x, t in zip(X, theta, strict=True)]
-    seen = look(classes_in(X, y))
-    world = World.of(seen.found, 2)
+    seen = look_at_clients(read_classes(X, y))
+    world = estimate_world(seen.found, 2)
     values = world.spectrum.values
     lifted = float(values**2 @ world.energies.e0) / float(values @ world.energies.e0)
     truth = float(s**2 @ centre**2) / float(s @ centre**2)
@@ -159,10 +162,10 @@ def test_a_shared_optimum_along_strong_features_is_seen(class_world):
 def test_the_quick_form_says_the_same(class_world):
     X, y, _ = class_world.draw(9)
     federation = fa.Federation.from_arrays(np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50), split=(1, 0, 0))
-    quick, full = predicted_accuracies(federation), advise(X, y, intercept=False).predictions
+    quick, full = foresee_accuracies(federation), advise(X, y, intercept=False).predictions
     for name, row in full.items():
         assert quick[name].theory == pytest.approx(row.accuracy.value, abs=1e-9)
-        assert quick[name].samples == row.probe
-    fewer = predicted_accuracies(federation, clients=20, features=30)
+        assert quick[name].samples == row.measured
+    fewer = foresee_accuracies(federation, clients=20, features=30)
     for name in ("fedavg", "rtfa"):
         assert fewer[name].theory == pytest.approx(full[name].accuracy.value, abs=0.06)

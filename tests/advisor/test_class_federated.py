@@ -6,19 +6,25 @@ import numpy as np
 import pytest
 
 from fedasym.advisor.advise import advise
-from fedasym.advisor.classes.federated import as_sent, look_at, summarise, tell
-from fedasym.advisor.classes.intake import classes_in
-from fedasym.advisor.classes.looking import look
-from fedasym.advisor.federated import as_sent as numbers_sent
-from fedasym.advisor.federated import group_of, halves_for, pair_models
-from fedasym.advisor.intake import taken_in
+from fedasym.advisor.class_estimates import look_at_clients
+from fedasym.advisor.data import read_classes, read_clients
+from fedasym.advisor.federated import (
+    group_of,
+    halves_for,
+    look_at_summaries,
+    pair_models,
+    play_class_federation,
+    play_federation,
+    prepare_message,
+    summarise_classes,
+)
 from fedasym.core.errors import InvalidInput
 
 
 @pytest.fixture(scope="module", params=[2, 4])
 def both(request, class_world):
     X, y, _ = class_world.but(classes=request.param, clients=60, dimension=30).draw(3)
-    return advise(X, y, intercept=False), advise(as_sent(classes_in(X, y)), intercept=False)
+    return advise(X, y, intercept=False), advise(play_class_federation(read_classes(X, y)), intercept=False)
 
 
 def test_the_estimates_are_those_of_all_samples_at_one_place(both):
@@ -51,11 +57,11 @@ def test_products_of_residuals_have_the_mean_that_estimates_rest_on(class_world)
     rng = np.random.default_rng(2)
     m, n, d, s2, r2 = 400, 12, 20, 0.6, 0.5
     X, y, _ = class_world.but(clients=m, samples=n, dimension=d).draw(1)
-    told = tell(classes_in(X, y))
+    told = prepare_message(read_classes(X, y))
     centre = np.linalg.norm(told.models[(0, 1)]) * rng.standard_normal(d) / np.sqrt(d)
     theta = centre + np.sqrt(r2 / d) * rng.standard_normal((m, d))
     Y = [x @ t + np.sqrt(s2) * rng.standard_normal(n) for x, t in zip(X, theta, strict=True)]
-    models = pair_models(taken_in(X, Y))
+    models = pair_models(read_clients(X, Y))
     products, expected = 0.0, 0.0
     for i, (x, v) in enumerate(zip(X, Y, strict=True)):
         power, U = np.linalg.eigh(x @ x.T)
@@ -66,18 +72,20 @@ def test_products_of_residuals_have_the_mean_that_estimates_rest_on(class_world)
 
 
 def test_what_others_leave_in_the_shared_model_is_close_to_the_exact_sum(class_world):
-    taken = classes_in(*class_world.but(clients=80, samples=30, dimension=25).draw(5)[:2])
-    assert look_at(as_sent(taken)).found.excess == pytest.approx(look(taken).found.excess, rel=0.12)
+    taken = read_classes(*class_world.but(clients=80, samples=30, dimension=25).draw(5)[:2])
+    assert look_at_summaries(play_class_federation(taken)).found.excess == pytest.approx(
+        look_at_clients(taken).found.excess, rel=0.12
+    )
 
 
 def test_held_out_samples_are_tried_at_home(class_world):
     X, y, _ = class_world.but(clients=30, samples=60, dimension=10).draw(2)
-    told = tell(classes_in([x[:40] for x in X], [v[:40] for v in y]))
+    told = prepare_message(read_classes([x[:40] for x in X], [v[:40] for v in y]))
     sent = [
-        summarise(i, x[:40], v[:40], told, group=group_of(i), held=(x[40:], v[40:]))
+        summarise_classes(i, x[:40], v[:40], told, group=group_of(i), held=(x[40:], v[40:]))
         for i, (x, v) in enumerate(zip(X, y, strict=True))
     ]
-    probes = look_at(sent).probes
+    probes = look_at_summaries(sent).probes
     assert probes.holds
     assert probes.shared_held.count.tolist() == [20] * 30
     assert probes.shared_held.mean == pytest.approx(probes.shared.mean, abs=0.05)
@@ -85,18 +93,18 @@ def test_held_out_samples_are_tried_at_home(class_world):
 
 def test_answers_that_cannot_be_used_are_refused_in_words(class_world):
     X, y, _ = class_world.but(clients=12, samples=30, dimension=10).draw(2)
-    sent = as_sent(classes_in(X, y))
-    told = tell(classes_in(X, y))
+    sent = play_class_federation(read_classes(X, y))
+    told = prepare_message(read_classes(X, y))
     with pytest.raises(InvalidInput, match="client 'ann' has the label 7, which is not among the 2 classes"):
-        summarise("ann", X[0], [7] * 30, told, group=0)
+        summarise_classes("ann", X[0], [7] * 30, told, group=0)
     with pytest.raises(InvalidInput, match="two summaries have one name"):
         advise([*sent, sent[0]], intercept=False)
     with pytest.raises(InvalidInput, match="there are 4 summaries: five groups of clients take at least 5"):
         advise(sent[:4], intercept=False)
     with pytest.raises(InvalidInput, match="different dimensions or classes"):
-        advise([*sent[:6], *as_sent(classes_in([x[:, :9] for x in X], y))[6:]], intercept=False)
+        advise([*sent[:6], *play_class_federation(read_classes([x[:, :9] for x in X], y))[6:]], intercept=False)
     with pytest.raises(InvalidInput, match="some summaries are of classes and some of numbers"):
-        advise([*sent, *numbers_sent(taken_in(X, [np.asarray(v, float) for v in y]))], intercept=False)
-    scarce = as_sent(classes_in([x[:2] for x in X], [[0, 1]] * 12))
+        advise([*sent, *play_federation(read_clients(X, [np.asarray(v, float) for v in y]))], intercept=False)
+    scarce = play_class_federation(read_classes([x[:2] for x in X], [[0, 1]] * 12))
     with pytest.raises(InvalidInput, match=r"24 samples for 10 features, and models of pairs of groups take 3.75 per feature"):
         advise(scarce, intercept=False)

@@ -8,7 +8,6 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
-from fedasym.advisor.classes.advice import ClassAdvice
 from fedasym.cli import app, load, run
 
 load(["advise"])
@@ -74,7 +73,7 @@ def test_samples_agree_with_the_model_where_it_holds(advice, many_advice):
     for found in (advice, many_advice):
         for name in ("fedavg", "rtfa", "local_ridge"):
             row = found.predictions[name]
-            assert row.probe == pytest.approx(row.expected, abs=0.035)
+            assert row.measured == pytest.approx(row.expected, abs=0.035)
         assert not found.ranking_aid
 
 
@@ -108,11 +107,10 @@ def test_strings_booleans_and_whole_numbers_are_classes_and_floats_are_not(drawn
     rows, ids = np.concatenate(X), np.repeat(np.arange(40), 50)
     for labels in (np.concatenate(y).astype(bool), np.concatenate(y)):
         assert advise(rows, labels, clients=ids, intercept=False).ridge == pytest.approx(advice.ridge)
-    assert isinstance(
-        advise(rows, np.concatenate(y).astype(float), clients=ids, task="classification", intercept=False), ClassAdvice
-    )
-    assert isinstance(advise(rows, np.concatenate(y).astype(float), clients=ids, intercept=False), fa.Advice)
-    assert isinstance(advise(rows, np.concatenate(y), clients=ids, task="regression", intercept=False), fa.Advice)
+    numbers = np.concatenate(y).astype(float)
+    assert advise(rows, numbers, clients=ids, task="classification", intercept=False).metric.name == "accuracy"
+    assert advise(rows, numbers, clients=ids, intercept=False).metric.name == "loss"
+    assert advise(rows, np.concatenate(y), clients=ids, task="regression", intercept=False).metric.name == "loss"
 
 
 def test_a_federation_learns_from_training_samples_and_probes_held_out_ones(drawn):
@@ -130,7 +128,7 @@ def test_a_federation_learns_from_training_samples_and_probes_held_out_ones(draw
         labels = 2.0 * np.concatenate([v[:40] for j, v in enumerate(y) if j != i]) - 1
         model = np.linalg.lstsq(others, labels, rcond=None)[0]
         right.append(np.mean((X[i][40:] @ model > 0) == (y[i][40:] == 1)))
-    assert found.predictions["fedavg"].probe == pytest.approx(np.mean(right), abs=0.003)
+    assert found.predictions["fedavg"].measured == pytest.approx(np.mean(right), abs=0.003)
 
 
 def test_sequences_count_positions():
@@ -253,7 +251,7 @@ def test_odd_data_give_finite_advice(drawn, spoil):
     X, y, _ = drawn
     found = advise(*spoil(X, y, np.random.default_rng(0)), intercept=False)
     best = found.recommended
-    shown = found.scores[best].accuracy if isinstance(found, fa.ScoredAdvice) else found.predictions[best].shown
+    shown = found.predictions[best].level
     assert 0 <= shown.low <= shown.value <= shown.high <= 1
     json.loads(found.to_json())
     assert str(found)
@@ -281,3 +279,14 @@ def test_the_command(drawn, advice, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["ridge"] == pytest.approx(advice.ridge, rel=1e-6)
     assert told("--report", str(tmp_path / "nowhere" / "page.html")) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_algorithms_beside_the_papers():
+    stages = fa.algorithms
+    twin = fa.Algorithm("twin", stages.Average(), stages.Ridge())
+    drawn = fa.datasets.synthetic(task="classification", classes=2, radius=1.5, centre=1.5, clients=30, dimension=40, seed=1)
+    found = advise(drawn, algorithms=[twin])
+    assert found.predictions["twin"].trusted == pytest.approx(found.predictions["rtfa"].accuracy.value, abs=0.005)
+    assert np.isnan(found.predictions["twin"].level.low)
+    with pytest.raises(fa.NoFormula, match="other: pFedMe's shared model is not derived for the logistic loss"):
+        advise(drawn, algorithms=[fa.Algorithm("other", stages.Moreau(), stages.Keep())])

@@ -5,16 +5,14 @@ import pytest
 import scipy.stats
 
 import fedasym as fa
-from fedasym.advisor.components import components
-from fedasym.advisor.covariance import kappa_of, spectrum_of
-from fedasym.advisor.crowded import scarce
-from fedasym.advisor.federated import as_sent, combine, first_look, summarise
-from fedasym.advisor.gathering import gathered
-from fedasym.advisor.intake import taken_in
-from fedasym.advisor.joint import surface
-from fedasym.advisor.restricted import even_points
-from fedasym.exact.clients import gathered as clients_of
-from fedasym.exact.likelihood import estimated
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.estimates import pool_and_estimate
+from fedasym.advisor.federated import combine_summaries, first_variances, play_federation, summarise
+from fedasym.advisor.moments import combine_products, fit_variances
+from fedasym.advisor.statistics import kappa_of, spectrum_of
+from fedasym.exact.clients import gather_clients as clients_of
+from fedasym.exact.profile_likelihood import even_points, likelihood_surface
+from fedasym.exact.reml import estimate_variances
 from fedasym.theory.transforms import kappa
 
 
@@ -22,8 +20,8 @@ from fedasym.theory.transforms import kappa
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_noise_and_radius_are_those_of_the_restricted_likelihood(world, samples, correlation):
     X, y, _ = world.but(samples=samples, correlation=correlation, clients=12).draw()
-    exact = estimated(clients_of(X, y, None), shared=True)
-    found = gathered(taken_in(X, y)).estimates
+    exact = estimate_variances(clients_of(X, y, None), shared=True)
+    found = pool_and_estimate(read_clients(X, y)).estimates
     assert np.sqrt(found.noise2) == pytest.approx(exact.noise, rel=2e-3)
     assert np.sqrt(found.radius2) == pytest.approx(exact.radius, rel=2e-3)
 
@@ -35,7 +33,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(world, clients):
     inside, values = np.zeros(3), []
     draws = 60
     for seed in range(draws):
-        found = gathered(taken_in(*made.draw(seed)[:2])).estimates
+        found = pool_and_estimate(read_clients(*made.draw(seed)[:2])).estimates
         each = [found.quantity(i, value) for i, value in enumerate((found.noise2, found.radius2, found.norm2))]
         inside += [q.low <= t <= q.high for q, t in zip(each, truth, strict=True)]
         values.append([q.value for q in each])
@@ -46,7 +44,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(world, clients):
 
 def test_no_radius_is_said_to_be_possible(world):
     X, y, _ = world.but(radius=0.0).draw(3)
-    found = gathered(taken_in(X, y)).estimates
+    found = pool_and_estimate(read_clients(X, y)).estimates
     assert found.flat
     assert np.sqrt(found.radius2) < 0.01
     assert found.quantity(1, found.radius2).low == 0
@@ -55,8 +53,8 @@ def test_no_radius_is_said_to_be_possible(world):
 @pytest.mark.parametrize("sent", [True, False])
 def test_scarce_samples_give_estimates_within_bounds_whose_intervals_cover(world, sent):
     made = world.but(clients=20, samples=5, dimension=150, correlation=0.5, noise=0.5)
-    data = [taken_in(*made.draw(seed)[:2]) for seed in range(40)]
-    found = [combine(as_sent(each)) if sent else gathered(each).estimates for each in data]
+    data = [read_clients(*made.draw(seed)[:2]) for seed in range(40)]
+    found = [combine_summaries(play_federation(each)) if sent else pool_and_estimate(each).estimates for each in data]
     truth = made.noise**2, made.radius**2, made.radius**2 + made.centre**2
     inside = np.zeros(3)
     for each in found:
@@ -73,7 +71,7 @@ def test_scarce_samples_give_estimates_within_bounds_whose_intervals_cover(world
 
 def test_moments_of_scarce_samples_have_no_bias(world):
     made = world.but(clients=20, samples=5, dimension=150, correlation=0.5, noise=0.5)
-    raw = [scarce(as_sent(taken_in(*made.draw(seed)[:2]))) for seed in range(40)]
+    raw = [combine_products(play_federation(read_clients(*made.draw(seed)[:2]))) for seed in range(40)]
     norm2 = np.array([each.norm2 for each in raw])
     assert np.mean(norm2) == pytest.approx(made.radius**2 + made.centre**2, abs=4 * norm2.std() / np.sqrt(40) + 0.15)
     radius2 = np.array([each.norm2 - each.centre2 for each in raw])
@@ -82,7 +80,7 @@ def test_moments_of_scarce_samples_have_no_bias(world):
 
 def test_the_likelihood_of_all_labels_is_the_gaussian_one(world):
     X, y, _ = world.but(clients=5, samples=4, dimension=30).draw()
-    seen = surface(zip(X, y, strict=True))
+    seen = likelihood_surface(zip(X, y, strict=True))
     K = np.vstack(X) @ np.vstack(X).T
     K *= len(K) / np.trace(K)
     B, labels = K * np.kron(np.eye(5), np.ones((4, 4))), np.concatenate(y)
@@ -99,8 +97,8 @@ def test_the_likelihood_of_all_labels_is_the_gaussian_one(world):
 
 def test_clients_that_share_all_or_nothing_are_told_apart_by_few_samples(world):
     few = world.but(clients=20, samples=6, dimension=150, noise=0.2)
-    shared = gathered(taken_in(*few.but(radius=0.05).draw()[:2])).estimates
-    apart = gathered(taken_in(*few.but(centre=0.05, radius=1.5).draw()[:2])).estimates
+    shared = pool_and_estimate(read_clients(*few.but(radius=0.05).draw()[:2])).estimates
+    apart = pool_and_estimate(read_clients(*few.but(centre=0.05, radius=1.5).draw()[:2])).estimates
     assert shared.radius2 < 0.4 * shared.norm2
     assert apart.radius2 > 0.7 * apart.norm2
 
@@ -109,8 +107,8 @@ def test_clients_that_share_all_or_nothing_are_told_apart_by_few_samples(world):
 def test_summaries_agree_with_all_samples_at_one_place(world, correlation):
     apart = []
     for seed in range(8):
-        data = taken_in(*world.but(correlation=correlation).draw(seed)[:2])
-        here, sent = gathered(data).estimates, combine(as_sent(data))
+        data = read_clients(*world.but(correlation=correlation).draw(seed)[:2])
+        here, sent = pool_and_estimate(data).estimates, combine_summaries(play_federation(data))
         for column, name in enumerate(("noise2", "radius2", "norm2")):
             wide = np.diff(np.quantile(here.draws[:, column], [0.025, 0.975]))[0]
             apart.append((getattr(sent, name) - getattr(here, name)) / wide)
@@ -119,13 +117,13 @@ def test_summaries_agree_with_all_samples_at_one_place(world, correlation):
 
 
 def test_summaries_of_scarce_samples_agree_and_are_the_same_where_samples_are_many(world, monkeypatch):
-    data = taken_in(*world.but(clients=12, samples=5, dimension=100).draw()[:2])
-    here, sent = gathered(data).estimates, combine(as_sent(data))
+    data = read_clients(*world.but(clients=12, samples=5, dimension=100).draw()[:2])
+    here, sent = pool_and_estimate(data).estimates, combine_summaries(play_federation(data))
     for column, name in enumerate(("noise2", "radius2", "norm2")):
         wide = np.diff(np.quantile(here.draws[:, column], [0.025, 0.975]))[0]
         assert abs(getattr(sent, name) - getattr(here, name)) < 0.5 * wide
-    monkeypatch.setattr("fedasym.advisor.gathering.MOST", 10)
-    many = gathered(data).estimates
+    monkeypatch.setattr("fedasym.advisor.estimates.MOST_JOINT", 10)
+    many = pool_and_estimate(data).estimates
     assert (sent.noise2, sent.radius2, sent.norm2) == pytest.approx((many.noise2, many.radius2, many.norm2), rel=1e-9)
     assert np.allclose(many.draws, sent.draws)
 
@@ -135,24 +133,24 @@ def test_a_client_sends_a_few_numbers_per_sample_and_never_a_sample(world):
     sent = summarise("ann", X[0], y[0])
     assert sent.bytes == 8 * (3 * world.samples + 5)
     assert not any(np.ndim(value) > 1 for value in vars(sent).values())
-    again = as_sent(taken_in(*world.but(clients=6, samples=4, dimension=60).draw()[:2]))[0]
+    again = play_federation(read_clients(*world.but(clients=6, samples=4, dimension=60).draw()[:2]))[0]
     assert again.bytes == 8 * (3 * 4 + 5 + 60 + 60 * 16)
 
 
 def test_combining_refuses_what_does_not_belong_together(world):
     X, y, _ = world.draw()
     with pytest.raises(fa.InvalidInput, match="dimensions"):
-        combine([summarise("a", X[0], y[0]), summarise("b", X[0][:, :3], y[0])])
+        combine_summaries([summarise("a", X[0], y[0]), summarise("b", X[0][:, :3], y[0])])
     with pytest.raises(fa.InvalidInput, match="one name"):
-        combine([summarise("a", X[0], y[0]), summarise("a", X[1], y[1])])
-    assert first_look([summarise(i, *pair) for i, pair in enumerate(zip(X, y, strict=True))])[0] > 0
+        combine_summaries([summarise("a", X[0], y[0]), summarise("a", X[1], y[1])])
+    assert first_variances([summarise(i, *pair) for i, pair in enumerate(zip(X, y, strict=True))])[0] > 0
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
 @pytest.mark.parametrize("samples", [15, 60])
 def test_the_spectrum_has_the_kappa_of_the_truth(world, correlation, samples):
     made = world.but(correlation=correlation, samples=samples, clients=60)
-    summaries = gathered(taken_in(*made.draw()[:2])).summaries
+    summaries = pool_and_estimate(read_clients(*made.draw()[:2])).summaries
     spectrum = spectrum_of(summaries)
     assert spectrum.mean == pytest.approx(1, rel=0.03)
     ridges = np.array([0.1, 0.5, 2.0])
@@ -163,11 +161,11 @@ def test_the_spectrum_has_the_kappa_of_the_truth(world, correlation, samples):
 
 
 def test_variances_are_exact_when_squares_are():
-    from fedasym.advisor.summaries import Summary
+    from fedasym.advisor.statistics import Summary
 
     power = np.array([1.0, 5.0, 20.0, 40.0])
     exact = 0.3 + 2.0 * power / 10
-    found = components([Summary(i, 6, 10, power, exact, exact, rest=0.6) for i in range(3)])
+    found = fit_variances([Summary(i, 6, 10, power, exact, exact, rest=0.6) for i in range(3)])
     assert (found.noise2, found.spread2) == pytest.approx((0.3, 2.0))
     assert np.allclose(found.influence, 0, atol=1e-10)
 

@@ -7,18 +7,22 @@ import numpy as np
 import pytest
 
 from fedasym.advisor.advise import advise
-from fedasym.advisor.classes.intake import classes_in
-from fedasym.advisor.classes.looking import look
-from fedasym.advisor.components import components, length2
-from fedasym.advisor.estimates import Estimates, degrees, unseen, weighed
-from fedasym.advisor.federated import as_sent
-from fedasym.advisor.given import difference, seen, strength_of, unit_losses
-from fedasym.advisor.intake import taken_in
-from fedasym.advisor.kinds import Kinds
-from fedasym.advisor.predictions import small
-from fedasym.advisor.realised import beyond
-from fedasym.advisor.summaries import Summary, axes_of
-from fedasym.exact.server import Pool, triangle
+from fedasym.advisor.class_estimates import look_at_clients
+from fedasym.advisor.data import read_classes, read_clients
+from fedasym.advisor.estimates import Estimates, length_variance, length_weights, satterthwaite
+from fedasym.advisor.federated import play_federation
+from fedasym.advisor.moments import PartedLoss, fit_variances, lacking_variance, squared_length
+from fedasym.advisor.predictions import unridged_factors
+from fedasym.advisor.statistics import (
+    SizeGroups,
+    Summary,
+    axes_of,
+    covariance_difference,
+    have_common_covariance,
+    strength_of,
+    unit_losses,
+)
+from fedasym.exact.least_squares import SharedSolution, stack_triangle
 from fedasym.worlds.spectra import Spectrum, eigenvalues
 
 
@@ -33,9 +37,9 @@ def clients(rng, m=30, n=20, d=25, *, uneven=False):
 
 def test_the_jackknife_is_what_leaving_a_client_out_does():
     drawn = clients(np.random.default_rng(0), uneven=True)
-    whole, m = components(drawn), len(drawn)
+    whole, m = fit_variances(drawn), len(drawn)
     for i in (0, 5, 7):
-        left = components([each for each in drawn if each.name != i])
+        left = fit_variances([each for each in drawn if each.name != i])
         step = whole.influence[i] * m / (m - 1)
         moved = np.array([whole.noise2 - left.noise2, whole.spread2 - left.spread2])
         assert np.abs(moved - step).max() < 0.3 * np.abs(moved).max() + 0.003
@@ -43,7 +47,7 @@ def test_the_jackknife_is_what_leaving_a_client_out_does():
 
 def test_the_norm_falls_with_the_noise_by_its_slope():
     drawn = [replace(each, raw=each.residual) for each in clients(np.random.default_rng(1))]
-    (low, _, slope), (high, *_) = (length2(drawn, noise2) for noise2 in (0.49, 0.51))
+    (low, _, slope), (high, *_) = (squared_length(drawn, noise2) for noise2 in (0.49, 0.51))
     assert (high - low) / 0.02 == pytest.approx(slope, rel=0.2)
 
 
@@ -57,7 +61,7 @@ def test_what_the_norm_sees_is_the_mean_filter_of_drawn_samples(n):
         back = np.linalg.inv(G + c * np.eye(60))
         seen += np.diag(back @ G @ G @ back) / 60
     spectrum = eigenvalues(s)
-    mine = weighed(spectrum, [Summary(0, n, 60, np.ones(1), np.ones(1), np.ones(1))], c / 60, 1.0)
+    mine = length_weights(spectrum, [Summary(0, n, 60, np.ones(1), np.ones(1), np.ones(1))], c / 60, 1.0)
     order = np.searchsorted(s, spectrum.values)
     assert mine == pytest.approx(seen[np.clip(order, 0, 59)], abs=0.04)
 
@@ -67,29 +71,29 @@ def test_the_unseen_part_is_how_a_random_direction_varies():
     theta = rng.standard_normal((20000, 40)) / np.sqrt(40)
     theta /= np.linalg.norm(theta, axis=1, keepdims=True)
     spread = np.var(theta**2 @ np.repeat(s, 20) / s.mean())
-    assert unseen(1.0, Spectrum(s, np.array([0.5, 0.5]), ""), s, 40) == pytest.approx(spread, rel=0.1)
+    assert length_variance(1.0, Spectrum(s, np.array([0.5, 0.5]), ""), s, 40) == pytest.approx(spread, rel=0.1)
 
 
 def test_degrees_of_freedom_count_clients_that_weigh():
     rng = np.random.default_rng(4)
     even = rng.standard_normal((4000, 1))
-    assert degrees(even)[0] == pytest.approx(3999, rel=0.2)
+    assert satterthwaite(even)[0] == pytest.approx(3999, rel=0.2)
     few = even * np.where(np.arange(4000) < 20, 100.0, 0.0)[:, None]
-    assert 8 < degrees(few)[0] < 60
+    assert 8 < satterthwaite(few)[0] < 60
 
 
 def test_finite_sizes_without_a_ridge_have_the_inverse_wishart_mean():
-    kinds = Kinds.of(np.full(8, 60.0))
-    assert small("ftfa", 40, kinds) * 40 / (60 - 40) == pytest.approx([40 / (60 - 40 - 1)])
-    assert small("ftfa", 80, kinds) == pytest.approx([1.0])
-    assert small("rtfa", 40, kinds) == pytest.approx([1.0])
+    kinds = SizeGroups.of(np.full(8, 60.0))
+    assert unridged_factors(40, kinds) * 40 / (60 - 40) == pytest.approx([40 / (60 - 40 - 1)])
+    assert unridged_factors(80, kinds) == pytest.approx([1.0])
 
 
 def test_fedavgs_loss_of_these_clients_is_surer_than_their_population():
     """With hardly any noise a client tells its own |shift|^2: all of the population's error is then too much."""
     d, m = 30, 40
     found = Estimates(1e-6, 1.0, 1.0, np.ones((4, 3)), eigenvalues(np.ones(d)), "", False)
-    lacking = beyond(found, d, np.full(m, 120.0), {"fedavg": (1.0, 0.0, np.inf), "ftfa": (0.0, 1e-6 / 3, 0.0)})
+    losses = {"fedavg": PartedLoss(1.0, 0.0, np.inf, False), "ftfa": PartedLoss(0.0, 1e-6 / 3, 0.0, False)}
+    lacking = lacking_variance(found, d, np.full(m, 120.0), losses)
     assert lacking["fedavg"] == pytest.approx(-2 / (d * m), rel=0.3)
     assert lacking["ftfa"] > 0
 
@@ -98,7 +102,7 @@ def test_no_upper_end_where_a_client_has_as_many_samples_as_features_and_they_we
     rng = np.random.default_rng(5)
     X = [rng.standard_normal((n, 30)) for n in [18, 21, 24, 29, 36, 42] * 4]
     y = [x @ (0.4 * rng.standard_normal(30)) + 0.3 * rng.standard_normal(len(x)) for x in X]
-    rows = advise(as_sent(taken_in(X, y)), intercept=False).predictions
+    rows = advise(play_federation(read_clients(X, y)), intercept=False).predictions
     assert np.isinf(rows["ftfa"].loss.high)
     assert np.isinf(rows["local"].loss.high)
     assert np.isfinite(rows["rtfa"].loss.high)
@@ -123,7 +127,7 @@ def test_losses_without_a_ridge_are_predicted_where_samples_match_the_features()
 
 
 def seen_by_others(data):
-    pool = Pool.of(triangle((x, np.zeros(len(x))) for x in data))
+    pool = SharedSolution.of(stack_triangle((x, np.zeros(len(x))) for x in data))
     total, found = sum(len(x) for x in data), []
     for x in data:
         axes = axes_of(x, np.zeros(len(x)))
@@ -137,19 +141,19 @@ def test_features_of_one_covariance_differ_between_clients_as_much_as_chance(dim
     rng = np.random.default_rng(4)
     s = np.geomspace(1, spread, dimension)
     data = [rng.standard_normal((n, dimension)) * np.sqrt(s) for n in rng.integers(8, 60, 80)]
-    assert difference(seen_by_others(data)) == pytest.approx(1, abs=0.25)
-    assert seen(seen_by_others(data))
+    assert covariance_difference(seen_by_others(data)) == pytest.approx(1, abs=0.25)
+    assert have_common_covariance(seen_by_others(data))
 
 
 def test_unlike_and_planned_features_are_not_taken_for_draws_from_one_covariance():
     rng = np.random.default_rng(4)
     schools = [rng.standard_normal((30, 4)) + 1.5 * rng.standard_normal(4) for _ in range(40)]
-    assert difference(seen_by_others(schools)) > 4
-    assert not seen(seen_by_others(schools))
+    assert covariance_difference(seen_by_others(schools)) > 4
+    assert not have_common_covariance(seen_by_others(schools))
     days = np.column_stack([np.ones(9), np.linspace(-1.5, 1.5, 9)])
     planned = [days[np.sort(rng.choice(9, 7, replace=False))] for _ in range(20)]
-    assert difference(seen_by_others(planned)) < 0.3
-    assert not seen(seen_by_others(planned))
+    assert covariance_difference(seen_by_others(planned)) < 0.3
+    assert not have_common_covariance(seen_by_others(planned))
 
 
 @pytest.mark.parametrize("samples", [12, 40])
@@ -175,7 +179,7 @@ def test_labels_of_classes_tell_the_radius_without_squares_of_single_samples():
         theta = 1.5 * rng.standard_normal((150, 24)) / np.sqrt(24)
         p = 1 / (1 + np.exp(-np.einsum("ijk,ik->ij", X, theta)))
         labels = (rng.random((150, 12)) < p).astype(int)
-        found.append(look(classes_in(list(X), list(labels))).found.point[1])
+        found.append(look_at_clients(read_classes(list(X), list(labels))).found.point[1])
         fresh = rng.standard_normal((2000, 24)) @ theta.T
         slope.append(np.mean(1 / np.cosh(fresh / 2) ** 2) / 2)
     truth = 1.5**2 * np.mean(slope) ** 2
@@ -186,7 +190,7 @@ def test_a_loss_without_a_finite_value_is_none_and_said_so():
     rng = np.random.default_rng(2)
     X = [rng.standard_normal((30, 30)) for _ in range(6)]
     y = [x @ rng.standard_normal(30) + rng.standard_normal(30) for x in X]
-    advice = advise(as_sent(taken_in(X, y)))
+    advice = advise(play_federation(read_clients(X, y)))
     records = {record["algorithm"]: record for record in advice.table()}
     assert np.isinf(advice.predictions["local"].trusted)
     assert records["local"]["loss"] is records["local"]["high"] is None

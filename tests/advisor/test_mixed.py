@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.mixed_confirmation import MIXED
+from fedasym.advisor.confirmation import MIXED_MODEL
 
 
 def draw(m=60, n=20, deviations=(1.0, 0.2), level=2.0, noise=1.0, seed=0, beta=(1.0, -1.0), constant=False):
@@ -70,7 +70,7 @@ def test_the_page_says_what_to_do_in_the_labels_units_then_why():
     assert "intercept" in page
     for record in advice.table():
         row = advice.predictions[record["algorithm"]]
-        assert row.shown.low <= row.trusted <= row.shown.high
+        assert row.level.low <= row.trusted <= row.level.high
         assert row.loss.low <= row.loss.value <= row.loss.high
     plain = json.loads(advice.to_json())
     assert plain["weights"][0]["name"] == "dose"
@@ -112,8 +112,8 @@ def test_confirming_compares_with_one_model_each_alone_and_a_mixed_model():
     data = federation(X, y, owner)
     outcome = fa.advise(data).confirm(data)
     assert not outcome.refuted
-    assert {"fedavg", MIXED} < set(outcome.errors)
-    assert outcome.errors[outcome.recommended] < outcome.errors["fedavg"]
+    assert {"fedavg", MIXED_MODEL} < set(outcome.values)
+    assert outcome.values[outcome.recommended] < outcome.values["fedavg"]
 
 
 def test_heavy_tails_and_unequal_noise_are_doubts():
@@ -131,8 +131,8 @@ def test_folds_decide_where_the_model_is_contradicted():
     X, y, owner, *_ = draw(m=40, n=40)
     trended = y + 4 * np.sin(np.arange(len(y)) / 7.0)
     advice = fa.advise(federation(X, trended, owner))
-    best = min(advice.predictions.values(), key=lambda row: row.gcv)
-    assert advice.predictions[advice.recommended].gcv <= best.gcv * 1.05 + 0.05
+    best = min(advice.predictions.values(), key=lambda row: row.measured)
+    assert advice.predictions[advice.recommended].measured <= best.measured * 1.05 + 0.05
 
 
 def test_who_gains_is_counted_from_clients_own_samples():

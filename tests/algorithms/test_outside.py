@@ -99,7 +99,7 @@ def test_advice(fedprox, table):
     assert "fedprox" in str(advice)
     assert fit.algorithm == fedprox
     labels = (y > 0).astype(int)
-    with pytest.raises(fa.NoFormula, match="fedprox is looked at where labels are numbers and features few"):
+    with pytest.raises(fa.InvalidInput, match="fedprox has no exact form for classes"):
         fa.advise(X, labels, clients=ids, algorithms="outside:fedprox")
 
 

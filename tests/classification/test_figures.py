@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.verbs.classes.curves import over_ridges
+from fedasym.verbs.accuracies import over_ridges
 
 WORLD = fa.ClassPopulation(1.5, 1.5, 2)
 RESULTS = {

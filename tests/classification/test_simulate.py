@@ -6,14 +6,22 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.exact.draw import seeded
-from fedasym.verbs.classes.drawn import client, laid_out, shared_optimum
-from fedasym.verbs.classes.fitting import Problem, converged, descend, max_margin, ridge
+from fedasym.exact.class_clients import (
+    LabelProblem,
+    descend_for,
+    draw_client,
+    draw_shared,
+    fit_converged,
+    fit_ridge,
+    lay_out,
+    max_margin,
+)
+from fedasym.exact.draws import seeded_generator
 
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
 
 
-def off(table: fa.AccuracySimulation) -> dict[str, float]:
+def off(table: fa.Simulation) -> dict[str, float]:
     """Every deviation in standard errors; early stopping, which is not a limit, apart."""
     found = {name: row.deviation for name, row in table.items() if name != "stopped"}
     return found | {f"{name} log-loss": table[name].log_loss_deviation for name in found if table[name].log_loss is not None}
@@ -32,7 +40,7 @@ def off(table: fa.AccuracySimulation) -> dict[str, float]:
 )
 def test_simulations_agree_with_predictions(world, clients, member):
     names = None if world.classes == 2 else ["local_ridge", "fedavg", "rtfa", "one_step", "ftfa_squares", "rtfa_squares"]
-    table = fa.simulate(world, dimension=200, trials=16, clients=clients, member=member, algorithms=names)
+    table = fa.simulate(world, dimension=200, trials=8, clients=clients, member=member, algorithms=names)
     for name, deviation in off(table).items():
         assert abs(deviation) < 3, (name, deviation)
     if "stopped" in table:
@@ -61,16 +69,16 @@ def test_a_simulation_prints_and_exports():
     for words in ("simulated", "off by", "se", "dimension 60", "0.3 percentage points"):
         assert words in str(table)
     assert table._repr_html_().startswith("<pre>")
-    with pytest.raises(KeyError, match="unknown method"):
+    with pytest.raises(KeyError, match="unknown algorithm"):
         table["rtfq"]
 
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_what_is_drawn_has_exactly_the_energies_of_the_population(classes):
     world = fa.ClassPopulation(1.5, 0.7, 2, classes=classes, spectrum=TWO, shift_power=1)
-    layout = laid_out(world, 101)
-    theta0 = shared_optimum(layout, 0, 0)
-    one = client(layout, theta0, seeded(0, 1))
+    layout = lay_out(world, 101)
+    theta0 = draw_shared(layout, 0, 0)
+    one = draw_client(layout, theta0, seeded_generator(0, 1))
     move, K = one.truth - theta0, layout.K
     for begin, size, e0, ed in zip(
         np.cumsum(layout.room) - layout.room, layout.room, layout.world.energies.e0, layout.world.energies.ed, strict=True
@@ -87,24 +95,24 @@ def test_what_is_drawn_has_exactly_the_energies_of_the_population(classes):
 @pytest.mark.parametrize("aspect", [0.5, 2])
 def test_fits_are_stationary(classes, aspect):
     """The gradient of loss + penalty vanishes at the ridge fit, in all d coordinates."""
-    layout = laid_out(fa.ClassPopulation(1, 1, aspect, classes=classes), 40)
-    theta0 = shared_optimum(layout, 0, 0)
-    one = client(layout, theta0, seeded(0, 1))
-    w = ridge(one, 0.3, theta0)
-    whole = Problem(one.X, one.X @ w, one.Y)
+    layout = lay_out(fa.ClassPopulation(1, 1, aspect, classes=classes), 40)
+    theta0 = draw_shared(layout, 0, 0)
+    one = draw_client(layout, theta0, seeded_generator(0, 1))
+    w = fit_ridge(one, 0.3, theta0)
+    whole = LabelProblem(one.X, one.X @ w, one.Y)
     slope = one.X.T @ whole.residual(np.zeros_like(w)) / len(one.Y) + 0.3 * (w - theta0)
     assert np.abs(slope).max() < 1e-5
 
 
 def test_descent_ends_where_newton_does():
-    layout = laid_out(fa.ClassPopulation(1, 1, 0.1), 30)
-    theta0 = shared_optimum(layout, 0, 0)
-    one = client(layout, theta0, seeded(0, 1))
-    end, endless = converged(one)
+    layout = lay_out(fa.ClassPopulation(1, 1, 0.1), 30)
+    theta0 = draw_shared(layout, 0, 0)
+    one = draw_client(layout, theta0, seeded_generator(0, 1))
+    end, endless = fit_converged(one)
     assert not endless
-    np.testing.assert_allclose(descend(one, 400.0, theta0), end, atol=1e-5)
-    few = client(laid_out(fa.ClassPopulation(1, 1, 2), 30), theta0, seeded(0, 1))
-    widest, endless = converged(few)
+    np.testing.assert_allclose(descend_for(one, 400.0, theta0), end, atol=1e-5)
+    few = draw_client(lay_out(fa.ClassPopulation(1, 1, 2), 30), theta0, seeded_generator(0, 1))
+    widest, endless = fit_converged(few)
     assert endless
     assert (few.Y * (few.X @ widest)).min() == pytest.approx(1, abs=1e-7)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.theory.classes.shared import shrinkage
+from fedasym.theory.classes.ridge import shrinkage
 
 WORLD = fa.ClassPopulation(1.5, 1.5, 2)
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fedasym.data.sets import downloading
+from fedasym.data.sets import archives
 from fedasym.data.sets.archives import ARCHIVES
 
 from .serving import BODY, Server, described
@@ -26,8 +26,8 @@ def toy(monkeypatch, tmp_path):
     """The data set of these tests, an empty data folder, and no long waits."""
     monkeypatch.setitem(ARCHIVES, "toy", (described(BODY),))
     monkeypatch.setenv("FEDASYM_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(downloading, "WAIT", 0.01)
-    monkeypatch.setattr(downloading, "TRIES", 2)
+    monkeypatch.setattr(archives, "WAIT", 0.01)
+    monkeypatch.setattr(archives, "TRIES", 2)
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.assembly import by_files
-from fedasym.data.sets.reading import read
+from fedasym.data.sets.assembly import split_by_files
+from fedasym.data.sets.formats import read
 
 RNG = np.random.default_rng(0)
 NAMES = ("ann", "bob", "cem")
@@ -29,7 +29,7 @@ def by_parts():
     """What the training and test files of all clients should give."""
     order = np.concatenate([np.flatnonzero((name == WHO) & (kind == TESTED)) for name in NAMES for kind in (False, True)])
     trained, tested = (np.array([len(side[name][1]) for name in NAMES]) for side in (TRAINED, HELD_OUT))
-    return Federation.from_arrays(X[order], Y[order], WHO[order], split=by_files(NAMES, trained, tested, seed=0))
+    return Federation.from_arrays(X[order], Y[order], WHO[order], split=split_by_files(NAMES, trained, tested, seed=0))
 
 
 def same(one, other):

@@ -7,7 +7,7 @@ import pytest
 
 from fedasym.core.errors import InvalidInput
 from fedasym.data.sets.archives import ARCHIVES
-from fedasym.data.sets.fetching import fetch
+from fedasym.data.sets.catalogue import fetch
 
 from .serving import BODY, FILES, HALF, TRAIN, check, described, left, member, packed
 

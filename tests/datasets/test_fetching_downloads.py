@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import archives, downloading, fetching
+from fedasym.data.sets import archives, catalogue
 from fedasym.data.sets.archives import ARCHIVES, Archive
-from fedasym.data.sets.fetching import fetch
+from fedasym.data.sets.catalogue import fetch
 
 from .serving import BODY, HALF, TEST, TRAIN, Handler, check, described, left, packed
 
@@ -32,7 +32,7 @@ def test_fetch_then_no_request_again(server, home):
     told = []
     assert fetch("toy", source=server.url, progress=lambda *each: told.append(each)) == home
     check(home)
-    assert told[0] == (0.0, f"toy.tar.bz2, {archives.amount(len(BODY))} from {server.url}/toy.tar.bz2")
+    assert told[0] == (0.0, f"toy.tar.bz2, {archives.byte_amount(len(BODY))} from {server.url}/toy.tar.bz2")
     assert told[-1] == (1.0, "done")
     shares = [share for share, _ in told]
     assert shares == sorted(shares)
@@ -45,7 +45,7 @@ def test_fetch_then_no_request_again(server, home):
 
 
 def test_default_address(server, home, monkeypatch):
-    monkeypatch.setattr(fetching, "ADDRESS", f"{server.url}/")
+    monkeypatch.setattr(catalogue, "ADDRESS", f"{server.url}/")
     check(fetch("toy"))
 
 
@@ -84,7 +84,7 @@ def test_two_archives_in_one_folder(server, tmp_path, monkeypatch):
 
 
 def test_slow_server_tells_bytes_and_rate(server, home, monkeypatch):
-    monkeypatch.setattr(downloading, "OFTEN", 0.02)
+    monkeypatch.setattr(archives, "OFTEN", 0.02)
 
     def answer(self):
         due = self.begin()
@@ -149,7 +149,7 @@ def test_whole_part_is_unpacked_without_a_request(server, home):
 
 
 def test_stalled_connection_is_given_up_and_resumed(server, home, monkeypatch):
-    monkeypatch.setattr(downloading, "STALL", 0.2)
+    monkeypatch.setattr(archives, "STALL", 0.2)
     release = threading.Event()
 
     def answer(self):

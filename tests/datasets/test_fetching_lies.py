@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import downloading
+from fedasym.data.sets import archives
 from fedasym.data.sets.archives import ARCHIVES
-from fedasym.data.sets.fetching import fetch
+from fedasym.data.sets.catalogue import fetch
 
 from .serving import BODY, HALF, check, described, left
 
@@ -80,8 +80,8 @@ def test_endless_answer_is_stopped(server, home, monkeypatch):
 
 
 def test_server_that_drops_every_byte_is_given_up(server, home, monkeypatch):
-    monkeypatch.setattr(downloading, "CONNECTIONS", 10)
-    monkeypatch.setattr(downloading, "WAIT", 0.0)
+    monkeypatch.setattr(archives, "CONNECTIONS", 10)
+    monkeypatch.setattr(archives, "WAIT", 0.0)
     server.answer = lambda self: self.send(self.begin()[:1])
     with pytest.raises(InvalidInput, match="the first 10 bytes are kept"):
         fetch("toy", source=server.url)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import digits
+from fedasym.data.sets import images
 
 from .layouts import RNG, counts
 
@@ -14,7 +14,7 @@ from .layouts import RNG, counts
 def test_digits_by_writer(tmp_path):
     x, y = RNG.integers(0, 256, (30, 28, 28), dtype=np.uint8), np.arange(30) % 10
     np.savez(tmp_path / "mnist_by_writer.npz", x=x, y=y, writer=np.tile([7, 7, 5], 10))
-    federation = digits.load(tmp_path)
+    federation = images.load_digits(tmp_path)
     assert federation.clients == (5, 7)
     assert counts(federation) == [[8, 16], [1, 2], [1, 2]]
     assert np.array_equal(federation.client(5).features, x[2::3].reshape(10, -1))
@@ -36,21 +36,21 @@ def test_a_broken_table_of_digits(tmp_path, changes, message):
     arrays = {"x": np.zeros((4, 28, 28), np.uint8), "y": np.zeros(4, int), "writer": np.zeros(4, int)} | changes
     np.savez(tmp_path / "mnist_by_writer.npz", **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(InvalidInput, match=message) as error:
-        digits.load(tmp_path)
+        images.load_digits(tmp_path)
     assert "mnist_by_writer.npz" in str(error.value)
 
 
 def test_no_table_of_digits(tmp_path):
     with pytest.raises(InvalidInput, match=r"has no file mnist_by_writer.npz: .* QMNIST"):
-        digits.load(tmp_path)
+        images.load_digits(tmp_path)
     for content in (b"PK\x03\x04 and nothing more", b"", b"\x80\x04N."):
         (tmp_path / "mnist_by_writer.npz").write_bytes(content)
         with pytest.raises(InvalidInput, match=r"mnist_by_writer.npz cannot be read"):
-            digits.load(tmp_path)
+            images.load_digits(tmp_path)
     with (tmp_path / "mnist_by_writer.npz").open("wb") as file:
         np.save(file, np.zeros(3))
     with pytest.raises(InvalidInput, match=r"mnist_by_writer.npz cannot be read"):
-        digits.load(tmp_path)
+        images.load_digits(tmp_path)
 
 
 def idx(kind, array):
@@ -69,7 +69,7 @@ def qmnist(folder):
 
 def test_qmnist(tmp_path):
     x, columns = qmnist(tmp_path)
-    federation = digits.load(tmp_path)
+    federation = images.load_digits(tmp_path)
     assert federation.clients == (800, 801)
     assert np.array_equal(federation.features, x.reshape(12, -1))
     assert federation.labels.tolist() == columns[:, 0].tolist()
@@ -77,16 +77,16 @@ def test_qmnist(tmp_path):
 
 def test_broken_qmnist(tmp_path):
     qmnist(tmp_path)
-    labels, images = tmp_path / "qmnist-test-labels-idx2-int", tmp_path / "qmnist-test-images-idx3-ubyte.gz"
+    labels, pictures = tmp_path / "qmnist-test-labels-idx2-int", tmp_path / "qmnist-test-images-idx3-ubyte.gz"
     labels.write_bytes(labels.read_bytes()[:-4])
     with pytest.raises(InvalidInput, match=r"test-labels-idx2-int has 124 bytes for values of shape \(4, 8\): it is cut short"):
-        digits.load(tmp_path)
+        images.load_digits(tmp_path)
     labels.write_bytes(idx(12, np.zeros((4, 1), int)))
     with pytest.raises(InvalidInput, match="has 1 columns where QMNIST's extended labels, with 8"):
-        digits.load(tmp_path)
+        images.load_digits(tmp_path)
     labels.write_bytes(idx(8, np.zeros(4, int)))
     with pytest.raises(InvalidInput, match="starts with 00000801 and not with 00000c02"):
-        digits.load(tmp_path)
-    images.write_bytes(images.read_bytes()[:-50])
+        images.load_digits(tmp_path)
+    pictures.write_bytes(pictures.read_bytes()[:-50])
     with pytest.raises(InvalidInput, match=r"images-idx3-ubyte.gz cannot be unpacked"):
-        digits.load(tmp_path)
+        images.load_digits(tmp_path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import emnist
+from fedasym.data.sets import images
 
 from .layouts import RNG, counts, write
 
@@ -23,7 +23,7 @@ def test_writers_keep_the_files_own_test_samples(tmp_path):
     train, test = {"f0": writer(9), "f1": writer(20)}, {"f1": writer(3, label=61), "f0": writer(2)}
     write(tmp_path / "fed_emnist_train.h5", train)
     write(tmp_path / "fed_emnist_test.h5", test)
-    federation = emnist.load(tmp_path, seed=3)
+    federation = images.load_emnist(tmp_path, seed=3)
     assert federation.clients == ("f0", "f1")
     assert counts(federation) == [[8, 17], [1, 3], [2, 3]]
     assert federation.features.shape == (34, 784)
@@ -38,7 +38,7 @@ def test_writers_keep_the_files_own_test_samples(tmp_path):
 def test_digits_only_files(tmp_path):
     for part in ("train", "test"):
         write(tmp_path / f"fed_emnist_digitsonly_{part}.h5", {"f0": writer(5, label=9)})
-    assert emnist.load(tmp_path, digits_only=True).outputs == 10
+    assert images.load_emnist(tmp_path, digits_only=True).outputs == 10
 
 
 BROKEN = {
@@ -65,7 +65,7 @@ def test_a_broken_file_is_named_with_client_and_field(tmp_path, case):
     write(tmp_path / "fed_emnist_train.h5", clients)
     write(tmp_path / "fed_emnist_test.h5", {name: writer(2) for name in clients} or {"a": writer(2)})
     with pytest.raises(InvalidInput, match=message) as error:
-        emnist.load(tmp_path)
+        images.load_emnist(tmp_path)
     assert str(tmp_path / "fed_emnist_train.h5") in str(error.value)
     assert "fed_emnist.tar.bz2" in str(error.value)
 
@@ -74,14 +74,14 @@ def test_files_that_do_not_belong_together(tmp_path):
     write(tmp_path / "fed_emnist_train.h5", {"a": writer(2), "b": writer(2)})
     write(tmp_path / "fed_emnist_test.h5", {"a": writer(2)})
     with pytest.raises(InvalidInput, match=r"fed_emnist_test.h5 lacks b, which fed_emnist_train.h5 has"):
-        emnist.load(tmp_path)
+        images.load_emnist(tmp_path)
 
 
 def test_missing_and_truncated_files(tmp_path):
     with pytest.raises(InvalidInput, match=r"is no folder: give the one that holds fed_emnist_train.h5"):
-        emnist.load(tmp_path / "nowhere")
+        images.load_emnist(tmp_path / "nowhere")
     with pytest.raises(InvalidInput, match=r"has no file fed_emnist_train.h5: put it there, from the archive https://storage"):
-        emnist.load(tmp_path)
+        images.load_emnist(tmp_path)
     write(tmp_path / "fed_emnist_test.h5", {"a": writer(50)})
     whole = (tmp_path / "fed_emnist_test.h5").read_bytes()
     for content, why in ((whole[: len(whole) // 2], "it is cut short"), (b"PK" * 100, "it is damaged or of another kind")):
@@ -89,7 +89,7 @@ def test_missing_and_truncated_files(tmp_path):
         with pytest.raises(
             InvalidInput, match=rf"fed_emnist_train.h5 cannot be opened as HDF5, {why}.*extract fed_emnist.tar.bz2"
         ):
-            emnist.load(tmp_path)
+            images.load_emnist(tmp_path)
 
 
 def test_damage_inside_a_file(tmp_path):
@@ -101,11 +101,11 @@ def test_damage_inside_a_file(tmp_path):
     content[chunk.byte_offset : chunk.byte_offset + 1000] = bytes(1000)
     (tmp_path / "fed_emnist_train.h5").write_bytes(content)
     with pytest.raises(InvalidInput, match=r"client 'a', field 'pixels' cannot be read .* the file is damaged"):
-        emnist.load(tmp_path)
+        images.load_emnist(tmp_path)
 
 
 def test_without_the_library_its_extra_is_named(tmp_path, monkeypatch):
     write(tmp_path / "fed_emnist_train.h5", {"a": writer(2)})
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ImportError, match=r"needs h5py: pip install 'fedasym\[data\]'"):
-        emnist.load(tmp_path)
+        images.load_emnist(tmp_path)

@@ -8,9 +8,9 @@ import pytest
 
 import fedasym as fa
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import cifar100, digits, shakespeare, stackexchange
-from fedasym.data.sets.leaks import duplicates, hashes
-from fedasym.data.sets.pachinko import allocate, log_gamma
+from fedasym.data.federation.splits import duplicates, feature_hashes
+from fedasym.data.sets import images, texts
+from fedasym.data.sets.images import allocate_images, log_gamma
 
 DATA = Path(os.environ.get("FEDASYM_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -27,7 +27,7 @@ def totals(federation):
 
 
 def test_shakespeare_has_the_papers_counts():
-    federation = shakespeare.load(real("shakespeare"))
+    federation = texts.load_shakespeare(real("shakespeare"))
     assert len(federation) == 669
     assert totals(federation) == [33_244, 4_494, 5_288]
     assert federation.features.shape == (43_026, 80, 1)
@@ -36,14 +36,14 @@ def test_shakespeare_has_the_papers_counts():
     assert np.count_nonzero(federation.labels[federation.mask] == 1) < 10  # nearly every character is in the vocabulary
     inside = federation.mask[:, 1:]
     assert np.array_equal(federation.features[:, 1:, 0][inside], federation.labels[:, :-1][inside])
-    other = shakespeare.load(DATA / "shakespeare", seed=4)
+    other = texts.load_shakespeare(DATA / "shakespeare", seed=4)
     assert totals(other) == totals(federation)
     assert np.array_equal(other.split == 2, federation.split == 2)
     assert not np.array_equal(other.split, federation.split)
 
 
 def test_digits_by_writer_are_all_there():
-    federation = digits.load(real("digits_by_writer"))
+    federation = images.load_digits(real("digits_by_writer"))
     assert len(federation) == 836
     assert sum(totals(federation)) == 70_000
     assert federation.counts("train").min() >= 6
@@ -56,17 +56,17 @@ def test_digits_by_writer_are_all_there():
 
 
 def test_cifar100_has_every_image_once_and_its_known_duplicates():
-    federation = cifar100.load(real("cifar100"))  # all images are read and their digest is checked
+    federation = images.load_cifar100(real("cifar100"))  # all images are read and their digest is checked
     assert len(federation) == 600
     assert np.array_equal(federation.counts("train"), np.full(600, 80))
     assert totals(federation) == [48_000, 6_000, 6_000]
     assert np.array_equal(np.bincount(federation.labels), np.full(100, 600))
-    tree = cifar100.read_tree(DATA / "cifar100")
+    tree = images.read_class_tree(DATA / "cifar100")
     assert np.array_equal(np.bincount(tree), np.full(20, 5))
-    images = cifar100.read_mosaic(DATA / "cifar100" / "class_42.webp")
+    mosaic = images.read_mosaic(DATA / "cifar100" / "class_42.webp")
     mine = federation.features[federation.labels == 42]
-    assert {row.astype(np.uint8).tobytes() for row in mine} == {row.tobytes() for row in images}
-    assert len(set(hashes(federation))) == 60_000 - 26  # the image set has 26 copies
+    assert {row.astype(np.uint8).tobytes() for row in mine} == {row.tobytes() for row in mosaic}
+    assert len(set(feature_hashes(federation))) == 60_000 - 26  # the image set has 26 copies
     found = duplicates(federation)
     assert 0 < sum(pair.contents for pair in found.pairs) <= 26
     for twins in found["train", "test"].examples:
@@ -75,7 +75,7 @@ def test_cifar100_has_every_image_once_and_its_known_duplicates():
 
 
 def test_stack_exchange_users_with_a_thousand_words():
-    federation = stackexchange.load(real("stackexchange"))
+    federation = texts.load_stackexchange(real("stackexchange"))
     assert len(federation) == 508
     assert federation.outputs == 10_004
     assert federation.features.shape[1:] == (20, 1)
@@ -96,19 +96,19 @@ def agreement(classes):
 
 
 def test_every_client_is_full_and_every_image_is_given_once():
-    chosen = allocate(FINE, TREE, clients=60, samples=100)
+    chosen = allocate_images(FINE, TREE, clients=60, samples=100)
     assert chosen.shape == (60, 100)
     assert np.array_equal(np.sort(chosen.ravel()), np.arange(6000))
-    assert np.array_equal(chosen, allocate(FINE, TREE, clients=60, samples=100))
-    assert not np.array_equal(chosen, allocate(FINE, TREE, clients=60, samples=100, seed=1))
-    fewer = allocate(FINE, TREE, clients=20, samples=100)
+    assert np.array_equal(chosen, allocate_images(FINE, TREE, clients=60, samples=100))
+    assert not np.array_equal(chosen, allocate_images(FINE, TREE, clients=60, samples=100, seed=1))
+    fewer = allocate_images(FINE, TREE, clients=20, samples=100)
     assert np.array_equal(fewer, chosen[:20])  # a client does not depend on those after it
 
 
 def test_mixtures_have_the_moments_of_their_dirichlet_laws():
     # Without shortage, two samples agree with probability sum p^2, whose mean is (a + 1)/(C a + 1) for C classes.
     fine = np.repeat(np.arange(100), 6000)
-    chosen = allocate(fine, TREE, clients=400, samples=60)
+    chosen = allocate_images(fine, TREE, clients=400, samples=60)
     coarse, each = TREE[fine[chosen]], fine[chosen]
     for classes, expected in ((coarse, 1.1 / 3), (each, 1.1 / 3 * 11 / 51)):
         found = agreement(classes)
@@ -139,7 +139,7 @@ def test_shortage_is_as_in_the_plain_recipe():
     # Until nothing is left: the early clients concentrate, the last one takes the rest. Agreement by client, over repeats.
     fine, tree = np.repeat(np.arange(6), 8), np.array([0, 0, 1, 1, 2, 2])
     ours = np.array(
-        [agreement(fine[allocate(fine, tree, clients=4, samples=12, root=0.5, leaf=2.0, seed=s)]) for s in range(300)]
+        [agreement(fine[allocate_images(fine, tree, clients=4, samples=12, root=0.5, leaf=2.0, seed=s)]) for s in range(300)]
     )
     rng = np.random.default_rng(1)
     theirs = np.array([agreement(fine[plain(fine, tree, 4, 12, 0.5, 2.0, rng)]) for _ in range(300)])
@@ -148,14 +148,16 @@ def test_shortage_is_as_in_the_plain_recipe():
 
 
 def test_concentration_falls_as_the_root_parameter_grows():
-    spread = [agreement(FINE[allocate(FINE, TREE, clients=30, samples=50, root=root)]).mean() for root in (0.01, 0.1, 1, 100)]
+    spread = [
+        agreement(FINE[allocate_images(FINE, TREE, clients=30, samples=50, root=root)]).mean() for root in (0.01, 0.1, 1, 100)
+    ]
     assert spread == sorted(spread, reverse=True)
     assert spread[-1] < 0.02
 
 
 def test_tiny_parameters_do_not_underflow():
     assert np.isfinite(log_gamma(1e-4, 1000, np.random.default_rng(0))).all()
-    chosen = allocate(FINE, TREE, clients=60, samples=100, root=1e-4, leaf=1e-4)
+    chosen = allocate_images(FINE, TREE, clients=60, samples=100, root=1e-4, leaf=1e-4)
     assert np.unique(chosen).size == 6000
 
 
@@ -171,7 +173,7 @@ def test_tiny_parameters_do_not_underflow():
 )
 def test_what_cannot_be_allocated(options, message):
     with pytest.raises(InvalidInput, match=message):
-        allocate(**{"fine": FINE, "coarse_of_fine": TREE, "clients": 60} | options)
+        allocate_images(**{"fine": FINE, "coarse_of_fine": TREE, "clients": 60} | options)
 
 
 # Duplicates

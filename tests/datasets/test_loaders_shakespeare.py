@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedasym.data.sets import shakespeare
+from fedasym.data.sets import texts
 
 from .layouts import counts, decoded, write
 
@@ -18,7 +18,7 @@ def shakespeare_files(folder, **changes):
 
 def test_snippets_become_windows_of_next_characters(tmp_path):
     shakespeare_files(tmp_path)
-    federation = shakespeare.load(tmp_path)
+    federation = texts.load_shakespeare(tmp_path)
     assert federation.clients == ("LEAR_FOOL",)  # a role of one window has nothing to validate on
     assert counts(federation) == [[4], [1], [1]]
     assert federation.features.shape == (6, 80, 1)
@@ -34,20 +34,20 @@ def test_snippets_become_windows_of_next_characters(tmp_path):
 
 def test_a_window_of_the_end_alone_keeps_one_position(tmp_path):
     shakespeare_files(tmp_path, LEAR_FOOL={"snippets": ["y" * 80]})
-    federation = shakespeare.load(tmp_path)
+    federation = texts.load_shakespeare(tmp_path)
     assert decoded(federation, 1) == (["<end>"], ["<pad>"])
 
 
 def test_texts_of_fixed_length_read_the_same(tmp_path):
     shakespeare_files(tmp_path)
-    before = shakespeare.load(tmp_path)
+    before = texts.load_shakespeare(tmp_path)
     shakespeare_files(tmp_path, LEAR_FOOL={"snippets": np.array([b"Nuncle.", b"x" * 200, b""])})
-    assert np.array_equal(shakespeare.load(tmp_path).features, before.features)
+    assert np.array_equal(texts.load_shakespeare(tmp_path).features, before.features)
 
 
 def test_the_seed_shuffles_training_and_validation_only(tmp_path):
     shakespeare_files(tmp_path, LEAR_FOOL={"snippets": ["line"] * 45})
-    one, same, other = (shakespeare.load(tmp_path, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (texts.load_shakespeare(tmp_path, seed=seed) for seed in (1, 1, 2))
     assert counts(one) == counts(other) == [[40], [5], [1]]
     assert np.array_equal(one.split, same.split)
     assert not np.array_equal(one.split, other.split)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import stackoverflow
+from fedasym.data.sets import texts
 
 from .layouts import counts, decoded, write
 
@@ -22,7 +22,7 @@ def overflow_files(folder, heavy=8001):
 
 def test_users_and_their_sentences(tmp_path):
     overflow_files(tmp_path)
-    federation = stackoverflow.load(tmp_path, users=10, vocabulary=3)
+    federation = texts.load_stackoverflow(tmp_path, users=10, vocabulary=3)
     assert sorted(federation.clients) == [str(user) for user in range(10)]
     assert federation.classes == ("<pad>", "<oov>", "<begin>", "<end>", "the", "cat", "sat")
     assert counts(federation) == [[8] * 10, [2] * 10, [2] * 10]
@@ -35,26 +35,26 @@ def test_users_and_their_sentences(tmp_path):
 
 def test_users_are_drawn_by_a_seed_of_their_own(tmp_path):
     overflow_files(tmp_path, heavy=3)
-    drawn = [stackoverflow.load(tmp_path, users=4, vocabulary=4, sampling=seed).clients for seed in range(20)]
+    drawn = [texts.load_stackoverflow(tmp_path, users=4, vocabulary=4, sampling=seed).clients for seed in range(20)]
     assert len(set(drawn)) > 15
     assert {name for names in drawn for name in names} == {*map(str, range(10)), "heavy"}
-    assert stackoverflow.load(tmp_path, users=4, vocabulary=4, seed=5).clients == drawn[0]
-    assert set(drawn[0]) < set(stackoverflow.load(tmp_path, users=7, vocabulary=4).clients)
+    assert texts.load_stackoverflow(tmp_path, users=4, vocabulary=4, seed=5).clients == drawn[0]
+    assert set(drawn[0]) < set(texts.load_stackoverflow(tmp_path, users=7, vocabulary=4).clients)
 
 
 def test_what_stack_overflow_lacks(tmp_path):
     overflow_files(tmp_path)
     with pytest.raises(InvalidInput, match=r"users is 11: .*stackoverflow_train.h5 has 10 users with 2 to 8000 sentences"):
-        stackoverflow.load(tmp_path, users=11, vocabulary=4)
+        texts.load_stackoverflow(tmp_path, users=11, vocabulary=4)
     with pytest.raises(InvalidInput, match=r"stackoverflow.word_count: it has 4 words and vocabulary is 10000"):
-        stackoverflow.load(tmp_path)
+        texts.load_stackoverflow(tmp_path)
     with pytest.raises(InvalidInput, match="unknown part 'test'"):
-        stackoverflow.load(tmp_path, part="test")
+        texts.load_stackoverflow(tmp_path, part="test")
     with pytest.raises(InvalidInput, match=r"stackoverflow_held_out.h5 has 0 users"):
-        stackoverflow.load(tmp_path, users=1, vocabulary=4, part="held_out")
+        texts.load_stackoverflow(tmp_path, users=1, vocabulary=4, part="held_out")
     write(tmp_path / "stackoverflow_train.h5", {"0": {"tokens": np.arange(3)}})
     with pytest.raises(InvalidInput, match=r"client '0', field 'tokens' has shape \(3,\) and type int64 where one string"):
-        stackoverflow.load(tmp_path, users=1, vocabulary=4)
+        texts.load_stackoverflow(tmp_path, users=1, vocabulary=4)
     (tmp_path / "stackoverflow.word_count").write_text("the 90\ncat\n")
     with pytest.raises(InvalidInput, match=r"word_count: line 2 is 'cat' where a word and its count"):
-        stackoverflow.load(tmp_path, vocabulary=4)
+        texts.load_stackoverflow(tmp_path, vocabulary=4)

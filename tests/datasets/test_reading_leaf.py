@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.reading import read
+from fedasym.data.sets.formats import read
 
 from .owned import CLIENTS, EXPECTED, HELD_OUT, NAMES, TRAINED, WHO, X, Y, by_parts, refused, same
 

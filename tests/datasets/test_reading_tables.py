@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.reading import read
+from fedasym.data.sets.formats import read
 
 from .owned import CLIENTS, EXPECTED, HELD_OUT, RNG, TESTED, TRAINED, WHO, X, Y, refused, same
 

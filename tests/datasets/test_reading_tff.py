@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from fedasym.data.sets.examples import Malformed, decoded, varints
-from fedasym.data.sets.reading import read
+from fedasym.data.sets.formats import read
+from fedasym.data.sets.tff import Malformed, decode_example, varints
 
 from .owned import CLIENTS, EXPECTED, HELD_OUT, RNG, TRAINED, X, Y, by_parts, refused, same
 
@@ -189,11 +189,11 @@ def test_the_decoder_reads_every_whole_number_and_refuses_what_protobuf_would_gu
     values = [0, 1, 127, 128, 300, 2**31, 2**63 - 1, -1, -(2**63)]
     assert varints(b"".join(number(value) for value in values)).tolist() == values
     for packed in (True, False):
-        held = decoded(example(packed, a=values, b=[0.5, -2.0], c=[b"x", b""]))
+        held = decode_example(example(packed, a=values, b=[0.5, -2.0], c=[b"x", b""]))
         assert held["a"].tolist() == values
         assert held["b"].tolist() == [0.5, -2.0]
         assert held["c"] == [b"x", b""]
-    assert decoded(b"") == {}
+    assert decode_example(b"") == {}
     entry = field(1, field(1, b"a") + field(2, feature([1])))
     for bad in (
         field(1, entry + entry),
@@ -202,7 +202,7 @@ def test_the_decoder_reads_every_whole_number_and_refuses_what_protobuf_would_gu
         b"\x0a" + b"\xff" * 11,
     ):
         with pytest.raises(Malformed):
-            decoded(bad)
+            decode_example(bad)
     for bad in (b"\x80", b"\xff" * 10 + b"\x01", b"\xff" * 9 + b"\x02"):
         with pytest.raises(Malformed):
             varints(bad)
@@ -214,4 +214,4 @@ def test_random_bytes_never_crash_the_decoder():
         for place in RNG.integers(len(message), size=2):
             message[place] = RNG.integers(256)
         with contextlib.suppress(Malformed):
-            decoded(bytes(message))
+            decode_example(bytes(message))

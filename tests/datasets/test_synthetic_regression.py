@@ -10,7 +10,7 @@ import fedasym as fa
 from fedasym import datasets
 from fedasym.core.machine import few_threads
 from fedasym.data.federation.federation import Federation
-from fedasym.exact.draw import laid_out
+from fedasym.exact.draws import lay_out_population
 
 from .drawn import ERRORS, WORLD, near, residuals, rows_of
 
@@ -96,7 +96,7 @@ def test_directions_that_no_sample_sees_are_kept():
 def test_the_linear_lens_loses_what_the_theory_predicts(world):
     """Exact losses on the data's own truth, against the prediction for this many clients."""
     d, m, seeds = 100, 30, 6
-    exact, _ = laid_out(world, d)
+    exact, _ = lay_out_population(world, d)
     predicted = fa.predict(exact, ["local", "fedavg", "ftfa", "rtfa", "local_ridge"], clients=m)
     losses = {name: np.empty((seeds, m)) for name in predicted}
     held_out = np.empty((seeds, m))

@@ -6,7 +6,7 @@ import pytest
 from fedasym.core.errors import InvalidInput
 from fedasym.exact import classes as module
 from fedasym.exact.classes import choose_candidate, fit_classes, subset_rows
-from fedasym.exact.folds import split_folds
+from fedasym.exact.clients import split_folds
 
 ALGORITHMS = ["fedavg", "local", "local_ridge", "ftfa", "rtfa", "pfedme"]
 

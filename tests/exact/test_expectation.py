@@ -5,8 +5,8 @@ import pytest
 
 from fedasym import linear
 from fedasym.algorithms import PAPER
-from fedasym.exact.expectation import Setting, expected_errors, filters
-from fedasym.exact.sums import Sums
+from fedasym.exact.clients import ClientSums
+from fedasym.exact.expectation import ErrorSetting, client_filters, expected_errors
 
 DRAWS = 200
 
@@ -27,13 +27,13 @@ def test_expected_errors_are_means_over_drawn_labels(name, masked):
     noise, variances, beta = 0.7, np.array([0.5, 0.0 if masked else 0.2, 0.9, 1.5]), np.array([1.0, -2.0, 0.5, 3.0])
     personal = np.array([True, not masked, True, True])
     moments = np.array([np.cov(rng.standard_normal((4, 20))) + np.eye(4) * (1 + j) for j in range(6)])
-    setting = Setting(Sums.of(X, X[:, 0], owner), variances / noise**2, beta / noise, moments, personal)
+    setting = ErrorSetting(ClientSums.of(X, X[:, 0], owner), variances / noise**2, beta / noise, moments, personal)
     errors = expected_errors(PAPER[name], setting)
     alone = PAPER[name].shares_nothing
     ridge = np.array([best_ridges(noise, variances + (beta**2 if alone else 0), n) for n in np.bincount(owner)])
     options = {"ridge": ridge} if name in ("local_ridge", "rtfa", "pfedme") else {}
     options |= {} if alone else {"personal": personal}
-    fresh = filters(PAPER[name], setting, setting.sums.gram, setting.sums.counts)
+    fresh = client_filters(PAPER[name], setting, setting.sums.gram, setting.sums.counts)
     losses, later = np.zeros((DRAWS, 6)), np.zeros((DRAWS, 6))
     for draw in range(DRAWS):
         theta, new = beta + np.sqrt(variances) * rng.standard_normal((2, 6, 4))
@@ -55,7 +55,7 @@ def best_ridges(noise, variances, samples):
 
 def test_batches_of_clients_change_nothing(monkeypatch):
     X, owner, _ = clients()
-    setting = Setting(Sums.of(X, X[:, 0], owner), np.full(4, 0.4), np.ones(4), np.eye(4), np.ones(4, bool))
+    setting = ErrorSetting(ClientSums.of(X, X[:, 0], owner), np.full(4, 0.4), np.ones(4), np.eye(4), np.ones(4, bool))
     whole = {name: expected_errors(each, setting) for name, each in PAPER.items()}
     monkeypatch.setattr("fedasym.exact.expectation.SHARE", 40)
     for name, each in PAPER.items():
@@ -66,9 +66,9 @@ def test_a_client_on_its_own_has_a_free_intercept_also_where_a_feature_is_consta
     X, owner, rng = clients()
     X[owner == 2, 1] = 0.7  # as the intercept is: of all solutions the one with the shortest slopes
     y = 100 + X[:, 0] + rng.standard_normal(len(X))
-    sums = Sums.of(X, y, owner)
-    setting = Setting(sums, np.full(4, 0.4), np.ones(4), np.eye(4), np.ones(4, bool), intercept=True)
-    found = np.einsum("jkl,jl->jk", filters(PAPER["local"], setting, sums.gram, sums.counts), sums.cross)
+    sums = ClientSums.of(X, y, owner)
+    setting = ErrorSetting(sums, np.full(4, 0.4), np.ones(4), np.eye(4), np.ones(4, bool), intercept=True)
+    found = np.einsum("jkl,jl->jk", client_filters(PAPER["local"], setting, sums.gram, sums.counts), sums.cross)
     fit = linear.fit("local", X[:, :3], y, clients=owner)
     for j in range(6):
         np.testing.assert_allclose(found[j], fit.personal[j], rtol=1e-7, atol=1e-7)

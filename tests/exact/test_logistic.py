@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
-from fedasym.exact.logistic import Equations, Point, Problem, Samples, group_by_size, minimise
+from fedasym.exact.logistic import ClassPoint, ClassSamples, Equations, LogisticProblem, group_by_size, minimise
 
 SIZES = (1, 2, 7, 7, 30, 3)
 
@@ -23,7 +23,7 @@ def draw(classes, features=3, sizes=SIZES, seed=0):
 
 def make(classes, variances, ridges, **options):
     X, codes, clients = draw(classes, **options)
-    return Problem(Samples.of(X, codes, clients, classes), np.array(variances), np.array(ridges))
+    return LogisticProblem(ClassSamples.of(X, codes, clients, classes), np.array(variances), np.array(ridges))
 
 
 def plain_objective(X, codes, clients, B, U, variances, ridges):
@@ -47,7 +47,7 @@ def test_the_gradient_vanishes_at_the_minimum(classes, variances):
 def test_a_general_optimiser_finds_the_same_weights(classes):
     variances, ridges = np.array([0.5, 0.0, 2.0, 1.0]), np.array([0.1, 0.2, 0.3, 0.01])
     X, codes, clients = draw(classes)
-    problem = Problem(Samples.of(X, codes, clients, classes), variances, ridges)
+    problem = LogisticProblem(ClassSamples.of(X, codes, clients, classes), variances, ridges)
     point = minimise(problem, problem.start())
     C = problem.samples.contrasts
     B, U = point.shared @ C.T, problem.personal(point) @ C.T
@@ -72,7 +72,7 @@ def test_a_general_optimiser_finds_the_same_weights(classes):
 def test_no_variance_is_the_pooled_regression_of_scikit_learn(classes):
     X, codes, clients = draw(classes, sizes=(40, 60, 20))
     ridges = np.array([0.7, 0.7, 0.7, 0.0])
-    problem = Problem(Samples.of(X, codes, clients, classes), np.zeros(4), ridges)
+    problem = LogisticProblem(ClassSamples.of(X, codes, clients, classes), np.zeros(4), ridges)
     logits = minimise(problem, problem.start()).shared @ problem.samples.contrasts.T
     # Two classes: scikit-learn penalises the one difference of logits, |z|^2 = 2 |B|^2.
     C = (2 if classes == 2 else 1) / 0.7
@@ -86,8 +86,8 @@ def test_no_variance_is_the_pooled_regression_of_scikit_learn(classes):
 @pytest.mark.parametrize("classes", [2, 3])
 def test_nothing_shared_is_the_regression_of_each_client_alone(classes):
     X, codes, clients = draw(classes, sizes=(40, 60, 25))
-    samples = Samples.of(X, codes, clients, classes)
-    problem = Problem(samples, np.full(4, 2.0), np.zeros(4), free=False)
+    samples = ClassSamples.of(X, codes, clients, classes)
+    problem = LogisticProblem(samples, np.full(4, 2.0), np.zeros(4), free=False)
     U = problem.personal(minimise(problem, problem.start())) @ problem.samples.contrasts.T
     for client in range(3):
         here = clients == client
@@ -101,9 +101,9 @@ def test_nothing_shared_is_the_regression_of_each_client_alone(classes):
 
 def test_a_huge_variance_forgets_the_others():
     X, codes, clients = draw(2, sizes=(60, 80))
-    samples = Samples.of(X, codes, clients, 2)
-    tied = Problem(samples, np.full(4, 1e6), np.full(4, 1.0))
-    own = Problem(samples, np.full(4, 1e6), np.full(4, 1.0), free=False)
+    samples = ClassSamples.of(X, codes, clients, 2)
+    tied = LogisticProblem(samples, np.full(4, 1e6), np.full(4, 1.0))
+    own = LogisticProblem(samples, np.full(4, 1e6), np.full(4, 1.0), free=False)
     point = minimise(tied, tied.start())
     alone = own.personal(minimise(own, own.start()))
     assert np.allclose(point.shared + tied.personal(point), alone, atol=1e-3)
@@ -114,8 +114,8 @@ def test_clients_in_another_order_have_the_same_weights(classes):
     X, codes, clients = draw(classes)
     order = np.array([3, 0, 5, 1, 4, 2])
     D, ridges = np.array([0.5, 0.0, 2.0, 1.0]), np.full(4, 0.1)
-    one = Problem(Samples.of(X, codes, clients, classes), D, ridges)
-    two = Problem(Samples.of(X, codes, order[clients], classes), D, ridges)
+    one = LogisticProblem(ClassSamples.of(X, codes, clients, classes), D, ridges)
+    two = LogisticProblem(ClassSamples.of(X, codes, order[clients], classes), D, ridges)
     a, b = minimise(one, one.start()), minimise(two, two.start())
     assert np.allclose(a.shared, b.shared, atol=1e-8)
     assert np.allclose(a.personal, b.personal[order], atol=1e-8)
@@ -125,8 +125,8 @@ def test_classes_in_another_order_have_the_same_logits():
     X, codes, clients = draw(4)
     order = np.array([2, 0, 3, 1])
     D, ridges = np.array([0.5, 0.0, 2.0, 1.0]), np.full(4, 0.1)
-    one = Problem(Samples.of(X, codes, clients, 4), D, ridges)
-    two = Problem(Samples.of(X, order[codes], clients, 4), D, ridges)
+    one = LogisticProblem(ClassSamples.of(X, codes, clients, 4), D, ridges)
+    two = LogisticProblem(ClassSamples.of(X, order[codes], clients, 4), D, ridges)
     C = one.samples.contrasts
     a = minimise(one, one.start(), 1e-12).shared @ C.T
     b = minimise(two, two.start(), 1e-12).shared @ C.T
@@ -136,7 +136,7 @@ def test_classes_in_another_order_have_the_same_logits():
 def test_two_classes_are_softmax_of_two():
     X, codes, clients = draw(2, sizes=(30, 30))
     D, ridges = np.array([0.5, 0.0, 2.0, 1.0]), np.array([0.1, 0.1, 0.1, 0.0])
-    problem = Problem(Samples.of(X, codes, clients, 2), D, ridges)
+    problem = LogisticProblem(ClassSamples.of(X, codes, clients, 2), D, ridges)
     point = minimise(problem, problem.start())
     C = problem.samples.contrasts
     B, U = point.shared @ C.T, problem.personal(point) @ C.T
@@ -154,9 +154,9 @@ def test_blocks_are_a_plain_loop_over_clients(features):
     X, codes, clients = draw(2, features=features)
     p = features + 1
     D, ridges = np.linspace(0.2, 1, p), np.full(p, 0.3)
-    problem = Problem(Samples.of(X, codes, clients, 2), D, ridges)
+    problem = LogisticProblem(ClassSamples.of(X, codes, clients, 2), D, ridges)
     rng = np.random.default_rng(1)
-    point = Point(rng.standard_normal((p, 1)), rng.standard_normal((len(SIZES), p, 1)))
+    point = ClassPoint(rng.standard_normal((p, 1)), rng.standard_normal((len(SIZES), p, 1)))
     state = problem.evaluate(point)
     S = np.sqrt(D)
     H = np.zeros((p * (1 + len(SIZES)),) * 2)
@@ -182,8 +182,8 @@ def test_a_left_out_sample_might_as_well_not_be_there():
     kept = np.random.default_rng(0).random(len(X)) < 0.7
     kept[[np.flatnonzero(clients == j)[0] for j in range(len(SIZES))]] = True
     D, ridges = np.full(4, 0.5), np.full(4, 0.1)
-    one = Problem(Samples.of(X, codes, clients, 3), D, ridges, weights=kept.astype(float))
-    two = Problem(Samples.of(X[kept], codes[kept], clients[kept], 3), D, ridges)
+    one = LogisticProblem(ClassSamples.of(X, codes, clients, 3), D, ridges, weights=kept.astype(float))
+    two = LogisticProblem(ClassSamples.of(X[kept], codes[kept], clients[kept], 3), D, ridges)
     a, b = minimise(one, one.start(), 1e-12), minimise(two, two.start(), 1e-12)
     assert np.allclose(a.shared, b.shared, atol=1e-6)
     assert np.allclose(a.personal, b.personal, atol=1e-6)

@@ -8,8 +8,8 @@ import scipy.optimize
 from statsmodels.regression.mixed_linear_model import MixedLM
 
 from fedasym import linear
+from fedasym.exact.clients import ClientSums
 from fedasym.exact.reml import Likelihood, estimate_components, maximise
-from fedasym.exact.sums import Sums
 
 
 def draw(m=40, n=12, deviations=(1.0, 0.3, 0.0), level=0.8, noise=0.5, seed=0):
@@ -37,7 +37,7 @@ def dense_deviance(ratios, X, y, owner):
 
 def test_the_likelihood_is_that_of_whole_covariance_matrices():
     X, y, owner = draw(m=9, n=6)
-    likelihood = Likelihood(Sums.of(X, y, owner))
+    likelihood = Likelihood(ClientSums.of(X, y, owner))
     for ratios in ([0.0, 0.0, 0.0, 0.0], [1.0, 0.2, 0.0, 3.0], [5.0, 1e-6, 2.0, 1e4]):
         point = likelihood.at(np.array(ratios))
         deviance, rss, beta = dense_deviance(ratios, X, y, owner)
@@ -48,7 +48,7 @@ def test_the_likelihood_is_that_of_whole_covariance_matrices():
 
 def test_slopes_are_differences_of_the_likelihood():
     X, y, owner = draw(m=15)
-    likelihood = Likelihood(Sums.of(X, y, owner))
+    likelihood = Likelihood(ClientSums.of(X, y, owner))
     at = np.array([0.7, 0.1, 0.05, 1.5])
     for place, step in enumerate(1e-5 * np.eye(4)):
         up, down = (likelihood.at(at + move).deviance for move in (step, -step))
@@ -58,7 +58,7 @@ def test_slopes_are_differences_of_the_likelihood():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_maximum_is_that_of_a_search_without_slopes(seed):
     X, y, owner = draw(m=25, seed=seed)
-    sums = Sums.of(X, y, owner)
+    sums = ClientSums.of(X, y, owner)
     likelihood = Likelihood(sums)
     found = maximise(sums, [0, 1, 2, 3])
     other = scipy.optimize.minimize(
@@ -77,7 +77,7 @@ def test_the_maximum_is_that_of_a_search_without_slopes(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_components_are_those_of_statsmodels(seed):
     X, y, owner = draw(m=30, deviations=(1.0, 0.4), seed=seed)
-    found = maximise(Sums.of(X, y, owner), [0, 1, 2])
+    found = maximise(ClientSums.of(X, y, owner), [0, 1, 2])
     parts = {str(k): {g: X[owner == g][:, [k]] for g in range(30)} for k in range(3)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -86,7 +86,7 @@ def test_components_are_those_of_statsmodels(seed):
         names = [[[str(k)] for _ in range(30)] for k in range(3)]
         spec = VCSpec([str(k) for k in range(3)], names, [[parts[str(k)][g] for g in range(30)] for k in range(3)])
         theirs = MixedLM(y, X, owner, exog_vc=spec).fit(reml=True, method=["bfgs", "lbfgs"], gtol=1e-10)
-    likelihood = Likelihood(Sums.of(X, y, owner))
+    likelihood = Likelihood(ClientSums.of(X, y, owner))
     assert likelihood.at(theirs.vcomp / theirs.scale).deviance >= found.deviance - 1e-8
     np.testing.assert_allclose(found.variances, theirs.vcomp, rtol=1e-4)
     assert found.noise2 == pytest.approx(theirs.scale, rel=1e-4)
@@ -95,31 +95,31 @@ def test_components_are_those_of_statsmodels(seed):
 
 def test_one_variance_per_feature_only_where_the_data_carry_it():
     X, y, owner = draw(m=60, deviations=(1.0, 0.05, 0.0), seed=1)
-    assert estimate_components(Sums.of(X, y, owner), intercept=True).parameters == 4
+    assert estimate_components(ClientSums.of(X, y, owner), intercept=True).parameters == 4
     alike, few = draw(m=60, deviations=(0.4, 0.4, 0.4), seed=2), draw(m=5, deviations=(1.0, 0.1, 0.0), seed=3)
     for X, y, owner in (alike, few):
-        found = estimate_components(Sums.of(X, y, owner), intercept=True)
+        found = estimate_components(ClientSums.of(X, y, owner), intercept=True)
         assert found.parameters == 2
         assert np.ptp(found.ratios[:3]) == 0
 
 
 def test_features_that_may_not_differ_have_no_variance():
     X, y, owner = draw()
-    found = estimate_components(Sums.of(X, y, owner), intercept=True, personal=np.array([False, True, True, True]))
+    found = estimate_components(ClientSums.of(X, y, owner), intercept=True, personal=np.array([False, True, True, True]))
     assert found.ratios[0] == 0
     assert found.ratios[-1] > 0
 
 
 def test_sums_are_those_of_a_plain_loop(monkeypatch):
     X, y, owner = draw()
-    whole = Sums.of(X, y, owner)
+    whole = ClientSums.of(X, y, owner)
     for j in range(len(whole.counts)):
         mine = owner == j
         np.testing.assert_allclose(whole.gram[j], X[mine].T @ X[mine], rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(whole.cross[j], X[mine].T @ y[mine], rtol=1e-12, atol=1e-12)
         assert whole.square[j] == pytest.approx(y[mine] @ y[mine])
-    monkeypatch.setattr("fedasym.exact.sums.ROOM", 40)
-    for name, array in vars(Sums.of(X, y, owner)).items():
+    monkeypatch.setattr("fedasym.exact.clients.ROOM", 40)
+    for name, array in vars(ClientSums.of(X, y, owner)).items():
         np.testing.assert_allclose(array, getattr(whole, name), rtol=1e-12, atol=1e-12)
 
 

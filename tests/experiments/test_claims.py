@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.experiments.claims import REFUTED, SUPPORTED, UNDECIDED, check
-from fedasym.experiments.published import published
+from fedasym.experiments.comparisons import REFUTED, SUPPORTED, UNDECIDED, check_claims
+from fedasym.experiments.reproduction import published_accuracies
 
 
 def results(levels, spread=0.001, trials=11, gains=None, task="classification"):
@@ -36,14 +36,14 @@ def results(levels, spread=0.001, trials=11, gains=None, task="classification"):
 
 
 def verdicts(*given, **options):
-    return [claim.verdict for claim in check(results(*given, **options)).found]
+    return [claim.verdict for claim in check_claims(results(*given, **options)).found]
 
 
 AS_PAPER = {"local": 0.76, "fedavg": 0.78, "ftfa": 0.81, "rtfa": 0.812, "maml_fo": 0.811, "maml_hf": 0.811, "pfedme": 0.79}
 
 
 def test_what_the_paper_found_is_found():
-    told = check(results(AS_PAPER, gains={"0": 0.78, "batch": 0.785, "1": 0.79, "10": 0.81}))
+    told = check_claims(results(AS_PAPER, gains={"0": 0.78, "batch": 0.785, "1": 0.79, "10": 0.81}))
     assert [claim.verdict for claim in told.found] == [SUPPORTED] * 4
     assert "SUPPORTED, over seeds: ftfa, rtfa, maml_fo and maml_hf come to the same, within 1 point" in str(told)
     assert "one batch - 0 epochs: +0." in str(told)
@@ -67,24 +67,24 @@ def test_what_does_not_hold_is_said(changed, expected):
 def test_gains_that_fall_are_not_called_growing():
     falling = results(AS_PAPER, gains={"0": 0.78, "5": 0.82, "10": 0.80})
     flat = results(AS_PAPER, gains={"0": 0.8, "5": 0.8, "10": 0.8}, spread=0.01)
-    assert check(falling).found[-1].verdict == REFUTED
-    assert check(flat).found[-1].verdict == UNDECIDED
+    assert check_claims(falling).found[-1].verdict == REFUTED
+    assert check_claims(flat).found[-1].verdict == UNDECIDED
 
 
 def test_missing_algorithms_are_passed_over_and_nothing_is_an_error():
     assert verdicts({"fedavg": 0.7, "ftfa": 0.8}) == [SUPPORTED]
     with pytest.raises(fa.InvalidInput, match="there is nothing to check"):
-        check(results({"fedavg": 0.7}))
+        check_claims(results({"fedavg": 0.7}))
     with pytest.raises(fa.InvalidInput, match="these results are of a regression"):
-        check(results(AS_PAPER, task="regression"))
+        check_claims(results(AS_PAPER, task="regression"))
 
 
 def test_the_papers_own_cifar_curves_support_the_paper():
     """Its published trials, put through the same check: the findings are those that its text states."""
-    curves = published("cifar100")
+    curves = published_accuracies("cifar100")
     paper = results({})
     paper.finals = lambda sweep: {name: curve.final for name, curve in curves.trials[sweep].items()}
-    by = {(claim.sweep, claim.says[:20]): claim.verdict for claim in check(paper).found}
+    by = {(claim.sweep, claim.says[:20]): claim.verdict for claim in check_claims(paper).found}
     assert set(by.values()) == {SUPPORTED}
 
 
@@ -96,8 +96,11 @@ def test_published_numbers_are_those_of_the_papers_table():
         ("shakespeare", "seeds", {"local": 54.77, "fedavg": 57.57, "pfedme": 57.06}),
         ("stackoverflow", "splits", {"fedavg": 41.43, "rtfa": 42.10}),
     ):
-        curves = published(name).trials[sweep]
+        curves = published_accuracies(name).trials[sweep]
         for algorithm, percent in expected.items():
             assert 100 * curves[algorithm].final.mean() == pytest.approx(percent, abs=0.006)
-    assert published("cifar100").gains["ftfa"]["5"].final.mean() > published("cifar100").gains["ftfa"]["10"].final.mean()
-    assert published("stackexchange").trials["splits"]["local"].over_clients
+    assert (
+        published_accuracies("cifar100").gains["ftfa"]["5"].final.mean()
+        > published_accuracies("cifar100").gains["ftfa"]["10"].final.mean()
+    )
+    assert published_accuracies("stackexchange").trials["splits"]["local"].over_clients

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.experiments import foresight
-from fedasym.show import foresight as asking
-from fedasym.show.report.page import page
+from fedasym.experiments import reproduction
+from fedasym.show import reproduction as asking
+from fedasym.show.report import report_page
 
 FEW = {"rounds": 20, "evaluate_every": 20, "local_steps": 5, "personal_epochs": 3, "server_step": 0.1, "local_step": 0.1}
 
@@ -29,7 +29,7 @@ def test_the_advisor_is_asked_once_and_its_answer_travels_with_the_tables(run, c
     assert fa.Results.read(run).foreseen is None
     found = asking.foresee(run, clients)
     assert set(found.theory) == set(found.advised) >= {"fedavg", "rtfa", "local_ridge"}
-    monkeypatch.setattr(asking, "asked", None)
+    monkeypatch.setattr(asking, "ask_advisor", None)
     assert asking.foresee(run, clients) == found
     results = fa.Results.read(run)
     assert results.foreseen == found
@@ -39,16 +39,16 @@ def test_the_advisor_is_asked_once_and_its_answer_travels_with_the_tables(run, c
 def test_predicted_stands_beside_measured(run, clients):
     found = asking.foresee(run, clients)
     results = fa.Results.read(run)
-    rows = {row.algorithm: row for row in foresight.rows(results)}
+    rows = {row.algorithm: row for row in reproduction.foresight_rows(results)}
     assert set(rows) == {"local", "fedavg", "rtfa"}
     assert rows["local"].theory == found.theory["local_ridge"]  # local training that is stopped is nearest to it
     measured = results.trials.filter((results.trials["algorithm"] == "rtfa") & (results.trials["round"] == 20))
     assert rows["rtfa"].measured == pytest.approx(measured["mean_accuracy"].mean())
-    text = foresight.beside_theory(results)
+    text = reproduction.compare_with_theory(results)
     assert f"{100 * rows['fedavg'].advised:.2f}" in text
     best = max(rows.values(), key=lambda row: row.advised)
     assert f"The advisor puts {best.algorithm} first" in text
-    assert "What theory says before training" in page(results)
+    assert "What theory says before training" in report_page(results)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_predicted_stands_beside_measured(run, clients):
     ],
 )
 def test_agreement_in_words(advised, said):
-    rows = [foresight.Row(*each) for each in zip("abc", advised, advised, (0.9, 0.8, 0.7), strict=True)]
-    assert said in foresight.agreement(rows)
+    rows = [reproduction.Row(*each) for each in zip("abc", advised, advised, (0.9, 0.8, 0.7), strict=True)]
+    assert said in reproduction.describe_agreement(rows)
 
 
 def test_what_cannot_be_foreseen_says_why(tmp_path):
@@ -68,27 +68,27 @@ def test_what_cannot_be_foreseen_says_why(tmp_path):
     assert "labels are numbers" in asking.foresee(tmp_path, numbers).reason
     rng = np.random.default_rng(0)
     lonely = fa.Federation.from_arrays(rng.standard_normal((40, 3)), rng.integers(0, 2, 40), ["a", "b"] * 20)
-    assert "clients" in asking.asked(lonely).reason
+    assert "clients" in asking.ask_advisor(lonely).reason
 
 
 def test_too_many_classes_are_merged_and_only_their_order_is_compared(monkeypatch, tmp_path):
     clients = fa.datasets.synthetic(task="classification", classes=4, radius=1.5, centre=1.5, clients=30, dimension=10, seed=1)
-    merged = asking.asked(clients.merge_rare(3))
+    merged = asking.ask_advisor(clients.merge_rare(3))
     monkeypatch.setattr(asking, "MOST_CLASSES", 3)
-    monkeypatch.setattr(foresight, "MOST_CLASSES", 3)
-    found = asking.asked(clients)
+    monkeypatch.setattr(reproduction, "MOST_CLASSES", 3)
+    found = asking.ask_advisor(clients)
     assert found == merged._replace(merged=4)  # the same as merging by hand, and says so
-    foresight.keep(tmp_path, found)
-    assert foresight.foreseen_in(tmp_path) == found
+    reproduction.keep_foresight(tmp_path, found)
+    assert reproduction.read_foresight(tmp_path) == found
     tiny = fa.Experiment(name="tiny", algorithms=["local", "fedavg"], settings=FEW, grid={}, trials={"seeds": 2})
     fa.run(tiny, clients, into=tmp_path / "run")
-    foresight.keep(tmp_path / "run", found)
+    reproduction.keep_foresight(tmp_path / "run", found)
     results = fa.Results.read(tmp_path / "run")
-    text = foresight.beside_theory(results)
+    text = reproduction.compare_with_theory(results)
     assert "the 2 commonest of 4 classes and one of all others" in text
     assert "off by at most" not in text
     assert {line.split()[-1] for line in text.splitlines()[1:3]} == {"-"}  # no difference between two tasks
-    assert "so that only their order can be compared" in page(results)
+    assert "so that only their order can be compared" in report_page(results)
 
 
 @pytest.mark.parametrize(
@@ -96,18 +96,18 @@ def test_too_many_classes_are_merged_and_only_their_order_is_compared(monkeypatc
     ["", "[]", "{}", '{"format": "fedasym foreseen 1", "theory": {"rtfa": "<b>"}, "advised": {"rtfa": 0.5}}', '{"format": 2}'],
 )
 def test_a_damaged_answer_is_none(tmp_path, text):
-    (tmp_path / foresight.FILE).write_text(text)
-    assert foresight.foreseen_in(tmp_path) is None
+    (tmp_path / reproduction.FORESIGHT_FILE).write_text(text)
+    assert reproduction.read_foresight(tmp_path) is None
 
 
 def test_a_reason_is_text_on_the_page(run):
-    told = {"format": foresight.FORMAT, "theory": {}, "advised": {}, "reason": "<script>alert(1)</script>"}
-    (run / foresight.FILE).write_text(json.dumps(told))
-    assert "&lt;script&gt;alert(1)" in page(fa.Results.read(run))
+    told = {"format": reproduction.FORMAT, "theory": {}, "advised": {}, "reason": "<script>alert(1)</script>"}
+    (run / reproduction.FORESIGHT_FILE).write_text(json.dumps(told))
+    assert "&lt;script&gt;alert(1)" in report_page(fa.Results.read(run))
 
 
 def test_other_samples_are_refused(run, tmp_path):
     other = fa.datasets.synthetic(task="classification", classes=2, clients=8, dimension=30, seed=2)
     file = other.save(tmp_path / "other.safetensors")
     with pytest.raises(fa.InvalidInput, match="these are not the samples of this run"):
-        asking.foresee_for(run, fa.Results.read(run), str(file))
+        asking.foresee_run(run, fa.Results.read(run), str(file))

@@ -11,12 +11,10 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import Descend, Meta
 from fedasym.experiments import plan
-from fedasym.experiments.data import fingerprint, first_clients, load, recorded
-from fedasym.experiments.grids import combinations
-from fedasym.experiments.pieces import Damaged, key_of, read_piece, write_piece
-from fedasym.experiments.reading import lines_of
-from fedasym.experiments.seals import MARK
-from fedasym.pretraining import store
+from fedasym.experiments.data import fingerprint, first_clients, load_data, record_data
+from fedasym.experiments.fields import combinations, lines_of
+from fedasym.experiments.folder import MARK, Damaged, key_of, read_piece, write_piece
+from fedasym.pretraining import recipes
 
 from .small import PIECES, TOML, flipped, small
 
@@ -26,7 +24,7 @@ PARTS = ("train", "train", "validation", "test")
 @pytest.fixture(scope="module")
 def data():
     federation = fa.datasets.synthetic(task="classification", clients=4, dimension=3, classes=2, aspect=0.3)
-    return recorded(federation, tuple(range(1, 12)))
+    return record_data(federation, tuple(range(1, 12)))
 
 
 def all_pieces(experiment):
@@ -75,8 +73,8 @@ def test_coarse_pieces_are_families_with_all_seeds_or_splits(tmp_path):
 
 def test_an_algorithm_with_one_configuration_is_not_tuned(tmp_path):
     experiment = small(tmp_path, TOML.replace("local_step = [0.01, 0.3]", "local_step = [0.3]"))
-    assert plan.tuned_over(experiment) == ["fedavg", "ftfa"]
-    assert plan.settled(experiment) == {"local": {"local_step": 0.3}}
+    assert plan.algorithms_to_tune(experiment) == ["fedavg", "ftfa"]
+    assert plan.fixed_settings(experiment) == {"local": {"local_step": 0.3}}
 
 
 def test_a_server_step_that_a_grid_leaves_out_is_that_of_the_settings(tmp_path):
@@ -149,7 +147,7 @@ def test_the_fingerprint_sees_every_sample_and_split():
     prints = {fingerprint(each) for each in (federation, *others)}
     assert len(prints) == 4
     assert fingerprint(federation.resplit(3)) == fingerprint(federation)
-    record = recorded(federation, (1, 2, 3))
+    record = record_data(federation, (1, 2, 3))
     assert len({record.split, *record.splits.values()}) == 4
 
 
@@ -170,7 +168,7 @@ def test_the_first_clients_are_as_they_were(tmp_path):
     assert (few.mask == federation.mask[: len(few.features)]).all()
     assert first_clients(federation, 6) is federation
     path = federation.save(tmp_path / "clients.safetensors")
-    assert len(load(fa.Experiment(name="a", data={"file": str(path), "clients": 3}).data)) == 3
+    assert len(load_data(fa.Experiment(name="a", data={"file": str(path), "clients": 3}).data)) == 3
 
 
 def test_a_table_is_read_by_its_columns(tmp_path):
@@ -178,7 +176,7 @@ def test_a_table_is_read_by_its_columns(tmp_path):
     (tmp_path / "table.csv").write_text("\n".join(rows))
     columns = {"label": "y", "client": "who", "columns": ["a", "b"], "split": "part", "task": "classification"}
     (tmp_path / "mine.toml").write_text("\n".join(lines_of({"name": "a", "data": {"file": "table.csv", **columns}}, ())))
-    federation = load(fa.Experiment.from_toml(tmp_path / "mine.toml").data)
+    federation = load_data(fa.Experiment.from_toml(tmp_path / "mine.toml").data)
     assert (federation.clients, federation.dimension, federation.classes) == (("p", "q"), 2, (0, 1))
     assert federation.counts("train").tolist() == [2, 2]
     assert federation.counts("test").tolist() == [1, 1]
@@ -186,10 +184,10 @@ def test_a_table_is_read_by_its_columns(tmp_path):
 
 def test_features_are_found_by_name(tmp_path, monkeypatch):
     federation = fa.datasets.synthetic(task="classification", clients=3, dimension=3, classes=2, aspect=0.3)
-    monkeypatch.setattr(store, "features_file", lambda name: federation.save(tmp_path / f"{name}.safetensors"))
-    assert fingerprint(load(fa.Experiment.paper("cifar100").data)) == fingerprint(federation)
+    monkeypatch.setattr(recipes, "features_file", lambda name: federation.save(tmp_path / f"{name}.safetensors"))
+    assert fingerprint(load_data(fa.Experiment.paper("cifar100").data)) == fingerprint(federation)
     with pytest.raises(fa.InvalidInput, match="data is missing"):
-        load(None)
+        load_data(None)
 
 
 @pytest.fixture

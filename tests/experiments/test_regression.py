@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.experiments.data import fingerprint, recorded
-from fedasym.training.scales import curvature, stable_step
+from fedasym.experiments.data import fingerprint, record_data
+from fedasym.training.convergence import curvature, stable_step
 
 FEW = {"rounds": 6, "evaluate_every": 6, "local_steps": 4, "personal_epochs": 2}
 
@@ -70,5 +70,5 @@ def test_columns_out_of_scale_are_the_cause_of_divergence(tmp_path):
 def test_weights_that_all_share_make_other_data():
     plain, same, partly = people(), people(personal=[True, True]), people(personal=[True, False])
     assert fingerprint(plain) != fingerprint(partly)
-    assert recorded(plain, ()).samples == fingerprint(plain)
+    assert record_data(plain, ()).samples == fingerprint(plain)
     assert fingerprint(same) == fingerprint(plain)

@@ -14,10 +14,9 @@ import pytest
 import fedasym as fa
 from fedasym import cli
 from fedasym.core.files import PART
-from fedasym.experiments.data import load
-from fedasym.experiments.folder import RunFolder
-from fedasym.experiments.listing import found
-from fedasym.experiments.remote import RemoteFolder, is_url
+from fedasym.experiments.data import load_data
+from fedasym.experiments.folder import RemoteFolder, RunFolder, is_url
+from fedasym.experiments.tables import find_run
 
 from .small import PIECES, same_bits, times_computed
 
@@ -112,7 +111,7 @@ def test_commands_read_a_url(finished, capsys):
     code = cli.run(lambda: cli.app(["runs", "show", whole.as_uri()], result_action="return_value"))
     assert code == 0
     assert str(results) in capsys.readouterr().out
-    assert RunFolder.existing(found(whole.as_uri())).experiment() == finished[0].settled_on(load(finished[0].data))
+    assert RunFolder.existing(find_run(whole.as_uri())).experiment() == finished[0].settled_on(load_data(finished[0].data))
     assert cli.run(lambda: cli.app(["runs", "clean", whole.as_uri()], result_action="return_value")) == 2
     assert "is cleaned with the tools of its store" in capsys.readouterr().err
 

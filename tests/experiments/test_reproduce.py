@@ -3,10 +3,7 @@
 import pytest
 
 import fedasym as fa
-from fedasym.experiments.agenda import agenda
-from fedasym.experiments.beside import beside
-from fedasym.experiments.published import published
-from fedasym.experiments.reproduction import TARGETS
+from fedasym.experiments.reproduction import TARGETS, agenda, compare_with_paper, published_accuracies
 
 from ..command import fedasym
 
@@ -37,7 +34,7 @@ def test_a_quick_copy_of_the_paper_ends_in_figures_report_and_findings(features,
     assert fedasym("runs", "show", tmp_path / "tables" / "digits").stdout.startswith(str(results).splitlines()[0])
     checked = fedasym("reproduce", "digits", "--check", "--tables", tmp_path / "tables")
     assert "digits-quick: the paper's findings on these runs" in checked.stdout, checked.stderr
-    assert beside(results, "digits").count("\n") > 2 * len(results.experiment.algorithms)
+    assert compare_with_paper(results, "digits").count("\n") > 2 * len(results.experiment.algorithms)
 
 
 def test_the_table_beside_the_paper_subtracts_like_from_like(features, tmp_path):
@@ -46,12 +43,15 @@ def test_the_table_beside_the_paper_subtracts_like_from_like(features, tmp_path)
         name="mine", algorithms=["local", "fedavg"], settings={"rounds": 2, "evaluate_every": 2}, grid={}, trials={"splits": 2}
     )
     results = fa.run(experiment, fa.Federation.from_safetensors(features), into=tmp_path)
-    rows = [line.split() for line in beside(results, "emnist").splitlines()]
+    rows = [line.split() for line in compare_with_paper(results, "emnist").splitlines()]
     (local,) = [row for row in rows if row[:2] == ["splits", "local"]]
-    ours, theirs = results.finals("splits", "mean_accuracy")["local"], published("emnist").trials["splits"]["local"].final
+    ours, theirs = (
+        results.finals("splits", "mean_accuracy")["local"],
+        published_accuracies("emnist").trials["splits"]["local"].final,
+    )
     assert float(local[2]) == pytest.approx(100 * ours.mean(), abs=0.005)
     assert float(local[-1]) == pytest.approx(100 * (ours.mean() - theirs.mean()), abs=0.005)
-    assert beside(results, "mine") is None
+    assert compare_with_paper(results, "mine") is None
 
 
 def test_a_cohort_that_the_clients_do_not_fill_is_refused_before_any_work(features, tmp_path):

@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 import fedasym as fa
-from fedasym.experiments import budget, plan
-from fedasym.experiments.comparisons import compared, paired, sign_flips
-from fedasym.experiments.data import recorded
-from fedasym.experiments.pacing import Pace
+from fedasym.experiments import plan
+from fedasym.experiments.comparisons import compare_finals, compare_pair, sign_flips
+from fedasym.experiments.data import record_data
+from fedasym.experiments.execution import Pace
 
 from .small import flipped
 
@@ -111,8 +111,8 @@ def test_budgets_can_be_counted_by_hand(results):
 
 
 def test_maml_and_pfedme_take_more_gradients():
-    data = recorded(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
-    lines = {line.split(":")[0]: line for line in budget.sentences(fa.Experiment.paper("emnist"), data)}
+    data = record_data(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
+    lines = {line.split(":")[0]: line for line in plan.describe_budget(fa.Experiment.paper("emnist"), data)}
     assert "160,000 in all;" in lines["ftfa"]
     assert "160,000 in all, of 2 gradients each" in lines["maml_fo"]
     assert "160,000 in all, of 4 gradients each" in lines["maml_hf"]
@@ -122,12 +122,12 @@ def test_maml_and_pfedme_take_more_gradients():
 
 def test_work_counts_a_shared_trajectory_once():
     experiment = fa.Experiment.paper("emnist")
-    data = recorded(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
+    data = record_data(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
     batches = sum(-(-n // 32) for n in data.training)
     shared = plan.tuning(experiment)[1]  # fedavg, ftfa and rtfa at one server step
-    assert budget.work(shared, data) == 400 * 20 * 20 + (5 + 25) * 10 * batches  # tested after the last round alone
+    assert plan.estimate_work(shared, data) == 400 * 20 * 20 + (5 + 25) * 10 * batches  # tested after the last round alone
     maml = plan.tuning(experiment)[7]  # maml_fo: a trajectory for each local step
-    assert budget.work(maml, data) == 5 * (2 * 400 * 20 * 20 + 10 * batches)
+    assert plan.estimate_work(maml, data) == 5 * (2 * 400 * 20 * 20 + 10 * batches)
 
 
 def test_the_time_left_goes_by_pieces_of_the_same_kind():
@@ -150,7 +150,7 @@ def test_tests_agree_with_other_libraries(n, shift):
     rng = np.random.default_rng(n)
     first = 0.8 + 0.004 * rng.standard_normal(n)
     second = first - shift + 0.003 * rng.standard_normal(n)
-    pair = paired("seeds", "a", "b", first - second, 0.005)
+    pair = compare_pair("seeds", "a", "b", first - second, 0.005)
     t = stats.ttest_rel(first, second)
     low, high = t.confidence_interval(0.95)
     assert pair.p == pytest.approx(t.pvalue, rel=1e-9)
@@ -165,18 +165,20 @@ def test_tests_agree_with_other_libraries(n, shift):
 def test_verdicts_in_words():
     rng = np.random.default_rng(0)
     noise = 0.0005 * rng.standard_normal(11)
-    assert paired("s", "a", "b", 0.02 + noise, 0.005).verdict == "different"
-    assert paired("s", "a", "b", 0.002 + noise, 0.005).verdict == "different, but within the margin"
-    assert paired("s", "a", "b", noise - noise.mean(), 0.005).verdict == "the same within the margin"
-    assert paired("s", "a", "b", 60 * noise, 0.005).verdict == "not told apart"
-    assert paired("s", "a", "b", np.zeros(4), 0.005).verdict == "the same within the margin"
-    same = paired("s", "a", "b", np.full(4, 0.25), None)
+    assert compare_pair("s", "a", "b", 0.02 + noise, 0.005).verdict == "different"
+    assert compare_pair("s", "a", "b", 0.002 + noise, 0.005).verdict == "different, but within the margin"
+    assert compare_pair("s", "a", "b", noise - noise.mean(), 0.005).verdict == "the same within the margin"
+    assert compare_pair("s", "a", "b", 60 * noise, 0.005).verdict == "not told apart"
+    assert compare_pair("s", "a", "b", np.zeros(4), 0.005).verdict == "the same within the margin"
+    same = compare_pair("s", "a", "b", np.full(4, 0.25), None)
     assert (same.p, same.equivalence, same.low, same.high) == (0.0, None, 0.25, 0.25)
-    lost = paired("s", "a", "b", np.array([0.1, np.nan, 0.2]), 0.005)
+    rounded = compare_pair("s", "a", "b", np.array([0.81 - 0.8, 0.71 - 0.7, 0.31 - 0.3]), 0.005)  # no warning of lost digits
+    assert (rounded.p, rounded.equivalence) == (0.0, 1.0)
+    lost = compare_pair("s", "a", "b", np.array([0.1, np.nan, 0.2]), 0.005)
     assert lost.verdict == "-"
     assert np.isnan(lost.p)
     assert np.isnan(lost.permutation)
-    assert paired("s", "a", "b", 0.02 + noise[:4], None).verdict == "different"  # 4 trials: signs alone cannot tell
+    assert compare_pair("s", "a", "b", 0.02 + noise[:4], None).verdict == "different"  # 4 trials: signs alone cannot tell
 
 
 def test_signs_are_flipped_exactly_or_many_times():
@@ -205,5 +207,5 @@ def test_comparisons_of_results(results):
         results.comparisons(margin=-1)
     with pytest.raises(KeyError, match="the comparisons are"):
         one["seeds", "a", "b"]
-    assert "nothing to compare" in str(compared({"seeds": {"a": np.ones(1), "b": np.ones(1)}}, None, None, "accuracy"))
+    assert "nothing to compare" in str(compare_finals({"seeds": {"a": np.ones(1), "b": np.ones(1)}}, None, None, "accuracy"))
     assert results.comparisons(statistic="mean_loss").pairs[0].margin is None

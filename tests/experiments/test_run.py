@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.experiments import listing
+from fedasym.experiments import tables
 from fedasym.experiments.folder import RunFolder
-from fedasym.experiments.selection import Score, choose
+from fedasym.experiments.plan import Score, choose
 
 from .small import TOML, written
 
@@ -77,7 +77,7 @@ def test_permuted_test_labels_change_no_choice(finished, federation, tmp_path):
 
 def test_tuning_keeps_no_test_statistic(finished):
     folder = RunFolder(finished[2])
-    tuning, _ = listing.wanted(folder)
+    tuning, _ = tables.wanted_pieces(folder)
     for key in tuning:
         floats = [name for name, kind in folder.piece(key).frame.schema.items() if kind == pl.Float64]
         statistics = set(floats) - {"server_step", "local_step", "ridge", "difference", "mixing", "inner_step"}
@@ -98,7 +98,7 @@ def test_the_choice_is_the_first_of_the_best_that_did_not_diverge():
 def test_coarse_pieces_give_the_same_numbers_up_to_rounding(finished, tmp_path):
     experiment, results, _ = finished
     coarse = fa.run(experiment.model_copy(update={"pieces": "coarse"}), into=tmp_path / "run")
-    assert listing.status(tmp_path / "run").finished == 7
+    assert tables.run_status(tmp_path / "run").finished == 7
     assert coarse.tuned == results.tuned
     for name in ("trials", "gains"):
         ours, theirs = getattr(results, name), getattr(coarse, name)
@@ -164,5 +164,5 @@ def test_an_experiment_is_run_by_the_path_of_its_file_into_its_own_folder(tmp_pa
     written(tmp_path, text)
     monkeypatch.chdir(tmp_path)
     fa.run("small.toml")
-    assert listing.status("runs/small").state == "complete"
-    assert listing.found("small") == listing.found("runs/small")
+    assert tables.run_status("runs/small").state == "complete"
+    assert tables.find_run("small") == tables.find_run("runs/small")

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.experiments import execution, listing
+from fedasym.experiments import execution, tables
 from fedasym.experiments.folder import DAMAGED, ENVIRONMENT, RunFolder
 
 from .small import PIECES, flipped, frames, same_bits, times_computed
@@ -24,13 +24,13 @@ def copy(finished, tmp_path):
 @pytest.fixture
 def counted(monkeypatch):
     """The pieces that are computed from now on."""
-    titles, real = [], execution.computed
+    titles, real = [], execution.compute_piece
 
     def computed(piece, *args):
         titles.append(piece.title)
         return real(piece, *args)
 
-    monkeypatch.setattr(execution, "computed", computed)
+    monkeypatch.setattr(execution, "compute_piece", computed)
     return titles
 
 
@@ -104,9 +104,9 @@ def test_another_experiment_makes_other_pieces_and_orphans_are_cleaned(finished,
     changed = experiment.model_copy(update={"settings": experiment.settings.model_copy(update={"rounds": 3})})
     fa.run(changed, into=copy)
     assert len(counted) == PIECES
-    assert listing.status(copy).orphans == PIECES
+    assert tables.run_status(copy).orphans == PIECES
     (copy / "pieces" / f".{'0' * 64}.parquet.1.ab.part").write_bytes(b"half")
-    files, size = listing.cleaned(copy)
+    files, size = tables.clean_run(copy)
     assert files == PIECES + 1
     assert size > 0
     assert len(list((copy / "pieces").iterdir())) == len(list((copy / "locks").iterdir())) == PIECES
@@ -117,15 +117,15 @@ def test_another_experiment_makes_other_pieces_and_orphans_are_cleaned(finished,
 
 
 def test_cleaning_waits_until_it_is_known_what_is_wanted(finished, copy):
-    assert listing.cleaned(copy) == (0, 0)
+    assert tables.clean_run(copy) == (0, 0)
     experiment = finished[0]
-    key = next(iter(listing.wanted(RunFolder(copy))[0]))
+    key = next(iter(tables.wanted_pieces(RunFolder(copy))[0]))
     (copy / "pieces" / f"{key}.parquet").unlink()
     before = len(list((copy / "pieces").iterdir()))
     with pytest.raises(fa.InvalidInput, match="has not finished tuning"):
-        listing.cleaned(copy)
+        tables.clean_run(copy)
     assert len(list((copy / "pieces").iterdir())) == before
-    assert listing.status(copy).state == "unfinished"
+    assert tables.run_status(copy).state == "unfinished"
     unfinished = fa.Results.read(copy)
     assert unfinished.tuned == {}
     assert any(note.startswith("Unfinished: 1 of the 3 pieces planned so far") for note in unfinished.notes)

@@ -11,9 +11,10 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Average, Descend
-from fedasym.cli.arguments import parse_spectrum
-from fedasym.show.explore import Explorer, write
-from fedasym.theory.contours import support
+from fedasym.cli.app import parse_spectrum
+from fedasym.show.explorer import Explorer
+from fedasym.show.pages import write_explore_page
+from fedasym.theory.contours import sample_support
 
 from ..reporting.browser import opened
 
@@ -25,7 +26,7 @@ tab = pytest.fixture(scope="session")(opened)
 @pytest.fixture(scope="session")
 def static(tmp_path_factory):
     """The address of the page that needs no server."""
-    return write(tmp_path_factory.mktemp("explore") / "explore.html").as_uri()
+    return write_explore_page(tmp_path_factory.mktemp("explore") / "explore.html").as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,9 @@ def agree(page):
     assert best[0] == table.best
     assert all(name in page.run('document.getElementById("words").textContent') for name in best)
     if stopped is not None:
-        early = fa.Algorithm("early", Average(), Descend(1 / support(float(world.aspect), world.spectrum)[1], int(steps)))
+        early = fa.Algorithm(
+            "early", Average(), Descend(1 / sample_support(float(world.aspect), world.spectrum)[1], int(steps))
+        )
         risk = fa.predict(world, [early], clients=options["clients"], member=options["member"])["early"]
         assert stopped[:3] == pytest.approx([risk.loss, risk.bias, risk.variance], rel=1e-6)
     return table

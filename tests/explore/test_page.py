@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fedasym.show.figures.marks import contrast
+from fedasym.show.figures.style import contrast
 
 from .conftest import agree, losses, quiet, settle, slide, visit
 

@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.show.explore import Explorer, page, write
-from fedasym.show.explore.advising import binned
-from fedasym.show.explore.columns import TABLES
+from fedasym.show.explorer import Explorer
+from fedasym.show.pages import explore_page, write_explore_page
+from fedasym.show.uploads import TABLES, merge_eigenvalues
 
 from ..command import fedasym
 
@@ -61,9 +61,9 @@ def table(clients=10, samples=12, features=4, seed=0):
 def test_the_page_is_served_with_headers_that_keep_others_out(explorer):
     status, headers, body = ask(explorer)
     assert status == 200
-    assert body.decode() == page(explorer.most_bytes)
+    assert body.decode() == explore_page(explorer.most_bytes)
     assert "connect-src 'self'" in unescape(body.decode())
-    assert "connect-src 'none'" in unescape(page())
+    assert "connect-src 'none'" in unescape(explore_page())
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["X-Frame-Options"] == "SAMEORIGIN"
     assert headers["Cache-Control"] == "no-store"
@@ -297,7 +297,7 @@ def test_columns_are_told_to_our_own_page_alone(explorer):
 
 
 def test_the_page_knows_which_endings_are_tables():
-    listed = re.search(r"const TABLES = (\[.*?\]);", page())[1]
+    listed = re.search(r"const TABLES = (\[.*?\]);", explore_page())[1]
     assert tuple(json.loads(listed)) == TABLES
 
 
@@ -404,21 +404,21 @@ def test_the_committed_page_is_what_the_command_writes(tmp_path):
     done = fedasym("explore", "--static", "page.html", cwd=tmp_path)
     assert done.stdout.startswith("Written to page.html")
     written = (tmp_path / "page.html").read_text()
-    assert written == page()
+    assert written == explore_page()
     assert (ROOT / "docs" / "explore.html").read_text() == written, "run: fedasym explore --static docs/explore.html"
 
 
 def test_a_page_needs_a_name_and_a_folder(tmp_path):
     with pytest.raises(fa.InvalidInput, match=r"end in \.html"):
-        write(tmp_path / "page.txt")
+        write_explore_page(tmp_path / "page.txt")
     with pytest.raises(fa.InvalidInput, match="does not exist"):
-        write(tmp_path / "nowhere" / "page.html")
+        write_explore_page(tmp_path / "nowhere" / "page.html")
 
 
 def test_an_estimated_spectrum_is_merged_without_changing_its_mean():
     rng = np.random.default_rng(0)
     values, weights = rng.exponential(size=300), np.full(300, 1 / 300)
-    s, h = binned(values, weights)
+    s, h = merge_eigenvalues(values, weights)
     assert len(s) == 12
     assert sum(h) == pytest.approx(1, abs=1e-12)
     assert s == sorted(s)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.cli.arguments import parse_spectrum
+from fedasym.cli.app import parse_spectrum
 
 from .conftest import visit
 
@@ -164,7 +164,7 @@ def test_every_path_is_that_of_fine_tuning(odd, answers):
         *along, stop = (each["bias"] + each["variance"] for each in told["at"])
         least = 1e-4 * path.loss[0] if math.isfinite(path.loss[0]) else 0  # a loss that has all but vanished
         assert along == pytest.approx(path.loss.tolist(), rel=1e-8, abs=1e-8 * least + 1e-15), view
-        assert stop == pytest.approx(path.best.risk.loss, rel=1e-8, abs=1e-8 * least + 1e-15), view
+        assert stop == pytest.approx(path.best.scores.loss, rel=1e-8, abs=1e-8 * least + 1e-15), view
         compared += 1
     assert compared > PATHS / 2
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.shuffles import SPLIT, mix
-from fedasym.data.federation.splits import SPLITS, assigned, sizes
+from fedasym.data.federation.splits import SPLITS, assign_splits, split_sizes
 
 from .small import federations, same
 
@@ -47,7 +47,7 @@ def fractions(draw):
 def test_split_is_the_plain_loop(counts, shares, seed):
     identities = np.arange(len(counts), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     owner = np.repeat(np.arange(len(counts)), counts)
-    split = assigned(owner, identities, seed, shares)
+    split = assign_splits(owner, identities, seed, shares)
     expected = [plain_split(count, identity, seed, shares) for count, identity in zip(counts, identities, strict=True)]
     assert split.tolist() == [code for client in expected for code in client]
 
@@ -55,7 +55,7 @@ def test_split_is_the_plain_loop(counts, shares, seed):
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 300), fractions())
 def test_every_client_trains_and_shares_are_rounded(count, shares):
-    validation, test = (int(each[0]) for each in sizes(np.array([count]), shares))
+    validation, test = (int(each[0]) for each in split_sizes(np.array([count]), shares))
     train = count - validation - test
     assert train >= 1
     assert min(validation, test) >= 0

@@ -23,7 +23,7 @@ import safetensors.numpy
 
 import fedasym as fa
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import archives, arrays, digits, dumps, examples, stackexchange, stackoverflow
+from fedasym.data.sets import archives, formats, images, texts, tff
 
 from .guard import Finding, guarded, listing
 from .mutation import changed_bytes, changed_json, changed_words
@@ -137,32 +137,32 @@ def unpacked(folder: Path, data: bytes) -> object:
 
 def idx(folder: Path, data: bytes) -> object:
     (folder / "images.gz").write_bytes(cut(data, gzip.compress))
-    return digits.read_idx(folder / "images.gz", digits.BYTES, 3)
+    return images.read_idx(folder / "images.gz", images.IDX_BYTES, 3)
 
 
 def posts(folder: Path, data: bytes) -> object:
-    (folder / dumps.POSTS).write_bytes(data)
-    return list(dumps.texts(folder))
+    (folder / texts.POSTS).write_bytes(data)
+    return list(texts.dump_texts(folder))
 
 
 def dump(folder: Path, data: bytes) -> object:
     (folder / "dump.jsonl.xz").write_bytes(cut(data, lzma.compress))
-    return list(stackexchange.read(folder / "dump.jsonl.xz"))
+    return list(texts.read_posts(folder / "dump.jsonl.xz"))
 
 
 def word_counts(folder: Path, data: bytes) -> object:
-    (folder / stackoverflow.COUNTS).write_bytes(data)
-    return stackoverflow.frequent(folder, 3)
+    (folder / texts.WORD_COUNTS).write_bytes(data)
+    return texts.frequent_words(folder, 3)
 
 
 def one_array(folder: Path, data: bytes) -> object:
     ending = ".safetensors" if data[8:9] == b"{" else ".npz" if data[:2] == b"PK" else ".npy"
     (folder / f"features{ending}").write_bytes(data)
-    return arrays.only_array(folder / f"features{ending}")
+    return formats.only_array(folder / f"features{ending}")
 
 
 def eigenvalues(folder: Path, data: bytes) -> object:
-    from fedasym.cli.arguments import read_numbers
+    from fedasym.cli.app import read_numbers
 
     ending = ".npy" if data[:6] == b"\x93NUMPY" else ".txt"
     (folder / f"values{ending}").write_bytes(data)
@@ -205,7 +205,7 @@ FILES = [
     file_door(".tsv", lambda: [sample.replace(b",", b"\t") for sample in csvs()]),
     Door("recipe .json", lambda: [recipe_text()], lambda _, it: recipe_of(it), changed_json),
     Door("folder of tables", lambda: [TABLE], folder_of_tables),
-    Door("tf.train.Example", lambda: [message(X[0], 3)], lambda _, it: examples.decoded(it), refusals=(examples.Malformed,)),
+    Door("tf.train.Example", lambda: [message(X[0], 3)], lambda _, it: tff.decode_example(it), refusals=(tff.Malformed,)),
     Door("archive .tar.bz2", cache(tars), unpacked),
     Door("IDX .gz", lambda: [bytes([0, 0, 8, 3]) + np.array([2, 2, 2], ">u4").tobytes() + bytes(8)], idx),
     Door("dump .jsonl.xz", lambda: [b'{"site": "a", "user": 1, "text": "So. Yes!"}\n' * 3], dump),

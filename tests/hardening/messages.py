@@ -10,9 +10,9 @@ import numpy as np
 
 import fedasym
 from fedasym.core.errors import InvalidInput
-from fedasym.deploy.flower.configuration import Configuration
-from fedasym.deploy.flower.replies import Refused, array_in, count_in, scores_in
-from fedasym.deploy.flower.roster import Node, Roster
+from fedasym.deploy.flower.apps import RunConfiguration
+from fedasym.deploy.flower.messages import RefusedReply, array_in, count_in, scores_in
+from fedasym.deploy.flower.roster import Node, NodeRoster
 
 from .doors import Door
 from .mutation import changed_bytes, changed_json
@@ -53,7 +53,7 @@ def changed_array(sample: bytes, random: Random) -> bytes:
 
 
 def introduced(_: Path, data: bytes) -> object:
-    roster = Roster()
+    roster = NodeRoster()
     roster.add(7, Node.of(json.loads(data)))
     return roster.draw([7], seed=0, round_=0, cohort=None)
 
@@ -65,7 +65,7 @@ def scored(_: Path, data: bytes) -> object:
 
 def configured(_: Path, data: bytes) -> object:
     told = {name: value for name, value in json.loads(data).items() if is_scalar(value)}
-    return Configuration.of("rtfa", told)
+    return RunConfiguration.of("rtfa", told)
 
 
 def is_scalar(value: object) -> bool:
@@ -86,8 +86,8 @@ def changed_told(sample: bytes, random: Random) -> bytes:
 
 DOORS = [
     Door("Flower array", lambda: [array_bytes(np.ones((3, 2))), array_bytes(np.ones((3, 2), "f4"))],
-         lambda _, data: array_in(data, (3, 2)), changed_array, (Refused,)),
-    Door("Flower introduction", lambda: [json.dumps(INTRODUCTION).encode()], introduced, changed_told, (Refused,)),
-    Door("Flower scores", lambda: [json.dumps(SCORES).encode()], scored, changed_told, (Refused,)),
+         lambda _, data: array_in(data, (3, 2)), changed_array, (RefusedReply,)),
+    Door("Flower introduction", lambda: [json.dumps(INTRODUCTION).encode()], introduced, changed_told, (RefusedReply,)),
+    Door("Flower scores", lambda: [json.dumps(SCORES).encode()], scored, changed_told, (RefusedReply,)),
     Door("Flower run config", lambda: [json.dumps(CONFIG).encode()], configured, changed_told, (InvalidInput,)),
 ]  # fmt: skip

@@ -16,9 +16,9 @@ import numpy as np
 import polars as pl
 
 import fedasym as fa
-from fedasym.experiments import pieces, seals
-from fedasym.experiments.listing import cleaned, listed
-from fedasym.experiments.reading import lines_of
+from fedasym.experiments import folder as run_files
+from fedasym.experiments.fields import lines_of
+from fedasym.experiments.tables import clean_run, list_runs
 
 from .doors import Door
 from .mutation import changed_bytes, changed_json, changed_tree
@@ -78,7 +78,7 @@ def experiment(folder: Path, data: bytes) -> object:
 def saved_results() -> Path:
     """A folder of saved tables, small."""
     from fedasym.experiments.data import FORMAT, Record
-    from fedasym.experiments.tables import client_columns, empty, gain_columns, trial_columns, tuning_columns
+    from fedasym.experiments.tables import client_columns, empty_table, gain_columns, trial_columns, tuning_columns
 
     task = "classification"
     about = fa.Experiment(
@@ -90,7 +90,7 @@ def saved_results() -> Path:
 
     def frame(columns: dict[str, type[pl.DataType]], rows: list[dict[str, object]]) -> pl.DataFrame:
         number = {name: 0.5 + 0.01 * len(name) for name, kind in columns.items() if kind == pl.Float64}
-        return pl.DataFrame([number | row for row in rows], schema=columns) if rows else empty(columns)
+        return pl.DataFrame([number | row for row in rows], schema=columns) if rows else empty_table(columns)
 
     every = [{"sweep": "seeds", "algorithm": name, "trial": seed, "round": when, "diverged": False}
              for name in about.algorithms for seed in (1, 2) for when in (0, 400)]  # fmt: skip
@@ -158,27 +158,27 @@ def saved(folder: Path, data: bytes) -> object:
 
 def ran(folder: Path, data: bytes) -> object:
     place = with_file(run_folder(), folder, data)
-    listed(place.parent)
+    list_runs(place.parent)
     results = fa.Results.read(place)
     str(results)
     fa.report(results, folder / "page.html")
-    return cleaned(place)
+    return clean_run(place)
 
 
 def piece_samples() -> list[bytes]:
-    key = pieces.key_of({"seed": 1})
+    key = run_files.key_of({"seed": 1})
     frame = pl.DataFrame({"round": [0, 1], "loss": [0.5, float("nan")]})
     path = Path(mkdtemp(prefix="fedasym-piece-"), f"{key}.parquet")
-    pieces.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
+    run_files.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
     held = path.read_bytes()
-    start = held.index(seals.MARK)
-    return [held, held[:start] + held[start + seals.SIZE :]]  # with its seal, and as older versions wrote it
+    start = held.index(run_files.MARK)
+    return [held, held[:start] + held[start + run_files.SIZE :]]  # with its seal, and as older versions wrote it
 
 
 def piece(folder: Path, data: bytes) -> object:
-    path = folder / f"{pieces.key_of({'seed': 1})}.parquet"
+    path = folder / f"{run_files.key_of({'seed': 1})}.parquet"
     path.write_bytes(data)
-    return pieces.read_piece(path)
+    return run_files.read_piece(path)
 
 
 SIMULATION = {"dimension": 6, "clients": 2, "trials": 2, "algorithms": ["fedavg", "ftfa"]}
@@ -195,17 +195,17 @@ def ledger(folder: Path, data: bytes) -> object:
 
 
 def head_samples() -> list[bytes]:
-    from fedasym.deploy.flower.heads import Model
+    from fedasym.deploy.flower.nodes import SavedHead
 
-    model = Model(np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"})
+    model = SavedHead(np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"})
     return [made(model.save, ".safetensors")]
 
 
 def head(folder: Path, data: bytes) -> object:
-    from fedasym.deploy.flower.heads import Model
+    from fedasym.deploy.flower.nodes import SavedHead
 
     (folder / "ann.safetensors").write_bytes(data)
-    return Model.load(folder / "ann.safetensors").predict([[1.0, 2.0, 3.0]])
+    return SavedHead.load(folder / "ann.safetensors").predict([[1.0, 2.0, 3.0]])
 
 
 def history_samples() -> list[bytes]:
@@ -262,7 +262,7 @@ DOORS = [
     Door("experiment .toml", lambda: [EXPERIMENT.encode(), BY_FILE.encode()], experiment, changed_toml),
     Door("saved results", named_files(saved_results), saved, changed_file),
     Door("run folder", named_files(run_folder), ran, changed_file),
-    Door("piece of a run", cache(piece_samples), piece, refusals=(pieces.Damaged,)),
+    Door("piece of a run", cache(piece_samples), piece, refusals=(run_files.Damaged,)),
     Door("saved simulation", cache(ledger_samples), ledger, changed_json),
     Door("client's head", cache(head_samples), head, changed_safetensors),
     Door("saved history", cache(history_samples), history, changed_safetensors),

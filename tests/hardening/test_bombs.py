@@ -16,8 +16,8 @@ import pytest
 
 import fedasym as fa
 from fedasym.core import machine
-from fedasym.data.sets import arrays, digits, dumps, stackexchange
-from fedasym.data.sets.reading import read
+from fedasym.data.sets import formats, images, texts
+from fedasym.data.sets.formats import read
 
 from .guard import guarded
 from .samples import WHO, X, Y
@@ -55,7 +55,7 @@ def test_a_header_that_claims_what_is_not_there(tmp_path, shape):
             file.writestr(f"{name}.npy", body)
     refused(lambda: read(tmp_path / "a.npz"), "'x' is damaged")
     (tmp_path / "a.npy").write_bytes(npy("<f8", shape))
-    refused(lambda: arrays.only_array(tmp_path / "a.npy"), "cannot be read")
+    refused(lambda: formats.only_array(tmp_path / "a.npy"), "cannot be read")
 
 
 def test_an_archive_that_unpacks_to_more_than_the_memory(tmp_path, small_machine):
@@ -130,22 +130,22 @@ def test_sqlite_that_computes_its_rows(tmp_path, made):
 
 
 def test_packed_lines_and_pictures_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(stackexchange, "LONGEST", 1000)
+    monkeypatch.setattr(texts, "LONGEST_LINE", 1000)
     (tmp_path / "a.xz").write_bytes(lzma.compress(b'{"site": "a", "user": 1, "text": "' + b"a" * 10**6 + b'"}'))
-    refused(lambda: list(stackexchange.read(tmp_path / "a.xz")), "line 1 is no JSON object")
-    monkeypatch.setattr(digits, "LARGEST", 1000)
+    refused(lambda: list(texts.read_posts(tmp_path / "a.xz")), "line 1 is no JSON object")
+    monkeypatch.setattr(images, "LARGEST_IDX", 1000)
     packed = io.BytesIO()
     with gzip.open(packed, "wb") as file:
         file.write(bytes([0, 0, 8, 3]) + np.array([10**6, 1, 1], ">u4").tobytes() + bytes(10**6))
     (tmp_path / "a.gz").write_bytes(packed.getvalue())
-    refused(lambda: digits.read_idx(tmp_path / "a.gz", digits.BYTES, 3), "cut short")
+    refused(lambda: images.read_idx(tmp_path / "a.gz", images.IDX_BYTES, 3), "cut short")
 
 
 def test_xml_with_entities_that_multiply(tmp_path):
     laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
     text = f'<!DOCTYPE d [<!ENTITY l0 "ha">{laughs}]><posts><row Id="1" OwnerUserId="1" Body="&l11;"/></posts>'
-    (tmp_path / dumps.POSTS).write_text(text)
-    refused(lambda: stackexchange.load(tmp_path, least=0), dumps.POSTS)
+    (tmp_path / texts.POSTS).write_text(text)
+    refused(lambda: texts.load_stackexchange(tmp_path, least=0), texts.POSTS)
 
 
 def test_numbers_and_nests_beyond_bounds(tmp_path):

@@ -109,7 +109,7 @@ def test_fine_tuning(radius, noise, aspect, step, flow):
     path = None if world is None else answered(lambda: fa.fine_tuning(world, steps=[0, 1, 10], **how))
     if path is not None:
         assert str(path)
-        check("stopped", path.best.risk)
+        check("stopped", path.best.scores)
 
 
 @examples(10)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.data.sets.reading import read
-from fedasym.deploy.flower.heads import Model
-from fedasym.deploy.flower.replies import Refused, array_in
+from fedasym.data.sets.formats import read
+from fedasym.deploy.flower.apps import write_app
+from fedasym.deploy.flower.messages import RefusedReply, array_in
+from fedasym.deploy.flower.nodes import SavedHead
 from fedasym.deploy.flower.roster import Node
-from fedasym.deploy.flower.writing import write_app
-from fedasym.experiments.data import record_in
+from fedasym.experiments.data import read_record
 
 from . import states
 from .guard import guarded
@@ -35,11 +35,11 @@ def refused(call, *words, by=(fa.InvalidInput,)):
 def test_a_node_that_sends_a_broken_header(shape):
     good = array_bytes(np.ones((3, 2)))
     bad = good.replace(b"(3, 2)", shape.encode())
-    refused(lambda: array_in(bad, (3, 2)), "cannot be read as an array", by=(Refused,))
+    refused(lambda: array_in(bad, (3, 2)), "cannot be read as an array", by=(RefusedReply,))
 
 
 def test_a_node_whose_clients_are_no_text():
-    refused(lambda: Node.of(INTRODUCTION | {"clients": [{}, []]}), "its clients must be hashes", by=(Refused,))
+    refused(lambda: Node.of(INTRODUCTION | {"clients": [{}, []]}), "its clients must be hashes", by=(RefusedReply,))
 
 
 def test_text_that_is_none(tmp_path):
@@ -72,9 +72,9 @@ def test_sqlite_with_a_damaged_length(tmp_path):
 )  # fmt: skip
 def test_a_record_of_data_that_was_edited(change):
     text = (states.saved_results() / "data.json").read_text()
-    assert record_in(text).clients == ["ann", "bob"]
+    assert read_record(text).clients == ["ann", "bob"]
     with pytest.raises(ValueError, match=r"no record|surrogates"):
-        record_in(json.dumps(json.loads(text) | change))
+        read_record(json.dumps(json.loads(text) | change))
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_a_simulation_that_was_edited(tmp_path, trial):
 
 @pytest.mark.parametrize("about", [{}, {"bias": True}, {"bias": True, "classes": "é"}, {"bias": 1, "classes": None}], ids=str)
 def test_a_head_that_was_edited(tmp_path, about):
-    path = Model(np.ones((4, 3)), about).save(tmp_path / "ann.safetensors")
-    refused(lambda: Model.load(path), "is no head")
+    path = SavedHead(np.ones((4, 3)), about).save(tmp_path / "ann.safetensors")
+    refused(lambda: SavedHead.load(path), "is no head")
 
 
 def test_a_name_that_no_disk_can_hold():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms import Average, Descend, Flow
-from fedasym.theory.transforms import kappa, slope
+from fedasym.theory.transforms import kappa, kappa_slope
 
 # Aspects near 1 are drawn on purpose: the formulas must hold there, however far finite sizes are from them.
 near_thresholds = pytest.mark.filterwarnings("ignore::fedasym.ThresholdWarning")
@@ -122,7 +122,7 @@ class Exact:
 def solve(ridge: float, aspect: float, spectrum: fa.Spectrum) -> tuple[float, float]:
     """kappa and kappa' at one point."""
     k = kappa(np.array(ridge), np.array(aspect), spectrum)
-    return float(k), float(slope(k, np.array(ridge), np.array(aspect), spectrum))
+    return float(k), float(kappa_slope(k, np.array(ridge), np.array(aspect), spectrum))
 
 
 def isotropic_risk(exact: Exact, world: fa.Population, ridge: float, start: float) -> tuple[fa.Risk, float]:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms import Flow
-from fedasym.theory.contours import support
-from fedasym.theory.subordination import subordinate
+from fedasym.theory.contours import sample_support, subordinate
 
 from .strategies import (
     CLIENTS,
@@ -176,7 +175,7 @@ def test_ends_of_the_fine_tuning_path_of_a_finite_federation(federation, member)
         world = replace(world, spectrum=fa.spectra.identity(world.spectrum.mean))
         m = int(np.ceil(m / federation[0].spectrum.rank))
     assume(threshold_gap(world) > 0.05)
-    low = support(world.aspect, world.spectrum)[0]
+    low = sample_support(world.aspect, world.spectrum)[0]
     for time, name in ((0, "fedavg"), (36 / low, "ftfa")):
         expected = risk_of(world, name, clients=m, member=member)
         close(stopped(world, Flow(time), clients=m, member=member), expected, rtol=1e-9, floor=share(world, 1e-9))

@@ -107,7 +107,7 @@ def test_fine_tuning_over_a_grid(clients):
         path = fa.fine_tuning(world, **options)
         close(fa.Risk(whole.bias[at], whole.variance[at]), fa.Risk(path.bias, path.variance), rtol=1e-12)
         assert entry(whole.best.at, at) == path.best.at
-        assert entry(whole.best.risk.loss, at) == pytest.approx(path.best.risk.loss, rel=1e-12)
+        assert entry(whole.best.scores.loss, at) == pytest.approx(path.best.scores.loss, rel=1e-12)
 
 
 @pytest.mark.parametrize(

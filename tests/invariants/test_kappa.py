@@ -11,9 +11,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.theory.contours import support
-from fedasym.theory.tabulated import WORTHWHILE, moments, tabulated
-from fedasym.theory.transforms import kappa, lowest_ridge, newton, slope, sums
+from fedasym.theory.contours import sample_support
+from fedasym.theory.transforms import WORTHWHILE, atom_sums, kappa, kappa_slope, lowest_ridge, newton_kappa, sums_at, table_of
 
 from .strategies import ASPECTS, DIGITS, EPS, RIDGES, Exact, close, examples, log_uniform, near_thresholds, solve, spectra
 
@@ -42,7 +41,7 @@ def test_kappa_grows_with_the_ridge(spectrum, aspect, ridges):
     """From kappa(0) on, at least as fast as the ridge, and more slowly the larger it is."""
     lam = np.sort([0.0, *ridges])
     k = kappa(lam, np.full(lam.shape, aspect), spectrum)
-    growth = slope(k, lam, np.full(lam.shape, aspect), spectrum)
+    growth = kappa_slope(k, lam, np.full(lam.shape, aspect), spectrum)
     assert np.all(np.isfinite(k))
     assert k[0] >= 0
     assert np.all(np.diff(k) >= np.diff(lam) * (1 - 1e-12) - 4 * EPS * k[1:])
@@ -76,7 +75,7 @@ def test_kappa_at_negative_ridges(spectrum, aspect, part):
     assume(abs(aspect * spectrum.rank - 1) > 1e-6)
     low = float(lowest_ridge(np.array([aspect]), spectrum)[0])
     assert low < 0
-    assert low == pytest.approx(-support(aspect, spectrum)[0], rel=1e-9)
+    assert low == pytest.approx(-sample_support(aspect, spectrum)[0], rel=1e-9)
     k, growth = solve(part * low, aspect, spectrum)
     with mpmath.workdps(DIGITS):
         exact = Exact(aspect, spectrum)
@@ -118,7 +117,7 @@ def test_closed_form_of_one_atom(value, aspect, ridge, null):
     two = fa.spectra.atoms([value, value * (1 + EPS)] + [0.0] * len(rest), [(1 - null) / 2, (1 - null) / 2, *rest])
     k, growth = solve(ridge, aspect, one)
     tolerance = 32 * EPS * (1 + aspect * one.rank * growth)
-    assert float(newton(np.array([ridge]), np.array([aspect]), two)[0]) == pytest.approx(k, rel=tolerance)
+    assert float(newton_kappa(np.array([ridge]), np.array([aspect]), two)[0]) == pytest.approx(k, rel=tolerance)
 
 
 @pytest.mark.parametrize("decades", [0.5, 8])
@@ -133,11 +132,11 @@ def test_tabulated_sums_agree_with_direct_ones(decades, null):
     aspect[::3] = 1 + rng.choice([-1, 1], aspect[::3].size) * 10.0 ** rng.uniform(-12, -0.5, aspect[::3].size)
     ridge = 10.0 ** rng.uniform(-12, 12, points)
     k = kappa(ridge, aspect, spectrum)
-    direct = newton(ridge, aspect, spectrum)
-    assert np.isfinite(tabulated(spectrum).solve(ridge, aspect)).mean() > 0.5
-    condition = 1 + aspect * spectrum.rank * slope(direct, ridge, aspect, spectrum)
+    direct = newton_kappa(ridge, aspect, spectrum)
+    assert np.isfinite(table_of(spectrum).solve(ridge, aspect)).mean() > 0.5
+    condition = 1 + aspect * spectrum.rank * kappa_slope(direct, ridge, aspect, spectrum)
     assert np.all(np.abs(k / direct - 1) <= 1e-14 * condition)
-    for found, expected in zip(sums(k, spectrum), moments(k, *spectrum.positive), strict=True):
+    for found, expected in zip(sums_at(k, spectrum), atom_sums(k, *spectrum.positive), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.theory.transforms import lowest_ridge, sums
+from fedasym.theory.transforms import lowest_ridge, sums_at
 
 from .strategies import (
     CLIENTS,
@@ -106,7 +106,7 @@ def test_best_ridge_of_isotropic_displacements(world, ridges):
     assert np.all(loss <= others * (1 + 1e-12))
     if np.isfinite(best) and best > 0:
         k = solve(best, world.aspect, world.spectrum)[0]
-        assert loss == pytest.approx(world.radius**2 * k * float(sums(np.array(k), world.spectrum).df1), rel=1e-11)
+        assert loss == pytest.approx(world.radius**2 * k * float(sums_at(np.array(k), world.spectrum).df1), rel=1e-11)
         nearby = fa.predict(world, ["rtfa"], ridge=best * np.array([0.5, 0.99, 1.01, 2]))["rtfa"].loss
         assert np.all(loss <= nearby * (1 + 1e-12))
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedasym.algorithms import Average, Moreau, Nothing
-from fedasym.exact import crossvalidation
 from fedasym.exact import estimators as linear
+from fedasym.exact import least_squares
 from fedasym.exact.clients import Client
 
 from .clients import CASES, TIGHT, every_case, weights_of
@@ -41,9 +41,9 @@ def test_leaving_a_client_out_is_a_refit_without_it(case, server):
     clients = [Client.of(place, x, t) for place, (x, t) in enumerate(zip(X, y, strict=True))]
     for ridge in (0.05, 0.7, 20.0):
         expected = y if isinstance(server, Nothing) else refitted(server, X, y, p, ridge)
-        found = crossvalidation.residuals(server, clients, p, ridge)
+        found = least_squares.residuals_about_others(server, clients, p, ridge)
         for client, e, x, whole in zip(clients, found, X, expected, strict=True):
-            np.testing.assert_allclose(crossvalidation.gcv(client, e, ridge), brute_gcv(x, whole, ridge), rtol=1e-8)
+            np.testing.assert_allclose(least_squares.gcv_score(client, e, ridge), brute_gcv(x, whole, ridge), rtol=1e-8)
             if client.n <= x.shape[1]:
                 np.testing.assert_allclose(client.axes[0] @ e, whole, **TIGHT)
 

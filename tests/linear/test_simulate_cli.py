@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import time
 import pytest
 
 import fedasym as fa
-from fedasym.verbs import simulation_trials as trials
+from fedasym.verbs import simulation as trials
 
 from ..command import fedasym
 
@@ -50,8 +51,9 @@ def test_progress_is_told_to_a_terminal():
         os.close(ours)
         os.close(theirs)
     assert done.returncode == 0
-    assert "trial 2 of 2" in shown
-    assert shown.rstrip(" ").endswith("\r")
+    assert re.search(r"%.* trial [12] of 2", shown)
+    assert shown.endswith("\x1b[2K")  # the line is gone, the cursor is back
+    assert "\x1b[?25h" in shown
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import PAPER, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Ridge
-from fedasym.exact.draw import features, seeded
-from fedasym.verbs.simulation_expectation import expected
-from fedasym.verbs.simulation_plans import Plan
+from fedasym.exact.draws import draw_features, seeded_generator
+from fedasym.verbs.trials import Plan, expect_losses
 
 from .worlds import AR1, DIFFERENT, POWER, TWO, WORLD, plan_of
 
@@ -21,7 +20,7 @@ def dense(plan: Plan) -> dict[str, np.ndarray]:
     kinds, d = plan.kinds, plan.kinds[0].s.size
 
     def sample(kind, *path):
-        X = features(kind, seeded(plan.seed, 0, *path), plan.features)
+        X = draw_features(kind, seeded_generator(plan.seed, 0, *path), plan.features)
         return kind, X, X.T @ X / kind.n
 
     clients = [sample(plan.kind_of(j), 0, j) for j in range(sum(plan.count))]
@@ -123,5 +122,5 @@ DENSE = [
 def test_expectations_equal_a_dense_computation(world, options):
     plan = plan_of(world, algorithms=EVERY, **options)
     truth = dense(plan)
-    for name, found in expected(plan, 0, lambda _: None).items():
+    for name, found in expect_losses(plan, 0, lambda _: None).items():
         assert np.max(np.abs(np.array(found) - truth[name]) / truth[name].sum(-1, keepdims=True)) < 1e-10, name

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.exact.draw import apportioned
+from fedasym.exact.draws import apportion
 
 from .worlds import DIFFERENT, TWO, WORLD, plan_of
 
@@ -38,9 +38,9 @@ def test_the_prediction_is_for_what_is_drawn():
 
 
 def test_directions_are_shared_out_evenly():
-    assert apportioned(np.array([0.25, 0.25, 0.5]), 7).tolist() == [2, 2, 3]
+    assert apportion(np.array([0.25, 0.25, 0.5]), 7).tolist() == [2, 2, 3]
     for spectrum in (fa.spectra.ar1(0.5), fa.spectra.power_law(1)):
-        room = apportioned(spectrum.weights, 200)
+        room = apportion(spectrum.weights, 200)
         assert room.sum() == 200
         assert np.all(np.abs(room - 200 * spectrum.weights) <= 1)
         assert abs(spectrum.values @ room / 200 - spectrum.mean) < 0.01

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fedasym as fa
-from fedasym.verbs.simulation import checked
-from fedasym.verbs.simulation_plans import Plan, planned
+from fedasym.verbs.simulation import SimulationRequest, read_setting
+from fedasym.verbs.trials import Plan, make_plan
 
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
 AR1, POWER = fa.spectra.ar1(0.5, points=20), fa.spectra.power_law(1, points=20)
@@ -12,9 +12,11 @@ WORLD = fa.Population(1, 0.5, 2, norm=2)
 
 
 def plan_of(world, **options) -> Plan:
-    defaults = {"dimension": 40, "clients": 5, "seed": 3, "algorithms": None, "member": True, "ridge": None, "maml_step": 0.1}
-    more = {"weights": None, "features": "gaussian", "mode": "expectation", "vary": None}
-    return planned(checked(world, **(defaults | more | options)))
+    defaults = {"dimension": 40, "clients": 5, "trials": 1, "seed": 3, "algorithms": None, "member": True, "ridge": None}
+    more = {"maml_step": 0.1, "weights": None, "features": "gaussian", "mode": "expectation", "vary": None}
+    alike = isinstance(world, fa.Population)
+    worlds = (world,) if alike else tuple(world)
+    return make_plan(read_setting(SimulationRequest(worlds, alike, **(defaults | more | options))))
 
 
 DIFFERENT = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.theory.transforms import kappa, slope, sums
+from fedasym.theory.transforms import kappa, kappa_slope, sums_at
 
 from ..cases import TWO_ATOM, resolvent, sample
 from .settings import FINITE_SIZE, GRID, HALF, SPECTRA, close, over_spectra, shows
@@ -51,7 +51,7 @@ def test_claim_first_order_expansion_has_a_negative_constant(covariance: fa.Spec
     best = fa.predict(world, "rtfa")["rtfa"]
     C = -best.bias / world.radius**2
     k = kappa(np.array(1.0), np.array(2.0), covariance)
-    growth = slope(k, np.array(1.0), np.array(2.0), covariance)
+    growth = kappa_slope(k, np.array(1.0), np.array(2.0), covariance)
     close(C, -growth * k**2 * (covariance.weights @ (covariance.values / (covariance.values + k) ** 2)))
     assert C < 0
     rests = []
@@ -69,7 +69,7 @@ def test_claim_best_risk_in_three_forms(covariance: fa.Spectrum) -> None:
     lam = s2 * gamma / r2
     k = kappa(np.array(lam), np.array(gamma), covariance)
     best = fa.optimal_loss(fa.Population(r2**0.5, s2**0.5, gamma, spectrum=covariance))
-    close([s2 * (k / lam - 1), r2 * k * sums(k, covariance).df1, r2 / gamma * (k - lam)], best)
+    close([s2 * (k / lam - 1), r2 * k * sums_at(k, covariance).df1, r2 / gamma * (k - lam)], best)
 
 
 def test_claim_best_risk_is_not_sigma2_gamma_m_under_correlation() -> None:

@@ -17,7 +17,7 @@ def test_claim_more_steps_not_always_better(covariance: fa.Spectrum) -> None:
     noisy = fa.fine_tuning(fa.Population(1, 1.2 * edge, 2, spectrum=covariance), steps=[0, 1, 10, 100, np.inf])
     assert np.isfinite(noisy.best.at)
     assert noisy.best.at > 0
-    assert noisy.best.risk.loss < min(noisy.loss[0], noisy.loss[-1])
+    assert noisy.best.scores.loss < min(noisy.loss[0], noisy.loss[-1])
     assert noisy.loss[0] < noisy.loss[-1]
     silent = fa.fine_tuning(fa.Population(1, 0, 2, spectrum=covariance), steps=[0, 1, 3, 10, 30, 100, np.inf])
     assert np.isinf(silent.best.at)
@@ -27,7 +27,7 @@ def test_claim_more_steps_not_always_better(covariance: fa.Spectrum) -> None:
 def test_claim_more_steps_may_hurt_below_the_threshold_too() -> None:
     """At 90% of the threshold convergence beats no step at all, and still stopping early is better."""
     path = fa.fine_tuning(fa.Population(1, 0.9 * HALF, 2), flow=True, times=[0, 0.7, np.inf])
-    assert path.best.risk.loss <= path.loss[1] < path.loss[2] < path.loss[0]
+    assert path.best.scores.loss <= path.loss[1] < path.loss[2] < path.loss[0]
 
 
 def test_claim_gradient_descent_converges_to_the_nearest_interpolant() -> None:

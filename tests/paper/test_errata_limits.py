@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import brentq
 
 import fedasym as fa
-from fedasym.theory.transforms import kappa, slope, sums
+from fedasym.theory.transforms import kappa, kappa_slope, sums_at
 
 from ..cases import IDENTITY, TWO_ATOM, Array, Clients, draw_clients, null, resolvent, sample
 from .settings import EXAMPLE, FINITE_SIZE, LABELS, MANY, apart, close, over_spectra, stieltjes_and_slope, stieltjes_identity
@@ -92,9 +92,9 @@ def test_line_1079_is_right_as_printed(covariance: fa.Spectrum, lam: float) -> N
     """m_{n,1} = df2/(1 - gamma df2), so 1 + gamma m_{n,1} = kappa'."""
     page = Appendix(fa.Population(1, 1, 2, spectrum=covariance), lam)
     k = kappa(np.array(lam), np.array(2.0), covariance)
-    df2 = float(sums(k, covariance).df2)
+    df2 = float(sums_at(k, covariance).df2)
     close(page.m1, df2 / (1 - 2 * df2))
-    close(1 + 2 * page.m1, slope(k, np.array(lam), np.array(2.0), covariance))
+    close(1 + 2 * page.m1, kappa_slope(k, np.array(lam), np.array(2.0), covariance))
 
 
 @pytest.mark.parametrize("power", [-1, 0, 1])

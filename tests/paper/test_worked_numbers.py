@@ -19,7 +19,7 @@ def test_worked_numbers_of_the_limit() -> None:
     close([table["rtfa"].loss, table["pfedme"].loss], 0.5**0.5)
     stop = fa.fine_tuning(EXAMPLE, flow=True).best
     shows(stop.at, "0.6185")
-    shows(stop.risk.loss, "0.71162")
+    shows(stop.scores.loss, "0.71162")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 import fedasym as fa
-from fedasym.pretraining import extraction, store
+from fedasym.pretraining import extraction, recipes
 from fedasym.pretraining.networks import build
 from fedasym.pretraining.recipes import RECIPES
 
@@ -59,14 +59,14 @@ def test_the_file_says_how_it_was_made_and_is_made_once(mine, tmp_path, monkeypa
     recipe = json.loads(held["recipe"])
     assert recipe["network"] == "my_networks:made"
     assert recipe["dtype"] == "float16"
-    assert held["hash"] == store.key_of(recipe)
+    assert held["hash"] == recipes.description_key(recipe)
     assert held["hash"] in path.name
     assert sorted(each.name for each in path.parent.iterdir()) == [path.name]  # nothing is left over
     before = path.stat().st_mtime_ns
-    monkeypatch.setattr(extraction, "extracted", None)  # would fail if it were called
+    monkeypatch.setattr(extraction, "extract_features", None)  # would fail if it were called
     assert fa.pretraining.features("mine", vectors(), network="my_networks:made", into=tmp_path) == path
     assert path.stat().st_mtime_ns == before
-    assert store.features_file("mine", tmp_path) == path
+    assert recipes.features_file("mine", tmp_path) == path
     for changed in ({"dtype": "float32"}, {"federation": vectors(seed=1)}):
         with pytest.raises(TypeError):
             fa.pretraining.features(

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 import fedasym as fa
-from fedasym.pretraining.inputs import PADDING, Reader, Source, augmented, cropped, reader_for, rotated
-from fedasym.pretraining.networks import build, last_layer
+from fedasym.pretraining.networks import PADDING, Reader, Source, augment, build, crop, last_layer, reader_for, rotate
 from fedasym.pretraining.recipes import FEATURES, RECIPES, Recipe
 
 from .small import images, sentences
@@ -117,7 +116,7 @@ def test_padding_is_left_out_of_labels():
 
 def test_crops_are_windows_of_the_padded_image():
     pictures, shifts = torch.randn(5, 3, 32, 32), torch.randint(0, 2 * PADDING + 1, (2, 5))
-    result = cropped(pictures, shifts)
+    result = crop(pictures, shifts)
     for number, (down, right) in enumerate(shifts.T.tolist()):
         padded = torch.zeros(3, 40, 40)
         padded[:, PADDING:-PADDING, PADDING:-PADDING] = pictures[number]
@@ -126,7 +125,7 @@ def test_crops_are_windows_of_the_padded_image():
 
 def test_rotations_turn():
     pictures = torch.randn(2, 3, 32, 32)
-    turned = rotated(pictures, torch.tensor([0.0, torch.pi / 2]))
+    turned = rotate(pictures, torch.tensor([0.0, torch.pi / 2]))
     assert torch.equal(turned[0], pictures[0])
     assert torch.equal(turned[1], torch.rot90(pictures[1], 1, (1, 2)))
 
@@ -135,7 +134,7 @@ def test_flips_mirror_about_half_of_the_images():
     pictures = torch.randn(400, 1, 4, 4)
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        result = augmented(pictures, ("flip",))
+        result = augment(pictures, ("flip",))
     same = (result == pictures).all((1, 2, 3))
     assert torch.equal(result[~same], pictures[~same].flip(-1))
     assert 150 < int(same.sum()) < 250

@@ -16,10 +16,10 @@ from torch import nn
 from torch.nn import functional
 
 import fedasym as fa
-from fedasym.pretraining import fitting, learning, store
-from fedasym.pretraining.inputs import Source, reader_for
+from fedasym.pretraining import descent, learning, recipes
+from fedasym.pretraining.descent import accuracy, mean_loss
+from fedasym.pretraining.networks import Source, reader_for
 from fedasym.pretraining.recipes import RECIPES, Recipe
-from fedasym.pretraining.steps import accuracy, mean_loss
 
 from .small import images, perceptron, sentences, vectors
 
@@ -74,7 +74,7 @@ def test_the_loss_and_the_accuracy_leave_padding_out():
 
 def test_a_finished_network_is_not_trained_again(mine, tmp_path, monkeypatch):
     first = fa.pretraining.pretrain("mine", vectors(), recipe=MY, into=tmp_path)
-    monkeypatch.setattr(fitting, "fit", None)  # would fail if it were called
+    monkeypatch.setattr(descent, "fit_network", None)  # would fail if it were called
     again = fa.pretraining.pretrain("mine", vectors(), recipe=MY, into=tmp_path)
     assert again == first
     with pytest.raises(TypeError):
@@ -100,7 +100,7 @@ def test_tuning_chooses_on_validation_samples_and_passes_by_divergence(mine, tmp
     assert higher > lower
     assert np.isnan(none)
     assert result.recipe == middle
-    assert store.chosen("mine", tmp_path) == result.path
+    assert recipes.chosen_network("mine", tmp_path) == result.path
     assert str(result).count("chosen") == 1
 
 
@@ -150,12 +150,12 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from small import images
 import fedasym as fa
-from fedasym.pretraining import fitting
+from fedasym.pretraining import descent
 from fedasym.pretraining.recipes import RECIPES
 # slow enough to be killed in the middle, with a checkpoint at every batch
-fitting.fit.__defaults__ = (0.0,)
-learn = fitting.Run.learn
-fitting.Run.learn = lambda self, *given: (learn(self, *given), time.sleep(0.05))[0]
+descent.fit_network.__defaults__ = (0.0,)
+learn = descent.TrainingRun.learn
+descent.TrainingRun.learn = lambda self, *given: (learn(self, *given), time.sleep(0.05))[0]
 fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epochs=3, batch=16), into=sys.argv[2])
 """
 
@@ -219,11 +219,11 @@ def wait_for_batches(into, process, batches):
 
 
 def test_a_damaged_checkpoint_costs_its_work_only(mine, tmp_path):
-    path = learning.learned("mine", vectors(), MY, 0, None, None, tmp_path, None).path
+    path = learning.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path
     good = path.read_bytes()
     path.unlink()
     path.with_suffix(".checkpoint").write_bytes(good[:100])
-    assert learning.learned("mine", vectors(), MY, 0, None, None, tmp_path, None).path.read_bytes()[-50:] == good[-50:]
+    assert learning.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path.read_bytes()[-50:] == good[-50:]
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch, tmp_path):

@@ -10,9 +10,9 @@ import polars as pl
 
 import fedasym as fa
 from fedasym.experiments import tables
-from fedasym.experiments.computing import CLIENTS
 from fedasym.experiments.data import FORMAT, Record
 from fedasym.experiments.spec import ALL
+from fedasym.experiments.tables import CLIENT_STATISTICS
 from fedasym.training.history import COLUMNS
 
 FINAL = {"local": 0.764, "fedavg": 0.778, "ftfa": 0.8207, "rtfa": 0.8238, "maml_fo": 0.8161, "maml_hf": 0.816, "pfedme": 0.786}
@@ -88,7 +88,7 @@ def invented(task: str = "classification", clients: list[str] | None = None, **c
             columns |= {"shared_loss": shared, "gain": gain}
             for at, client in enumerate(data.clients):
                 which = {"sweep": sweep, "algorithm": name, "trial": trial, "client": client, "samples": data.training[at]}
-                people.append(which | {each: float(columns[each][at]) for each in CLIENTS[task]})
+                people.append(which | {each: float(columns[each][at]) for each in CLIENT_STATISTICS[task]})
     gains = [
         {"algorithm": name, "epochs": str(epochs), "trial": seed, "round": when, "diverged": False} | row
         for name, (at, epochs), seed in product(about.gains.algorithms, enumerate(about.gains.epochs), about.gains.seeds)
@@ -96,7 +96,7 @@ def invented(task: str = "classification", clients: list[str] | None = None, **c
     ] if about.gains else []  # fmt: skip
 
     def frame(rows: list[dict[str, Any]], columns: dict[str, Any]) -> pl.DataFrame:
-        return pl.DataFrame(rows, schema=columns) if rows else tables.empty(columns)
+        return pl.DataFrame(rows, schema=columns) if rows else tables.empty_table(columns)
 
     people_columns = tables.client_columns(task)
     return fa.Results(

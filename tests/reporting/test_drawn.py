@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.show.figures.experiments import draw, draw_gains, draw_sweep
+from fedasym.show.curves import gain_curves, published_curves, trial_curves
+from fedasym.show.figures.rounds import draw_figures, draw_gains, draw_sweep
 from fedasym.show.figures.style import save
-from fedasym.show.report.curves import gain_curves, published_curves, trial_curves
 
 from .invented import invented, published
 
@@ -28,17 +28,17 @@ def words(figure, folder):
 def test_everything_is_drawn_as_three_files(tmp_path):
     held = invented(trials={"seeds": 2, "splits": 2}, gains={"seeds": 2})
     before = dict(mpl.rcParams)
-    files = draw(held, tmp_path / "a", published())
+    files = draw_figures(held, tmp_path / "a", published())
     assert dict(mpl.rcParams) == before
     stems = ("seeds", "splits", "gains-ftfa", "gains-maml_fo", "gains-maml_hf", "tuned")
     assert [file.name for file in files] == [f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png", "csv")]
     assert all(file.stat().st_size > (100 if file.suffix == ".csv" else 5000) for file in files)
-    again = draw(held, tmp_path / "b", published())
+    again = draw_figures(held, tmp_path / "b", published())
     assert [file.read_bytes() for file in files] == [file.read_bytes() for file in again]
 
 
 def test_the_numbers_are_those_of_the_results(tmp_path, results):
-    files = {file.name: file for file in draw(replace(results, gains=results.gains.clear()), tmp_path, published())}
+    files = {file.name: file for file in draw_figures(replace(results, gains=results.gains.clear()), tmp_path, published())}
     rows = list(csv.DictReader(files["seeds.csv"].read_text().splitlines()))
     for name, values in results.finals("seeds").items():
         (row,) = [row for row in rows if (row["algorithm"], row["source"], row["round"]) == (name, "ours", "400")]
@@ -71,7 +71,7 @@ def test_words_are_in_the_figures(tmp_path, results):
 
 def test_regression_draws_losses_and_nothing_published(tmp_path):
     held = invented("regression", gains=None, trials={"seeds": 2, "splits": 0})
-    files = draw(held, tmp_path, published())
+    files = draw_figures(held, tmp_path, published())
     assert [file.name for file in files if file.suffix == ".csv"] == ["seeds.csv", "tuned.csv"]
     assert "paper" not in (tmp_path / "seeds.csv").read_text()
     assert "test loss" in words(draw_sweep(held, "seeds", trial_curves(held, "seeds"), {}), tmp_path)
@@ -98,10 +98,10 @@ def test_a_diverged_curve_ends_in_a_cross(tmp_path):
 def test_an_unfinished_run_draws_nothing(tmp_path):
     held = invented(gains=None)
     nothing = replace(held, trials=held.trials.clear(), clients=held.clients.clear(), tuned={})
-    assert draw(nothing, tmp_path / "none") == []
+    assert draw_figures(nothing, tmp_path / "none") == []
 
 
 def test_a_folder_that_cannot_be_is_told(tmp_path, results):
     (tmp_path / "file").write_text("")
     with pytest.raises(fa.InvalidInput, match="cannot be made"):
-        draw(results, tmp_path / "file")
+        draw_figures(results, tmp_path / "file")

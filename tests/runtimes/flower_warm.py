@@ -32,8 +32,8 @@ from flwr.superlink.cli import flwr_serverapp
 from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.cli import flower_supernode, flwr_clientapp
 
-from fedasym.data.sets import reading  # noqa: F401
-from fedasym.deploy.flower import advice_nodes, advising, holdings, node_app, nodes, strategy  # noqa: F401
+from fedasym.data.sets import formats  # noqa: F401
+from fedasym.deploy.flower import advice, nodes, strategy  # noqa: F401
 
 EXECUTOR = "flower-superexec"
 PROGRAMS = {EXECUTOR: flower_superexec, "flwr-clientapp": flwr_clientapp, "flwr-serverapp": flwr_serverapp}

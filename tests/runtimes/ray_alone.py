@@ -15,15 +15,14 @@ import numpy as np
 import fedasym as fa
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import pool as ray_pool
-from fedasym.deploy.ray.cluster import joined
-from fedasym.deploy.ray.pieces import held, pool_for, portable
-from fedasym.deploy.ray.pool import Pool, Task, worked
+from fedasym.deploy.ray.pool import Task, TaskPool, join_cluster, run_task
+from fedasym.deploy.ray.tasks import open_pool, portable_data, read_data
 from fedasym.verbs.simulation import simulate
 
 
 def lying(data: list[Any], heard: Any) -> dict[str, Any]:
     """In a worker: where in which file of shared memory the features are."""
-    features = held(data).features
+    features = read_data(data).features
     address = features.__array_interface__["data"][0]
     time.sleep(1)  # so that the other worker gets one too
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -64,7 +63,7 @@ def failing(heard: Any) -> None:
     raise ZeroDivisionError("a mistake of ours")
 
 
-def results(pool: Pool, *tasks: Task) -> tuple[dict[str, Any], list[str]]:
+def results(pool: TaskPool, *tasks: Task) -> tuple[dict[str, Any], list[str]]:
     """What came back, and why what was lost was lost."""
     found: dict[str, Any] = {}
     lost: list[str] = []
@@ -92,8 +91,8 @@ def looked() -> dict[str, Any]:
     sizes = {"dimension": 40, "clients": 8, "trials": 3, "vary": {"noise": [0.3, 1.0]}}
     federation = fa.datasets.synthetic(clients=20, dimension=200, aspect=0.5)
     heard: list[tuple[float, str]] = []
-    with joined(settings, 0), pool_for(settings, federation) as pool:
-        stored = [pool.ray.put(portable(federation))]
+    with join_cluster(settings, 0), open_pool(settings, federation) as pool:
+        stored = [pool.ray.put(portable_data(federation))]
         out = {"data": list(results(pool, *(Task(str(n), lying, (stored,)) for n in range(4)))[0].values())}
         out["told"] = results(pool, Task("told", told, ()))[0]["told"]
         out["listening"] = sorted(listening(inside(Path.cwd())))
@@ -104,9 +103,9 @@ def looked() -> dict[str, Any]:
         (Path.cwd() / "shadow").mkdir()
         (Path.cwd() / "shadow" / "fedasym.py").write_text("")
         shadowed = {"env_vars": {"PYTHONPATH": str(Path.cwd() / "shadow")}}
-        pool.hand = pool.ray.remote(worked).options(max_retries=0, runtime_env=shadowed)
+        pool.hand = pool.ray.remote(run_task).options(max_retries=0, runtime_env=shadowed)
         out["missing"] = sentence(lambda: results(pool, Task("missing", refusing, ())))
-        out["too much"] = sentence(lambda: Pool(Ray(threads=99), 0))
+        out["too much"] = sentence(lambda: TaskPool(Ray(threads=99), 0))
         there = simulate(world, on=settings, progress=lambda share, text: heard.append((share, text)), **sizes)
         out["simulated"] = there.to_json() == simulate(world, **sizes).to_json()
         out["heard"] = heard[-1]

@@ -11,10 +11,9 @@ from flwr.serverapp.strategy import Result
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
-from fedasym.deploy.flower import attendance
-from fedasym.deploy.flower.configuration import RULES
-from fedasym.deploy.flower.heads import Model, file_of
-from fedasym.deploy.flower.holdings import heads_folder, of_clients
+from fedasym.deploy.flower import roster
+from fedasym.deploy.flower.apps import RULES
+from fedasym.deploy.flower.nodes import SavedHead, head_file, heads_folder, select_clients
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.training import twin
 from fedasym.training.settings import Settings, find_protocol
@@ -27,7 +26,7 @@ NODES = 3
 
 def parts(whole: fa.Federation, folder: Path, nodes: int = NODES) -> list[Path]:
     """The clients dealt out to nodes, a file each."""
-    dealt = [of_clients(whole, whole.clients[k::nodes]) for k in range(nodes)]
+    dealt = [select_clients(whole, whole.clients[k::nodes]) for k in range(nodes)]
     return [part.save(folder / f"part{k}.safetensors") for k, part in enumerate(dealt)]
 
 
@@ -47,7 +46,7 @@ def own_heads(grid: Table, what: str) -> dict[str, np.ndarray]:
     for node in grid.nodes.values():
         held = fa.Federation.from_safetensors(node["data-path"])
         for name, identity in zip(held.clients, held.identities, strict=True):
-            kept[name] = Model.load(file_of(heads_folder(node), what, name, identity)).head
+            kept[name] = SavedHead.load(head_file(heads_folder(node), what, name, identity)).head
     return kept
 
 
@@ -184,7 +183,7 @@ def test_a_bad_reply_is_named_and_the_round_completes_with_the_rest(reason, clie
     result = trained(grid)
     assert f"Node 12 is left out: {reason}" in told.text
     assert "aggregate_train: Received 2 results and 1 failures" in told.text
-    rest = of_clients(whole, [name for name in whole.clients if name not in whole.clients[1::3]])
+    rest = select_clients(whole, [name for name in whole.clients if name not in whole.clients[1::3]])
     with optimised(False):
         alone = fa.train("fedavg", rest, rounds=1, evaluate_every=0, local_steps=3, batch=4, precision="float64")
     np.testing.assert_allclose(result.arrays["head"].numpy(), alone.shared, atol=1e-12)
@@ -214,7 +213,7 @@ def test_where_every_reply_is_bad_the_shared_head_stays(clients, tmp_path, told)
     with np.errstate(invalid="ignore"):
         grid.play()
     assert "The shared head stays as it is" in told.text
-    assert not Model.load(tmp_path / "shared.safetensors").head.any()
+    assert not SavedHead.load(tmp_path / "shared.safetensors").head.any()
 
 
 @pytest.mark.parametrize("lie", [{"accuracy": 1.5}, {"loss": float("nan")}, {"hurt": 7}, {"num-examples": 10**9}])
@@ -285,7 +284,7 @@ def test_a_run_that_faulty_nodes_cannot_make_complete_ends_with_a_sentence_for_e
 
 
 def test_a_passing_fault_is_asked_about_again(clients, tmp_path, told, monkeypatch):
-    monkeypatch.setattr(attendance, "PAUSE", 0.01)
+    monkeypatch.setattr(roster, "WAIT_PAUSE", 0.01)
     grid = seated(tmp_path, clients[1], min_nodes=3, rounds=1)
     lost = [12, 12, 13]
 
@@ -303,7 +302,7 @@ def test_a_passing_fault_is_asked_about_again(clients, tmp_path, told, monkeypat
 
 
 def test_a_run_waits_for_nodes_that_have_yet_to_connect(clients, tmp_path, told, monkeypatch):
-    monkeypatch.setattr(attendance, "PAUSE", 0.01)
+    monkeypatch.setattr(roster, "WAIT_PAUSE", 0.01)
     grid = seated(tmp_path, clients[1], min_nodes=3, rounds=1, timeout=0.05)
     late, looks = {13: grid.nodes.pop(13)}, []
     known = grid.get_node_ids
@@ -367,7 +366,7 @@ def test_the_run_says_what_it_trains_on(clients, tmp_path, told):
     shared = tmp_path / "shared.safetensors"
     grid = seated(tmp_path, clients[1][:2], rounds=1, shared_path=str(shared), classes="3")
     grid.play()
-    about = Model.load(shared).about
+    about = SavedHead.load(shared).about
     assert about["data"] == "4 clients with 24 training samples on 2 nodes"
     assert about["classes"] == [0, 1, 2]
     assert f"Training ftfa on {about['data']}" in told.text
@@ -376,8 +375,8 @@ def test_the_run_says_what_it_trains_on(clients, tmp_path, told):
     drawn.nodes = {k: {"data-path": "synthetic", "partition-id": k, "num-partitions": 10} for k in range(2)}
     drawn.nodes |= {k: each | {"heads-path": str(tmp_path / "heads")} for k, each in drawn.nodes.items()}
     drawn.play()
-    assert Model.load(shared).about["data"] == "6 drawn clients (no data was given) with 360 training samples on 2 nodes"
-    assert Model.load(shared).about["classes"] == [0, 1, 2, 3, 4]
+    assert SavedHead.load(shared).about["data"] == "6 drawn clients (no data was given) with 360 training samples on 2 nodes"
+    assert SavedHead.load(shared).about["classes"] == [0, 1, 2, 3, 4]
 
 
 # What stays, and what is sent
@@ -387,8 +386,8 @@ def test_personal_heads_stay_on_the_node_and_persist_between_runs(clients, tmp_p
     whole, files = clients
     grid = seated(tmp_path, files, shared_path=str(tmp_path / "server" / "shared.safetensors"))
     grid.play()
-    path = file_of(tmp_path / "part1.heads", "ftfa", "b", whole.identities[1])
-    first = Model.load(path)
+    path = head_file(tmp_path / "part1.heads", "ftfa", "b", whole.identities[1])
+    first = SavedHead.load(path)
     assert first.about["client"] == "b"
     assert first.about["round"] == 2
     assert [each.name for each in (tmp_path / "server").iterdir()] == ["shared.safetensors"]
@@ -396,7 +395,7 @@ def test_personal_heads_stay_on_the_node_and_persist_between_runs(clients, tmp_p
     assert not any(np.array_equal(array, first.head) for array in sent)
     grid.config |= {"rounds": 1}
     grid.play()
-    assert Model.load(path).about["round"] == 1
+    assert SavedHead.load(path).about["round"] == 1
     assert not list(path.parent.glob("*.part"))
     x = whole.client("b").features
     assert first.predict(x).tolist() == (x @ first.head).argmax(1).tolist()
@@ -406,12 +405,12 @@ def test_a_head_that_diverged_replaces_none_that_works(clients, tmp_path, told):
     whole, files = clients
     grid = seated(tmp_path, files)
     trained(grid)
-    path = file_of(tmp_path / "part1.heads", "ftfa", "b", whole.identities[1])
-    before = Model.load(path).head
+    path = head_file(tmp_path / "part1.heads", "ftfa", "b", whole.identities[1])
+    before = SavedHead.load(path).head
     grid.config |= {"local-step": 1.7e308}
     with np.errstate(all="ignore"):
         trained(grid)
-    assert np.array_equal(Model.load(path).head, before)
+    assert np.array_equal(SavedHead.load(path).head, before)
     assert "Node 12 is left out: its loss is" in told.text
 
 

@@ -10,16 +10,15 @@ from flwr.app import Array
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.advisor.advise import from_summaries
-from fedasym.advisor.federated import as_sent
-from fedasym.advisor.intake import taken_in
-from fedasym.advisor.summaries import Summary
+from fedasym.advisor.advise import advise_summaries
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.federated import play_federation
+from fedasym.advisor.statistics import Summary
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.deploy.flower import advising, running
-from fedasym.deploy.flower.advising import Advisor
-from fedasym.deploy.flower.holdings import of_clients
-from fedasym.deploy.flower.running import advise_nodes
-from fedasym.deploy.flower.solving import least_squares
+from fedasym.deploy.flower import advice, apps
+from fedasym.deploy.flower.advice import Advisor, solve_least_squares
+from fedasym.deploy.flower.apps import advise_nodes
+from fedasym.deploy.flower.nodes import select_clients
 
 from ..training.clients import federation
 from .flower_table import Table, table
@@ -35,11 +34,11 @@ def regression(clients: int, samples: int, d: int, seed: int = 0) -> fa.Federati
     y = np.einsum("ijk,ik->ij", X, theta) + 0.3 * rng.standard_normal((clients, samples))
     names = np.repeat([f"c{each}" for each in range(clients)], samples)
     whole = fa.Federation.from_arrays(X.reshape(-1, d), y.ravel(), names, split=np.zeros(names.size, int))
-    return of_clients(whole, [whole.clients[place] for place in np.argsort(whole.identities)])
+    return select_clients(whole, [whole.clients[place] for place in np.argsort(whole.identities)])
 
 
 def seated(whole: fa.Federation, folder, nodes: int = 3, **config) -> Table:
-    files = [of_clients(whole, whole.clients[k::nodes]).save(folder / f"part{k}.safetensors") for k in range(nodes)]
+    files = [select_clients(whole, whole.clients[k::nodes]).save(folder / f"part{k}.safetensors") for k in range(nodes)]
     return table(folder, "advise", files, min_nodes=nodes, **config)
 
 
@@ -64,12 +63,12 @@ def same_summaries(ours: list[Summary], theirs: list[Summary], rel: float = 1e-6
 @pytest.mark.parametrize(("clients", "samples", "d"), [(12, 8, 6), (8, 3, 12)], ids=["models", "scarce"])
 def test_the_summaries_are_those_of_one_machine(clients, samples, d, tmp_path):
     whole = regression(clients, samples, d)
-    same_summaries(asked(seated(whole, tmp_path)), as_sent(taken_in(whole)))
+    same_summaries(asked(seated(whole, tmp_path)), play_federation(read_clients(whole)))
 
 
 def test_the_advice_is_that_of_one_machine(tmp_path):
     whole = regression(12, 8, 6)
-    expected = from_summaries(as_sent(taken_in(whole)))
+    expected = advise_summaries(play_federation(read_clients(whole)))
     seated(whole, tmp_path, advice_path=str(tmp_path / "advice.json")).play()
     advice = json.loads((tmp_path / "advice.json").read_text())
     assert advice["recommended"] == expected.recommended
@@ -105,7 +104,7 @@ def test_no_sample_and_no_name_is_sent(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """In place of advice, which takes seconds, the summaries that it would rest on."""
-    monkeypatch.setattr(advising, "advise", lambda summaries: summaries)
+    monkeypatch.setattr(advice, "advise", lambda summaries: summaries)
 
 
 def test_a_node_that_is_lost_or_breaks_the_rules_is_left_out_and_all_is_asked_again(tmp_path, caplog, quick):
@@ -123,9 +122,9 @@ def test_a_node_that_is_lost_or_breaks_the_rules_is_left_out_and_all_is_asked_ag
         logging.getLogger("flwr").propagate = True
         sent = Advisor(grid, grid.config).advise()
     assert "Node 12 is left out: its gradients has NaN or infinity in 40 of 40 places" in caplog.text
-    rest = of_clients(whole, [name for name in whole.clients if name not in whole.clients[1::3]])
+    rest = select_clients(whole, [name for name in whole.clients if name not in whole.clients[1::3]])
     assert len(sent) == 10
-    same_summaries(sent, as_sent(taken_in(rest)))
+    same_summaries(sent, play_federation(read_clients(rest)))
 
 
 def test_too_few_clients_are_refused(tmp_path):
@@ -179,7 +178,7 @@ def test_least_squares_from_gradients_alone():
         asked.append(w)
         return np.einsum("pik,pi->pk", X, np.einsum("pik,pk->pi", X, w) - y)
 
-    found = least_squares(gradient, (X**2).sum((0, 1)), problems=3)
+    found = solve_least_squares(gradient, (X**2).sum((0, 1)), problems=3)
     for each in range(3):
         np.testing.assert_allclose(found[each], np.linalg.lstsq(X[each], y[each], rcond=None)[0], rtol=1e-6)
     assert len(asked) < 30
@@ -196,7 +195,7 @@ def told(*args):
 
 def test_the_command_hands_the_columns_to_the_federation(monkeypatch):
     asked = []
-    monkeypatch.setattr(running, "advise_nodes", lambda superlink, config: asked.append((superlink, config)))
+    monkeypatch.setattr(apps, "advise_nodes", lambda superlink, config: asked.append((superlink, config)))
     assert told("advise", "ours", "--federated", "--label", "score", "--task", "regression") == 0
     assert asked == [("ours", {"label": "score", "client": "client", "task": "regression"})]
 

@@ -14,17 +14,15 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.advise import from_summaries
-from fedasym.advisor.federated import as_sent
-from fedasym.advisor.intake import taken_in
+from fedasym.advisor.advise import advise_summaries
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.federated import play_federation
 from fedasym.algorithms import TRAINED
-from fedasym.deploy.flower.faults import Fault
-from fedasym.deploy.flower.heads import Model, file_of
-from fedasym.deploy.flower.holdings import held_by, of_clients
-from fedasym.deploy.flower.writing import write_app
+from fedasym.deploy.flower.apps import write_app
+from fedasym.deploy.flower.messages import Fault
+from fedasym.deploy.flower.nodes import SavedHead, head_file, load_clients, select_clients
 from fedasym.training.settings import TEXT, Settings, resolve_ridge
-from fedasym.training.twin import local_work
-from fedasym.training.twin_batches import Client
+from fedasym.training.twin import Client, local_work
 
 from .flower_federation import Federation, Process, node_keys, wait_until
 
@@ -131,7 +129,7 @@ def runs(federation):
     folder, rules = federation.folder, {"min_nodes": 3, "timeout": TIMEOUT}
     told = OPTIONS | rules | {"precision": "float64", "classes": "3", "shared_path": str(folder / "rtfa.safetensors")}
     asked = {"min-nodes": 3, "timeout": TIMEOUT, "task": "regression", "advice-path": str(folder / "advice.json")}
-    code = f"from fedasym.deploy.flower.running import advise_nodes; advise_nodes('here', {asked!r})"
+    code = f"from fedasym.deploy.flower.apps import advise_nodes; advise_nodes('here', {asked!r})"
     return {
         "rtfa": federation.run(write_app("rtfa", folder / "rtfa"), **told),
         "advise": federation.start(["python", "-c", code], "advise"),
@@ -139,20 +137,20 @@ def runs(federation):
 
 
 def read_as_nodes(file: Path, **config: str) -> fa.Federation:
-    return held_by({"data-path": str(file)}, config)
+    return load_clients({"data-path": str(file)}, config)
 
 
 def test_it_learns_what_training_here_learns(federation, runs, data):
     what, whole = "rtfa", read_as_nodes(data / "all.csv", classes="3")
     history = fa.train(what, whole, precision="float64", protocol="text", **OPTIONS)
     log = runs[what].wait_for(DONE, PATIENCE)
-    shared = Model.load(federation.folder / f"{what}.safetensors")
+    shared = SavedHead.load(federation.folder / f"{what}.safetensors")
     np.testing.assert_allclose(shared.head, history.shared, rtol=0, atol=1e-12)
     assert shared.about["classes"] == [0, 1, 2]
     for place, node in enumerate(NODES):
         for client in whole.clients[place::3]:
             identity = whole.identities[whole.clients.index(client)]
-            own = Model.load(file_of(data / f"{node}.heads", what, client, identity))
+            own = SavedHead.load(head_file(data / f"{node}.heads", what, client, identity))
             np.testing.assert_allclose(own.head, history.personal(client), rtol=0, atol=1e-5)  # made in float32 there
             x = whole.client(client).features
             assert own.predict(x).tolist() == history.predict(x, client).tolist()
@@ -170,7 +168,9 @@ def test_it_is_advised(federation, runs, data):
     log = runs["advise"].wait_for("The advice is in", PATIENCE)
     advice = json.loads((federation.folder / "advice.json").read_text())
     whole = read_as_nodes(data / "all.csv", task="regression")
-    expected = from_summaries(as_sent(taken_in(of_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)]))))
+    expected = advise_summaries(
+        play_federation(read_clients(select_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)])))
+    )
     assert advice["recommended"] == expected.recommended
     assert expected.recommended in log
     assert "client 0" not in log
@@ -207,12 +207,12 @@ def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs,
         assert "aggregate_train: Received 1 results and 2 failures" in text
     # The killed node may still count as connected when it is asked to evaluate; that it is back, the next test sees.
     assert re.search(r"aggregate_evaluate: Received (3 results and 0|2 results and 1) failures", rounds[1])
-    np.testing.assert_allclose(Model.load(shared).head, by_hand(data), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(SavedHead.load(shared).head, by_hand(data), rtol=0, atol=1e-9)
 
 
 RECORDER = '''
 from flwr.common.serde import message_to_proto
-from fedasym.deploy.flower.answers import Attentive
+from fedasym.deploy.flower.roster import Attentive
 
 
 class Recorder(Attentive):
@@ -236,7 +236,7 @@ def recording_app(folder: Path, name: str) -> Path:
     )
     server.write_text(told.replace("strategy.train(grid)", "strategy.train(Recorder(grid))"))
     east = f'    if "{name}" == "second" and context.node_config["site"] == "east":\n        raise RuntimeError("{MARK}east")\n'
-    task.write_text(task.read_text().replace("    return held_by", f"{east}    return held_by"))
+    task.write_text(task.read_text().replace("    return load_clients", f"{east}    return load_clients"))
     return app
 
 
@@ -291,7 +291,7 @@ def by_hand(data: Path) -> np.ndarray:
     clients = [Client(whole, name, settings, TEXT, 0, np.float64) for name in whole.clients]
     W = np.zeros((30, 3))
     for r in range(2):
-        W = sum(client.n * local_work(TRAINED["ftfa"], client, W, r, r) for client in clients) / sum(
+        W = sum(client.n * local_work(TRAINED["ftfa"], client, W, r, r).head for client in clients) / sum(
             client.n for client in clients
         )
     return W

@@ -14,13 +14,11 @@ from flwr.cli.config_utils import load_and_validate
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
-from fedasym.deploy.flower.configuration import Configuration, defaults
-from fedasym.deploy.flower.heads import Model, file_of
-from fedasym.deploy.flower.holdings import heads_folder, held_by
-from fedasym.deploy.flower.rehearsal import try_app
-from fedasym.deploy.flower.replies import Change, shortened
+from fedasym.deploy.flower.apps import ADVISE, RunConfiguration, default_config, write_app
+from fedasym.deploy.flower.grid import try_app
+from fedasym.deploy.flower.messages import Change, shorten_changes
+from fedasym.deploy.flower.nodes import SavedHead, head_file, heads_folder, load_clients
 from fedasym.deploy.flower.strategy import Personalized
-from fedasym.deploy.flower.writing import ADVISE, write_app
 from fedasym.training.settings import Settings, resolve_ridge, used_settings
 
 
@@ -69,7 +67,7 @@ def test_the_config_has_what_the_algorithm_uses_and_means_what_training_means(wh
         assert name.replace("_", "-") in values
     usual = resolve_ridge(Settings(rounds=50, evaluate_every=10), TRAINED[what])
     assert Personalized(what, values).configuration.settings == usual
-    assert defaults(TRAINED[what]).items() <= values.items()
+    assert default_config(TRAINED[what]).items() <= values.items()
 
 
 def test_the_command_writes_and_says_what_to_do(tmp_path):
@@ -102,7 +100,7 @@ def test_the_command_that_is_printed_works_and_says_what_it_trains_on(tmp_path):
     assert "Trying my-app on 30 drawn clients (no data was given), dealt out to 3 nodes of this process" in said[0]
     assert "Trained on 30 drawn clients (no data was given) with 1800 training samples on 3 nodes" in said[-2]
     assert "The shared head is in" in said[-1]
-    assert "30 drawn clients" in Model.load(tmp_path / "shared.safetensors").about["data"]
+    assert "30 drawn clients" in SavedHead.load(tmp_path / "shared.safetensors").about["data"]
     assert len(list((tmp_path / "fedasym.heads" / "rtfa").iterdir())) == 30
 
 
@@ -116,7 +114,7 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
     with pytest.raises(fa.InvalidInput, match="classes is not said and the labels are classes"):
         try_app("tried", "wards.csv", config=config)
     try_app("tried", "wards.csv", nodes=9, config=config | {"classes": "well, ill"})
-    about = Model.load("shared.safetensors").about
+    about = SavedHead.load("shared.safetensors").about
     assert about["classes"] == ["well", "ill"]
     assert about["data"] == "wards.csv: 5 clients with 50 training samples on 5 nodes"
     assert len(list((tmp_path / "wards.heads" / "rtfa").iterdir())) == 5
@@ -136,7 +134,7 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
 
 def test_advice_is_tried_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedasym.deploy.flower.advising.advise", lambda summaries: Summaries(len(summaries)))
+    monkeypatch.setattr("fedasym.deploy.flower.advice.advise", lambda summaries: Summaries(len(summaries)))
     try_app(write_app("advise", tmp_path / "my-advice"))
     assert (tmp_path / "advice.json").read_text() == "30"
 
@@ -184,50 +182,50 @@ def test_writing_an_app_needs_no_flower_and_the_command_names_the_extra(tmp_path
 )
 def test_a_config_that_makes_no_sense_is_refused(config, message):
     with pytest.raises(fa.InvalidInput, match=message):
-        Configuration.of("rtfa", config)
+        RunConfiguration.of("rtfa", config)
 
 
 def test_algorithms_that_share_nothing_are_refused_and_own_pairs_taken():
     with pytest.raises(fa.InvalidInput, match="shares nothing"):
-        Configuration.of(TRAINED["local"], {})
+        RunConfiguration.of(TRAINED["local"], {})
     own = fa.Algorithm("mine", fa.algorithms.Average(), fa.algorithms.Descend(local_step=0.1, steps=5))
-    assert Configuration.of(own, {"cohort": 0}).settings.cohort is None
+    assert RunConfiguration.of(own, {"cohort": 0}).settings.cohort is None
 
 
 def test_where_a_nodes_samples_are_is_its_own_business(tmp_path):
     with pytest.raises(fa.InvalidInput, match="data-path is missing"):
-        held_by({}, {"data-path": "/etc"})
+        load_clients({}, {"data-path": "/etc"})
     file = tmp_path / "north.csv"
     file.write_text("who,hours,age,mark\nann,1.0,9,1\nann,2.0,9,1\nbob,3.0,8,0\n")
     told = {"label": "mark", "client": "who", "features": "age,hours", "classes": "3", "task": ""}
-    held = held_by({"data-path": str(file)}, told)
+    held = load_clients({"data-path": str(file)}, told)
     assert held.classes == (0, 1, 2)
     assert held.clients == ("ann", "bob")
     assert held.features[0].tolist() == [9, 1]
-    assert held_by({"data-path": str(file), "classes": 2}, told).classes == (0, 1)
-    assert held_by({"data-path": str(file), "partition-id": 1, "num-partitions": 2}, told).clients == ("bob",)
+    assert load_clients({"data-path": str(file), "classes": 2}, told).classes == (0, 1)
+    assert load_clients({"data-path": str(file), "partition-id": 1, "num-partitions": 2}, told).clients == ("bob",)
     with pytest.raises(fa.InvalidInput, match="partition-id is 2 of num-partitions 2"):
-        held_by({"data-path": str(file), "partition-id": 2, "num-partitions": 2}, told)
+        load_clients({"data-path": str(file), "partition-id": 2, "num-partitions": 2}, told)
     assert heads_folder({"data-path": str(file)}) == tmp_path / "north.heads"
     assert heads_folder({"data-path": str(file), "heads-path": "/srv/heads"}) == Path("/srv/heads")
 
 
 def test_names_of_clients_are_safe_names_of_files(tmp_path):
-    path = file_of(tmp_path, "ftfa", "../../etc/passwd", 1)
+    path = head_file(tmp_path, "ftfa", "../../etc/passwd", 1)
     assert path.parent == tmp_path / "ftfa"
-    assert len({file_of(tmp_path, "ftfa", "a" * 500, number).name for number in (1, 2)}) == 2
+    assert len({head_file(tmp_path, "ftfa", "a" * 500, number).name for number in (1, 2)}) == 2
     assert len(path.name) < 255
     path.parent.mkdir()
     path.write_text("not a head")
     with pytest.raises(fa.InvalidInput, match="is no head that fedasym wrote"):
-        Model.load(path)
+        SavedHead.load(path)
 
 
 def test_two_nodes_cannot_judge_each_other():
     changes = {1: Change(np.ones((2, 2)), 5), 2: Change(np.full((2, 2), 1e300), 5)}
-    assert shortened(changes, clip=10)[1] == {}
+    assert shorten_changes(changes, clip=10)[1] == {}
     many = changes | {3: Change(np.ones((2, 2)), 5)}
-    kept, cut = shortened(many, clip=10)
+    kept, cut = shorten_changes(many, clip=10)
     assert set(cut) == {2}
     assert np.isfinite(kept[2].step).all()
     assert np.linalg.norm(kept[1].step) == 2

@@ -11,10 +11,10 @@ import pytest
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.cli.where import Where
+from fedasym.cli.app import Where
 from fedasym.deploy import Ray
-from fedasym.deploy.ray.cluster import SHARED, STORE, alone, check, ray_package, refused
-from fedasym.deploy.ray.settings import LIBRARY, runtime_of
+from fedasym.deploy.ray import LIBRARY, pool, read_executor
+from fedasym.deploy.ray.pool import SHARED, STORE, check_address, local_cluster, ray_package, refusal
 
 from ..experiments.small import written
 
@@ -60,27 +60,29 @@ def test_a_cluster_of_this_machine_is_as_large_as_it_must_be(monkeypatch):
     monkeypatch.setattr("os.path.isdir", lambda path: path == SHARED)
     free = STORE + 1000
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": free}))
-    assert alone(Ray(threads=3), 100) == {
+    assert local_cluster(Ray(threads=3), 100) == {
         "address": "local", "include_dashboard": False, "num_cpus": 6, "object_store_memory": STORE + 120,
     }  # fmt: skip
-    assert alone(Ray(workers=5), 0)["num_cpus"] == 5
-    assert "_plasma_directory" in alone(Ray(), 10_000)  # shared memory is too small for the data
+    assert local_cluster(Ray(workers=5), 0)["num_cpus"] == 5
+    assert "_plasma_directory" in local_cluster(Ray(), 10_000)  # shared memory is too small for the data
 
 
 @pytest.mark.parametrize("address", ["head", "ray://head:10001", ":6379", "head:ray"])
 def test_an_address_is_a_host_and_a_port(address):
     with pytest.raises(fa.InvalidInput, match=r"give host:port as ray start --head prints it"):
-        check(address)
+        check_address(address)
 
 
 def test_an_address_where_nobody_answers_is_told_at_once():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
         with pytest.raises(fa.InvalidInput, match=r"nobody answers there \(Connection refused\); is the head of the cluster"):
-            check(f"127.0.0.1:{taken.getsockname()[1]}")
+            check_address(f"127.0.0.1:{taken.getsockname()[1]}")
 
 
-def test_an_address_where_something_else_answers_is_told():
+def test_an_address_where_something_else_answers_is_told(monkeypatch):
+    monkeypatch.setattr(pool, "STATUS", 4.0)
+
     class Silent(http.server.BaseHTTPRequestHandler):
         def log_message(self, *words):
             pass
@@ -90,16 +92,16 @@ def test_an_address_where_something_else_answers_is_told():
         thread.start()
         try:
             with pytest.raises(fa.InvalidInput, match="what answers there is not a Ray cluster; check the port"):
-                check(f"127.0.0.1:{server.server_port}")
+                check_address(f"127.0.0.1:{server.server_port}")
         finally:
             server.shutdown()
             thread.join()
 
 
 def test_what_ray_says_is_one_sentence():
-    said = str(refused("head:6379", RuntimeError("Version\n   mismatch.")))
+    said = str(refusal("head:6379", RuntimeError("Version\n   mismatch.")))
     assert "this cluster cannot be joined: Version mismatch; this machine must be one of its nodes" in said
-    assert "ray start --head" in str(refused("auto", ConnectionError("Could not find any running Ray instance.")))
+    assert "ray start --head" in str(refusal("auto", ConnectionError("Could not find any running Ray instance.")))
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
@@ -109,8 +111,8 @@ def test_without_ray_the_extra_is_named(monkeypatch):
 
 
 def test_a_runtime_is_known_by_name():
-    assert runtime_of("ray") == Ray()
-    assert runtime_of(Ray(threads=2)).threads == 2
+    assert read_executor("ray") == Ray()
+    assert read_executor(Ray(threads=2)).threads == 2
     with pytest.raises(fa.InvalidInput, match="did you mean ray"):
         fa.run(fa.Experiment(name="mine"), on="rai")
 

@@ -11,12 +11,9 @@ from scipy.optimize import linprog, minimize_scalar
 from scipy.special import expit
 from scipy.stats import norm
 
-from fedasym.theory.classes.convergence import EDGE, converged
-from fedasym.theory.classes.margins import hinges, max_margin
-from fedasym.theory.classes.metrics import accuracy, accuracy_of
-from fedasym.theory.classes.ridge import solve
-from fedasym.theory.classes.separability import threshold
-from fedasym.theory.classes.shared import shrinkage
+from fedasym.theory.classes.margins import EDGE, fit_to_convergence, hinges, max_margin
+from fedasym.theory.classes.metrics import accuracy, accuracy_at
+from fedasym.theory.classes.ridge import separability_threshold, shrinkage, solve_ridge
 from fedasym.worlds.energies import Energies
 
 from .settings import THREE, TWO, draw
@@ -24,11 +21,11 @@ from .settings import THREE, TWO, draw
 
 def test_table_of_thresholds() -> None:
     """Section 4's numbers; one half without signal or with coin tosses for labels."""
-    found = threshold([0, 1, 2, 3, 5]).gamma
+    found = separability_threshold([0, 1, 2, 3, 5]).gamma
     np.testing.assert_allclose(found, [0.5, 0.439, 0.345, 0.273, 0.185], atol=6e-4)
-    np.testing.assert_allclose(threshold(3.0, 0.5).gamma, 0.5, rtol=1e-13)
-    assert np.all(np.diff(threshold(np.logspace(-3, 3, 30)).gamma) < 0)
-    assert np.all(np.diff(threshold(2.0, np.linspace(0, 0.5, 9)).gamma) > 0)
+    np.testing.assert_allclose(separability_threshold(3.0, 0.5).gamma, 0.5, rtol=1e-13)
+    assert np.all(np.diff(separability_threshold(np.logspace(-3, 3, 30)).gamma) < 0)
+    assert np.all(np.diff(separability_threshold(2.0, np.linspace(0, 0.5, 9)).gamma) > 0)
 
 
 @pytest.mark.parametrize(("rho", "eps"), [(0.7, 0.0), (4.0, 0.0), (4.0, 0.15)])
@@ -41,7 +38,7 @@ def test_threshold_against_quad_and_a_plain_minimiser(rho: float, eps: float) ->
         return quad(density, -10, 10, points=[-1, 0, 1], epsabs=1e-13)[0]
 
     best = minimize_scalar(energy, bounds=(0, 20), method="bounded", options={"xatol": 1e-9})
-    found = threshold(rho, eps)
+    found = separability_threshold(rho, eps)
     assert float(found.gamma) == pytest.approx(best.fun, rel=1e-10)
     assert float(found.tangent) == pytest.approx(best.x, rel=1e-5)
 
@@ -50,7 +47,7 @@ def test_threshold_against_drawn_data() -> None:
     """Linear programming says which data are separable."""
     rng = np.random.default_rng(5)
     e = Energies.isotropic(1.5, 1.5)
-    edge = float(threshold(e.rho).gamma)
+    edge = float(separability_threshold(e.rho).gamma)
 
     def separable(gamma: float) -> bool:
         client = draw(e, gamma, 100, rng)[0]
@@ -66,9 +63,13 @@ def test_threshold_against_drawn_data() -> None:
 def test_the_estimate_depends_on_the_signal_alone(b: float, r: float, share: float, eps: float) -> None:
     """Below gamma* neither the shared model nor the covariance matters, except through rho."""
     e = Energies.isotropic(b, r, **TWO)
-    gamma = share * float(threshold(e.rho, eps).gamma)
+    gamma = share * float(separability_threshold(e.rho, eps).gamma)
     plain = Energies.isotropic(float(e.rho), 0.0)
-    fits = [solve(e, gamma, 0.0, 0.7, eps), solve(plain, gamma, 0.0, 0.0, eps), converged(e, gamma, eps).fit]
+    fits = [
+        solve_ridge(e, gamma, 0.0, 0.7, eps),
+        solve_ridge(plain, gamma, 0.0, 0.0, eps),
+        fit_to_convergence(e, gamma, eps).fit,
+    ]
     for fit in fits[1:]:
         assert (float(fit.T), float(fit.Q), float(fit.V)) == pytest.approx(
             (float(fits[0].T), float(fits[0].Q), float(fits[0].V)), rel=1e-8
@@ -79,12 +80,12 @@ def test_the_estimate_depends_on_the_signal_alone(b: float, r: float, share: flo
 @pytest.mark.parametrize(("b", "r"), [(1.5, 1.5), (0.3, 0.2), (1, 3)])
 def test_estimate_and_max_margin_meet_at_the_threshold(b: float, r: float, spectrum: dict) -> None:
     e = Energies.isotropic(b, r, **spectrum)
-    edge = threshold(e.rho)
-    meeting = float(accuracy_of(edge.tangent, e.rho))
+    edge = separability_threshold(e.rho)
+    meeting = float(accuracy_at(edge.tangent, e.rho))
     near = np.array([1 - 1e-6, 1, 1 + 1e-6])
-    np.testing.assert_allclose(accuracy(converged(e, near * edge.gamma).fit), meeting, atol=2e-6)
+    np.testing.assert_allclose(accuracy(fit_to_convergence(e, near * edge.gamma).fit), meeting, atol=2e-6)
     # continuous where the estimate begins to be extrapolated, and falling towards the threshold
-    falling = accuracy(converged(e, np.array([0.9, 0.99, EDGE - 1e-9, EDGE + 1e-9, 0.9999]) * edge.gamma).fit)
+    falling = accuracy(fit_to_convergence(e, np.array([0.9, 0.99, EDGE - 1e-9, EDGE + 1e-9, 0.9999]) * edge.gamma).fit)
     assert falling[2] == pytest.approx(falling[3], abs=1e-8)
     assert np.all(np.diff(falling) < 1e-8)
 
@@ -92,15 +93,15 @@ def test_estimate_and_max_margin_meet_at_the_threshold(b: float, r: float, spect
 def test_the_estimate_next_to_the_threshold() -> None:
     """Page: acc* = .66519, max margin .66500 at 1.005 gamma*; beyond EDGE a line through acc* is within .02 pp."""
     e = Energies.isotropic(1.5, 1.5)
-    edge = threshold(e.rho)
-    assert float(accuracy_of(edge.tangent, e.rho)) == pytest.approx(0.66519, abs=5e-6)
+    edge = separability_threshold(e.rho)
+    assert float(accuracy_at(edge.tangent, e.rho)) == pytest.approx(0.66519, abs=5e-6)
     assert float(accuracy(max_margin(e, 1.005 * edge.gamma))) == pytest.approx(0.66500, abs=5e-6)
-    solved = solve(e, 0.9995 * edge.gamma, 0.0)
-    assert float(accuracy(converged(e, 0.9995 * edge.gamma).fit)) == pytest.approx(float(accuracy(solved)), abs=2e-4)
+    solved = solve_ridge(e, 0.9995 * edge.gamma, 0.0)
+    assert float(accuracy(fit_to_convergence(e, 0.9995 * edge.gamma).fit)) == pytest.approx(float(accuracy(solved)), abs=2e-4)
     # The rule of the page for the last 4% agrees where it was made.
-    top, start = float(accuracy_of(edge.tangent, e.rho)), float(accuracy(solve(e, 0.96 * edge.gamma, 0.0)))
+    top, start = float(accuracy_at(edge.tangent, e.rho)), float(accuracy(solve_ridge(e, 0.96 * edge.gamma, 0.0)))
     rule = top + (start - top) * np.sqrt(0.03 / 0.04)
-    assert rule == pytest.approx(float(accuracy(solve(e, 0.97 * edge.gamma, 0.0))), abs=3e-4)
+    assert rule == pytest.approx(float(accuracy(solve_ridge(e, 0.97 * edge.gamma, 0.0))), abs=3e-4)
 
 
 @pytest.mark.parametrize("spectrum", [{}, TWO])
@@ -108,12 +109,12 @@ def test_the_estimate_next_to_the_threshold() -> None:
 def test_max_margin_is_where_small_ridges_go(gamma: float, spectrum: dict) -> None:
     """RTFA(lam -> 0) turns into the max-margin direction, slowly, and forgets its centre."""
     e = Energies.isotropic(1.0, 1.0, **spectrum)
-    end = float(accuracy(converged(e, gamma).fit))
+    end = float(accuracy(fit_to_convergence(e, gamma).fit))
     lams = np.array([1e-2, 1e-4, 1e-6, 1e-8])
-    gaps = accuracy(solve(e, gamma, lams, shrinkage(e))) - end
+    gaps = accuracy(solve_ridge(e, gamma, lams, shrinkage(e))) - end
     assert np.all(np.diff(gaps) < 0)
     assert 0 < gaps[-1] < 0.35 * gaps[0]
-    alone = solve(e.alone, gamma, lams)
+    alone = solve_ridge(e.alone, gamma, lams)
     assert abs(float(accuracy(alone)[-1]) - end) < 0.02
 
 
@@ -149,7 +150,7 @@ def test_scale_of_the_covariance_and_dead_directions_do_not_turn_the_margin() ->
 def test_extreme_aspects_and_signals() -> None:
     gamma, b, r = (x.ravel() for x in np.meshgrid([1e-3, 0.3, 0.5, 1e3], [0.0, 1e-3, 1.0, 30.0], [0.0, 1.0, 30.0]))
     for spectrum in ({}, {"s": [0, 0.1, 10], "h": [0.2, 0.3, 0.5]}):
-        end = converged(Energies.isotropic(b, r, **spectrum), gamma)
+        end = fit_to_convergence(Energies.isotropic(b, r, **spectrum), gamma)
         assert not np.any(end.fit.diverged)
         acc = accuracy(end.fit)
         assert np.all((acc >= 0.5 - 1e-12) & (acc <= 1))

@@ -6,24 +6,25 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from fedasym.theory.classes.convergence import converged
-from fedasym.theory.classes.interpolation import added
-from fedasym.theory.classes.leastsquares import best_ridge as best_linear_ridge
-from fedasym.theory.classes.leastsquares import least_squares, probe
-from fedasym.theory.classes.members import member
+from fedasym.theory.classes.finite import member_fit, newcomer_fit, pooled_fit
+from fedasym.theory.classes.margins import add_direction, fit_to_convergence
 from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, log_loss
-from fedasym.theory.classes.onestep import one_step
-from fedasym.theory.classes.optimum import bayes, bayes_log_loss, best_ridge
-from fedasym.theory.classes.pooled import among, newcomer, pooled
-from fedasym.theory.classes.ridge import solve
-from fedasym.theory.classes.separability import threshold
-from fedasym.theory.classes.shared import fedavg, shrinkage
+from fedasym.theory.classes.optimum import (
+    bayes_log_loss,
+    bayes_optimum,
+    fit_squares,
+    label_probe,
+    search_best_ridge,
+    step_from_shared,
+)
+from fedasym.theory.classes.optimum import best_probe_ridge as best_linear_ridge
+from fedasym.theory.classes.ridge import fedavg, separability_threshold, shrinkage, solve_ridge
 from fedasym.worlds.energies import Energies
 
-CASES = json.loads((Path(__file__).parent / "golden_classification.json").read_text(encoding="utf-8"))["cases"]
+EVERY = json.loads((Path(__file__).parent / "golden_classification.json").read_text(encoding="utf-8"))["cases"]
+CASES = [case for case in EVERY if case["alg"] != "fedavg_het"]  # no verb asks for groups of unlike clients (12.4)
 Found = dict[str, object]
 
 
@@ -51,82 +52,75 @@ def case_fedavg(case: dict) -> Found:
 
 def case_rtfa(case: dict) -> Found:
     e = energies(case)
-    fit = solve(e, case["model"]["gamma"], case["lam"], shrinkage(e))
+    fit = solve_ridge(e, case["model"]["gamma"], case["lam"], shrinkage(e))
     return scores(fit) | {"V": fit.V, "H": fit.H, "M": fit.M, "G2": fit.G}
 
 
 def case_local(case: dict) -> Found:
-    fit = solve(energies(case).alone, case["model"]["gamma"], case["lam"])
+    fit = solve_ridge(energies(case).alone, case["model"]["gamma"], case["lam"])
     return scores(fit) | {"V": fit.V}
 
 
 def case_gamma_star(case: dict) -> Found:
-    return {"gs": threshold(case["rho"]).gamma}
+    return {"gs": separability_threshold(case["rho"]).gamma}
 
 
 def case_converged_mle(case: dict) -> Found:
-    end = converged(energies(case), case["model"]["gamma"])
+    end = fit_to_convergence(energies(case), case["model"]["gamma"])
     assert not end.separable
     return scores(end.fit) | {"V": end.fit.V}
 
 
 def case_converged_maxmargin(case: dict) -> Found:
     e = energies(case)
-    end = converged(e, case["model"]["gamma"])
+    end = fit_to_convergence(e, case["model"]["gamma"])
     assert end.separable
     return scores(end.fit) | {"V": end.fit.V / float(e.s @ e.h)}  # the file scales the spectrum to mean 1
 
 
 def case_ls(case: dict) -> Found:
     e, gamma = energies(case), case["model"]["gamma"]
-    found = least_squares(e, gamma, case["lam"])
-    zeta, s2 = probe(e.rho)
+    found = fit_squares(e, gamma, case["lam"])
+    zeta, s2 = label_probe(e.rho)
     return scores(found.state) | {"risk": found.risk, "zeta": zeta, "s2": s2, "lamstar": best_linear_ridge(e, gamma)}
 
 
 def case_bayes(case: dict) -> Found:
-    found = bayes(energies(case), case["model"]["gamma"])
+    found = bayes_optimum(energies(case), case["model"]["gamma"])
     return scores(found.state) | {"q": found.q, "logloss_bayes": bayes_log_loss(found)}
 
 
 def case_onestep(case: dict) -> Found:
-    found = one_step(energies(case), case["model"]["gamma"])
+    found = step_from_shared(energies(case), case["model"]["gamma"])
     return scores(found.state) | {"a": found.step, "G0": found.brier}
 
 
 def case_fedavg_m(case: dict) -> Found:
-    found = pooled(energies(case), case["model"]["gamma"], case["m"])
+    found = pooled_fit(energies(case), case["model"]["gamma"], case["m"])
     member_, new = scores(found.member), scores(found.new)
     both = {"member_acc": member_["acc"], "member_ll": member_["logloss"], "new_acc": new["acc"], "new_ll": new["logloss"]}
     return member_ | both | {"V": found.member.V}
 
 
 def case_rtfa_new_m(case: dict) -> Found:
-    return scores(newcomer(energies(case), case["model"]["gamma"], case["lam"], case["m"]))
+    return scores(newcomer_fit(energies(case), case["model"]["gamma"], case["lam"], case["m"]))
 
 
 def case_rtfa_member_m(case: dict) -> Found:
-    found = member(energies(case), case["model"]["gamma"], case["lam"], case["m"])
+    found = member_fit(energies(case), case["model"]["gamma"], case["lam"], case["m"])
     return scores(found.state) | {"Q02": found.Q02, "V22": found.V22, "V20": found.V20}
 
 
 def case_interpolate(case: dict) -> Found:
     assert case["lam"] == "conv"
     e = energies(case)
-    found = added(e, shrinkage(e), converged(e, case["model"]["gamma"]).fit)
+    found = add_direction(e, shrinkage(e), fit_to_convergence(e, case["model"]["gamma"]).fit)
     return scores(found.state) | {"alpha": found.alpha, "O": found.overlap}
-
-
-def case_fedavg_het(case: dict) -> Found:
-    count, weight, gamma, radius = np.array(case["groups"]).T
-    state = among(Energies.isotropic(case["b"], radius), gamma, count, weight)
-    acc = accuracy(state)
-    return {"Q": state.Q[0], "T0": state.T[0], "T1": state.T[1], "acc0": acc[0], "acc1": acc[1]}
 
 
 def case_opt_lambda(case: dict) -> Found:
     assert case["crit"] == "logloss"
-    return {"logloss": best_ridge(energies(case), case["model"]["gamma"], criterion="log_loss").value}
+    return {"logloss": search_best_ridge(energies(case), case["model"]["gamma"], criterion="log_loss").value}
 
 
 KINDS: dict[str, Callable[[dict], Found]] = {
@@ -142,5 +136,5 @@ def test_reference_case(case: dict) -> None:
 
 
 def test_all_reference_cases_are_here() -> None:
-    assert len(CASES) == 26
+    assert (len(EVERY), len(CASES)) == (26, 25)
     assert {case["alg"] for case in CASES} == set(KINDS)

@@ -12,8 +12,8 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, ceiling, log_loss
-from fedasym.theory.classes.shared import fedavg, shrinkage, shrinkage_among
+from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, log_loss
+from fedasym.theory.classes.ridge import fedavg, shrinkage
 from fedasym.worlds.energies import Energies
 
 
@@ -52,9 +52,8 @@ def test_accuracy_against_quad(cos: float, rho: float) -> None:
 
 def test_limits_of_accuracy() -> None:
     rho = np.array([0.0, 1e-3, 1.0, 100.0])
-    np.testing.assert_allclose(accuracy(State.of(rho**2, rho**2, rho)), ceiling(rho), rtol=1e-13)
     np.testing.assert_allclose(accuracy(State.of(0.0, 1.0, rho)), 0.5, rtol=1e-14)
-    np.testing.assert_allclose(ceiling(rho, 0.5), 0.5, rtol=1e-14)
+    np.testing.assert_allclose(accuracy(State.of(rho**2, rho**2, rho), 0.5), 0.5, rtol=1e-14)
     angle = np.array([0.2, 0.9, 1.5])  # without label noise a direction errs on the wedge between the two
     np.testing.assert_allclose(accuracy(State.of(np.cos(angle) * 1e6, 1.0, 1e6)), 1 - angle / np.pi, atol=1e-6)
 
@@ -89,10 +88,6 @@ def test_shrinkage_and_its_approximation() -> None:
     assert float(shrinkage(Energies.isotropic(2, 1), 0.5)) == 0
     for b, r, tolerance in ((1.5, 1.5, 0.003), (1, 1.5, 0.03), (2, 1.5, 0.03), (1.5, 3, 0.03), (2, 3, 0.03)):
         assert float(shrinkage(Energies.isotropic(b, r))) == pytest.approx(1 / np.sqrt(1 + np.pi * r**2 / 8), rel=tolerance)
-    same = Energies.isotropic(1.5, [2, 2, 2])
-    assert float(shrinkage_among(same, [0.2, 0.3, 0.5])) == pytest.approx(
-        float(shrinkage(Energies.isotropic(1.5, 2))), rel=1e-13
-    )
 
 
 def test_symmetry_and_flips() -> None:

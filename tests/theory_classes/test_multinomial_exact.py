@@ -6,9 +6,19 @@ from scipy.integrate import quad
 from scipy.special import expit, logsumexp, softmax
 from scipy.stats import norm
 
-from fedasym.theory.classes.multinomial_integrals import accuracy, gini, log_sum, overlap, phi
-from fedasym.theory.classes.multinomial_rules import Rule, ceiling, centre, fedavg
-from fedasym.theory.classes.multinomial_samples import contrasts, metric_samples, samples
+from fedasym.theory.classes.softmax import (
+    SoftmaxRule,
+    contrasts,
+    draw_points,
+    gini,
+    mean_log_sum,
+    softmax_accuracy,
+    softmax_ceiling,
+    softmax_centre,
+    softmax_fedavg,
+    softmax_overlap,
+    softmax_phi,
+)
 from fedasym.worlds.energies import Energies
 
 
@@ -38,9 +48,15 @@ def sampled(classes, rho, T, Q, count, seed=0):
     ],
 )
 def test_against_plain_sampling(classes, rho, cos, Q):
-    rule = Rule(classes, rho, cos * rho * np.sqrt(Q), Q)
+    rule = SoftmaxRule(classes, rho, cos * rho * np.sqrt(Q), Q)
     mean, error = sampled(classes, rho, rule.T, Q, 200_000 if classes < 20 else 40_000)
-    found = [rule.accuracy, overlap(rule.T, Q, rho, classes), log_sum(np.sqrt(Q), classes), gini(rho, classes), rule.log_loss]
+    found = [
+        rule.accuracy,
+        softmax_overlap(rule.T, Q, rho, classes),
+        mean_log_sum(np.sqrt(Q), classes),
+        gini(rho, classes),
+        rule.log_loss,
+    ]
     assert np.all(np.abs(found - mean) < 4 * error)
 
 
@@ -51,12 +67,12 @@ def test_two_classes_are_one_dimensional_integrals(a):
     def mean(f):
         return quad(lambda z: norm.pdf(z) * f(z), -12, 12, epsabs=1e-15, epsrel=1e-13, limit=400, points=(-1, 0, 1))[0]
 
-    assert np.isclose(phi(a, 2), 2 * mean(lambda z: expit(root2 * a * z) * expit(-root2 * a * z)), rtol=1e-11)
-    assert np.isclose(log_sum(a, 2), mean(lambda z: np.logaddexp(a * z / root2, -a * z / root2)), rtol=1e-11)
+    assert np.isclose(softmax_phi(a, 2), 2 * mean(lambda z: expit(root2 * a * z) * expit(-root2 * a * z)), rtol=1e-11)
+    assert np.isclose(mean_log_sum(a, 2), mean(lambda z: np.logaddexp(a * z / root2, -a * z / root2)), rtol=1e-11)
     for cos in (0.3, 0.9):
         t = cos / np.sqrt(1 - cos**2)
         right = mean(lambda z, t=t: expit(root2 * a * z) * norm.cdf(t * z) + expit(-root2 * a * z) * norm.cdf(-t * z))
-        assert np.isclose(accuracy(cos, a, 2), right, rtol=1e-11)
+        assert np.isclose(softmax_accuracy(cos, a, 2), right, rtol=1e-11)
 
 
 def test_three_classes_against_a_product_rule():
@@ -75,46 +91,44 @@ def test_three_classes_against_a_product_rule():
         s = (T / Q * w[:, i])[:, None] + np.sqrt(rho**2 - T**2 / Q) * (B @ plane)
         p = np.exp(s) / np.exp(s).sum(0)
         found += share[i] * (share @ (q[:, i] @ p))
-    assert np.isclose(overlap(T, Q, rho, 3), found, rtol=1e-9)
-    assert np.isclose(log_sum(np.sqrt(Q), 3), share @ np.log(np.exp(w).sum(0)), rtol=1e-9)
+    assert np.isclose(softmax_overlap(T, Q, rho, 3), found, rtol=1e-9)
+    assert np.isclose(mean_log_sum(np.sqrt(Q), 3), share @ np.log(np.exp(w).sum(0)), rtol=1e-9)
     assert np.isclose(gini(np.sqrt(Q), 3), 1 - share @ (q * q).sum(0), rtol=1e-9)
 
 
 def test_limits_of_a_rule():
-    assert np.isclose(accuracy(0.0, 2.0, 7), 1 / 7, rtol=1e-11)
-    assert np.isclose(accuracy(1.0, 1e-9, 7), 1 / 7, rtol=1e-7)
-    assert np.isclose(phi(1e-9, 7), 1 / 7, rtol=1e-11)  # (1 - 1/C)/(C - 1)
-    assert np.isclose(log_sum(1e-9, 7), np.log(7), rtol=1e-11)
-    exact = Rule(5, 2.0, 4.0, 4.0)
+    assert np.isclose(softmax_accuracy(0.0, 2.0, 7), 1 / 7, rtol=1e-11)
+    assert np.isclose(softmax_accuracy(1.0, 1e-9, 7), 1 / 7, rtol=1e-7)
+    assert np.isclose(softmax_phi(1e-9, 7), 1 / 7, rtol=1e-11)  # (1 - 1/C)/(C - 1)
+    assert np.isclose(mean_log_sum(1e-9, 7), np.log(7), rtol=1e-11)
+    exact = SoftmaxRule(5, 2.0, 4.0, 4.0)
     assert np.isclose(exact.slope, 1, rtol=1e-10)
     assert np.isclose(exact.brier, gini(2.0, 5), rtol=1e-10)
-    assert exact.log_loss < min(Rule(5, 2.0, 4.2, 4.41).log_loss, Rule(5, 2.0, 3.9, 4.0).log_loss)  # nothing beats the truth
+    assert exact.log_loss < min(
+        SoftmaxRule(5, 2.0, 4.2, 4.41).log_loss, SoftmaxRule(5, 2.0, 3.9, 4.0).log_loss
+    )  # nothing beats the truth
 
 
 def test_fedavg_is_stationary_and_calibrated():
     """E[s0'(p(s) - softmax(c s0))] = 0 by sampling, and slope 1."""
     energies, C = Energies.isotropic(1.5, 2.0), 4
-    c = centre(energies, C)
+    c = softmax_centre(energies, C)
     rng = np.random.default_rng(1)
     s0 = 1.5 * rng.standard_normal((300_000, C))
     p = softmax(s0 + 2.0 * rng.standard_normal(s0.shape), axis=1)
     score = (s0 * (p - softmax(c * s0, axis=1))).sum(1)
     assert abs(score.mean()) < 4 * score.std() / np.sqrt(score.size)
-    assert np.isclose(fedavg(energies, C).slope, 1, rtol=1e-10)
-    assert fedavg(energies, C).accuracy < ceiling(energies, C).accuracy
-    assert np.isclose(centre(Energies.isotropic(1.5, 0.0), C), 1, rtol=1e-10)
+    assert np.isclose(softmax_fedavg(energies, C).slope, 1, rtol=1e-10)
+    assert softmax_fedavg(energies, C).accuracy < softmax_ceiling(energies, C).accuracy
+    assert np.isclose(softmax_centre(Energies.isotropic(1.5, 0.0), C), 1, rtol=1e-10)
 
 
 def test_points_are_centred_white_and_repeatable():
     for classes in (2, 3, 10):
-        one = samples(classes)
+        one = draw_points(classes)
         x = np.concatenate([one.xi1, one.xi2])
         np.testing.assert_allclose(x @ one.weight, 0, atol=1e-12)
         np.testing.assert_allclose((x * one.weight) @ x.T, np.eye(2 * classes - 2), atol=1e-12)
         np.testing.assert_allclose(one.z1.sum(0), 0, atol=1e-12)
         assert one.weight.size >= 4 * classes
-    chunks = list(metric_samples(3, 1 << 14))
-    x = np.concatenate([np.concatenate([one.xi1, one.xi2]) for one in chunks], axis=1)
-    assert x.shape == (4, 16381)
-    np.testing.assert_allclose(x @ x.T / 16381, np.eye(4), atol=1e-10)
-    assert np.array_equal(samples(4, 1 << 10, 3).xi1, samples.__wrapped__(4, 1 << 10, 3).xi1)
+    assert np.array_equal(draw_points(4, 1 << 10, 3).xi1, draw_points.__wrapped__(4, 1 << 10, 3).xi1)

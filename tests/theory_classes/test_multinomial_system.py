@@ -6,13 +6,30 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from fedasym.core.errors import NoFormula
-from fedasym.theory.classes.multinomial_least_squares import least_squares
-from fedasym.theory.classes.multinomial_prox import curvature, prox, start
-from fedasym.theory.classes.multinomial_ridge import best_ridge, interpolated, local_ridge, path, rtfa
-from fedasym.theory.classes.multinomial_rules import ceiling, centre, fedavg, one_step
-from fedasym.theory.classes.multinomial_samples import SEARCH, Samples, contrasts, samples
-from fedasym.theory.classes.multinomial_stopping import stopped
-from fedasym.theory.classes.multinomial_system import Warm, controlled, means
+from fedasym.theory.classes.softmax import (
+    SEARCH,
+    SoftmaxPoints,
+    contrasts,
+    draw_points,
+    prox_curvature,
+    prox_start,
+    softmax_ceiling,
+    softmax_centre,
+    softmax_fedavg,
+    softmax_prox,
+    softmax_step,
+)
+from fedasym.theory.classes.softmax_ridge import (
+    WarmStart,
+    best_softmax_mixture,
+    best_softmax_ridge,
+    control_means,
+    fit_one_hot,
+    softmax_means,
+    softmax_ridge_path,
+    softmax_rtfa,
+    stopped_softmax_fits,
+)
 from fedasym.worlds.energies import Energies
 
 TWO_ATOMS = Energies.isotropic(1.5, 1.2, [0.5, 3.0], [0.6, 0.4])
@@ -22,7 +39,7 @@ TWO_ATOMS = Energies.isotropic(1.5, 1.2, [0.5, 3.0], [0.6, 0.4])
 def test_prox_against_a_general_minimiser(V):
     rng = np.random.default_rng(0)
     w = 2.5 * rng.standard_normal((4, 3))
-    eta, p = prox(w, V, start(w, V))
+    eta, p = softmax_prox(w, V, prox_start(w, V))
     np.testing.assert_allclose(p, softmax(eta, axis=0), rtol=1e-10)
     np.testing.assert_allclose(eta + V * p, w[:, None] + V * np.eye(4)[..., None], atol=1e-12 * (10 + V))
     for label in range(4):
@@ -39,8 +56,8 @@ def test_prox_against_a_general_minimiser(V):
 def test_prox_does_not_depend_on_its_start():
     rng = np.random.default_rng(1)
     w = 3 * rng.standard_normal((5, 40))
-    cold = prox(w, 50.0, start(w, 50.0))[0]
-    odd = prox(w, 50.0, 30 * rng.standard_normal((5, 5, 40)))[0]
+    cold = softmax_prox(w, 50.0, prox_start(w, 50.0))[0]
+    odd = softmax_prox(w, 50.0, 30 * rng.standard_normal((5, 5, 40)))[0]
     np.testing.assert_allclose(odd, cold, atol=1e-10)
 
 
@@ -49,7 +66,7 @@ def test_curvature_against_dense_algebra(V):
     p = np.random.default_rng(2).dirichlet(np.full(6, 0.3), size=50).T
     for n in range(50):
         L = np.diag(p[:, n]) - np.outer(p[:, n], p[:, n])
-        assert np.isclose(curvature(p, V)[n], np.trace(L @ np.linalg.inv(np.eye(6) + V * L)), rtol=1e-9)
+        assert np.isclose(prox_curvature(p, V)[n], np.trace(L @ np.linalg.inv(np.eye(6) + V * L)), rtol=1e-9)
 
 
 def product(step=0.65, reach=9):
@@ -59,20 +76,20 @@ def product(step=0.65, reach=9):
     weight /= weight.sum()
     grid = np.meshgrid(z, z, z, z, indexing="ij")
     x = np.stack([each.ravel() for each in grid])
-    return Samples(x[:2], x[2:], np.einsum("a,b,c,d->abcd", *[weight] * 4).ravel())
+    return SoftmaxPoints(x[:2], x[2:], np.einsum("a,b,c,d->abcd", *[weight] * 4).ravel())
 
 
 def test_controls_remove_the_sampling_error():
     """Means (A) at 2^13 points with controls, at 130321 points of a product rule, and at other seeds."""
     T, Q, V, rho = 1.4, 1.1, 1.5, 1.6
     dense = product()
-    exact = np.array(means(T, Q, V, rho, dense, Warm()))
+    exact = np.array(softmax_means(T, Q, V, rho, dense, WarmStart()))
     w = np.sqrt(Q) * dense.z1
     p = softmax(T / Q * w + np.sqrt(rho**2 - T**2 / Q) * dense.z2, axis=0)
     values = np.stack([p[0] * w[0], np.cos(w[1])])
-    np.testing.assert_allclose(controlled(values, T, Q, rho, w, p, dense.weight), values @ dense.weight, rtol=2e-7)
+    np.testing.assert_allclose(control_means(values, T, Q, rho, w, p, dense.weight), values @ dense.weight, rtol=2e-7)
     for seed in range(3):
-        np.testing.assert_allclose(means(T, Q, V, rho, samples(3, seed=seed), Warm()), exact, rtol=1.5e-4)
+        np.testing.assert_allclose(softmax_means(T, Q, V, rho, draw_points(3, seed=seed), WarmStart()), exact, rtol=1.5e-4)
 
 
 def stationarity(fit, points):
@@ -80,7 +97,7 @@ def stationarity(fit, points):
     w = np.sqrt(fit.Q) * points.z1
     s = fit.T / fit.Q * w + np.sqrt(fit.rho**2 - fit.T**2 / fit.Q) * points.z2
     p = softmax(s, axis=0)
-    eta, q = prox(w, fit.V, start(w, fit.V))
+    eta, q = softmax_prox(w, fit.V, prox_start(w, fit.V))
     g = np.eye(fit.classes)[..., None] - q
     share = p * points.weight / (fit.classes - 1)
     return np.einsum("kn,jn,jkn->", share, s, g), np.einsum("kn,jkn,jkn->", share, eta, g)
@@ -90,26 +107,28 @@ def test_stationarity():
     """Sigma = I: E[s'g] = ridge (T - c B0) and E[eta'g] = ridge (Q - c W0'W), Stein's identity used nowhere."""
     energies = Energies.isotropic(1.0, 1.2)
     points = product(0.6, 9)
-    fit = path(energies, 0.5, [0.4], 3, points=points)[0]
+    fit = softmax_ridge_path(energies, 0.5, [0.4], 3, points=points)[0]
     score, own = stationarity(fit, points)
     assert np.isclose(score, 0.4 * (fit.T - fit.c * 1.0), rtol=1e-6)
     assert np.isclose(own, 0.4 * (fit.Q - fit.c * fit.along), rtol=1e-6)
-    sampled = path(energies, 0.5, [0.4], 3)[0]  # the same solution at the default points
+    sampled = softmax_ridge_path(energies, 0.5, [0.4], 3)[0]  # the same solution at the default points
     np.testing.assert_allclose([sampled.T, sampled.Q, sampled.V], [fit.T, fit.Q, fit.V], rtol=2e-4)
     assert np.isclose(sampled.accuracy, fit.accuracy, atol=1e-5)
 
 
 def test_seeds_agree():
     for classes in (3, 10):
-        found = [path(TWO_ATOMS, 1.0, [0.3], classes, points=samples(classes, seed=seed))[0] for seed in range(3)]
+        found = [
+            softmax_ridge_path(TWO_ATOMS, 1.0, [0.3], classes, points=draw_points(classes, seed=seed))[0] for seed in range(3)
+        ]
         assert np.ptp([fit.accuracy for fit in found]) < 5e-5
         assert np.ptp([fit.log_loss for fit in found]) < 3e-4
 
 
 def test_an_infinite_ridge_is_fedavg_and_a_large_one_nearly():
     for classes in (3, 6):
-        far, near = path(TWO_ATOMS, 2.0, [np.inf, 1e7], classes)
-        shared = fedavg(TWO_ATOMS, classes)
+        far, near = softmax_ridge_path(TWO_ATOMS, 2.0, [np.inf, 1e7], classes)
+        shared = softmax_fedavg(TWO_ATOMS, classes)
         assert (far.T, far.Q) == (shared.T, shared.Q)
         assert far.distance == 0
         np.testing.assert_allclose([near.T, near.Q, near.accuracy], [shared.T, shared.Q, shared.accuracy], rtol=1e-5)
@@ -119,41 +138,43 @@ def test_an_infinite_ridge_is_fedavg_and_a_large_one_nearly():
 def test_a_large_ridge_is_one_gradient_step():
     """theta = theta_bar - (1/ridge) gradient to first order: section 6 against section 3."""
     ridge = 1e4
-    fit = rtfa(TWO_ATOMS, 2.0, ridge, 5)
-    shared = fedavg(TWO_ATOMS, 5)
-    step = one_step(TWO_ATOMS, 2.0, 5, 1 / ridge)[0]
+    fit = softmax_rtfa(TWO_ATOMS, 2.0, ridge, 5)
+    shared = softmax_fedavg(TWO_ATOMS, 5)
+    step = softmax_step(TWO_ATOMS, 2.0, 5, 1 / ridge)[0]
     assert np.isclose(fit.T - shared.T, step.T - shared.T, rtol=2e-3)
-    best, a = one_step(TWO_ATOMS, 2.0, 5)
-    assert best.accuracy > max(one_step(TWO_ATOMS, 2.0, 5, a * factor)[0].accuracy for factor in (0.9, 1.1))
+    best, a = softmax_step(TWO_ATOMS, 2.0, 5)
+    assert best.accuracy > max(softmax_step(TWO_ATOMS, 2.0, 5, a * factor)[0].accuracy for factor in (0.9, 1.1))
 
 
 def test_local_ridge_sees_only_the_whole():
     """With c = 0 theta_0 and Delta exchange roles; nothing shared is worth less."""
     other = Energies(TWO_ATOMS.s, TWO_ATOMS.h, TWO_ATOMS.ed, TWO_ATOMS.e0)
-    mine, theirs = local_ridge(TWO_ATOMS, 1.0, 0.5, 4), local_ridge(other, 1.0, 0.5, 4)
+    mine, theirs = (softmax_ridge_path(each, 1.0, [0.5], 4, shared=False)[0] for each in (TWO_ATOMS, other))
     np.testing.assert_allclose([mine.T, mine.Q, mine.V], [theirs.T, theirs.Q, theirs.V], rtol=1e-8)
-    assert best_ridge(TWO_ATOMS, 1.0, 4, shared=False).accuracy < best_ridge(TWO_ATOMS, 1.0, 4).accuracy
+    assert best_softmax_ridge(TWO_ATOMS, 1.0, 4, shared=False).accuracy < best_softmax_ridge(TWO_ATOMS, 1.0, 4).accuracy
 
 
 def test_units_do_not_matter():
     """Sigma -> a Sigma, theta -> theta/sqrt a, ridge -> a ridge."""
     a = 3.7
     scaled = Energies(a * TWO_ATOMS.s, TWO_ATOMS.h, TWO_ATOMS.e0 / a, TWO_ATOMS.ed / a)
-    one, two = rtfa(TWO_ATOMS, 1.5, 0.4, 3), rtfa(scaled, 1.5, a * 0.4, 3)
+    one, two = softmax_rtfa(TWO_ATOMS, 1.5, 0.4, 3), softmax_rtfa(scaled, 1.5, a * 0.4, 3)
     np.testing.assert_allclose([one.T, one.Q, one.V, one.accuracy], [two.T, two.Q, two.V, two.accuracy], rtol=1e-8)
 
 
 def test_a_path_is_smooth_and_independent_of_its_order():
     ridges = np.geomspace(30, 0.05, 7)
-    few = samples(4, SEARCH)
-    down = path(TWO_ATOMS, 1.0, ridges, 4, points=few)
-    up = path(TWO_ATOMS, 1.0, ridges[::-1], 4, points=few)[::-1]
-    alone = path(TWO_ATOMS, 1.0, [ridges[-1]], 4, points=few)[0]
+    few = draw_points(4, SEARCH)
+    down = softmax_ridge_path(TWO_ATOMS, 1.0, ridges, 4, points=few)
+    up = softmax_ridge_path(TWO_ATOMS, 1.0, ridges[::-1], 4, points=few)[::-1]
+    alone = softmax_ridge_path(TWO_ATOMS, 1.0, [ridges[-1]], 4, points=few)[0]
     np.testing.assert_allclose([fit.T for fit in down], [fit.T for fit in up], rtol=1e-8)
     assert np.isclose(alone.T, down[-1].T, rtol=1e-8)
     R = np.array([fit.distance for fit in down])
     assert np.all(np.diff(R) > 0)
-    wide, narrow = (path(TWO_ATOMS, 1.0, [0.3 * np.exp(h), 0.3 * np.exp(-h)], 4, points=few) for h in (1e-2, 1e-3))
+    wide, narrow = (
+        softmax_ridge_path(TWO_ATOMS, 1.0, [0.3 * np.exp(h), 0.3 * np.exp(-h)], 4, points=few) for h in (1e-2, 1e-3)
+    )
     slopes = [(pair[0].accuracy - pair[1].accuracy) / h for pair, h in ((wide, 1e-2), (narrow, 1e-3))]
     assert np.isclose(*slopes, rtol=1e-3)
     tau = np.sum(np.diff(np.log(R)) / np.sqrt(ridges[1:] * ridges[:-1]))  # the clock of section 7 moves forward
@@ -163,55 +184,58 @@ def test_a_path_is_smooth_and_independent_of_its_order():
 def test_the_best_ridge_is_best_and_near_its_rule():
     for classes in (3, 10):
         energies = Energies.isotropic(1.5, 1.5)
-        best = best_ridge(energies, 2.0, classes)
-        around = path(energies, 2.0, [best.ridge / 1.3, best.ridge, best.ridge * 1.3], classes)
+        best = best_softmax_ridge(energies, 2.0, classes)
+        around = softmax_ridge_path(energies, 2.0, [best.ridge / 1.3, best.ridge, best.ridge * 1.3], classes)
         assert around[1].accuracy > max(around[0].accuracy, around[2].accuracy)
-        rule = rtfa(energies, 2.0, 2.0 / (centre(energies, classes) * 1.5**2), classes)
+        rule = softmax_rtfa(energies, 2.0, 2.0 / (softmax_centre(energies, classes) * 1.5**2), classes)
         assert best.accuracy - 2e-4 < rule.accuracy <= best.accuracy + 1e-7  # section 9.1: at most .02 pp lost
-        assert best.accuracy > one_step(energies, 2.0, classes)[0].accuracy
-        assert best.accuracy > least_squares(energies, 2.0, None, classes).accuracy - 4e-3
-        assert best.accuracy < ceiling(energies, classes).accuracy
-        mixed, alpha = interpolated(rtfa(energies, 2.0, 0.01, classes), energies)
+        assert best.accuracy > softmax_step(energies, 2.0, classes)[0].accuracy
+        assert best.accuracy > fit_one_hot(energies, 2.0, None, classes).accuracy - 4e-3
+        assert best.accuracy < softmax_ceiling(energies, classes).accuracy
+        mixed, alpha = best_softmax_mixture(softmax_rtfa(energies, 2.0, 0.01, classes), energies)
         assert 0 < alpha < 1
-        assert rtfa(energies, 2.0, 0.01, classes).accuracy < mixed.accuracy < best.accuracy + 1e-6
-    nothing = best_ridge(Energies.isotropic(1.0, 0.0), 1.0, 3)
+        assert softmax_rtfa(energies, 2.0, 0.01, classes).accuracy < mixed.accuracy < best.accuracy + 1e-6
+    nothing = best_softmax_ridge(Energies.isotropic(1.0, 0.0), 1.0, 3)
     assert np.isinf(nothing.ridge)
 
 
 def test_pure_noise_is_a_guess_and_far_ridges_are_bridged():
-    for fit in path(Energies.isotropic(0.0, 0.0), 0.5, [1e6, 1e-2], 3, points=samples(3, SEARCH)):
+    for fit in softmax_ridge_path(Energies.isotropic(0.0, 0.0), 0.5, [1e6, 1e-2], 3, points=draw_points(3, SEARCH)):
         assert np.isclose(fit.accuracy, 1 / 3, rtol=1e-9)
         assert fit.log_loss >= np.log(3) - 1e-9
-    energies, few = Energies.isotropic(3.0, 1.0), samples(3, SEARCH)
-    far, alone = path(energies, 5.0, [1e6, 1e-2], 3, points=few)[1], path(energies, 5.0, [1e-2], 3, points=few)[0]
+    energies, few = Energies.isotropic(3.0, 1.0), draw_points(3, SEARCH)
+    far, alone = (
+        softmax_ridge_path(energies, 5.0, [1e6, 1e-2], 3, points=few)[1],
+        softmax_ridge_path(energies, 5.0, [1e-2], 3, points=few)[0],
+    )
     assert np.isclose(far.Q, alone.Q, rtol=1e-8)
 
 
 def test_descent_arrives_at_the_maximum_likelihood_estimate():
     """Few unknowns per sample: late times change nothing."""
-    early, late = stopped(Energies.isotropic(0.8, 0.8), 0.05, [1e3, 1e5], 3)
+    early, late = stopped_softmax_fits(Energies.isotropic(0.8, 0.8), 0.05, [1e3, 1e5], 3)
     assert np.isclose(early.accuracy, late.accuracy, atol=1e-4)
 
 
 def test_least_squares_limits():
     energies = Energies.isotropic(1.5, 1.5)
-    shared = least_squares(energies, 2.0, np.inf, 5)
-    near = least_squares(energies, 2.0, 1e9, 5)
+    shared = fit_one_hot(energies, 2.0, np.inf, 5)
+    near = fit_one_hot(energies, 2.0, 1e9, 5)
     np.testing.assert_allclose([near.T, near.Q, near.risk], [shared.T, shared.Q, shared.risk], rtol=1e-6)
-    assert np.isclose(shared.accuracy, fedavg(energies, 5).accuracy, rtol=1e-10)  # the same direction
-    best = least_squares(energies, 2.0, None, 5)
+    assert np.isclose(shared.accuracy, softmax_fedavg(energies, 5).accuracy, rtol=1e-10)  # the same direction
+    best = fit_one_hot(energies, 2.0, None, 5)
     for factor in (0.8, 1.25):
-        other = least_squares(energies, 2.0, best.ridge * factor, 5)
+        other = fit_one_hot(energies, 2.0, best.ridge * factor, 5)
         assert other.risk > best.risk
         assert other.accuracy < best.accuracy
-    assert np.isclose(least_squares(energies, 1.0, 0.0, 5).accuracy, 1 / 5, rtol=1e-9)  # n = d: noise without bound
+    assert np.isclose(fit_one_hot(energies, 1.0, 0.0, 5).accuracy, 1 / 5, rtol=1e-9)  # n = d: noise without bound
 
 
 def test_what_is_not_derived_says_so():
     with pytest.raises(NoFormula, match="no formula covers fine-tuning to convergence with 3 classes"):
-        rtfa(TWO_ATOMS, 1.0, 0.0, 3)
+        softmax_rtfa(TWO_ATOMS, 1.0, 0.0, 3)
     with pytest.raises(NoFormula, match="for up to 200"):
-        rtfa(TWO_ATOMS, 1.0, 1.0, 1000)
+        softmax_rtfa(TWO_ATOMS, 1.0, 1.0, 1000)
 
 
 def test_contrasts_are_a_basis():

@@ -7,10 +7,8 @@ one contrast the points are a product of two trapezoid rules, which is exact to 
 import numpy as np
 import pytest
 
-from fedasym.theory.classes.multinomial_least_squares import least_squares
-from fedasym.theory.classes.multinomial_ridge import best_ridge, path
-from fedasym.theory.classes.multinomial_rules import centre, fedavg, one_step
-from fedasym.theory.classes.multinomial_samples import Samples
+from fedasym.theory.classes.softmax import SoftmaxPoints, softmax_centre, softmax_fedavg, softmax_step
+from fedasym.theory.classes.softmax_ridge import best_softmax_ridge, fit_one_hot, softmax_ridge_path
 from fedasym.worlds.energies import Energies
 
 RIDGE = [  # gamma, b, r, s, h, ridge, shared, expected: golden cases rtfa and local
@@ -59,7 +57,7 @@ def product(width):
     weight = np.exp(-z * z / 2)
     weight /= weight.sum()
     x, y = np.meshgrid(z, z, indexing="ij")
-    return Samples(x.reshape(1, -1), y.reshape(1, -1), np.outer(weight, weight).ravel())
+    return SoftmaxPoints(x.reshape(1, -1), y.reshape(1, -1), np.outer(weight, weight).ravel())
 
 
 def check(fit, expected, rtol):
@@ -71,27 +69,27 @@ def check(fit, expected, rtol):
 def test_golden_ridge_fits(case):
     gamma, b, r, s, h, ridge, shared, expected = case
     energies = half(b, r, s, h)
-    fit = path(energies, gamma, [2 * ridge], 2, shared=shared, points=product(2 * float(energies.rho)))[0]
+    fit = softmax_ridge_path(energies, gamma, [2 * ridge], 2, shared=shared, points=product(2 * float(energies.rho)))[0]
     check(fit, expected, 1e-10)
 
 
 def test_golden_ridge_fit_where_the_classes_separate():
     gamma, b, r, s, h, ridge, shared, expected = HARD
-    fit = path(half(b, r, s, h), gamma, [2 * ridge], 2, shared=shared, points=product(7.0))[0]
+    fit = softmax_ridge_path(half(b, r, s, h), gamma, [2 * ridge], 2, shared=shared, points=product(7.0))[0]
     check(fit, expected, 1e-9)
 
 
 def test_golden_fedavg():
     energies = half(1.0, 1.0)
-    assert np.isclose(centre(energies, 2), 0.8379194068821895, rtol=1e-10)
-    rule = fedavg(energies, 2)
+    assert np.isclose(softmax_centre(energies, 2), 0.8379194068821895, rtol=1e-10)
+    rule = softmax_fedavg(energies, 2)
     check(rule, {"accuracy": 0.650978870274479, "log_loss": 0.6224033990566026}, 1e-10)
     assert np.isclose(rule.brier / 2, 0.2167480068058534, rtol=1e-10)  # the binary score counts one of the two classes
     assert np.isclose(rule.slope, 1, rtol=1e-10)
 
 
 def test_golden_one_step():
-    rule, step = one_step(half(1.0, 2.0, [0.5, 3.0], [0.6, 0.4]), 2.0, 2)
+    rule, step = softmax_step(half(1.0, 2.0, [0.5, 3.0], [0.6, 0.4]), 2.0, 2)
     check(rule, {"accuracy": 0.677300660540654, "log_loss": 0.5961135855973247}, 1e-10)
     assert np.isclose(2 * step, 0.4220400031463728, rtol=1e-10)  # both columns of W move
 
@@ -104,17 +102,17 @@ def test_golden_one_step():
     ],
 )
 def test_golden_least_squares(ridge, expected):
-    probe = least_squares(half(1.5, 1.5), 2.0, ridge, 2)
+    probe = fit_one_hot(half(1.5, 1.5), 2.0, ridge, 2)
     check(probe, {**expected, "zeta": 0.2921171926577539, "noise": 0.6160039558918872}, 1e-10)
-    assert np.isclose(least_squares(half(1.5, 1.5), 2.0, None, 2).ridge, 6.416773978207476, rtol=1e-10)
+    assert np.isclose(fit_one_hot(half(1.5, 1.5), 2.0, None, 2).ridge, 6.416773978207476, rtol=1e-10)
 
 
 def test_golden_best_ridge():
-    best = best_ridge(half(1.5, 1.5), 2.0, 2, "log_loss", points=product(3.0))
+    best = best_softmax_ridge(half(1.5, 1.5), 2.0, 2, "log_loss", points=product(3.0))
     assert np.isclose(best.log_loss, 0.573219907133043, rtol=1e-6)  # the page: the value only; the search stops at 1% in ridge
     assert best.log_loss >= 0.573219907133043 * (1 - 1e-9)
 
 
 def test_default_points_reproduce_two_classes_to_sampling_noise():
     gamma, b, r, s, h, ridge, shared, expected = RIDGE[4]
-    check(path(half(b, r, s, h), gamma, [2 * ridge], 2, shared=shared)[0], expected, 3e-4)
+    check(softmax_ridge_path(half(b, r, s, h), gamma, [2 * ridge], 2, shared=shared)[0], expected, 3e-4)

@@ -11,14 +11,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedasym.theory.classes.convergence import converged
-from fedasym.theory.classes.members import member
+from fedasym.theory.classes.finite import member_fit, newcomer_fit, pooled_fit
+from fedasym.theory.classes.margins import fit_to_convergence
 from fedasym.theory.classes.metrics import State, accuracy, log_loss
-from fedasym.theory.classes.onestep import one_step
-from fedasym.theory.classes.pooled import among, newcomer, pooled
-from fedasym.theory.classes.ridge import solve
-from fedasym.theory.classes.shared import shrinkage
-from fedasym.theory.classes.stopping import stopped
+from fedasym.theory.classes.optimum import step_from_shared, stopped_fits
+from fedasym.theory.classes.ridge import shrinkage, solve_ridge
 from fedasym.worlds.energies import Energies
 
 from .settings import TWO, Array, Drawn, draw, logistic_ridge
@@ -55,7 +52,7 @@ def test_ridge(e: Energies, gamma: float, lam: float, eps: float) -> None:
     c = float(shrinkage(e, eps))
     agree(
         trained(e, gamma, lambda client: logistic_ridge(client.x, client.y, lam, c * client.theta0), 1, eps),
-        solve(e, gamma, lam, c, eps),
+        solve_ridge(e, gamma, lam, c, eps),
         eps,
     )
 
@@ -63,10 +60,12 @@ def test_ridge(e: Energies, gamma: float, lam: float, eps: float) -> None:
 def test_local_ridge_and_maximum_likelihood() -> None:
     e = Energies.isotropic(1.0, 1.0, **TWO)
     agree(
-        trained(e, 1.0, lambda client: logistic_ridge(client.x, client.y, 0.3, 0 * client.theta0), 2), solve(e.alone, 1.0, 0.3)
+        trained(e, 1.0, lambda client: logistic_ridge(client.x, client.y, 0.3, 0 * client.theta0), 2),
+        solve_ridge(e.alone, 1.0, 0.3),
     )
     agree(
-        trained(e, 0.15, lambda client: logistic_ridge(client.x, client.y, 0.0, 0 * client.theta0), 3), converged(e, 0.15).fit
+        trained(e, 0.15, lambda client: logistic_ridge(client.x, client.y, 0.0, 0 * client.theta0), 3),
+        fit_to_convergence(e, 0.15).fit,
     )
 
 
@@ -83,7 +82,7 @@ def test_shared_model_of_very_many_samples() -> None:
 
 def test_one_gradient_step() -> None:
     e, gamma = Energies.isotropic(1.5, 1.5, **TWO), 2.0
-    c, found = float(shrinkage(e)), one_step(e, gamma)
+    c, found = float(shrinkage(e)), step_from_shared(e, gamma)
 
     def step(client: Drawn) -> Array:
         centre = c * client.theta0
@@ -98,7 +97,7 @@ def test_early_stopping(gamma: float) -> None:
     """Section 7 claims .6 pp with Monte Carlo noise, and 1% of the log-loss on the same draws."""
     e, eta, steps = Energies.isotropic(1.5, 1.5), 0.2, (5, 50, 500)
     c = float(shrinkage(e))
-    predicted = stopped(e, gamma, eta * np.array(steps)).fit
+    predicted = stopped_fits(e, gamma, eta * np.array(steps)).fit
     rng = np.random.default_rng(6)
     measured = []
     for _ in range(8):
@@ -128,50 +127,12 @@ def test_few_clients(mu: float) -> None:
         found["new"].append(other.state(shared))
         found["rtfa"] += [one.state(logistic_ridge(one.x, one.y, lam, shared)) for one in inside]
         found["rtfa_new"].append(other.state(logistic_ridge(other.x, other.y, lam, shared)))
-    together = pooled(e, gamma, m, mu)
+    together = pooled_fit(e, gamma, m, mu)
     predicted = {
         "member": together.member,
         "new": together.new,
-        "rtfa": member(e, gamma, lam, m, mu).state,
-        "rtfa_new": newcomer(e, gamma, lam, m, mu),
+        "rtfa": member_fit(e, gamma, lam, m, mu).state,
+        "rtfa_new": newcomer_fit(e, gamma, lam, m, mu),
     }
     for key, states in found.items():
         agree(states, predicted[key])
-
-
-def test_clients_that_differ() -> None:
-    """12.4: two groups with their own sample sizes and displacements, pooled with weights."""
-    b, radius, gamma, weight = 1.5, np.array([1.0, 2.0]), np.array([0.5, 1.5]), np.array([0.3, 0.2])
-    predicted = among(Energies.isotropic(b, radius), gamma, 2, weight)
-    rng = np.random.default_rng(8)
-    states: list[list[State]] = [[], []]
-    for _ in range(8):
-        base = draw(Energies.isotropic(b, 1.0), 1.0, 150, rng, clients=4)
-        clients, rows, labels, weights = [], [], [], []
-        for j, one in enumerate(base):
-            group = j // 2
-            theta = one.theta0 + radius[group] * (one.theta - one.theta0)
-            n = round(150 / gamma[group])
-            x = rng.standard_normal((n, 150))
-            y = np.where(rng.random(n) < 1 / (1 + np.exp(-x @ theta)), 1.0, -1.0)
-            clients.append(Drawn(x, y, one.theta0, theta, one.s))
-            rows.append(x)
-            labels.append(y)
-            weights.append(np.full(n, weight[group] / n))
-        shared = weighted_fit(np.concatenate(rows), np.concatenate(labels), np.concatenate(weights))
-        for j, one in enumerate(clients):
-            states[j // 2].append(one.state(shared))
-    for group in range(2):
-        agree(states[group], predicted.take(group))
-
-
-def weighted_fit(x: Array, y: Array, weight: Array) -> Array:
-    """argmin sum weight log(1+exp(-y x'theta)) by Newton."""
-    theta = np.zeros(x.shape[1])
-    for _ in range(50):
-        g = 1 / (1 + np.exp(y * (x @ theta)))
-        step = np.linalg.solve((x.T * (weight * g * (1 - g))) @ x, x.T @ (weight * y * g))
-        theta = theta + step / max(1, np.linalg.norm(step))
-        if np.linalg.norm(step) < 1e-10:
-            break
-    return theta

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedasym.theory.paths import Filter
+from fedasym.theory.contours import marchenko_pastur
+from fedasym.theory.filters import DescentFilter
 from fedasym.theory.rounds import (
     Energies,
     Moments,
@@ -17,7 +18,6 @@ from fedasym.theory.rounds import (
     moments_of_ridge,
     moments_of_steps,
 )
-from fedasym.theory.subordination import marchenko_pastur
 from fedasym.worlds import spectra
 
 CASES = json.loads((Path(__file__).parent / "golden_rounds.json").read_text())["cases"]
@@ -26,7 +26,7 @@ TWO = spectra.atoms([0.5, 3.0], [0.6, 0.4])
 
 
 def steps(count, size, gamma, spectrum):
-    found = moments_of_steps(Filter(np.array([float(count)]), size), gamma, spectrum)
+    found = moments_of_steps(DescentFilter(np.array([float(count)]), size), gamma, spectrum)
     return Moments(found.p[0], found.T[0], found.nu[0])
 
 
@@ -86,7 +86,7 @@ def test_one_step_is_a_polynomial_whatever_the_condition_number(gamma):
 @pytest.mark.parametrize("gamma", [0.3, 3.0])
 def test_long_flow_converges_to_the_proximal_step_without_penalty(gamma):
     ends = moments_of_ridge(0.0, gamma, TWO)
-    near = moments_of_steps(Filter(np.array([1e3]), None), gamma, TWO)
+    near = moments_of_steps(DescentFilter(np.array([1e3]), None), gamma, TWO)
     np.testing.assert_allclose(near.p[0], ends.p, rtol=1e-6)
     np.testing.assert_allclose(near.T[0], ends.T, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(near.nu[0], ends.nu, rtol=1e-5)
@@ -94,7 +94,7 @@ def test_long_flow_converges_to_the_proximal_step_without_penalty(gamma):
 
 def test_many_steps_are_those_of_one_at_a_time():
     counts = np.array([1.0, 3, 10, 40, 200, 1000])
-    together = moments_of_steps(Filter(counts, 0.05), 1.5, TWO)
+    together = moments_of_steps(DescentFilter(counts, 0.05), 1.5, TWO)
     for i, count in enumerate(counts):
         alone = steps(count, 0.05, 1.5, TWO)
         np.testing.assert_allclose(together.T[i], alone.T, rtol=1e-9)

@@ -14,8 +14,7 @@ from jax._src import compiler
 
 import fedasym as fa
 from fedasym.training import twin
-from fedasym.training.personal import personalise
-from fedasym.training.server import advance
+from fedasym.training.programs import advance, personalise
 from fedasym.training.settings import Protocol
 
 # (training, validation, test) samples of a client: none at all, one, a whole batch of 8, more, several batches
@@ -26,11 +25,15 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 DOUBLE = {**SMALL, "ridge": 1.5, "precision": "float64"}
 GRAM = {**DOUBLE, "form": "gram"}
+OPTIMISED: list[int] = []  # how many programs there were when the last optimised ones had been compiled
 
 
 @contextmanager
 def optimised(wanted: bool) -> Iterator[None]:
-    """Programs that are compiled within it are optimised, as users have them, or compiled quickly."""
+    """Programs that are compiled within it are optimised, as users have them, or compiled quickly.
+
+    Optimised ones are kept until others come between, so that tests in a row share them.
+    """
     name, usual = "jax_disable_most_optimizations", compiler.get_compile_options
     before = jax.config.values[name]
 
@@ -38,20 +41,22 @@ def optimised(wanted: bool) -> Iterator[None]:
         chosen = {"xla_cpu_use_fusion_emitters": True, **(env_options_overrides or {})}
         return usual(*args, env_options_overrides=chosen, **named)
 
-    def switch(quickly: bool) -> None:
-        if jax.config.values[name] != quickly:
-            for program in (advance, personalise):  # JAX would take those that it has, however they were compiled
-                program.clear_cache()
-        jax.config.update(name, quickly)
+    def sizes() -> list[int]:
+        return [advance._cache_size(), personalise._cache_size()]
 
-    switch(not wanted)
+    if wanted and sizes() != OPTIMISED:  # JAX would take those that it has, however they were compiled
+        for program in (advance, personalise):
+            program.clear_cache()
+    jax.config.update(name, not wanted)
     if wanted and "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", ""):  # of tests/conftest.py
         compiler.get_compile_options = fused
     try:
         yield
     finally:
         compiler.get_compile_options = usual
-        switch(before)
+        jax.config.update(name, before)
+        if wanted:
+            OPTIMISED[:] = sizes()
 
 
 def federation(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedasym.training import layout
+from fedasym.training import plans
 from fedasym.training.histories import Histories
 
 from .invented import data, history
@@ -26,4 +26,4 @@ def grid():
 @pytest.fixture
 def _light(monkeypatch):
     """Clients of all sizes in one program: compiling is what these tests take time for."""
-    monkeypatch.setattr(layout, "GROUPS", 1)
+    monkeypatch.setattr(plans, "GROUPS", 1)

@@ -5,7 +5,7 @@ import numpy as np
 from fedasym.data.federation.federation import Federation
 from fedasym.training import plans, twin
 from fedasym.training.settings import TEXT, Settings
-from fedasym.training.twin_batches import batch_of
+from fedasym.training.twin import batch_of
 
 SMALL = Settings(
     rounds=4, evaluate_every=2, cohort=3, local_steps=3, batch=4, personal_epochs=2, server_step=0.2, local_step=0.1

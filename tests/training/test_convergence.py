@@ -7,8 +7,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.training import twin
-from fedasym.training.convergence import NEAR
-from fedasym.training.scales import column_sizes, columns_out_of_scale, curvature, stable_grids, stable_step
+from fedasym.training.convergence import NEAR, column_sizes, columns_out_of_scale, curvature, stable_grids, stable_step
 
 from .clients import federation
 

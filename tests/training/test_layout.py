@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedasym.training import layout
-from fedasym.training.layout import cheaper_form, fitting, groups, rounded, this_machine
-from fedasym.training.work import parts
+from fedasym.training import plans
+from fedasym.training.plans import cheaper_form, count_fitting, groups, round_width, this_machine
+from fedasym.training.runner import parts
 
 
 def padded(members, sizes):
     """What a list of groups costs: every client as wide as the widest of its group."""
-    return sum(len(group) * max(rounded(sizes[i]) for i in group) for group in members)
+    return sum(len(group) * max(round_width(sizes[i]) for i in group) for group in members)
 
 
 def cheapest(sizes, count):
@@ -31,12 +31,12 @@ def test_groups_are_the_cheapest_and_as_few_as_is_worth_it(sizes):
     sizes = np.array(sizes)
     found = groups(sizes)
     assert sorted(np.concatenate(found).tolist()) == list(range(len(sizes)))
-    assert 1 <= len(found) <= layout.GROUPS
-    most = min(layout.GROUPS, len({rounded(size) for size in sizes}))
+    assert 1 <= len(found) <= plans.GROUPS
+    most = min(plans.GROUPS, len({round_width(size) for size in sizes}))
     costs = [cheapest(sizes, count) for count in range(1, most + 1)]
     assert padded(found, sizes) == costs[len(found) - 1] <= costs[0]
-    assert costs[len(found) - 1] * layout.WORTH <= costs[-1]
-    assert all(cost * layout.WORTH > costs[-1] for cost in costs[: len(found) - 1])
+    assert costs[len(found) - 1] * plans.WORTH <= costs[-1]
+    assert all(cost * plans.WORTH > costs[-1] for cost in costs[: len(found) - 1])
 
 
 def test_groups_are_sorted_by_size_and_many_clients_are_no_problem():
@@ -47,7 +47,7 @@ def test_groups_are_sorted_by_size_and_many_clients_are_no_problem():
     assert all(before[1] < after[0] for before, after in pairwise(ends))
     assert padded(found, sizes) < 0.6 * padded([np.arange(3000)], sizes)
     more = groups(sizes, many=True)
-    assert 3 < len(more) <= layout.MANY
+    assert 3 < len(more) <= plans.MANY
     assert padded(more, sizes) < 0.8 * padded(found, sizes)
     (one,) = groups(np.full(50, 80))
     assert one.tolist() == list(range(50))
@@ -82,12 +82,12 @@ def test_the_cheaper_form_multiplies_less():
 
 @pytest.mark.parametrize(("size", "width"), [(0, 8), (1, 8), (8, 8), (9, 16), (80, 80), (81, 88)])
 def test_widths_are_multiples_of_eight(size, width):
-    assert rounded(size) == width
+    assert round_width(size) == width
 
 
 @pytest.mark.parametrize(("memory", "each", "most", "count"), [(10, 3, 5, 3), (10, 3, 2, 2), (1, 3, 5, 1), (10, 0, 5, 5)])
 def test_as_many_as_fit_and_at_least_one(memory, each, most, count):
-    assert fitting(memory, each, most) == count
+    assert count_fitting(memory, each, most) == count
 
 
 @pytest.mark.parametrize(("length", "size"), [(1, 1), (1, 4), (7, 3), (6, 3), (5, 5), (5, 9)])

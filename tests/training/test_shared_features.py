@@ -14,6 +14,7 @@ from fedasym.training.settings import CODE, TEXT, Settings
 
 from .clients import DOUBLE, as_twin, federation
 
+pytestmark = pytest.mark.usefixtures("_light")
 OWN = np.array([True, False, True, False])
 
 

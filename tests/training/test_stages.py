@@ -11,6 +11,8 @@ from fedasym.training.settings import CODE
 
 from .clients import SMALL, as_twin, federation, same
 
+pytestmark = pytest.mark.usefixtures("_light")
+
 QUARTER = np.float64(0.25)  # NumPy's numbers multiply models too
 EXACT = SMALL | {"precision": "float64"}
 

@@ -8,6 +8,8 @@ from fedasym.algorithms import Algorithm, ServerStage, setting
 
 from .clients import SMALL, federation
 
+pytestmark = pytest.mark.usefixtures("_light")
+
 
 class Proximal(ServerStage):
     pull: float = setting(0.1)

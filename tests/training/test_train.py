@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
-from fedasym.training import evaluate, layout
+from fedasym.training import plans, runner
 from fedasym.training.settings import CODE, TEXT
 
 from .clients import DOUBLE, GRAM, RAGGED, SMALL, as_twin, federation, optimised, same, scores
@@ -123,10 +123,10 @@ VERY_RAGGED = ((5, 2, 3), (0, 40, 2), (1, 0, 2), (9, 3, 0), (60, 0, 0), (3, 6, 2
 
 
 def test_groups_of_like_size_and_blocks_of_samples_are_the_same_clients(monkeypatch):
-    monkeypatch.setattr(layout, "GROUPS", 3)
-    monkeypatch.setattr(evaluate, "BLOCK", 5 * 3 * 8)  # outputs of five samples at a time
+    monkeypatch.setattr(plans, "GROUPS", 3)
+    monkeypatch.setattr(runner, "BLOCK", 5 * 3 * 8)  # outputs of five samples at a time
     clients = federation(VERY_RAGGED)
-    assert len(layout.groups(clients.counts("train"))) > 1
+    assert len(plans.groups(clients.counts("train"))) > 1
     as_twin(fa.train("rtfa", clients, **DOUBLE), clients)
 
 

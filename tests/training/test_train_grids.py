@@ -5,8 +5,8 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Average, Interpolate
-from fedasym.training import evaluate, layout
-from fedasym.training.personal import personalise
+from fedasym.training import plans, runner
+from fedasym.training.programs import personalise
 from fedasym.training.settings import SETTINGS
 
 from .clients import DOUBLE, GRAM, as_twin, federation, same
@@ -40,7 +40,7 @@ SHAPES = {  # all kinds of stages on the first, and two of them on every other
 def test_splits_side_by_side_are_the_reshuffled_federations_one_by_one(monkeypatch, shape):
     kind, form, algorithms = SHAPES[shape]
     if "side by side" in shape:
-        monkeypatch.setattr(layout, "this_machine", lambda: layout.Machine(True, 1e9, 1e9))
+        monkeypatch.setattr(plans, "this_machine", lambda: plans.Machine(True, 1e9, 1e9))
     clients, told = federation(**kind), {**DOUBLE, **form}
     for name in algorithms:
         runs = fa.train(name, clients, **told, seeds=SEEDS, splits=[3, 1])
@@ -79,9 +79,9 @@ def test_a_grid_is_its_single_runs_however_it_is_cut(monkeypatch, name):
     clients = federation()
     algorithms = ["ftfa", "pfedme"] if name in ("all at once", "one by one") else ["ftfa", "local"]
     with monkeypatch.context() as patch:
-        patch.setattr(layout, "this_machine", lambda: layout.Machine(together, memory, close))
-        patch.setattr(evaluate, "ROWS", planned)
-        patch.setattr(evaluate, "personalise", watched)
+        patch.setattr(plans, "this_machine", lambda: plans.Machine(together, memory, close))
+        patch.setattr(runner, "ROWS", planned)
+        patch.setattr(runner, "personalise", watched)
         runs = fa.train(algorithms, clients, **GRAM, grid=GRID, seeds=SEEDS)
     assert [run.seed for run in runs] == SEEDS * (len(runs) // 2)
     assert len(runs) == 2 * sum({"ftfa": 6, "pfedme": 3, "local": 2}[each] for each in algorithms)
@@ -105,9 +105,9 @@ def test_sequences_side_by_side_in_many_groups_are_those_one_by_one(monkeypatch)
         widths.add(rows.shape[-1])
         return personalise(program, data, shared, places, rows, *rest)
 
-    monkeypatch.setattr(layout, "MANY", 6)
-    monkeypatch.setattr(layout, "this_machine", lambda: layout.Machine(True, 1e9, 1e9))
-    monkeypatch.setattr(evaluate, "personalise", watched)
+    monkeypatch.setattr(plans, "MANY", 6)
+    monkeypatch.setattr(plans, "this_machine", lambda: plans.Machine(True, 1e9, 1e9))
+    monkeypatch.setattr(runner, "personalise", watched)
     for run, alone in zip(fa.train(["ftfa", "local"], clients, **told), plain, strict=True):
         same(run, alone, 1e-12)
     assert len(widths - {1}) > 1  # the shared model, as it is, takes no batch

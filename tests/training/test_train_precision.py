@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.training import evaluate
-from fedasym.training.personal import personalise
+from fedasym.training import runner
+from fedasym.training.programs import personalise
 
 from .clients import GRAM, federation, same
 
@@ -50,7 +50,7 @@ def test_a_shortened_product_is_asked_for_only_when_mixed(monkeypatch):
         asked.append(jax.config.jax_default_matmul_precision)
         return personalise(*arguments)
 
-    monkeypatch.setattr(evaluate, "personalise", watched)
+    monkeypatch.setattr(runner, "personalise", watched)
     before = jax.config.jax_default_matmul_precision
     for precision, expected in (("float32", "highest"), ("mixed", "default")):
         asked.clear()

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.training import engine, evaluate
-from fedasym.training.personal import personalise
-from fedasym.training.server import advance
+from fedasym.training import runner
+from fedasym.training.programs import advance, personalise
 
 from .clients import GRAM, RAGGED, SMALL, federation
 
@@ -31,8 +30,8 @@ def dry(monkeypatch):
         configurations = next(iter(rates.values())).shape[1]
         return np.zeros((len(shared), len(members), shared.shape[1], configurations, len(stops), 2, 2), shared.dtype)
 
-    monkeypatch.setattr(engine, "advance", advancing)
-    monkeypatch.setattr(evaluate, "personalise", personalising)
+    monkeypatch.setattr(runner, "advance", advancing)
+    monkeypatch.setattr(runner, "personalise", personalising)
     return asked
 
 
@@ -45,23 +44,29 @@ def test_configurations_that_differ_in_the_client_stage_train_the_shared_model_o
     assert len(runs) == 3 * (6 + 6 * 5 + 6 * 5 * 5)
     trained = sum(shared.shape[0] * shared.shape[1] * count for _, _, shared, *_, count in dry["advance"])
     assert trained == 60 * 6 * 3  # rounds, server steps and seeds: as for FedAvg alone
-    tuned = {"keep": 0, "descend": 0, "ridge": 0}
+    tuned = {"Keep": 0, "Interpolate": 0, "Ridge": 0}
     for program, _, shared, _, _, rates, _ in dry["personalise"]:
-        tuned[program.kind] += len(shared) * rates["local_step"].size
-    assert tuned == {"keep": 4 * 3 * 6, "descend": 4 * 3 * 6 * 5, "ridge": 4 * 3 * 6 * 25}  # 4 evaluated rounds
+        tuned[type(program.stage).__name__] += len(shared) * rates["local_step"].size
+    assert tuned == {"Keep": 4 * 3 * 6, "Interpolate": 4 * 3 * 6 * 5, "Ridge": 4 * 3 * 6 * 25}  # 4 evaluated rounds
     dry["advance"].clear()
     fa.train(["maml", "maml_fo", "pfedme", "fedavg"], clients, **told)
-    assert sorted({program.kind for program, *_ in dry["advance"]}) == ["average", "dropped", "exact", "moreau"]
+    stages = {program.stage for program, *_ in dry["advance"]}
+    assert sorted(type(stage).__name__ for stage in stages) == ["Average", "Meta", "Meta", "Moreau"]
 
 
 def test_one_walk_is_tested_after_every_number_of_passes(dry):
     told = {**SMALL, "form": "gram"}
     passes = {"personal_epochs": [5, 0, 1, 2], "local_step": [0.1, 0.3]}
     runs = fa.train(["ftfa", "maml_fo"], federation(), **told, grid={"ftfa": passes, "maml_fo": {"personal_epochs": [1, 3]}})
-    walks = [(program.kind, rates["local_step"].size, stops.tolist()) for program, *_, rates, stops in dry["personalise"]]
+    walks = [
+        (type(program.stage).__name__, rates["local_step"].size, stops.tolist())
+        for program, *_, rates, stops in dry["personalise"]
+    ]
     per_pass = -(-17 // 8)
     ftfa, maml = [each * per_pass for each in (0, 1, 2, 5)], [per_pass, 3 * per_pass]
-    assert [walk for walk in walks if walk[0] == "descend"] == [("descend", 2, ftfa)] * 3 + [("descend", 1, maml)] * 3
+    assert [walk for walk in walks if walk[0] == "Interpolate"] == [("Interpolate", 2, ftfa)] * 3 + [
+        ("Interpolate", 1, maml)
+    ] * 3
     assert len(runs) == 8 + 2
 
 
@@ -81,16 +86,23 @@ def shapes(arguments):
 
 @pytest.mark.parametrize(("name", "form"), [("rtfa", "gram"), ("maml_hf", "head"), ("pfedme", "gram"), ("local", "head")])
 def test_programs_do_not_grow(dry, name, form):
-    """With rounds, clients, samples, rates, seeds, local steps or passes."""
+    """With rounds, clients, samples, rates, seeds, local steps or passes; one of each alone has a smaller one."""
+    axis = "local_step" if name == "local" else "server_step"
     fa.train(name, federation(), **SMALL, form=form)
+    alone = {called: {type(arguments[0].stage).__name__: arguments for arguments in asked} for called, asked in dry.items()}
+    for asked in dry.values():
+        asked.clear()
+    fa.train(name, federation(), **SMALL, form=form, grid={axis: [0.1, 0.2]}, seeds=range(2))
     more = {**SMALL, "rounds": 90, "cohort": 9, "local_steps": 8, "personal_epochs": 7, "form": form}
-    grid = {"local_step" if name == "local" else "server_step": [0.1, 0.2]}
-    fa.train(name, federation(RAGGED * 3), **more, grid=grid, seeds=range(3))
+    fa.train(name, federation(RAGGED * 3), **more, grid={axis: [0.1, 0.2, 0.3]}, seeds=range(3))
     for called, function in (("advance", advance), ("personalise", personalise)):
-        first, last = ({arguments[0].kind: arguments for arguments in asked} for asked in (dry[called][::-1], dry[called]))
+        first, last = (
+            {type(arguments[0].stage).__name__: arguments for arguments in asked} for asked in (dry[called][::-1], dry[called])
+        )
         for kind, arguments in first.items():
             assert shapes(arguments) != shapes(last[kind])
             assert equations(function, arguments) == equations(function, last[kind]), kind
+            assert equations(function, alone[called][kind]) < equations(function, arguments), kind
 
 
 def test_other_rounds_rates_and_seeds_need_no_new_program():

@@ -10,7 +10,7 @@ from fedasym.algorithms import TRAINED, Average, Descend, Keep, Moreau, Nothing,
 from fedasym.data.federation.shuffles import PERSONAL, mix
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings
-from fedasym.training.twin_batches import Client, batch_of, gradient
+from fedasym.training.twin import Client, batch_of, gradient
 
 from .plain import SMALL, WHOLE, drawn, last, local_batches, same
 
@@ -78,6 +78,14 @@ def test_a_few_steps_are_the_first_batches():
         np.testing.assert_allclose(snapshot.personal["a"], theta, rtol=1e-12)
 
 
+def descended(W, work, step, pull=0.0):
+    """SGD from W on the client's loss + pull/2 |theta - W|^2."""
+    theta = W
+    for D in work:
+        theta = theta - step * (gradient(theta, D) + pull * (theta - W))
+    return theta
+
+
 def test_alone_a_round_is_a_pass_over_the_own_samples():
     federation = drawn([10, 3])
     (start, two, four) = twin.run(TRAINED["local"], federation, SMALL, CODE, 7)
@@ -86,10 +94,10 @@ def test_alone_a_round_is_a_pass_over_the_own_samples():
     np.testing.assert_array_equal(start.personal["a"], start.shared)
     client = Client(federation, "a", SMALL, CODE, 7, float)
     passes = list(client.passes(mix(7, PERSONAL, client.identity, 0), 4))
-    np.testing.assert_array_equal(two.personal["a"], twin.descended(start.shared, passes[:6], 0.1))
-    np.testing.assert_array_equal(four.personal["a"], twin.descended(start.shared, passes, 0.1))
+    np.testing.assert_array_equal(two.personal["a"], descended(start.shared, passes[:6], 0.1))
+    np.testing.assert_array_equal(four.personal["a"], descended(start.shared, passes, 0.1))
     ridged = last(TRAINED["local_ridge"], federation, replace(SMALL, ridge=0.5), CODE, 7).personal["a"]
-    np.testing.assert_array_equal(ridged, twin.descended(start.shared, passes, 0.1, pull=2 * 0.5))
+    np.testing.assert_array_equal(ridged, descended(start.shared, passes, 0.1, pull=2 * 0.5))
     same(last(fa.Algorithm("idle", Nothing(), Keep()), federation, SMALL, CODE, 7), start)
     step = last(fa.Algorithm("step", Nothing(), Descend(0.1)), federation, SMALL, CODE, 7)
     (first,) = client.batches(mix(7, PERSONAL, client.identity, 4), 0, 1)

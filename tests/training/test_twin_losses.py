@@ -7,7 +7,7 @@ import fedasym as fa
 from fedasym.algorithms import TRAINED
 from fedasym.training import twin
 from fedasym.training.settings import CODE
-from fedasym.training.twin_batches import Batch, batch_of, gradient, hessian_times, mean_loss
+from fedasym.training.twin import Batch, batch_of, gradient, hessian_times, mean_loss
 
 from .plain import SMALL, drawn, last
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import TRAINED, Interpolate, Keep, Meta
+from fedasym.algorithms import TRAINED, Interpolate, Keep, Meta, Moreau
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.shuffles import TRAINING, mix
 from fedasym.training import plans, twin
-from fedasym.training.settings import CODE, TEXT, Settings
-from fedasym.training.twin_batches import Client, batch_of, gradient
+from fedasym.training.settings import CODE, TEXT, Settings, bind_stage
+from fedasym.training.twin import Client, batch_of, gradient, take_steps
 
 from .plain import SMALL, WHOLE, drawn, last, local_batches, same
 
@@ -132,7 +132,7 @@ def test_finite_differences_find_the_hessian_at_second_order():
     D = [batch_of(federation, np.arange(12), False, False, float)] * 3
 
     def error(difference):
-        steps = [twin.meta(w, [D], Meta(0.5, hessian, difference), 1.0) for hessian in ("free", "exact")]
+        steps = [take_steps(Meta(0.5, hessian, difference), w, [D], 1.0)[0] for hessian in ("free", "exact")]
         return np.linalg.norm(steps[0] - steps[1])
 
     errors = np.array([error(10.0**-k) for k in range(5)])
@@ -161,12 +161,12 @@ def test_a_long_inner_loop_of_pfedme_finds_the_proximal_point():
     D = batch_of(federation, np.arange(9), False, False, float)
     w = np.random.default_rng(0).standard_normal((4, 2))
     S, b, ridge = D.X.T @ D.X / 9, D.X.T @ D.Y / 9, 1.5
-    settings = Settings(ridge=ridge, inner_step=0.2, inner_steps=300, server_step=0.1)
-    moved, theta = twin.moreau(w, [[D]], settings, TEXT)
+    stage = Moreau(ridge, inner_step=0.2, inner_steps=300)
+    moved, theta = take_steps(stage, w, [[D]], 0.1)
     exact = np.linalg.solve(S + ridge * np.eye(4), b + ridge * w)
     np.testing.assert_allclose(theta, exact, rtol=1e-12)
     np.testing.assert_allclose(moved, w - 0.1 * ridge * (w - exact), rtol=1e-12)
-    decayed = twin.moreau(w, [[D]], settings, replace(TEXT, decay=0.3))[1]
+    decayed = take_steps(bind_stage(stage, Settings(), replace(TEXT, decay=0.3)), w, [[D]], 0.1)[1]
     np.testing.assert_allclose(decayed, np.linalg.solve(S + (ridge + 0.3) * np.eye(4), b + ridge * w), rtol=1e-12)
 
 

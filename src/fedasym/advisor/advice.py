@@ -4,67 +4,76 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedasym.advisor.confirming import Confirmation
-from fedasym.advisor.estimates import Quantity
-from fedasym.advisor.evidence import Doubt
-from fedasym.advisor.mixed_confirmation import MixedConfirmation
-from fedasym.advisor.persons import ClientAdvice
-from fedasym.advisor.predictions import Prediction
+import numpy as np
+
+from fedasym.advisor.assumptions import Check, Doubt
+from fedasym.advisor.class_estimates import ClassLook, ClassMoments
+from fedasym.advisor.class_predictions import CLOSE_ACCURACY, AccuracyTable, LogisticRidges, normal_points
+from fedasym.advisor.confirmation import Confirmation
+from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves, best_ratios
+from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
+from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
+from fedasym.advisor.predictions import LOG_LOSS, Prediction, Steps
+from fedasym.advisor.statistics import Summary
+from fedasym.algorithms import Algorithm, Ridge
+from fedasym.core.arrays import Array
+from fedasym.core.errors import NoFormula
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain
-from fedasym.results.result import Result
+from fedasym.core.text import json_value
+from fedasym.results.result import ACCURACY, LOSS, Metric, Result
+from fedasym.theory.classes.squared_labels import LabelModel, Link
+from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
+
+CLOSE_LOSS = 0.005  # losses within this share are one: the simpler algorithm is taken
+SIMPLEST_MIXED = ("fedavg", "rtfa", "pfedme", "ftfa", "local_ridge", "local", "maml")
+SIMPLEST = ("fedavg", "ftfa", "rtfa", "pfedme", "local_ridge", "local", "maml")
+CLASS_CANDIDATES = ("fedavg", "rtfa", "local_ridge")  # the simpler first
 
 
 @dataclass(frozen=True)
 class Estimated:
-    """The population behind the clients, with 95% intervals.
+    """The population behind the clients, with 95% intervals; NaN where a quantity is not estimated.
 
-    radius, noise, norm: r, sigma and rho; aspect: the median of d/n with its least and largest over clients.
+    radius: r, the distance of a client's optimum from the shared one. noise, norm: sigma and rho, where labels are numbers.
+    centre, signal: b, the length of the shared optimum, and the standard deviation of a client's logits, where they are
+        classes. aspect: the median of d/n with its least and largest over clients.
     spectrum: the covariance's eigenvalues, as far as the clients' samples tell them; shift_power: the displacement's
-        alignment with them.
+        alignment with them. classes, shares: the classes and how frequent they are. names: of the features, where they are few.
     """
 
-    radius: Quantity
-    noise: Quantity
-    norm: Quantity
-    aspect: Quantity
-    spectrum: Spectrum
-    shift_power: float
     clients: int
     dimension: int
     samples: int
     method: str
+    aspect: Quantity
+    radius: Quantity = UNKNOWN
+    noise: Quantity = UNKNOWN
+    norm: Quantity = UNKNOWN
+    centre: Quantity = UNKNOWN
+    signal: Quantity = UNKNOWN
+    spectrum: Spectrum = field(default_factory=lambda: Spectrum(np.ones(1), np.ones(1), "not estimated"))
+    shift_power: float = 0.0
+    classes: tuple[Any, ...] = ()
+    shares: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    class_world: ClassPopulation | None = None
 
     @property
-    def world(self) -> Population:
-        """The estimates as a `Population`, for `fa.predict` and its kin."""
-        return Population(
-            self.radius.value,
-            self.noise.value,
-            self.aspect.value,
-            max(self.norm.value, self.radius.value),
-            self.spectrum,
-            self.shift_power,
-        )
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Where to stop fine-tuning the shared model: full-batch steps (epochs) of a size, and the predicted loss of a new client.
-
-    steps is infinite where training to convergence is best.
-    """
-
-    step: float
-    steps: float
-    loss: float
+    def world(self) -> Population | ClassPopulation:
+        """The estimates as a `Population`, for classes a `ClassPopulation`: for `fa.predict` and its kin."""
+        if self.class_world is not None:
+            return self.class_world
+        if self.classes:
+            raise NoFormula("with classes and few features the models were fitted and scored, and no population was estimated")
+        norm = max(self.norm.value, self.radius.value)
+        return Population(self.radius.value, self.noise.value, self.aspect.value, norm, self.spectrum, self.shift_power)
 
 
 @dataclass(frozen=True)
@@ -80,10 +89,14 @@ class Weight:
 class Advice(Result):
     """What `fa.advise` returns; prints itself as a page.
 
-    population: estimates with intervals. predictions: one `Prediction` per algorithm. recommended, ridge, steps: what to do.
-    doubts: what may be wrong. confirm: the experiment that could prove it wrong, to be called with the data.
-    clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out samples where levels are optimistic).
-    sent: bytes that a client sent (the most), where the advice came from summaries.
+    metric: what algorithms are ranked by: the loss above the noise for numbers, predicted accuracy for classes, and for classes
+        and few features the log-loss that was measured on folds.
+    population: estimates with intervals. predictions: one `Prediction` per algorithm. recommended, ridge, steps: what to do;
+        for classes the ridge is that of the logistic loss, for a client of middling size (times `samples` it is the same for
+        all clients), and `training` has the settings of `fa.train`: with two classes its softmax has twice the ridge.
+    doubts: what may be wrong; ranking_aid: whether levels are not to be trusted. confirm: the experiment that could prove it
+        wrong, to be called with the data. clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out
+        samples where levels are optimistic). sent: bytes that a client sent (the most), where the advice came from summaries.
     weights: by feature, what is shared and how much clients differ, where features are few; intercept: whether models have one.
     columns: what became of a table's columns, in words.
 
@@ -91,17 +104,25 @@ class Advice(Result):
     >>> advice = fa.advise(fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30, seed=1))
     >>> advice.recommended, advice.population.noise.low < 0.5 < advice.population.noise.high
     ('pfedme', True)
+    >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
+    >>> advice = fa.advise(fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1))
+    >>> advice.metric.name, advice.recommended, advice.population.radius.low < 1.5 < advice.population.radius.high
+    ('accuracy', 'rtfa', True)
     """
 
+    metric: Metric
     population: Estimated
     predictions: dict[str, Prediction]
     recommended: str
-    ridge: float | None
-    steps: Steps | None
     doubts: tuple[Doubt, ...]
-    confirm: Confirmation | MixedConfirmation
-    clients: tuple[ClientAdvice, ...]
-    floor: float
+    confirm: Confirmation
+    clients: tuple[ClientAdvice, ...] = ()
+    ridge: float | None = None
+    samples: float = float("nan")
+    steps: Steps | None = None
+    training: dict[str, dict[str, float]] = field(default_factory=dict)
+    floor: float = 0.0
+    ranking_aid: bool = False
     sent: int | None = None
     weights: tuple[Weight, ...] = ()
     intercept: bool = False
@@ -109,24 +130,10 @@ class Advice(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm: feed it to any data frame. None: there is no finite number."""
-        records = [
-            {
-                "algorithm": name,
-                "loss": row.trusted,
-                "predicted": row.loss.value,
-                "low": row.loss.low,
-                "high": row.loss.high,
-                "new": row.new.value,
-                "new_low": row.new.low,
-                "new_high": row.new.high,
-                "gcv": row.gcv,
-                "ridge": row.ridge,
-                "test_error": row.trusted + self.floor,
-                "recommended": name == self.recommended,
-            }
-            for name, row in self.predictions.items()
+        make = {LOSS: loss_record, ACCURACY: accuracy_record, LOG_LOSS: score_record}[self.metric]
+        return [
+            keep_finite(make(self, row) | {"recommended": name == self.recommended}) for name, row in self.predictions.items()
         ]
-        return [keep_finite(record) for record in records]
 
     def client(self, name: Hashable) -> ClientAdvice:
         """One client's advice."""
@@ -134,27 +141,7 @@ class Advice(Result):
 
     def to_json(self) -> str:
         """Full precision, stable keys."""
-        about = self.population
-        spectrum = {"eigenvalues": about.spectrum.values.tolist(), "shares": about.spectrum.weights.tolist()}
-        population = {name: asdict(getattr(about, name)) for name in ("radius", "noise", "norm", "aspect")}
-        population |= {name: getattr(about, name) for name in ("shift_power", "clients", "dimension", "samples", "method")}
-        answer = {
-            "recommended": self.recommended,
-            "ridge": plain(self.ridge),
-            "steps": None if self.steps is None else {key: plain(value) for key, value in asdict(self.steps).items()},
-            "population": population | {"spectrum": spectrum},
-            "predictions": self.table(),
-            "doubts": [asdict(doubt) for doubt in self.doubts],
-            "confirm": {"candidates": list(self.confirm.candidates), "what": str(self.confirm)},
-            "weights": [asdict(each) for each in self.weights],
-            "intercept": self.intercept,
-            "clients": [
-                {**{key: numbered(value) for key, value in asdict(each).items()}, "verdict": each.verdict}
-                for each in self.clients
-            ],
-            "floor": self.floor,
-            "sent": self.sent,
-        }
+        answer = {LOSS: loss_answer, ACCURACY: accuracy_answer, LOG_LOSS: score_answer}[self.metric](self)
         return json.dumps(answer, indent=2)
 
     @property
@@ -171,9 +158,137 @@ class Advice(Result):
         return write_file("write advice", self, path)
 
     def __str__(self) -> str:
-        from fedasym.advisor.wording import page
+        from fedasym.advisor.wording import advice_page
 
-        return page(self)
+        return advice_page(self)
+
+
+def loss_record(advice: Advice, row: Prediction) -> dict[str, Any]:
+    """A row of the table where labels are numbers."""
+    return {
+        "algorithm": row.algorithm,
+        "loss": row.trusted,
+        "predicted": row.loss.value,
+        **ends_of("", row.loss),
+        "new": row.new.value,
+        **ends_of("new_", row.new),
+        "gcv": row.measured,
+        "ridge": row.ridge,
+        "test_error": row.trusted + advice.floor,
+    }
+
+
+def accuracy_record(_: Advice, row: Prediction) -> dict[str, Any]:
+    """A row of the table of predicted accuracies."""
+    return {
+        "algorithm": row.algorithm,
+        "accuracy": row.trusted,
+        "predicted": row.accuracy.value,
+        **ends_of("", row.accuracy),
+        "new": row.new.value,
+        **ends_of("new_", row.new),
+        "log_loss": row.log_loss.value,
+        **ends_of("log_loss_", row.log_loss),
+        "probe": row.measured,
+        "ridge": row.ridge,
+    }
+
+
+def score_record(_: Advice, row: Prediction) -> dict[str, Any]:
+    """A row of the table of scores on folds."""
+    return {
+        "algorithm": row.algorithm,
+        "accuracy": row.accuracy.value,
+        **ends_of("", row.accuracy),
+        "log_loss": row.log_loss.value,
+        **ends_of("log_loss_", row.log_loss),
+    }
+
+
+def ends_of(prefix: str, quantity: Quantity) -> dict[str, float]:
+    """The ends of an interval as entries of a record."""
+    return {f"{prefix}low": quantity.low, f"{prefix}high": quantity.high}
+
+
+def loss_answer(advice: Advice) -> dict[str, Any]:
+    """What JSON has of advice on numbers."""
+    return {
+        "recommended": advice.recommended,
+        "ridge": json_value(advice.ridge),
+        "steps": steps_answer(advice.steps, ("step", "steps", "loss")),
+        "population": population_answer(
+            advice.population,
+            ("radius", "noise", "norm", "aspect"),
+            ("shift_power", "clients", "dimension", "samples", "method"),
+        ),
+        "predictions": advice.table(),
+        "doubts": [asdict(doubt) for doubt in advice.doubts],
+        "confirm": {"candidates": list(advice.confirm.candidates), "what": str(advice.confirm)},
+        "weights": [asdict(each) for each in advice.weights],
+        "intercept": advice.intercept,
+        "clients": client_answers(advice),
+        "floor": advice.floor,
+        "sent": advice.sent,
+    }
+
+
+def accuracy_answer(advice: Advice) -> dict[str, Any]:
+    """What JSON has of advice on classes."""
+    about, kept = advice.population, ("clients", "dimension", "samples", "method")
+    population = population_answer(about, ("radius", "centre", "signal", "aspect"), kept)
+    spectrum = population.pop("spectrum")
+    population |= {"classes": list(map(str, about.classes)), "shares": list(about.shares), "spectrum": spectrum}
+    keys = ("time", "step", "steps", "local_step", "epochs", "accuracy")
+    return {
+        "task": "classification",
+        "recommended": advice.recommended,
+        "ridge": json_value(advice.ridge),
+        "steps": steps_answer(advice.steps, keys),
+        "training": advice.training,
+        "population": population,
+        "predictions": advice.table(),
+        "doubts": [asdict(doubt) for doubt in advice.doubts],
+        "ranking_aid": advice.ranking_aid,
+        "sent": advice.sent,
+        "confirm": {"settings": advice.confirm.settings, "what": str(advice.confirm)},
+        "clients": client_answers(advice),
+    }
+
+
+def score_answer(advice: Advice) -> dict[str, Any]:
+    """What JSON has of scores on folds."""
+    about = advice.population
+    return {
+        "task": "classification",
+        "recommended": advice.recommended,
+        "scores": advice.table(),
+        "classes": list(map(str, about.classes)),
+        "shares": list(about.shares),
+        "clients": about.clients,
+        "samples": about.samples,
+        "features": list(about.names),
+        "doubts": [asdict(doubt) for doubt in advice.doubts],
+        "confirm": {"candidates": list(advice.confirm.candidates), "what": str(advice.confirm)},
+    }
+
+
+def population_answer(about: Estimated, quantities: tuple[str, ...], facts: tuple[str, ...]) -> dict[str, Any]:
+    """The estimates and their spectrum."""
+    answer: dict[str, Any] = {name: asdict(getattr(about, name)) for name in quantities}
+    answer |= {name: getattr(about, name) for name in facts}
+    return answer | {"spectrum": {"eigenvalues": about.spectrum.values.tolist(), "shares": about.spectrum.weights.tolist()}}
+
+
+def steps_answer(steps: Steps | None, keys: tuple[str, ...]) -> dict[str, Any] | None:
+    """When to stop."""
+    return None if steps is None else {key: json_number(getattr(steps, key)) for key in keys}
+
+
+def client_answers(advice: Advice) -> list[dict[str, Any]]:
+    """Every client's gain and verdict."""
+    return [
+        {**{key: json_number(value) for key, value in asdict(each).items()}, "verdict": each.verdict} for each in advice.clients
+    ]
 
 
 def keep_finite(record: dict[str, Any]) -> dict[str, Any]:
@@ -185,6 +300,136 @@ def keep_finite(record: dict[str, Any]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()}
 
 
-def numbered(value: Any) -> Any:
+def json_number(value: Any) -> Any:
     """What JSON can hold."""
-    return plain(value) if isinstance(value, float) else value
+    return json_value(value) if isinstance(value, float) else value
+
+
+def better_alone(rows: dict[str, Prediction]) -> str:
+    """The better of the two ways of each client alone."""
+    return min(("local_ridge", "local"), key=lambda name: rows[name].trusted)
+
+
+def choose_loss(table: dict[str, Prediction], simplest: tuple[str, ...]) -> str:
+    """The lowest loss; of those within half a percent the simplest, the user's own last."""
+    least = min(row.trusted for row in table.values() if np.isfinite(row.trusted))
+    order = dict.fromkeys((*simplest, *table))
+    return next(name for name in order if table[name].trusted <= least * (1 + CLOSE_LOSS) + np.finfo(float).tiny)
+
+
+def caution_sharing(table: dict[str, Prediction], algorithms: Mapping[str, Algorithm]) -> dict[str, Prediction]:
+    """Where samples are scarce, sharing counts for what the model or what clients left out say of it, the worse of the two.
+
+    The model's level then rests on a shared length that hardly anything tells, and sharing without cause costs far more than
+    not sharing.
+    """
+    left_out = {
+        name: table[name].measured or table["rtfa"].measured or 0.0 for name in table if not algorithms[name].shares_nothing
+    }
+    return table | {name: replace(table[name], trusted=max(table[name].trusted, loss)) for name, loss in left_out.items()}
+
+
+def choose_rivals(table: dict[str, Prediction], recommended: str) -> list[str]:
+    """Two others for the experiment: the next best, and what stands for not personalising or not sharing."""
+    others = sorted((row.trusted, name) for name, row in table.items() if name not in (recommended, "maml"))
+    first = others[0][1]
+    plain = [name for name in ("fedavg", "local_ridge") if name not in (recommended, first)]
+    return [first, min(plain, key=lambda name: table[name].trusted)] if plain else [first]
+
+
+def choose_ratio(
+    row: Prediction, algorithm: Algorithm, shared: RidgeCurves, alone: RidgeCurves, samples: float, doubts: tuple[Doubt, ...]
+) -> float | None:
+    """Ridge times samples: the model's, or GCV's where it is clearly better."""
+    if not isinstance(algorithm.personalise, Ridge):
+        return None
+    model = float(row.ridge or 0.0) * samples
+    if algorithm.shares_nothing:
+        gain, error = alone.gain(alone.best, model)
+        return alone.best if gain > 3 * error and gain > 0.01 * alone.at(model)[0] else model
+    return shared.best if any(doubt.check == Check.RIDGE for doubt in doubts) else model
+
+
+def describe_regression(found: Estimates, summaries: list[Summary], sizes: Array) -> Estimated:
+    """The estimates in the population's own words."""
+    d = summaries[0].dimension
+    return Estimated(
+        radius=found.quantity(1, found.radius2),
+        noise=found.quantity(0, found.noise2),
+        norm=found.quantity(2, max(found.norm2, found.radius2)),
+        aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
+        spectrum=found.spectrum,
+        shift_power=found.power,
+        clients=len(summaries),
+        dimension=d,
+        samples=int(sizes.sum()),
+        method=found.method,
+    )
+
+
+def choose_accuracy(table: dict[str, Prediction]) -> str:
+    """The highest accuracy; of those within a tenth of a point the simplest."""
+    most = max(table[name].trusted for name in CLASS_CANDIDATES)
+    return next(name for name in CLASS_CANDIDATES if table[name].trusted >= most - CLOSE_ACCURACY)
+
+
+def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) -> Estimated:
+    """The estimates in the population's own words."""
+    link, tau = Link(seen.classes.count), world.spectrum.mean
+    s = world.spectrum.values
+    B, BD = found.draws[:, 2], found.draws[:, 1] * tau
+    whole = np.maximum(B + BD, 1e-9 * link.total)
+    rho = link.signal(np.minimum(whole, 0.999 * link.most))
+    radius = rho * np.sqrt(BD / whole / float(s @ world.shift_share))
+    d, sizes = seen.dimension, seen.sizes
+    # B tells theta_0'Sigma theta_0; the length |theta_0| varies about it, unless its shares along eigenvalues were measured.
+    even = np.allclose(world.centre_share, world.spectrum.weights)
+    blind = length_variance(1.0, world.spectrum, s, d) / seen.classes.free if even else 0.0
+    length2 = np.maximum(1 + np.sqrt(blind) * normal_points(len(B)), 0.0)
+    centre = rho * np.sqrt(length2 * B / whole / float(s @ world.centre_share))
+    counts = seen.counts.sum(0)
+    return Estimated(
+        radius=enclose_value(world.radius, radius, zero=found.flat),
+        centre=enclose_value(world.centre, centre),
+        signal=enclose_value(world.rho, rho),
+        aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
+        spectrum=world.spectrum,
+        class_world=world.population(float(np.median(d / sizes))),
+        classes=seen.classes.names,
+        shares=tuple((counts / counts.sum()).tolist()),
+        clients=len(sizes),
+        dimension=d,
+        samples=int(sizes.sum()),
+        method=found.method,
+    )
+
+
+def enclose_value(value: float, draws: Array, *, zero: bool = False) -> Quantity:
+    """A value with its interval, which always holds it."""
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Quantity(value, 0.0 if zero else float(min(low, value)), float(max(high, value)))
+
+
+def move_ridges(
+    ridges: LogisticRidges, table: AccuracyTable, seen: ClassEvidence, doubts: tuple[Doubt, ...]
+) -> tuple[LogisticRidges, AccuracyTable]:
+    """The logistic ridge where samples contradict the model, from the ridge c that they want of least squares.
+
+    Where only the ridge is contradicted it changes by the same factor (section 9.3). Where the link is, what counts is that
+    both losses shrink the same directions: ridge = c times the mean curvature of the logistic loss at the shared model, which
+    its accuracy tells.
+    """
+    said = {doubt.check for doubt in doubts}
+    if not said & {Check.RIDGE, Check.LINK}:
+        return ridges, table
+    C, out = len(seen.classes), {}
+    for name, alone in (("rtfa", False), ("local_ridge", True)):
+        best = min(float(seen.probes.ratios[best_ratios(seen.probes)[name]]), float(seen.probes.ratios[-2]))
+        right = table["fedavg" if name == "rtfa" else name].trusted
+        level = right * (1 - right) if C == 2 else (1 - right**2 - (1 - right) ** 2 / (C - 1)) / (C - 1)
+        factor = ridges.shared / model_ridge_ratio(seen)
+        out[name] = best * (max(level, 1e-6) if Check.LINK in said else factor)
+        if alone and Check.LINK not in said:
+            out[name] = ridges.alone
+    changed = {name: replace(table[name], ridge=ratio / seen.shape.samples) for name, ratio in out.items()}
+    return replace(ridges, shared=out["rtfa"], alone=out["local_ridge"]), table | changed

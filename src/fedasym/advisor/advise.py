@@ -1,79 +1,96 @@
-"""`advise`: which algorithm for these clients, with which ridge, how sure, and how to prove it wrong."""
+"""`advise`: which algorithm for these clients, with which ridge, how sure, how to prove it wrong; `fit`: what it recommends.
+
+The pipeline, for numbers and for classes: read the data, estimate the population, predict, compare with held-out fits, doubt,
+recommend.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedasym.advisor.advice import Advice, Estimated, Steps
-from fedasym.advisor.checks import doubts_of
-from fedasym.advisor.classes.advice import ClassAdvice
-from fedasym.advisor.classes.federated import ClassSummary
-from fedasym.advisor.classes.intake import are_classes
-from fedasym.advisor.comparing import compared
-from fedasym.advisor.components import components
-from fedasym.advisor.confirming import Confirmation
-from fedasym.advisor.curves import Curves, curves
-from fedasym.advisor.estimates import Estimates, Quantity
-from fedasym.advisor.evidence import Check, Doubt, Evidence
-from fedasym.advisor.federated import combine
-from fedasym.advisor.gathering import Gathered, gathered
-from fedasym.advisor.given import seen as observed
-from fedasym.advisor.intake import LEAST_CLIENTS, Data, taken_in
-from fedasym.advisor.kinds import Kinds
-from fedasym.advisor.mixed_classes import ScoredAdvice
-from fedasym.advisor.persons import persons
-from fedasym.advisor.predictions import UNRIDGED, Prediction, endless, population_of, predictions
-from fedasym.advisor.structure import Structure, structure, with_power
-from fedasym.advisor.summaries import Summary
-from fedasym.advisor.variation import kurtosis_of
-from fedasym.algorithms import PAPER, Algorithm, Ridge, find
-from fedasym.algorithms.registry import asked
-from fedasym.core.arrays import Array
+from fedasym.advisor.advice import (
+    CLASS_CANDIDATES,
+    SIMPLEST,
+    Advice,
+    caution_sharing,
+    choose_accuracy,
+    choose_loss,
+    choose_ratio,
+    choose_rivals,
+    describe_classes,
+    describe_regression,
+    move_ridges,
+)
+from fedasym.advisor.assumptions import Check, Doubt, RegressionEvidence
+from fedasym.advisor.class_estimates import (
+    ClassLook,
+    ClassMoments,
+    ClientSizes,
+    estimate_from_held,
+    estimate_world,
+    look_at_clients,
+    plain_estimates,
+)
+from fedasym.advisor.class_predictions import (
+    predict_accuracies,
+    predict_beside,
+    predict_stopping,
+)
+from fedasym.advisor.confirmation import RidgeConfirmation, TrainedConfirmation, training_settings
+from fedasym.advisor.crosscheck import (
+    class_client_gains,
+    compare_accuracies,
+    compare_losses,
+    gcv_curves,
+    regression_gains,
+)
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, Data, are_classes, read_classes, read_clients
+from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
+from fedasym.advisor.estimates import (
+    Estimates,
+    Structure,
+    estimate_power,
+    find_structure,
+    held_out_squares,
+    pool_and_estimate,
+    weights_by_feature,
+)
+from fedasym.advisor.federated import ClassSummary, combine_summaries, look_at_summaries
+from fedasym.advisor.mixed import advise_mixed, advise_scored
+from fedasym.advisor.moments import fit_variances, kurtosis_of
+from fedasym.advisor.predictions import (
+    ClientLevels,
+    candidates_of,
+    lacks_variance,
+    predict_regression,
+    predict_steps,
+)
+from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covariance
+from fedasym.advisor.wording import expected_error, name_rivals, three_digits
+from fedasym.algorithms import PAPER, Algorithm, Interpolate, find
+from fedasym.algorithms.meta import MAML_STEP
+from fedasym.algorithms.registry import asked, resolve
+from fedasym.core.arrays import Array, flag
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.machine import few_threads
-from fedasym.core.numbers import flag
+from fedasym.core.text import plural
 from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.splits import TRAIN
+from fedasym.exact.classes import ClassFit, fit_classes
+from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
-from fedasym.exact.spread import MANY
-from fedasym.theory.contours import support
-from fedasym.verbs.fine_tuning import fine_tuning
+from fedasym.exact.spread import MANY_UNKNOWNS
+from fedasym.models.model import Model
+from fedasym.results.result import ACCURACY, LOSS
 
-SIMPLEST = ("fedavg", "ftfa", "rtfa", "pfedme", "local_ridge", "local", "maml")
-CLOSE = 0.005  # losses within this share are one: take the simpler
 LEAST_OF_A_CLASS = 5  # samples
-LEAST_ROOM = 1.25  # samples per unknown below which few features are still too many
-BARE = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
+MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
 
 
-@overload
-def advise(data: Sequence[Summary]) -> Advice: ...
-@overload
-def advise(data: Sequence[ClassSummary]) -> ClassAdvice: ...
-@overload
-def advise(
-    data: Any,
-    y: Any = None,
-    clients: Iterable[Hashable] | None = None,
-    *,
-    task: Literal["regression"],
-    intercept: bool | None = None,
-    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
-) -> Advice: ...
-@overload
-def advise(
-    data: Any,
-    y: Any = None,
-    clients: Iterable[Hashable] | None = None,
-    *,
-    task: Literal["classification"],
-    intercept: bool | None = None,
-) -> ClassAdvice | ScoredAdvice: ...
-@overload
 def advise(
     data: Any,
     y: Any = None,
@@ -82,33 +99,24 @@ def advise(
     task: str | None = None,
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
-) -> Advice | ClassAdvice | ScoredAdvice: ...
-def advise(
-    data: Any,
-    y: Any = None,
-    clients: Iterable[Hashable] | None = None,
-    *,
-    task: str | None = None,
-    intercept: bool | None = None,
-    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
-) -> Advice | ClassAdvice | ScoredAdvice:
+) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
     data: a `Federation` (training samples are learnt from, validation and test samples show how far levels can be
         trusted), or features with `y` and the client of each row in `clients`, as `fa.linear.fit` takes them; or the
-        summaries that clients sent (`fedasym.advisor.federated.summarise`, for classes that of
-        `fedasym.advisor.classes.federated`), where samples do not leave their clients.
+        summaries that clients sent (`summarise` of `fedasym.advisor.federated`, for classes its `summarise_classes`), where
+        samples do not leave their clients.
     task: "regression" or "classification". Without it labels are what `fa.Federation` takes them for: whole numbers, booleans
         and strings are classes, floating-point numbers are numbers.
     intercept: whether models have one, shared and personal; by default as the Federation says, and yes for arrays.
-    algorithms: some to look at beside the paper's, by name or as objects; for numbers and few features.
+    algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted (few features: fitted).
 
-    Classes give a `ClassAdvice` (accuracies, the ridge of the logistic loss), numbers an `Advice`.
+    The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of the logistic loss.
     Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
     from the clients' own Gram eigenvalues, the losses from `fa.predict` with the number of clients at hand. With few features
     there is a variance for the intercept and one for the rest, or one for each feature where the data carry it, and the losses
     are exact expectations given the clients' own features; with few features and classes, personalised logistic regressions
-    are fitted to folds and scored (`ScoredAdvice`).
+    are fitted to folds and scored by log-loss.
 
     >>> import numpy as np, fedasym as fa
     >>> rng = np.random.default_rng(0)
@@ -119,15 +127,14 @@ def advise(
     >>> advice.recommended, round(advice.population.noise.value, 1), round(advice.population.radius.value, 1)
     ('pfedme', 0.3, 0.5)
     """
-    beside = [find(each) for each in asked(algorithms, ())]
-    beside = [each for each in beside if each.name not in PAPER]
+    beside = [each for each in map(find, asked(algorithms, ())) if each.name not in PAPER]
+    beside = resolve(beside, None, MAML_STEP) if beside else []
     if isinstance(data, Sequence) and len(data) and all(isinstance(each, Summary | ClassSummary) for each in data):
         if y is not None or clients is not None:
             raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
         if intercept is not None and flag("intercept", intercept):
             raise InvalidInput("summaries are of models without an intercept: leave intercept out, or give the samples")
-        check_beside(beside)
-        return from_sent(data)
+        return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
@@ -141,74 +148,49 @@ def advise_samples(
     task: str | None,
     intercept: bool | None,
     beside: Sequence[Algorithm],
-) -> Advice | ClassAdvice | ScoredAdvice:
+) -> Advice:
     """Advice from the samples themselves."""
     federation = data if isinstance(data, Federation) else None
     told = None if federation is None else federation.intercept
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
+    notes = nested_doubts(federation)
     if are_classes(data, y, task):
-        check_beside(beside)
-        return advise_on_classes(data, y, clients, free, *named)
-    taken = taken_in(data, y, clients)
-    with few_threads(taken.dimension):
-        if are_few(taken, free):
-            from fedasym.advisor.mixed import advise_mixed
-
-            return advise_mixed(taken, *named, free, nested_doubts(federation), beside)
-        check_beside(beside)
-        levels = Levels.of(taken) if free else None
-        seen = gathered(taken.level() if free else taken)
-        lying = structure(seen)
-        found = with_power(seen) if lying.aligned else seen.estimates
-        return advised(seen.summaries, found, lying, held_out(seen), seen.data.left_out, None, levels, in_features(seen))
+        classes = read_classes(data, y, clients)
+        sequences = federation is not None and federation.sequences
+        with few_threads(classes.data.dimension):
+            if not sequences and are_few_classes(classes, free):
+                return advise_scored(classes, *named, free, notes, beside)
+            return advise_classes(classes, beside)
+    numbers = read_clients(data, y, clients)
+    with few_threads(numbers.dimension):
+        if are_few(numbers, free):
+            return advise_mixed(numbers, *named, free, notes, beside)
+        return advise_regression(numbers, free, beside)
 
 
-def check_beside(beside: Sequence[Algorithm]) -> None:
-    """Refuse algorithms beside the paper's where the advice is not made of their weight and filter."""
-    if beside:
-        raise NoFormula(
-            f"{beside[0].name} is looked at where labels are numbers and features few: predict it on the estimated population "
-            "(fa.predict), or train it"
-        )
+def advise_regression(data: Data, intercept: bool, beside: Sequence[Algorithm]) -> Advice:
+    """Numbers and many features: statistics, estimates, structure; then predictions, cross-check, doubts, recommendation."""
+    levels = ClientLevels.of(data) if intercept else None
+    seen = pool_and_estimate(data.level() if intercept else data)
+    structure = find_structure(seen)
+    return assemble_regression(
+        seen.summaries,
+        estimate_power(seen) if structure.aligned else seen.estimates,
+        structure,
+        beside,
+        held=held_out_squares(seen),
+        dropped=seen.data.left_out,
+        levels=levels,
+        pooled=weights_by_feature(seen),
+    )
 
 
-def in_features(seen: Gathered) -> Array:
-    """The pooled weights by feature, those that are always 0 left out."""
-    return seen.pool.theta if seen.data.basis is None else seen.data.basis @ seen.pool.theta
-
-
-def advise_on_classes(
-    data: Any,
-    y: Any,
-    clients: Iterable[Hashable] | None,
-    intercept: bool,
-    names: tuple[str, ...] | None,
-    personal: NDArray[np.bool_] | None,
-) -> ClassAdvice | ScoredAdvice:
-    """With few features the models are fitted to folds and scored; with many, accuracies are predicted."""
-    from fedasym.advisor.classes.intake import classes_in
-
-    few = False
-    if not (isinstance(data, Federation) and data.sequences):
-        taken = classes_in(data, y, clients)
-        samples = int(taken.data.sizes.sum())
-        few = taken.data.dimension + intercept <= (MANY if intercept else FEW)
-        if few and samples < LEAST_OF_A_CLASS * taken.count:
-            raise InvalidInput(
-                f"the labels are {taken.count} classes and there are {samples} training samples: fewer than {LEAST_OF_A_CLASS} "
-                "of a class on average; check which column is the label, merge rare classes, or take numbers as such "
-                "(task='regression')"
-            )
-    if few:
-        from fedasym.advisor.mixed_classes import advise_scored
-
-        with few_threads(taken.data.dimension):
-            notes = nested_doubts(data if isinstance(data, Federation) else None)
-            return advise_scored(data, y, clients, names, personal, intercept, notes)
-    from fedasym.advisor.classes.advise import advise_classes
-
-    return advise_classes(data, y, clients)
+def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
+    """Classes and many features: statistics, estimates, probes; then predictions, cross-check, doubts, recommendation."""
+    seen = look_at_clients(classes)
+    fresh = estimate_from_held(seen)
+    return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
@@ -230,9 +212,9 @@ def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
 def are_few(data: Data, intercept: bool) -> bool:
     """Whether exact expectations serve better than limits: few unknowns. Too few samples for them are refused."""
     unknowns, samples = data.dimension + intercept, int(data.sizes.sum())
-    if unknowns > (MANY if intercept else FEW):
+    if unknowns > (MANY_UNKNOWNS if intercept else FEW):
         return False
-    enough = samples >= LEAST_ROOM * unknowns + len(SIMPLEST)
+    enough = samples >= MIXED_ROOM * unknowns + len(SIMPLEST)
     if intercept and not enough:
         raise InvalidInput(
             f"there are {samples} training samples for {unknowns} unknowns (features and the intercept): how clients differ "
@@ -241,190 +223,213 @@ def are_few(data: Data, intercept: bool) -> bool:
     return enough
 
 
-@dataclass(frozen=True, eq=False)
-class Levels:
-    """Clients' own means of features and labels, for what an intercept adds to every loss."""
-
-    means: Array  # (clients, d + 1), the label last
-    sizes: Array
-
-    @classmethod
-    def of(cls, data: Data) -> Levels:
-        """Of the training samples of each client that has two or more."""
-        places = [place for place, part in enumerate(data.parts) if part.train.size > 1]
-        return cls(np.array([data.means(place) for place in places]), data.sizes[places].astype(float))
-
-    def variance(self, found: Estimates, pooled: Array) -> float:
-        """Of clients' intercepts: what their mean residuals vary beyond the noise and the features' part in it."""
-        x = self.means[:, :-1]
-        x = x if pooled.size == x.shape[1] else np.zeros((len(x), 0))
-        left = self.means[:, -1] - (x @ pooled if x.size else 0.0)
-        share = self.sizes / self.sizes.sum()
-        left = left - float(share @ left)
-        expected = found.noise2 / self.sizes + found.radius2 * (x**2).mean(1) if x.size else found.noise2 / self.sizes
-        return max(float(np.mean(left**2 - expected)), 0.0)
-
-    def add_to(self, rows: dict[str, Prediction], variance: float, noise2: float) -> dict[str, Prediction]:
-        """The losses with the intercept's own: all of its variance where it is shared, its error where clients have theirs."""
-        own = noise2 / self.sizes
-        extra = {name: float(np.mean(variance * own / np.maximum(variance + own, np.finfo(float).tiny))) for name in rows}
-        extra |= {"fedavg": variance, "local": float(own.mean()), "local_ridge": float(own.mean())}
-        return {name: raise_loss(row, extra[name]) for name, row in rows.items()}
+def are_few_classes(classes: Classes, intercept: bool) -> bool:
+    """Whether models are fitted to folds and scored: few unknowns. Too few samples for them are refused."""
+    samples = int(classes.data.sizes.sum())
+    if classes.data.dimension + intercept > (MANY_UNKNOWNS if intercept else FEW):
+        return False
+    if samples < LEAST_OF_A_CLASS * classes.count:
+        raise InvalidInput(
+            f"the labels are {classes.count} classes and there are {samples} training samples: fewer than {LEAST_OF_A_CLASS} "
+            "of a class on average; check which column is the label, merge rare classes, or take numbers as such "
+            "(task='regression')"
+        )
+    return True
 
 
-def raise_loss(row: Prediction, extra: float) -> Prediction:
-    """A prediction with so much more loss."""
-    loss, new = (Quantity(q.value + extra, q.low + extra, q.high + extra) for q in (row.loss, row.new))
-    gcv = None if row.gcv is None else row.gcv + extra
-    return replace(row, loss=loss, new=new, gcv=gcv, trusted=row.trusted + extra, variance=row.variance + extra)
-
-
-def from_sent(sent: Sequence[Summary | ClassSummary]) -> Advice | ClassAdvice:
+def advise_sent(sent: Sequence[Summary | ClassSummary], beside: Sequence[Algorithm] = ()) -> Advice:
     """Advice from summaries, all of labels that are numbers, or all of classes."""
     numbers = [each for each in sent if isinstance(each, Summary)]
     if len(numbers) == len(sent):
-        return from_summaries(numbers)
+        return advise_summaries(numbers, beside)
     if numbers:
         raise InvalidInput("some summaries are of classes and some of numbers: every client must answer the same question")
-    from fedasym.advisor.classes import advise as about_classes
-
-    return about_classes.from_summaries([each for each in sent if isinstance(each, ClassSummary)])
+    return advise_class_summaries([each for each in sent if isinstance(each, ClassSummary)], beside)
 
 
-def from_summaries(summaries: list[Summary]) -> Advice:
+def advise_summaries(summaries: list[Summary], beside: Sequence[Algorithm] = ()) -> Advice:
     """Advice from what clients sent of labels that are numbers."""
     if len(summaries) < LEAST_CLIENTS:
         raise InvalidInput(f"there are {len(summaries)} summaries: how clients differ takes at least {LEAST_CLIENTS} clients")
     with few_threads(summaries[0].dimension):
-        found = combine(summaries)
-        return advised(summaries, found, Structure(), np.empty(0), 0, max(each.bytes for each in summaries))
+        found = combine_summaries(summaries)
+        return assemble_regression(summaries, found, Structure(), beside, sent=max(each.bytes for each in summaries))
 
 
-def held_out(seen: Gathered) -> Array:
-    """Mean squares of held-out residuals about the pooled model, for clients that hold any out."""
-    data, out = seen.data, []
-    for place, part in enumerate(data.parts):
-        if part.held.size:
-            X, y = data.held(place)
-            out.append(float(np.mean((y - X @ seen.pool.theta) ** 2)))
-    return np.array(out)
-
-
-def advised(
+def assemble_regression(
     summaries: list[Summary],
     found: Estimates,
-    lying: Structure,
-    held: Array,
-    dropped: int,
-    sent: int | None,
-    levels: Levels | None = None,
+    structure: Structure,
+    beside: Sequence[Algorithm],
+    *,
+    held: Array | None = None,
+    dropped: int = 0,
+    sent: int | None = None,
+    levels: ClientLevels | None = None,
     pooled: Array | None = None,
 ) -> Advice:
-    """Everything that follows from summaries and estimates."""
+    """Everything that follows from summaries and estimates: predict, compare with the samples, doubt, recommend.
+
+    held: mean squares of held-out residuals about the pooled model. dropped: features that say nothing. levels, pooled:
+    clients' means and the pooled weights, where models have an intercept.
+    """
+    held = np.empty(0) if held is None else held
+    algorithms = candidates_of(beside)
     d = summaries[0].dimension
     sizes = np.array([each.samples for each in summaries], dtype=float)
-    kinds = Kinds.of(sizes)
+    kinds = SizeGroups.of(sizes)
     middle = float(kinds.samples[kinds.middle])
-    shared, alone = curves(summaries, "residual"), curves(summaries, "raw")
-    blind = UNRIDGED if endless(d, sizes) and observed(summaries) else ()
-    table = compared(predictions(found, d, kinds, summaries), shared, alone, found, middle, blind)
-    about = components(summaries)
-    evidence = Evidence(summaries, found, dropped, about, table, shared, lying, held)
-    doubts = doubts_of(evidence)
+    shared, alone = gcv_curves(summaries, "residual"), gcv_curves(summaries, "raw")
+    unridged = [name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)]
+    blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()
+    table = predict_regression(found, d, kinds, summaries, beside)
+    table = compare_losses(table, shared, alone, found, middle, blind, algorithms)
+    about = fit_variances(summaries)
+    evidence = RegressionEvidence(summaries, found, dropped, about, table, shared, structure, held)
+    doubts = doubt_regression(evidence)
     level2 = 0.0
     if levels is not None:
         assert pooled is not None
         level2 = levels.variance(found, pooled)
-        table = levels.add_to(table, level2, found.noise2)
-    recommended = chosen(cautious(table) if found.scarce else table)
-    ratios = {name: ratio_of(row, shared, alone, middle, doubts) for name, row in table.items()}
+        table = levels.add_to(table, level2, found.noise2, algorithms)
+    recommended = choose_loss(caution_sharing(table, algorithms) if found.scarce else table, SIMPLEST)
+    ratios = {name: choose_ratio(row, algorithms[name], shared, alone, middle, doubts) for name, row in table.items()}
     floor = found.noise2
     if any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts):
         floor = max(float(held.mean()) - table["fedavg"].trusted, 0.0)
-    rivals = rivals_of(table, recommended)
+    rivals = choose_rivals(table, recommended)
     ratio = float(ratios["rtfa"] or 0.0)
     return Advice(
-        population=estimated(found, summaries, sizes),
+        metric=LOSS,
+        population=describe_regression(found, summaries, sizes),
         predictions=table,
         recommended=recommended,
         ridge=None if ratios[recommended] is None else float(ratios[recommended] or 0.0) / middle,
-        steps=stopping(found, d, middle, summaries),
+        steps=predict_steps(found, d, middle, summaries),
         doubts=doubts,
-        confirm=Confirmation(
+        confirm=RidgeConfirmation(
             recommended,
-            {name: ratios[name] for name in (recommended, *rivals)},
             {name: table[name].trusted - table[recommended].trusted for name in rivals},
+            {name: ratios[name] for name in (recommended, *rivals)},
             level=None if levels is None else found.noise2 / level2 if level2 > 0 else np.inf,
+            beside=tuple(beside),
         ),
-        clients=persons(summaries, about, ratio, kurtosis_of(summaries)[0], shared.gain(ratio, np.inf)[1]),
+        clients=regression_gains(summaries, about, ratio, kurtosis_of(summaries)[0], shared.gain(ratio, np.inf)[1]),
         floor=floor,
         sent=sent,
         intercept=levels is not None,
     )
 
 
-def chosen(table: dict[str, Prediction]) -> str:
-    """The lowest loss; of those within half a percent the simplest."""
-    least = min(row.trusted for row in table.values() if np.isfinite(row.trusted))
-    return next(name for name in SIMPLEST if table[name].trusted <= least * (1 + CLOSE) + np.finfo(float).tiny)
+def advise_class_summaries(sent: Sequence[ClassSummary], beside: Sequence[Algorithm]) -> Advice:
+    """Advice from what clients sent."""
+    seen = look_at_summaries(sent)
+    with few_threads(seen.dimension):
+        return replace(assemble_classes(seen, seen.found, beside), sent=max(each.bytes for each in sent))
 
 
-def cautious(table: dict[str, Prediction]) -> dict[str, Prediction]:
-    """Where samples are scarce, sharing counts for what the model or what clients left out say of it, the worse of the two.
-
-    The model's level then rests on a shared length that hardly anything tells, and sharing without cause costs far more than
-    not sharing.
-    """
-    left_out = {name: table[name].gcv or table["rtfa"].gcv or 0.0 for name in table if not PAPER[name].shares_nothing}
-    return table | {name: replace(table[name], trusted=max(table[name].trusted, loss)) for name, loss in left_out.items()}
-
-
-def rivals_of(table: dict[str, Prediction], recommended: str) -> list[str]:
-    """Two others for the experiment: the next best, and what stands for not personalising or not sharing."""
-    others = sorted((row.trusted, name) for name, row in table.items() if name not in (recommended, "maml"))
-    first = others[0][1]
-    plain = [name for name in ("fedavg", "local_ridge") if name not in (recommended, first)]
-    return [first, min(plain, key=lambda name: table[name].trusted)] if plain else [first]
-
-
-def ratio_of(row: Prediction, shared: Curves, alone: Curves, samples: float, doubts: tuple[Doubt, ...]) -> float | None:
-    """Ridge times samples: the model's, or GCV's where it is clearly better."""
-    if not isinstance(PAPER[row.algorithm].personalise, Ridge):
-        return None
-    model = float(row.ridge or 0.0) * samples
-    if row.algorithm == "local_ridge":
-        gain, error = alone.gain(alone.best, model)
-        return alone.best if gain > 3 * error and gain > 0.01 * alone.at(model)[0] else model
-    return shared.best if any(doubt.check == Check.RIDGE for doubt in doubts) else model
-
-
-def estimated(found: Estimates, summaries: list[Summary], sizes: Array) -> Estimated:
-    """The estimates in the population's own words."""
-    d = summaries[0].dimension
-    return Estimated(
-        radius=found.quantity(1, found.radius2),
-        noise=found.quantity(0, found.noise2),
-        norm=found.quantity(2, max(found.norm2, found.radius2)),
-        aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
-        spectrum=found.spectrum,
-        shift_power=found.power,
-        clients=len(summaries),
-        dimension=d,
-        samples=int(sizes.sum()),
-        method=found.method,
+def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algorithm]) -> Advice:
+    """Everything that follows from estimates and probes."""
+    shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
+    world = estimate_world(found, seen.classes.count)
+    table, ridges = predict_accuracies(found, world, shape)
+    table = compare_accuracies(table, seen.probes, world, shape, found)
+    evidence = ClassEvidence(
+        seen.found.summaries, plain_estimates(found), seen.dropped, seen.classes.names, seen.counts, seen.mean_share,
+        seen.probes.shared.at(-1), seen.probes, table, world, shape,
+    )  # fmt: skip
+    doubts = doubt_classes(evidence)
+    ridges, table = move_ridges(ridges, table, evidence, doubts)
+    recommended = choose_accuracy(table)
+    steps = predict_stopping(world, shape, ridges, table, seen)
+    training = training_settings(table, ridges, steps, shape, seen)
+    rivals = [name for name in sorted(CLASS_CANDIDATES, key=lambda name: -table[name].trusted) if name != recommended]
+    held_only = any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts)
+    return Advice(
+        metric=ACCURACY,
+        population=describe_classes(found, world, seen),
+        predictions=table | predict_beside(beside, table, world, shape),
+        recommended=recommended,
+        ridge=table[recommended].ridge,
+        samples=shape.samples,
+        steps=steps,
+        training=training,
+        doubts=doubts,
+        ranking_aid=any(doubt.check in RANKING_CHECKS for doubt in doubts),
+        confirm=TrainedConfirmation(
+            recommended,
+            {name: table[recommended].trusted - table[name].trusted for name in rivals},
+            {name: training[name] for name in (recommended, *rivals)},
+        ),
+        clients=class_client_gains(seen, world, shape, table, ridges, held_only),
     )
 
 
-def stopping(found: Estimates, dimension: int, samples: float, summaries: list[Summary]) -> Steps | None:
-    """Where fine-tuning should stop, for a new client of middling size; None where there is no path to predict."""
-    gamma = dimension / samples
-    if abs(gamma - 1) < BARE:
-        gamma = 1 + BARE if gamma >= 1 else 1 - BARE
-    world = population_of(found, dimension, dimension / gamma)
-    largest = max(float(each.power.max()) / each.samples for each in summaries)
-    step = 1 / max(largest, support(gamma, world.spectrum)[1])
-    try:
-        path = fine_tuning(world, step=step, steps=[0], clients=len(summaries), member=False)
-    except InvalidInput:
-        return None
-    return Steps(step, float(path.best.at), float(np.asarray(path.best.risk.loss)))
+def fit(
+    federation: Federation, algorithm: str | Algorithm | None = None, *, intercept: bool | None = None, ridge: Any = None
+) -> Model:
+    """Fit what the advisor recommends for these clients, or the algorithm that is named, exactly, to the training samples.
+
+    intercept: whether models have one; by default as the federation says. ridge: as `fa.linear.fit` takes it; by default from
+        the estimated variances.
+
+    >>> import fedasym as fa
+    >>> clients = fa.datasets.synthetic(radius=1, noise=0.5, aspect=0.2, clients=30, dimension=8, seed=1)
+    >>> model = fit(clients)
+    >>> model.algorithm in ("rtfa", "pfedme"), model.predict(clients.features[:3], client=0).shape
+    (True, (3,))
+    """
+    if not isinstance(federation, Federation):
+        raise InvalidInput(f"federation is a {type(federation).__name__}: make one with fa.Federation or fa.datasets.read")
+    if federation.sequences or (federation.classes is None and federation.outputs != 1):
+        raise NoFormula("a sample has several positions or outputs: exact fits are for one output per sample; train instead")
+    free = federation.intercept if intercept is None else flag("intercept", intercept)
+    rows = np.flatnonzero(federation.split == TRAIN)
+    names = np.empty(len(federation.clients), dtype=object)
+    names[:] = federation.clients
+    owners = names[federation.owner[rows]].tolist()
+    X = np.asarray(federation.features[rows], float)
+    named, recipe = federation.names, federation.recipe
+    if federation.classes is not None:
+        if ridge is not None:
+            raise InvalidInput("ridge is given, and the labels are classes: their variances are estimated; leave it out")
+        labels = federation.labels[rows]
+        options: dict[str, Any] = {"personal": federation.personal, "intercept": free}
+        found = fit_classes(algorithm, X, labels, owners, classes=federation.classes, **options)
+        return Model(found, named, recipe, explain_class_choice(found))
+    why, chosen = "", algorithm
+    if chosen is None:
+        chosen, expected = recommend_for_fit(federation, free)
+        why = expected if ridge is None else ""  # what is expected is so with the estimated ridges
+    if ridge is not None:
+        check_has_ridge(chosen)
+    model = fit_linear(chosen, X, federation.labels[rows, 0], owners, ridge=ridge, intercept=free, personal=federation.personal)
+    return Model(model, named, recipe, why)
+
+
+def check_has_ridge(algorithm: str | Algorithm) -> None:
+    """Refuse a ridge for an algorithm that has none."""
+    named = find(algorithm)
+    if not named.has_ridge:
+        raise InvalidInput(f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or pfedme")
+
+
+def recommend_for_fit(federation: Federation, intercept: bool) -> tuple[str, str]:
+    """What the advisor recommends, and its sentence; too few clients for an estimate share one model, and keep near it."""
+    trained = int(np.count_nonzero(federation.counts("train")))
+    if trained < LEAST_CLIENTS:
+        name = "fedavg" if trained < 2 else "rtfa"
+        return name, f"With {plural(trained, 'client')} there is no advice: {name} is the usual choice."
+    advice = advise(federation, task="regression", intercept=intercept)
+    others = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in name_rivals(advice).items()]
+    expected = f"Expected squared error {three_digits(expected_error(advice, advice.recommended))}"
+    return advice.recommended, ", ".join([expected, *others]) + "."
+
+
+def explain_class_choice(found: ClassFit) -> str:
+    """Why an algorithm for classes was chosen: held-out log-losses."""
+    if found.losses is None:
+        return ""
+    named = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
+    others = [f"{words} {three_digits(found.losses[name])}" for name, words in named.items() if name != found.algorithm.name]
+    return ", ".join([f"Held-out log-loss {three_digits(found.losses[found.algorithm.name])}", *others]) + "."

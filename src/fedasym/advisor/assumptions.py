@@ -1,19 +1,76 @@
-"""Doubts about sizes: too few of anything, thresholds, and how far the paper's assumptions are from holding."""
+"""Doubts, what they look at, and the first of them: too few of anything, thresholds, and the paper's assumptions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
+
 import numpy as np
 
-from fedasym.advisor.evidence import Seen
-from fedasym.advisor.given import ALIKE, difference
+from fedasym.advisor.crosscheck import RidgeCurves
+from fedasym.advisor.estimates import Estimates, Structure
+from fedasym.advisor.moments import AxisVariances
+from fedasym.advisor.predictions import Prediction
+from fedasym.advisor.statistics import ALIKE_FEATURES, Summary, covariance_difference
+from fedasym.core.arrays import Array
 
 FEW_CLIENTS, FEW_SAMPLES = 10, 5
-WIDE = 1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0
-RARE = 0.02  # share of directions that the smallest eigenvalue must have; with few directions, half of one
+WIDE_SPECTRUM = 1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0
+RARE_SHARE = 0.02  # share of directions that the smallest eigenvalue must have; with few directions, half of one
 NEAREST = 0.25  # ratios further than this from 1 are never near a threshold
 
 
-def few_clients(seen: Seen) -> str | None:
+class Check(StrEnum):
+    """Checks that change what is advised, beside saying so."""
+
+    RIDGE = "ridge"  # the samples want another ridge than the model
+    LINK = "link"  # the labels do not follow a logistic law
+    TRAINED_FEATURES = "trained features"  # levels on training samples are optimistic
+    CLASS_SHARES = "class shares differ"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason to be careful: the check that spoke, and what it means in a sentence."""
+
+    check: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.text}"
+
+
+@dataclass(frozen=True, eq=False)
+class SizeEvidence:
+    """What every check may look at: clients, estimates, and features that are always 0 or follow from others (`dropped`)."""
+
+    summaries: list[Summary]
+    estimates: Estimates
+    dropped: int
+
+    @property
+    def sizes(self) -> Array:
+        """Samples of each client."""
+        return np.array([each.samples for each in self.summaries], dtype=float)
+
+    @property
+    def dimension(self) -> int:
+        """How many features there are."""
+        return self.summaries[0].dimension
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionEvidence(SizeEvidence):
+    """Everything that the checks of a regression look at."""
+
+    about: AxisVariances  # variances of residuals about the others' model
+    predictions: dict[str, Prediction]
+    shared: RidgeCurves
+    structure: Structure
+    held: Array  # mean square of held-out residuals about the pooled model, of the clients that have any
+
+
+def few_clients(seen: SizeEvidence) -> str | None:
     """The radius is an average over clients."""
     m = len(seen.summaries)
     if m >= FEW_CLIENTS:
@@ -21,7 +78,7 @@ def few_clients(seen: Seen) -> str | None:
     return f"{m} clients say little about how clients differ: the intervals are wide; run the confirming experiment."
 
 
-def few_samples(seen: Seen) -> str | None:
+def few_samples(seen: SizeEvidence) -> str | None:
     """Axes and Gram eigenvalues need samples."""
     middle = float(np.median(seen.sizes))
     if middle >= FEW_SAMPLES:
@@ -29,14 +86,14 @@ def few_samples(seen: Seen) -> str | None:
     return f"a client has {middle:g} samples in the median: formulas for large sizes may be off; prefer what GCV says."
 
 
-def no_radius(seen: Seen) -> str | None:
+def no_radius(seen: SizeEvidence) -> str | None:
     """Whether clients differ at all."""
     if not seen.estimates.flat or seen.estimates.scarce:
         return None
     return "the data are compatible with clients that do not differ at all: fedavg is then best, and others cost little."
 
 
-def scarce(seen: Seen) -> str | None:
+def scarce_samples(seen: SizeEvidence) -> str | None:
     """Fewer samples than unknowns."""
     if not seen.estimates.scarce:
         return None
@@ -47,7 +104,7 @@ def scarce(seen: Seen) -> str | None:
     )
 
 
-def threshold(seen: Seen) -> str | None:
+def near_threshold(seen: SizeEvidence) -> str | None:
     """Near the pooled threshold, or a client's."""
     d, near = seen.dimension, min(3 / np.sqrt(seen.dimension), NEAREST)
     pooled = d / seen.sizes.sum()
@@ -66,7 +123,7 @@ def threshold(seen: Seen) -> str | None:
     return None
 
 
-def assumption_1(seen: Seen) -> str | None:
+def assumption_1(seen: SizeEvidence) -> str | None:
     """The paper's overparameterised clients."""
     share = float(np.mean(seen.sizes >= seen.dimension))
     if share == 0:
@@ -77,13 +134,13 @@ def assumption_1(seen: Seen) -> str | None:
     )
 
 
-def assumption_2(seen: Seen) -> str | None:
+def assumption_2(seen: SizeEvidence) -> str | None:
     """The paper's spectrum bounded away from 0."""
     s, h = seen.estimates.spectrum.positive
     order = np.argsort(s)
-    low = s[order][int(np.searchsorted(np.cumsum(h[order]), max(RARE, 0.5 / seen.dimension)))]
+    low = s[order][int(np.searchsorted(np.cumsum(h[order]), max(RARE_SHARE, 0.5 / seen.dimension)))]
     ratio = float(s.max() / low)
-    if ratio < WIDE and not seen.dropped:
+    if ratio < WIDE_SPECTRUM and not seen.dropped:
         return None
     zero = f" and {seen.dropped} features are always 0 or follow from others (left out)" if seen.dropped else ""
     return (
@@ -92,7 +149,7 @@ def assumption_2(seen: Seen) -> str | None:
     )
 
 
-def assumption_3(seen: Seen) -> str | None:
+def assumption_3(seen: SizeEvidence) -> str | None:
     """The paper's growth of clients, sum p_j^(q/2+1) n_j at q = 2, without its logarithms."""
     p = seen.sizes / seen.sizes.sum()
     growth = float((p**2 * seen.sizes).sum())
@@ -104,10 +161,10 @@ def assumption_3(seen: Seen) -> str | None:
     )
 
 
-def unlike_features(seen: Seen) -> str | None:
+def unlike_features(seen: SizeEvidence) -> str | None:
     """Clients whose features have covariances of their own."""
-    found = difference(seen.summaries)
-    if found is None or found <= ALIKE[1]:
+    found = covariance_difference(seen.summaries)
+    if found is None or found <= ALIKE_FEATURES[1]:
         return None
     return (
         f"clients' features differ {found:.2g} times as much as draws from one covariance would, which the formulas take for "
@@ -115,10 +172,10 @@ def unlike_features(seen: Seen) -> str | None:
     )
 
 
-def planned_features(seen: Seen) -> str | None:
+def planned_features(seen: SizeEvidence) -> str | None:
     """Clients that were all given the same features."""
-    found = difference(seen.summaries)
-    if found is None or found >= ALIKE[0]:
+    found = covariance_difference(seen.summaries)
+    if found is None or found >= ALIKE_FEATURES[0]:
         return None
     return (
         f"clients have nearly the same features (they differ {found:.2g} times as much as chance would have it): a client's "
@@ -126,7 +183,7 @@ def planned_features(seen: Seen) -> str | None:
     )
 
 
-def duplicates(seen: Seen) -> str | None:
+def duplicate_clients(seen: SizeEvidence) -> str | None:
     """The same samples under two names: the same Gram eigenvalues and label squares."""
     marks: dict[tuple[object, ...], list[object]] = {}
     for each in seen.summaries:

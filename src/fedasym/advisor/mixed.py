@@ -3,6 +3,8 @@
 Tables of people have a handful of columns and an intercept, for which limits of large dimensions say little. Here nothing is
 a limit: variances come from the restricted likelihood (`fedasym.exact.reml`), losses from exact expectations
 (`fedasym.exact.expectation`), and five folds of the training samples, fitted by the same formulas, say whether to trust them.
+With classes the models themselves are fitted, folds and all: what they score is measured, not predicted, and the
+recommendation follows the log-loss.
 """
 
 from __future__ import annotations
@@ -14,35 +16,34 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.advisor.advice import Advice, Estimated, Weight
+from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, better_alone, choose_loss
+from fedasym.advisor.assumptions import Doubt
+from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
+from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
+from fedasym.advisor.data import Classes, Data
+from fedasym.advisor.doubts import doubt_mixed, doubt_scores
 from fedasym.advisor.estimates import Quantity
-from fedasym.advisor.evidence import Doubt
-from fedasym.advisor.intake import Data
-from fedasym.advisor.mixed_checks import doubts_of
-from fedasym.advisor.mixed_confirmation import MixedConfirmation
-from fedasym.advisor.persons import ClientAdvice
-from fedasym.advisor.predictions import ASKED, Prediction
+from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, Prediction
+from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.clients import with_ones
-from fedasym.exact.expectation import Setting, SharedError, expected_errors, filters, transpose, weigh_labels
-from fedasym.exact.folds import FOLDS, split_folds
+from fedasym.exact.classes import CANDIDATES, check_table, choose_candidate, resolve_algorithm, score_folds, tune
+from fedasym.exact.clients import FOLDS, ClientSums, append_ones, split_folds
+from fedasym.exact.expectation import ErrorSetting, SharedError, client_filters, expected_errors, transpose_each, weigh_labels
 from fedasym.exact.reml import Components, Likelihood, estimate_components
-from fedasym.exact.sums import Sums
+from fedasym.results.result import LOSS
 from fedasym.worlds.spectra import Spectrum
 
-DRAWS = 40  # of the estimates, for intervals
-LOOKED_AT = 150  # clients whose losses are computed at every draw
-CLOSE = 0.005  # losses within this share are one: the simpler algorithm is taken
-SIMPLEST = ("fedavg", "rtfa", "pfedme", "ftfa", "local_ridge", "local", "maml")
-CONTRADICTED, NOTABLE = 3.0, 0.02  # standard errors, and share of the error, from which folds decide
-EVEN = 1.96
-SMALLEST = 1e-100  # standard deviation of labels, and the inverse of the largest
+MIXED_DRAWS = 40  # of the estimates, for intervals
+MIXED_CLIENTS = 150  # clients whose losses are computed at every draw
+NOTABLE_FOLD = 0.02  # share of the error from which folds decide
+NORMAL_95 = 1.96
+SMALLEST_DEVIATION = 1e-100  # standard deviation of labels, and the inverse of the largest
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class SampleTable:
     """All training samples as one table, an intercept's column of ones last where there is one."""
 
     X: Array
@@ -55,7 +56,7 @@ class Table:
     held: tuple[Array, Array, NDArray[np.intp]]
 
     @classmethod
-    def of(cls, data: Data, names: tuple[str, ...] | None, personal: NDArray[np.bool_] | None, intercept: bool) -> Table:
+    def of(cls, data: Data, names: tuple[str, ...] | None, personal: NDArray[np.bool_] | None, intercept: bool) -> SampleTable:
         """Gather the clients' rows."""
         parts = [data.rows(place) for place in range(len(data.parts))]
         held = [data.held(place) for place in range(len(data.parts))]
@@ -63,7 +64,7 @@ class Table:
         live = np.flatnonzero(data.live)
         named = [names[k] for k in live] if names is not None else [f"feature {k}" for k in live]
         may = np.ones(d, bool) if personal is None else np.asarray(personal, bool)[live]
-        both = [gather(each, intercept) for each in (parts, held)]
+        both = [stack_clients(each, intercept) for each in (parts, held)]
         return cls(
             *both[0],
             tuple(part.name for part in data.parts),
@@ -79,9 +80,9 @@ class Table:
         return np.asarray(np.linalg.lstsq(self.X, self.y, rcond=None)[0])
 
     @cached_property
-    def sums(self) -> Sums:
+    def sums(self) -> ClientSums:
         """About the pooled fit, to which the restricted likelihood is blind: no digits cancel."""
-        return Sums.of(self.X, self.y - self.X @ self.pooled, self.owner)
+        return ClientSums.of(self.X, self.y - self.X @ self.pooled, self.owner)
 
     @cached_property
     def moments(self) -> Array:
@@ -112,20 +113,20 @@ class Table:
         return out
 
 
-def gather(
+def stack_clients(
     parts: list[tuple[Array, Array]], intercept: bool
 ) -> tuple[Array, Array, NDArray[np.intp]]:  # fmt: skip
     """Clients' rows one below the other."""
     X = np.concatenate([rows for rows, _ in parts])
     owner = np.repeat(np.arange(len(parts)), [len(values) for _, values in parts])
-    return with_ones(X, intercept), np.concatenate([values for _, values in parts]), owner
+    return append_ones(X, intercept), np.concatenate([values for _, values in parts]), owner
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class MixedModel:
     """What was estimated: components, and the shared weights."""
 
-    table: Table
+    table: SampleTable
     found: Components
 
     @cached_property
@@ -133,11 +134,13 @@ class World:
         """The shared weights, in the labels' units."""
         return self.found.beta + self.table.pooled
 
-    def setting(self, noise2: float, ratios: Array, places: NDArray[np.intp] | slice = slice(None)) -> Setting:
+    def setting(self, noise2: float, ratios: Array, places: NDArray[np.intp] | slice = slice(None)) -> ErrorSetting:
         """These clients, or some of them, at given variances."""
         sums = self.table.sums if isinstance(places, slice) else self.table.sums.take(places)
         scale = np.sqrt(max(noise2, np.finfo(float).tiny))
-        return Setting(sums, ratios, self.beta / scale, self.table.moments[places], self.table.personal, self.table.intercept)
+        return ErrorSetting(
+            sums, ratios, self.beta / scale, self.table.moments[places], self.table.personal, self.table.intercept
+        )
 
 
 def advise_mixed(
@@ -149,30 +152,31 @@ def advise_mixed(
     beside: Sequence[Algorithm] = (),
 ) -> Advice:
     """The whole advice; `notes` are doubts that come with the data, `beside` algorithms to look at beside the paper's."""
-    table = Table.of(data, names, personal, intercept)
+    table = SampleTable.of(data, names, personal, intercept)
     check_labels(table.y)
     found = estimate_components(table.sums, intercept, table.personal)
     floor = 1e-12 * float(np.var(table.y))
     found = replace(found, noise2=max(found.noise2, floor))
-    world = World(table, found)
-    asked = {name: PAPER[name] for name in ASKED} | {each.name: each for each in beside}
+    world = MixedModel(table, found)
+    asked = {name: PAPER[name] for name in PREDICTED} | {each.name: each for each in beside}
     folds = cross_validate(world, asked)
-    rows = predict_losses(world, folds, asked)
-    recommended = choose(rows)
+    rows = expect_losses(world, folds, asked)
+    recommended = choose_loss(rows, SIMPLEST_MIXED)
     middle = float(np.median(table.sums.counts))
-    rivals = [name for name in ("fedavg", alone_of(rows)) if name != recommended]
+    rivals = [name for name in ("fedavg", better_alone(rows)) if name != recommended]
     return Advice(
+        metric=LOSS,
         population=describe_population(world),
         predictions=rows,
         recommended=recommended,
         ridge=rows[recommended].ridge,
-        steps=None,
-        doubts=doubts_of(world.table, found, rows, folds[recommended], notes),
+        doubts=doubt_mixed(world.table, found, rows, folds[recommended], notes),
         confirm=MixedConfirmation(
             recommended,
             {name: rows[name].trusted - rows[recommended].trusted for name in rivals},
             intercept,
             None if table.personal.all() else table.personal,
+            beside=tuple(beside),
         ),
         clients=describe_clients(world, middle),
         floor=found.noise2,
@@ -184,29 +188,17 @@ def advise_mixed(
 def check_labels(y: Array) -> None:
     """Refuse labels whose squares no float holds."""
     apart = float(np.std(y))
-    if not SMALLEST < apart < 1 / SMALLEST:
+    if not SMALLEST_DEVIATION < apart < 1 / SMALLEST_DEVIATION:
         raise InvalidInput(f"the labels vary by {apart:.3g}: their squares are beyond what numbers here can hold; rescale them")
 
 
-def alone_of(rows: dict[str, Prediction]) -> str:
-    """The better of the two ways of each client alone."""
-    return min(("local_ridge", "local"), key=lambda name: rows[name].trusted)
-
-
-def choose(rows: dict[str, Prediction]) -> str:
-    """The lowest loss; of those within half a percent the simplest."""
-    least = min(row.trusted for row in rows.values() if np.isfinite(row.trusted))
-    order = dict.fromkeys((*SIMPLEST, *rows))  # those of the user's own last
-    return next(name for name in order if rows[name].trusted <= least * (1 + CLOSE) + np.finfo(float).tiny)
-
-
-def predict_losses(world: World, folds: dict[str, Fold], asked: Mapping[str, Algorithm]) -> dict[str, Prediction]:
+def expect_losses(world: MixedModel, folds: dict[str, FoldErrors], asked: Mapping[str, Algorithm]) -> dict[str, Prediction]:
     """Every algorithm's expected loss above the noise, over samples, with its interval and what the folds say."""
     found, sums = world.found, world.table.sums
     share = sums.counts / sums.counts.sum()
     here = world.setting(found.noise2, found.ratios)
     losses = {name: expected_errors(each, here) for name, each in asked.items()}
-    some = np.unique(np.linspace(0, len(share) - 1, LOOKED_AT).round().astype(int))
+    some = np.unique(np.linspace(0, len(share) - 1, MIXED_CLIENTS).round().astype(int))
     part = share[some] / share[some].sum()
     drawn = draw_estimates(world)
     at_point = world.setting(found.noise2, found.ratios, some)
@@ -225,10 +217,10 @@ def predict_losses(world: World, folds: dict[str, Fold], asked: Mapping[str, Alg
             Prediction(
                 name,
                 enclose(value, value * spread[:, 0]),
-                enclose(new, new * spread[:, 1]),
-                bias,
-                max(value - bias, 0.0),
-                typical_ridge(world, algorithm),
+                new=enclose(new, new * spread[:, 1]),
+                bias=bias,
+                variance=max(value - bias, 0.0),
+                ridge=typical_ridge(world, algorithm),
                 trusted=value,
             ),
             folds[name],
@@ -238,15 +230,15 @@ def predict_losses(world: World, folds: dict[str, Fold], asked: Mapping[str, Alg
     return rows
 
 
-def bias_of(algorithm: Algorithm, setting: Setting) -> Array:
+def bias_of(algorithm: Algorithm, setting: ErrorSetting) -> Array:
     """The part of each client's expected loss that its displacement makes: T D T' about the shared model."""
-    F = filters(algorithm, setting, setting.sums.gram, setting.sums.counts)
+    F = client_filters(algorithm, setting, setting.sums.gram, setting.sums.counts)
     T = np.eye(F.shape[1]) - F @ setting.sums.gram
     spread = np.diag(setting.ratios)
     if algorithm.shares_nothing:
         spread = spread + np.outer(setting.beta, setting.beta)
     moments = np.broadcast_to(setting.moments, setting.sums.gram.shape)
-    return np.asarray(np.einsum("jkl,jlk->j", moments, T @ spread @ transpose(T), optimize=True))
+    return np.asarray(np.einsum("jkl,jlk->j", moments, T @ spread @ transpose_each(T), optimize=True))
 
 
 def enclose(value: float, draws: Array) -> Quantity:
@@ -257,21 +249,21 @@ def enclose(value: float, draws: Array) -> Quantity:
     return Quantity(value, float(min(low, value)), float(max(high, value)))
 
 
-def compare_with_folds(row: Prediction, fold: Fold, noise2: float) -> Prediction:
+def compare_with_folds(row: Prediction, fold: FoldErrors, noise2: float) -> Prediction:
     """Beside the prediction what held-out folds say; where they contradict it, the loss and its interval are theirs."""
     loss = fold.error - noise2
-    row = replace(row, gcv=loss, gcv_error=fold.spread)
+    row = replace(row, measured=loss, measured_error=fold.spread)
     wide = np.hypot(fold.spread, (row.loss.high - row.loss.low) / 4)
     apart = abs(loss - row.loss.value)
-    if not np.isfinite(loss) or apart <= CONTRADICTED * wide or apart <= NOTABLE * fold.error:
+    if not np.isfinite(loss) or apart <= CONTRADICTED * wide or apart <= NOTABLE_FOLD * fold.error:
         return row
     level = max(loss, 0.0)
-    ends = (level - EVEN * fold.spread, level + EVEN * fold.spread)
+    ends = (level - NORMAL_95 * fold.spread, level + NORMAL_95 * fold.spread)
     moved = Quantity(level, max(min(ends[0], level), 0.0), max(ends[1], level))
     return replace(row, trusted=level, loss=moved, contradicted=True)
 
 
-def typical_ridge(world: World, algorithm: Algorithm) -> float | None:
+def typical_ridge(world: MixedModel, algorithm: Algorithm) -> float | None:
     """sigma^2/(n tau^2) for a client of middling size, tau^2 the mean variance of features; None where no client differs."""
     if not isinstance(algorithm.personalise, Ridge):
         return None
@@ -282,7 +274,7 @@ def typical_ridge(world: World, algorithm: Algorithm) -> float | None:
     return None if mean == 0 else float(1 / (np.median(world.table.sums.counts) * mean))
 
 
-def draw_estimates(world: World) -> list[tuple[float, Array]]:
+def draw_estimates(world: MixedModel) -> list[tuple[float, Array]]:
     """Noise^2 and ratios as the likelihood leaves them open: normal in their logarithms, exponential where a ratio is 0."""
     found, rng = world.found, np.random.default_rng(11)
     size = found.covariance.shape[0]
@@ -290,7 +282,7 @@ def draw_estimates(world: World) -> list[tuple[float, Array]]:
     root = np.linalg.cholesky(found.covariance[np.ix_(known, known)] + 1e-12 * np.eye(int(known.sum())))
     slope = Likelihood(world.table.sums).at(found.ratios).slope
     drawn = []
-    for _ in range(DRAWS):
+    for _ in range(MIXED_DRAWS):
         moved = np.zeros(size)
         moved[known] = np.clip(root @ rng.standard_normal(int(known.sum())), -4, 4)
         ratios = found.ratios.copy()
@@ -305,7 +297,7 @@ def draw_estimates(world: World) -> list[tuple[float, Array]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
+class FoldErrors:
     """Squared errors of held-out training samples: their mean, and its standard error over clients."""
 
     error: float
@@ -313,7 +305,7 @@ class Fold:
     excess: Array  # by client, for paired comparisons
 
 
-def cross_validate(world: World, asked: Mapping[str, Algorithm]) -> dict[str, Fold]:
+def cross_validate(world: MixedModel, asked: Mapping[str, Algorithm]) -> dict[str, FoldErrors]:
     """Five folds within clients, every algorithm fitted to the rest with the estimated variances."""
     table, found = world.table, world.found
     fold = split_folds(table.owner)
@@ -323,11 +315,11 @@ def cross_validate(world: World, asked: Mapping[str, Algorithm]) -> dict[str, Fo
         rest, out = fold != k, fold == k
         there = np.unique(table.owner[rest])
         place = np.searchsorted(there, table.owner)
-        sums = Sums.of(table.X[rest], about[rest], place[rest])
+        sums = ClientSums.of(table.X[rest], about[rest], place[rest])
         known = np.isin(table.owner, there)
         where = np.minimum(place, len(there) - 1)
         scale = np.sqrt(found.noise2)
-        setting = Setting(sums, found.ratios, world.beta / scale, np.eye(sums.unknowns), table.personal, table.intercept)
+        setting = ErrorSetting(sums, found.ratios, world.beta / scale, np.eye(sums.unknowns), table.personal, table.intercept)
         for name, algorithm in asked.items():
             shared, own = solve_models(algorithm, setting, table.pooled)
             chosen = np.where(known[out, None], own[where[out]], shared)
@@ -338,17 +330,17 @@ def cross_validate(world: World, asked: Mapping[str, Algorithm]) -> dict[str, Fo
         mean = np.bincount(table.owner, each) / counts
         share = counts / counts.sum()
         spread = float(np.sqrt((share**2 * (mean - float(share @ mean)) ** 2).sum()))
-        folds[name] = Fold(float(each.mean()), spread, mean)
+        folds[name] = FoldErrors(float(each.mean()), spread, mean)
     return folds
 
 
-def solve_models(algorithm: Algorithm, setting: Setting, pooled: Array) -> tuple[Array, Array]:
+def solve_models(algorithm: Algorithm, setting: ErrorSetting, pooled: Array) -> tuple[Array, Array]:
     """The shared model and every client's, less the pooled fit that the labels are about.
 
     A client that shares nothing learns its labels themselves: they are put back, and taken off its model again.
     """
     sums = setting.sums
-    F = filters(algorithm, setting, sums.gram, sums.counts)
+    F = client_filters(algorithm, setting, sums.gram, sums.counts)
     if algorithm.shares_nothing:
         whole = sums.cross + sums.gram @ pooled
         return np.zeros(sums.unknowns), np.einsum("jkl,jl->jk", F, whole) - pooled
@@ -357,7 +349,7 @@ def solve_models(algorithm: Algorithm, setting: Setting, pooled: Array) -> tuple
     return shared, shared + np.einsum("jkl,jl->jk", F, left)
 
 
-def describe_population(world: World) -> Estimated:
+def describe_population(world: MixedModel) -> Estimated:
     """The estimates in the words of a population."""
     found, table = world.found, world.table
     d = len(table.names) - table.intercept
@@ -382,7 +374,7 @@ def describe_population(world: World) -> Estimated:
     )
 
 
-def method_of(found: Components, table: Table) -> str:
+def method_of(found: Components, table: SampleTable) -> str:
     """Which variances were estimated, in words."""
     d = len(table.names) - table.intercept
     features = found.groups[:d][found.groups[:d] >= 0]
@@ -391,7 +383,7 @@ def method_of(found: Components, table: Table) -> str:
     return f"restricted likelihood with {each}{', one for the intercept' if table.intercept else ''}"
 
 
-def describe_weights(world: World) -> tuple[Weight, ...]:
+def describe_weights(world: MixedModel) -> tuple[Weight, ...]:
     """By unknown: the shared weight and how much clients' own vary about it, each with its interval."""
     found, table = world.found, world.table
     error = np.sqrt(np.maximum(np.diag(np.linalg.pinv(found.information, hermitian=True)) * found.noise2, 0.0))
@@ -400,21 +392,23 @@ def describe_weights(world: World) -> tuple[Weight, ...]:
     return tuple(
         Weight(
             name,
-            Quantity(float(world.beta[k]), float(world.beta[k] - EVEN * error[k]), float(world.beta[k] + EVEN * error[k])),
+            Quantity(
+                float(world.beta[k]), float(world.beta[k] - NORMAL_95 * error[k]), float(world.beta[k] + NORMAL_95 * error[k])
+            ),
             enclose(float(deviation[k]), drawn[:, k]) if table.personal[k] else None,
         )
         for k, name in enumerate(table.names)
     )
 
 
-def describe_clients(world: World, middle: float) -> tuple[ClientAdvice, ...]:
+def describe_clients(world: MixedModel, middle: float) -> tuple[ClientAdvice, ...]:
     """Each client's gain from a model of its own: given its samples, u ~ N(u_hat, P) about the shared model, and the gain
 
     u'Su - (u - u_hat)'S(u - u_hat) = 2 u'S u_hat - u_hat'S u_hat has the mean u_hat'S u_hat and a variance in closed form.
     """
     table, found = world.table, world.found
     setting = world.setting(found.noise2, found.ratios)
-    F = filters(PAPER["rtfa"], setting, table.sums.gram, table.sums.counts)
+    F = client_filters(PAPER["rtfa"], setting, table.sums.gram, table.sums.counts)
     left = table.sums.cross - table.sums.gram @ found.beta
     own = np.einsum("jkl,jl->jk", F, left)
     turned = np.einsum("jkl,jl->jk", table.moments, own)
@@ -429,8 +423,65 @@ def describe_clients(world: World, middle: float) -> tuple[ClientAdvice, ...]:
             d / float(table.sums.counts[j]),
             ridge * middle / float(table.sums.counts[j]),
             float(gain[j]),
-            float(gain[j] - EVEN * spread[j]),
-            float(gain[j] + EVEN * spread[j]),
+            float(gain[j] - NORMAL_95 * spread[j]),
+            float(gain[j] + NORMAL_95 * spread[j]),
         )
         for j, name in enumerate(table.clients)
     )
+
+
+def advise_scored(
+    taken: Classes,
+    names: tuple[str, ...] | None,
+    personal: NDArray[np.bool_] | None,
+    intercept: bool,
+    notes: tuple[Doubt, ...],
+    beside: Sequence[Algorithm] = (),
+) -> Advice:
+    """Fit every candidate to folds and advise."""
+    rows, codes, owner = stack_codes(taken.data)
+    live = np.flatnonzero(taken.data.live)
+    may = None if personal is None else np.asarray(personal, bool)[live]
+    table = check_table(rows, codes, owner, taken.names, may, intercept)
+    algorithms = {name: PAPER[name] for name in CANDIDATES} | {each.name: resolve_algorithm(each) for each in beside}
+    tuned = {name: tune(each, table) for name, each in algorithms.items()}
+    recommended = list(tuned)[choose_candidate([each.losses for each in tuned.values()])]
+    scores = {}
+    for name, each in tuned.items():
+        losses, hits = score_folds(algorithms[name], table, each.penalties)
+        right = average_over_clients(hits.astype(float), owner, most=1.0)
+        scores[name] = Prediction(name, accuracy=right, log_loss=average_over_clients(losses, owner), trusted=right.value)
+    counts = np.bincount(codes, minlength=len(taken.names))
+    named = tuple(names[k] for k in live) if names is not None else tuple(f"feature {k}" for k in live)
+    rivals = [name for name in RIVALS if name != recommended]
+    aspects = len(named) / taken.data.sizes
+    population = Estimated(
+        clients=len(taken.data.parts),
+        dimension=len(named),
+        samples=len(codes),
+        method="personalised logistic regressions, fitted to folds",
+        aspect=Quantity(float(np.median(aspects)), float(aspects.min()), float(aspects.max())),
+        classes=taken.names,
+        shares=tuple((counts / counts.sum()).tolist()),
+        names=named,
+    )
+    behind = {name: scores[name].log_loss.value - scores[recommended].log_loss.value for name in rivals}
+    return Advice(
+        LOG_LOSS,
+        population,
+        scores,
+        recommended,
+        (*doubt_scores(table, counts), *notes),
+        FoldConfirmation(recommended, behind, None if may is None else tuple(may.tolist()), intercept, beside=tuple(beside)),
+        intercept=intercept,
+    )
+
+
+def average_over_clients(values: Array, owner: NDArray[np.intp], most: float = np.inf) -> Quantity:
+    """The mean over samples with an interval from how clients' means vary."""
+    counts = np.bincount(owner)
+    share = counts / counts.sum()
+    means = np.bincount(owner, values) / np.maximum(counts, 1)
+    mean = float(share @ means)
+    error = float(np.sqrt((share**2 * (means - mean) ** 2).sum()))
+    return Quantity(mean, max(mean - NORMAL_95 * error, 0.0), min(mean + NORMAL_95 * error, most))

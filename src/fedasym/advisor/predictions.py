@@ -8,68 +8,131 @@ samples are scarce it does not, and draws are predicted one by one.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.stats
+from numpy.typing import NDArray
 
-from fedasym.advisor.estimates import LEAST, Estimates, Quantity
-from fedasym.advisor.given import freedom, over_limits, seen
-from fedasym.advisor.kinds import Kinds
-from fedasym.advisor.realised import beyond
-from fedasym.advisor.restricted import even_points
-from fedasym.advisor.summaries import Summary
-from fedasym.algorithms import PAPER
+from fedasym.advisor.data import Data
+from fedasym.advisor.estimates import LEAST_SHARE, UNKNOWN, Estimates, Quantity
+from fedasym.advisor.moments import PartedLoss, lacking_variance
+from fedasym.advisor.statistics import (
+    SizeGroups,
+    Summary,
+    have_common_covariance,
+    noise_freedom,
+    unit_losses,
+)
+from fedasym.algorithms import PAPER, Algorithm, Average, Interpolate, Keep, Nothing, Ridge
 from fedasym.core.arrays import Array
-from fedasym.core.errors import ThresholdWarning
-from fedasym.results.comparison import Comparison
+from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
+from fedasym.exact.profile_likelihood import even_points
+from fedasym.results.comparison import Comparison, Risk
+from fedasym.results.result import Metric
+from fedasym.theory.contours import sample_support
+from fedasym.verbs.fine_tuning import fine_tuning
 from fedasym.verbs.prediction import predict
 from fedasym.worlds.population import Population
+from fedasym.worlds.spectra import Spectrum
 
-ASKED = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
-UNRIDGED = ("local", "ftfa")
-LOOKED_AT = 512  # draws at which losses are predicted where samples are scarce
-ENDLESS = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
+BARE_ASPECT = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
+LOG_LOSS = Metric("log_loss", "log-losses", lower=True, share=False, tie=1e-10, columns=())
+PREDICTED = tuple(name for name in PAPER if name != "maml")  # which has no formula for these clients
+PREDICTED_DRAWS = 512  # draws at which losses are predicted where samples are scarce
+NO_VARIANCE = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
+
+
+def ratio_to_limits(
+    summaries: Sequence[Summary], place: NDArray[np.intp], samples: Array, ridge: Array, spectrum: Spectrum
+) -> tuple[Array, Array]:
+    """Mean bias and variance of each kind of client over their limits at the kind's ridge; 1 where a limit is 0 or infinite."""
+    own = unit_losses(summaries, ridge[place] * np.array([each.samples for each in summaries]))
+    world = Population(1.0, 1.0, summaries[0].dimension / samples, spectrum=spectrum)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ThresholdWarning)
+        limits = predict(world, "rtfa", ridge=ridge)["rtfa"] if np.all(ridge > 0) else predict(world, "ftfa")["ftfa"]
+    count = np.bincount(place)
+
+    def ratio(mine: Array, limit: Array) -> Array:
+        mean = np.bincount(place, mine) / count
+        sound = np.isfinite(limit) & (limit > 0) & (mean > 0)
+        return np.asarray(np.where(sound, mean / np.where(sound, limit, 1.0), 1.0))
+
+    return ratio(own[0], np.asarray(limits.bias)), ratio(own[1], np.asarray(limits.variance))
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One algorithm: loss above the noise for a member and for a new client, the ridge, and what GCV makes of it.
+    """One algorithm: what is expected of a member and of a new client, the ridge, and what the samples say.
 
-    loss, new: with 95% intervals; test error is loss + noise^2.
-    bias, variance, ridge: of the member's loss; the ridge is that of a client of middling size.
-    gcv, gcv_error: the loss that cross-validation over clients estimates for a new client, without the model, and its
-        standard error; None where there is no such estimate.
-    trusted: the loss to rank by: the model's, or where GCV contradicts it (`contradicted`: by more than the errors of both)
-        the one moved to GCV's level.
+    loss: above the noise, where labels are numbers; accuracy, log_loss: where they are classes; new: the first of these that
+        is known, for a new client. All with 95% intervals; NaN where there is none.
+    bias, variance: of the member's loss. ridge: that of a client of middling size; for classes the logistic loss's.
+    measured, measured_error: what the samples say without the model, and its standard error: for numbers the loss of a new
+        client by cross-validation over clients, or by folds where features are few; for classes the accuracy of a
+        least-squares classifier around the others' model. expected: what the model says of that classifier.
+    trusted: the number to rank by: the model's, or where the samples contradict it (`contradicted`: by more than the errors of
+        both) the one moved to their level.
     note: where a number is not a formula's own.
     """
 
     algorithm: str
-    loss: Quantity
-    new: Quantity
-    bias: float
-    variance: float
-    ridge: float | None
-    gcv: float | None = None
-    gcv_error: float | None = None
+    loss: Quantity = UNKNOWN
+    accuracy: Quantity = UNKNOWN
+    log_loss: Quantity = UNKNOWN
+    new: Quantity = UNKNOWN
+    bias: float = float("nan")
+    variance: float = float("nan")
+    ridge: float | None = None
+    measured: float | None = None
+    measured_error: float | None = None
+    expected: float | None = None
     trusted: float = float("nan")
     note: str = ""
     contradicted: bool = False
 
     @property
-    def shown(self) -> Quantity:
-        """The loss to rank by, with an interval that holds it: the model's, moved with the value where folds moved it."""
+    def level(self) -> Quantity:
+        """The number to rank by, with an interval that holds it: the model's, or as wide as the samples' error."""
+        return self._ranked_loss() if np.isnan(self.accuracy.value) else self._ranked_accuracy()
+
+    def _ranked_loss(self) -> Quantity:
         low, high = self.loss.low, self.loss.high
+        error = self.measured_error
         if self.contradicted and self.loss.value > 0 and np.isfinite(self.trusted):
             factor = self.trusted / self.loss.value
             low, high = low * factor, high * factor
-            if self.gcv_error is not None and np.isfinite(self.gcv_error):
-                low, high = min(low, self.trusted - 1.96 * self.gcv_error), max(high, self.trusted + 1.96 * self.gcv_error)
+            if error is not None and np.isfinite(error):
+                low, high = min(low, self.trusted - 1.96 * error), max(high, self.trusted + 1.96 * error)
         if not np.isfinite(self.trusted):
             return Quantity(self.trusted, low, high)
         return Quantity(self.trusted, max(min(low, self.trusted), 0.0), max(high, self.trusted))
+
+    def _ranked_accuracy(self) -> Quantity:
+        if not self.contradicted:
+            return self.accuracy
+        wide = 1.96 * (self.measured_error or 0.0)
+        return Quantity(self.trusted, max(self.trusted - wide, 0.0), min(self.trusted + wide, 1.0))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Where to stop fine-tuning the shared model: full-batch steps (epochs) of a size, and what a new client then has.
+
+    steps is infinite where training to convergence is best. loss: above the noise, where labels are numbers; accuracy: where
+    they are classes. For classes, time is step x steps of descent on the logistic (softmax) loss, step and steps one way to
+    spend it, local_step and epochs the same for `fa.train`, whose epoch of a middling client takes one step per batch of 32.
+    """
+
+    step: float
+    steps: float
+    loss: float = float("nan")
+    accuracy: float = float("nan")
+    time: float = float("nan")
+    local_step: float = float("nan")
+    epochs: int = 0
 
 
 def population_of(found: Estimates, dimension: int, samples: float, power: float | None = None) -> Population:
@@ -89,54 +152,116 @@ def population_of(found: Estimates, dimension: int, samples: float, power: float
     return replace(world, optimum_weights=share * world.displacement + (1 - share) * found.spectrum.weights)
 
 
-def predictions(found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary] = ()) -> dict[str, Prediction]:
-    """All of the paper's algorithms, members and new clients; `clients`: those at hand, for losses given their features."""
-    tables = {member: asked(found, dimension, kinds, member) for member in (True, False)}
+def candidates_of(beside: Sequence[Algorithm] = ()) -> dict[str, Algorithm]:
+    """The paper's algorithms by name, and those that are looked at beside them."""
+    return PAPER | {each.name: each for each in beside}
+
+
+def stage_ridge(algorithm: Algorithm, ridge: float | Array | None) -> float | Array | None:
+    """The ridge towards its start that a client stage amounts to: infinite where it keeps that, 0 where it interpolates.
+
+    None: the stage is of another kind, and has no form in the clients' own features here.
+    """
+    match algorithm.personalise:
+        case Keep():
+            return np.inf
+        case Interpolate():
+            return 0.0
+        case Ridge():
+            return 0.0 if ridge is None else ridge
+    return None
+
+
+def predict_regression(
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    clients: Sequence[Summary] = (),
+    beside: Sequence[Algorithm] = (),
+) -> dict[str, Prediction]:
+    """The paper's algorithms and those beside them, members and new clients.
+
+    clients: those at hand, for losses given their features.
+    """
+    algorithms = {name: each for name, each in candidates_of(beside).items() if name != "maml"}
+    paper = {name: each for name, each in algorithms.items() if name in PAPER}
+    tables = {member: predict_kinds(found, dimension, kinds, member, paper) for member in (True, False)}
+    notes = {}
+    for each in beside:
+        for member, table in tables.items():
+            risk, notes[each.name] = predict_one(each, found, dimension, kinds, member, table)
+            tables[member] = Comparison({**table.rows, each.name: risk})
     share, middle = kinds.count / kinds.count.sum(), kinds.middle
     out: dict[str, Prediction] = {}
-    for name in ASKED:
+    for name, algorithm in algorithms.items():
         parts = {}
-        own_bias, own_variance = finite(name, tables[True][name].ridge, found, dimension, kinds, clients)
+        own_bias, own_variance = finite_factors(algorithm, tables[True][name].ridge, found, dimension, kinds, clients)
         for member, table in tables.items():
             risk = table[name]
             parts[member] = mean_of(risk.bias * own_bias, share), mean_of(risk.variance * own_variance, share)
-        alone = PAPER[name].shares_nothing
-        loss, new = (interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
+        alone = algorithm.shares_nothing
+        loss, new = (loss_interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
         ridge = tables[True][name].ridge
         typical = None if ridge is None else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
         bias, variance = parts[True]
-        out[name] = Prediction(name, loss, new, bias, variance, typical, trusted=loss.value)
-    out = of_draws(out, found, dimension, kinds) if found.scarce else of_these(out, found, dimension, kinds, clients)
+        out[name] = Prediction(name, loss, new=new, bias=bias, variance=variance, ridge=typical, trusted=loss.value)
+        out[name] = replace(out[name], note=notes.get(name, ""))
+    out = (
+        predict_draws(out, found, dimension, kinds, algorithms)
+        if found.scarce
+        else widen_for_clients(out, found, dimension, kinds, clients, algorithms)
+    )
     if found.power:
         out["pfedme"] = aligned_moreau(out, found, dimension, kinds)
     out["maml"] = replace(out["ftfa"], algorithm="maml", note="as ftfa, its limit: no formula for these clients")
     return out
 
 
-def finite(
-    name: str, ridge: float | Array | None, found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary]
+def predict_one(
+    algorithm: Algorithm, found: Estimates, dimension: int, kinds: SizeGroups, member: bool, table: Comparison[Risk]
+) -> tuple[Risk, str]:
+    """An algorithm beside the paper's, and a note where its formula is for infinitely many clients.
+
+    Then it is moved to these by as much as rtfa is.
+    """
+    try:
+        return predict_kinds(found, dimension, kinds, member, {algorithm.name: algorithm})[algorithm.name], ""
+    except NoFormula:
+        world = replace(population_of(found, dimension, 1.0), aspect=dimension / kinds.samples)
+        limits = predict(world, [algorithm, PAPER["rtfa"]])
+    moved = np.asarray(table["rtfa"].loss) / np.asarray(limits["rtfa"].loss)
+    risk = limits[algorithm.name]
+    note = "with infinitely many clients, moved to these as rtfa is"
+    return replace(risk, bias=risk.bias * moved, variance=risk.variance * moved), note
+
+
+def finite_factors(
+    algorithm: Algorithm,
+    ridge: float | Array | None,
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    clients: Sequence[Summary],
 ) -> tuple[Array, Array]:
     """What bias and variance of each kind of client at hand are, over their limits for large sizes.
 
     Where clients' features were seen against the others' (`strength`) they tell; an aligned displacement has no such form.
     """
-    ones = np.ones(kinds.samples.size)
-    if name == "fedavg":
+    ones, own = np.ones(kinds.samples.size), stage_ridge(algorithm, ridge)
+    if own is None or np.all(np.isinf(own)):
         return ones, ones
-    if found.power or not seen(clients):
-        return ones, small(name, dimension, kinds)
-    each = np.broadcast_to(np.asarray(0.0 if ridge is None else ridge, dtype=float), ones.shape)
-    return over_limits(clients, kinds.place, kinds.samples, each, found.spectrum)
+    if found.power or not have_common_covariance(clients):
+        return ones, ones if np.any(own) else unridged_factors(dimension, kinds)
+    each = np.broadcast_to(np.asarray(own, dtype=float), ones.shape)
+    return ratio_to_limits(clients, kinds.place, kinds.samples, each, found.spectrum)
 
 
-def small(name: str, dimension: int, kinds: Kinds) -> Array:
+def unridged_factors(dimension: int, kinds: SizeGroups) -> Array:
     """What the variance without a ridge is for clients of finite sizes, over its limit at their kind's mean size.
 
     The mean of (X'X)^{-1} is Sigma^{-1}/(n - d - 1) where the limit has n - d, for any covariance. For n < d the limit is kept,
     with each client's own gap instead of its kind's. At |d - n| <= 1 there is no mean: a gap of 1 stands for it.
     """
-    if name not in UNRIDGED:
-        return np.ones(kinds.samples.size)
 
     def level(n: Array, lost: float) -> Array:
         gap = np.where(n > dimension, n - dimension - lost, dimension - n)
@@ -146,76 +271,94 @@ def small(name: str, dimension: int, kinds: Kinds) -> Array:
     return np.asarray(mean / level(kinds.samples, 0.0))
 
 
-def of_these(
-    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds, clients: Sequence[Summary]
+def widen_for_clients(
+    out: dict[str, Prediction],
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    clients: Sequence[Summary],
+    algorithms: Mapping[str, Algorithm],
 ) -> dict[str, Prediction]:
-    """Intervals for the mean over these very clients, as wide as `realised` finds; pfedme's as rtfa's.
+    """Intervals for the mean over these very clients, as wide as `lacking_variance` finds; where it has no form, as rtfa's.
 
     They are never made narrower than the population's: errors of the estimated covariance are not in them. Without a ridge,
     clients with about as many samples as features have no variance to find: given their features the noise alone makes the
     loss vary, and where these were not seen the interval has no upper end.
     """
-    middle = kinds.middle
-    ratio = {name: np.inf if name == "fedavg" else float(row.ridge or 0.0) * kinds.samples[middle] for name, row in out.items()}
-    losses = {
-        name: (row.bias, row.variance, ratio[name])
-        for name, row in out.items()
-        if name != "pfedme" and np.isfinite(row.loss.value)
-    }
-    lacking = beyond(found, dimension, kinds.sizes, losses)
+    losses = {}
+    for name, row in out.items():
+        algorithm, ridge = algorithms[name], stage_ridge(algorithms[name], row.ridge)
+        if isinstance(algorithm.server, Average | Nothing) and ridge is not None and np.isfinite(row.loss.value):
+            ratio = float(ridge) * kinds.samples[kinds.middle]
+            losses[name] = PartedLoss(row.bias, row.variance, ratio, algorithm.shares_nothing)
+    unridged = [name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)]
+    lacking = lacking_variance(found, dimension, kinds.sizes, losses)
     noise, radius, norm = found.scale.T
     wide = {}
-    for name, (bias, variance, _) in losses.items():
-        draws = bias * (norm if PAPER[name].shares_nothing else radius) + variance * noise
+    for name, each in losses.items():
+        draws = each.bias * (norm if each.alone else radius) + each.variance * noise
         wide[name] = float(np.sqrt(1 + max(lacking[name], 0.0) / max(float(draws.var()), 1e-300)))
-    wide["pfedme"] = wide["rtfa"]
-    near = endless(dimension, kinds.sizes)
-    if near and not seen(clients):
-        wide |= dict.fromkeys(UNRIDGED, np.inf)
-    rows = {name: replace(row, loss=stretched(row.loss, wide.get(name, 1.0))) for name, row in out.items()}
-    if near and seen(clients):
-        noisy = scipy.stats.chi2(freedom(clients)).ppf(even_points(len(noise), 5)[:, 4]) / freedom(clients)
-        for name in (each for each in UNRIDGED if np.isfinite(out[each].loss.value)):
-            moved = out[name].bias * (norm if PAPER[name].shares_nothing else radius) + out[name].variance * noise * noisy
-            rows[name] = replace(rows[name], loss=quantity(out[name].loss.value, moved))
+    near = lacks_variance(dimension, kinds.sizes)
+    if near and not have_common_covariance(clients):
+        wide |= dict.fromkeys(unridged, np.inf)
+    most = wide.get("rtfa", 1.0)
+    rows = {name: replace(row, loss=widen_interval(row.loss, wide.get(name, most))) for name, row in out.items()}
+    if near and have_common_covariance(clients):
+        noisy = scipy.stats.chi2(noise_freedom(clients)).ppf(even_points(len(noise), 5)[:, 4]) / noise_freedom(clients)
+        for name in (each for each in unridged if np.isfinite(out[each].loss.value)):
+            scale = norm if algorithms[name].shares_nothing else radius
+            moved = out[name].bias * scale + out[name].variance * noise * noisy
+            rows[name] = replace(rows[name], loss=enclose_draws(out[name].loss.value, moved))
     return rows
 
 
-def endless(dimension: int, sizes: Array) -> bool:
+def lacks_variance(dimension: int, sizes: Array) -> bool:
     """Whether some client has so nearly as many samples as features that a loss without a ridge has no variance."""
-    return bool(np.min(np.abs(dimension - sizes)) <= ENDLESS)
+    return bool(np.min(np.abs(dimension - sizes)) <= NO_VARIANCE)
 
 
-def quantity(value: float, draws: Array) -> Quantity:
+def enclose_draws(value: float, draws: Array) -> Quantity:
     """A value and the interval of its draws, with the value in it."""
     low, high = np.quantile(draws, [0.025, 0.975])
     return Quantity(value, float(min(low, value)), float(max(high, value)))
 
 
-def of_draws(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds) -> dict[str, Prediction]:
+def predict_draws(
+    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups, algorithms: Mapping[str, Algorithm]
+) -> dict[str, Prediction]:
     """Intervals where samples are scarce: the loss at many draws of the estimates over that at the estimates.
 
     The shared model then interpolates: its loss rests on noise, radius and norm at once, and is no multiple of one of them.
     The ratios are those of clients of the mean size.
     """
     point = np.array([found.noise2, found.radius2, found.norm2])
-    drawn = np.maximum(np.vstack([point, found.draws[:LOOKED_AT]]), LEAST * point)
+    drawn = np.maximum(np.vstack([point, found.draws[:PREDICTED_DRAWS]]), LEAST_SHARE * point)
     noise, radius, norm = np.sqrt(drawn.T)
     world = Population(radius, noise, dimension / float(kinds.sizes.mean()), np.maximum(norm, radius), found.spectrum)
     rows = dict(out)
     for member in (True, False):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ThresholdWarning)
-            table = predict(world, ASKED, clients=float(kinds.sizes.size), member=member)
+            table = predict(
+                world, [PAPER[name] for name in out if name in PAPER], clients=float(kinds.sizes.size), member=member
+            )
         for name, row in out.items():
-            losses = np.asarray(table[name].loss)
+            losses = np.asarray(table[name if name in PAPER else like_paper(algorithms[name])].loss)
             value = row.loss.value if member else row.new.value
-            near = quantity(value, value * losses[1:] / losses[0])
+            near = enclose_draws(value, value * losses[1:] / losses[0])
             rows[name] = replace(rows[name], loss=near) if member else replace(rows[name], new=near)
     return rows
 
 
-def stretched(loss: Quantity, wide: float) -> Quantity:
+def like_paper(algorithm: Algorithm) -> str:
+    """The paper's algorithm that is nearest to one beside it: the same sharing or not, and the same kind of client stage."""
+    near = [name for name, each in PAPER.items() if isinstance(each.server, Average | Nothing)]
+    near = [name for name in near if PAPER[name].shares_nothing == algorithm.shares_nothing]
+    alike = [name for name in near if type(PAPER[name].personalise) is type(algorithm.personalise)]
+    return alike[0] if alike else near[-1]
+
+
+def widen_interval(loss: Quantity, wide: float) -> Quantity:
     """An interval so many times as wide; without an upper end it begins where it did."""
     if np.isinf(wide) or not np.isfinite(loss.value):
         return replace(loss, high=wide if np.isfinite(loss.value) else loss.high)
@@ -228,25 +371,33 @@ def mean_of(values: float | Array, share: Array) -> float:
     return float(np.broadcast_to(np.asarray(values, dtype=float), share.shape) @ share)
 
 
-def asked(found: Estimates, dimension: int, kinds: Kinds, member: bool, power: float | None = None) -> Comparison:
+def predict_kinds(
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    member: bool,
+    algorithms: Mapping[str, Algorithm],
+    power: float | None = None,
+) -> Comparison[Risk]:
     """`fa.predict` for the kinds; thresholds are among the doubts and not warned of here."""
     worlds = [population_of(found, dimension, float(n), power) for n in kinds.samples]
-    names = [name for name in ASKED if not (name == "pfedme" and worlds[0].shift_power)]
+    asked = [each for name, each in algorithms.items() if not (name == "pfedme" and worlds[0].shift_power)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)
         if len(worlds) == 1:
-            table = predict(worlds[0], names, clients=float(kinds.count[0]), member=member)
+            table = predict(worlds[0], asked, clients=float(kinds.count[0]), member=member)
         else:
-            table = predict(worlds, names, clients=kinds.count, member=member)
-    if "pfedme" in names:
+            table = predict(worlds, asked, clients=kinds.count, member=member)
+    if len(asked) == len(algorithms):
         return table
-    return Comparison({**table.risks, "pfedme": table["rtfa"]})
+    return Comparison({**table.rows, "pfedme": table["rtfa"]})
 
 
-def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: Kinds) -> Prediction:
+def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups) -> Prediction:
     """No formula for pfedme with an aligned displacement: rtfa's, with the gain over rtfa that it has without alignment."""
     share = kinds.count / kinds.count.sum()
-    table = asked(found, dimension, kinds, True, power=0.0)
+    pair = {name: PAPER[name] for name in ("pfedme", "rtfa")}
+    table = predict_kinds(found, dimension, kinds, True, pair, power=0.0)
     means = [mean_of(table[name].loss, share) for name in ("pfedme", "rtfa")]
     gain = min(means[0] / means[1], 1.0)
     rtfa = out["rtfa"]
@@ -256,10 +407,69 @@ def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int,
     return replace(moved, trusted=loss.value, note=note)
 
 
-def interval(found: Estimates, bias: float, variance: float, alone: bool) -> Quantity:
+def loss_interval(found: Estimates, bias: float, variance: float, alone: bool) -> Quantity:
     """A loss with its interval over the draws of the estimates."""
     value = bias + variance
     if not np.isfinite(value):
         return Quantity(value, float("nan"), float("nan"))
     noise, radius, norm = found.scale.T
-    return quantity(value, bias * (norm if alone else radius) + variance * noise)
+    return enclose_draws(value, bias * (norm if alone else radius) + variance * noise)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientLevels:
+    """Clients' own means of features and labels, for what an intercept adds to every loss."""
+
+    means: Array  # (clients, d + 1), the label last
+    sizes: Array
+
+    @classmethod
+    def of(cls, data: Data) -> ClientLevels:
+        """Of the training samples of each client that has two or more."""
+        places = [place for place, part in enumerate(data.parts) if part.train.size > 1]
+        return cls(np.array([data.means(place) for place in places]), data.sizes[places].astype(float))
+
+    def variance(self, found: Estimates, pooled: Array) -> float:
+        """Of clients' intercepts: what their mean residuals vary beyond the noise and the features' part in it."""
+        x = self.means[:, :-1]
+        x = x if pooled.size == x.shape[1] else np.zeros((len(x), 0))
+        left = self.means[:, -1] - (x @ pooled if x.size else 0.0)
+        share = self.sizes / self.sizes.sum()
+        left = left - float(share @ left)
+        expected = found.noise2 / self.sizes + found.radius2 * (x**2).mean(1) if x.size else found.noise2 / self.sizes
+        return max(float(np.mean(left**2 - expected)), 0.0)
+
+    def add_to(
+        self, rows: dict[str, Prediction], variance: float, noise2: float, algorithms: Mapping[str, Algorithm]
+    ) -> dict[str, Prediction]:
+        """The losses with the intercept's own: all of its variance where it is shared, its error where clients have theirs."""
+        own = noise2 / self.sizes
+        shrunk = float(np.mean(variance * own / np.maximum(variance + own, np.finfo(float).tiny)))
+        out = {}
+        for name, row in rows.items():
+            algorithm = algorithms[name]
+            kept = variance if isinstance(algorithm.personalise, Keep) else shrunk
+            out[name] = raise_loss(row, float(own.mean()) if algorithm.shares_nothing else kept)
+        return out
+
+
+def raise_loss(row: Prediction, extra: float) -> Prediction:
+    """A prediction with so much more loss."""
+    loss, new = (Quantity(q.value + extra, q.low + extra, q.high + extra) for q in (row.loss, row.new))
+    measured = None if row.measured is None else row.measured + extra
+    return replace(row, loss=loss, new=new, measured=measured, trusted=row.trusted + extra, variance=row.variance + extra)
+
+
+def predict_steps(found: Estimates, dimension: int, samples: float, summaries: list[Summary]) -> Steps | None:
+    """Where fine-tuning should stop, for a new client of middling size; None where there is no path to predict."""
+    gamma = dimension / samples
+    if abs(gamma - 1) < BARE_ASPECT:
+        gamma = 1 + BARE_ASPECT if gamma >= 1 else 1 - BARE_ASPECT
+    world = population_of(found, dimension, dimension / gamma)
+    largest = max(float(each.power.max()) / each.samples for each in summaries)
+    step = 1 / max(largest, sample_support(gamma, world.spectrum)[1])
+    try:
+        path = fine_tuning(world, step=step, steps=[0], clients=len(summaries), member=False)
+    except InvalidInput:
+        return None
+    return Steps(step, float(path.best.at), loss=float(np.asarray(path.best.scores.loss)))

@@ -2,87 +2,99 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedasym.advisor.advice import Advice
 from fedasym.advisor.estimates import Quantity
-from fedasym.core.text import plural
+from fedasym.core.text import number, plural
+from fedasym.results.result import ACCURACY, LOSS
+
+if TYPE_CHECKING:
+    from fedasym.advisor.advice import Advice
+    from fedasym.advisor.predictions import Prediction, Steps
 
 WIDTH = 100
-SHOWN = 5
-ENDLESS = (
+MOST_NAMED = 5
+NO_FINITE_ERROR = (
     "none: without a ridge a client with as many samples as features has no finite expected error; take one with a ridge, or "
     "stop early."
 )
+RANKING_AID = "Take this as a ranking aid: see the doubts on the levels."
+RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
 
 
-def page(advice: Advice) -> str:
+def advice_page(advice: Advice) -> str:
+    """The whole page, as the metric has it."""
+    write = {LOSS: regression_page, ACCURACY: class_page}.get(advice.metric, score_page)
+    return write(advice)
+
+
+def regression_page(advice: Advice) -> str:
     """The whole page: what to do, why, how sure, what may be wrong, how to check."""
-    parts = [headline(advice), *predictions(advice), "", *(weights(advice) if advice.weights else population(advice))]
-    parts += ["", *who(advice)]
-    if advice.doubts:
-        parts += ["", "Doubts"]
-        parts += [filled(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts]
-    parts += ["", filled(f"To prove this wrong: {advice.confirm}", "")]
-    parts += frugality(advice.sent)
+    parts = [
+        fill_lines(regression_sentence(advice), "") + "\n",
+        *loss_lines(advice),
+        "",
+        *(weight_lines(advice) if advice.weights else population_lines(advice)),
+    ]
+    parts += ["", *gain_lines(advice)]
+    parts += doubt_lines(advice)
+    parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    parts += bytes_lines(advice.sent)
     return "\n".join(parts)
 
 
-def headline(advice: Advice) -> str:
-    """The recommendation, filled."""
-    return filled(sentence(advice), "") + "\n"
-
-
-def frugality(sent: int | None) -> list[str]:
+def bytes_lines(sent: int | None) -> list[str]:
     """What clients sent, where it was summaries."""
     if sent is None:
         return []
     return ["", f"From summaries alone: no client sent more than {sent:,} bytes beside its part in the models."]
 
 
-def sentence(advice: Advice) -> str:
+def regression_sentence(advice: Advice) -> str:
     """What to do and what to expect of it, in the labels' own units, beside one model for all and each client alone."""
     text = f"Use {advice.recommended}"
     if advice.ridge is not None and np.isfinite(advice.ridge) and not advice.weights:
         samples = advice.population.dimension / advice.population.aspect.value
-        text += f" with ridge {short(advice.ridge)} (for a client of {samples:.0f} samples)"
-    text += f": expected squared error {short(error_of(advice, advice.recommended))}"
-    others = [f"{words} {short(error_of(advice, name))}" for name, words in rivals(advice).items()]
+        text += f" with ridge {three_digits(advice.ridge)} (for a client of {samples:.0f} samples)"
+    text += f": expected squared error {three_digits(expected_error(advice, advice.recommended))}"
+    others = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in name_rivals(advice).items()]
     text += f", {', '.join(others)}." if others else "."
     if advice.steps is not None:
-        text += f" {stopping(advice)}"
+        text += f" {stopping_sentence(advice)}"
     return text
 
 
-def error_of(advice: Advice, name: str) -> float:
+def expected_error(advice: Advice, name: str) -> float:
     """The expected squared error of a new sample: loss above the noise, and the noise."""
     return advice.predictions[name].trusted + advice.floor
 
 
-def rivals(advice: Advice) -> dict[str, str]:
+def name_rivals(advice: Advice) -> dict[str, str]:
     """One model for all, and each client alone the better way, in words; not what is recommended already."""
     alone = min(("local_ridge", "local"), key=lambda name: advice.predictions[name].trusted)
     named = {"fedavg": "with one model for all", alone: "with each client alone"}
     return {name: words for name, words in named.items() if name != advice.recommended}
 
 
-def stopping(advice: Advice) -> str:
+def stopping_sentence(advice: Advice) -> str:
     """Early stopping in a sentence."""
     steps = advice.steps
     assert steps is not None
     if np.isinf(steps.steps):
-        return f"Fine-tuning by gradient descent may run to convergence (loss {short(steps.loss)})."
+        return f"Fine-tuning by gradient descent may run to convergence (loss {three_digits(steps.loss)})."
     if steps.steps == 0:
         return "Without a ridge, do not fine-tune at all."
     return (
-        f"Without a ridge, fine-tune the averaged model for {steps.steps:g} full-batch steps (epochs) of {short(steps.step)}: "
-        f"loss {short(steps.loss)} for a new client."
+        f"Without a ridge, fine-tune the averaged model for {steps.steps:g} full-batch steps (epochs) of "
+        f"{three_digits(steps.step)}: loss {three_digits(steps.loss)} for a new client."
     )
 
 
-def population(advice: Advice) -> list[str]:
+def population_lines(advice: Advice) -> list[str]:
     """The estimates."""
     about = advice.population
     values, weights = about.spectrum.values, about.spectrum.weights
@@ -99,7 +111,7 @@ def population(advice: Advice) -> list[str]:
     ]
 
 
-def weights(advice: Advice) -> list[str]:
+def weight_lines(advice: Advice) -> list[str]:
     """By feature: what is shared, and how much clients' own weights vary about it."""
     about = advice.population
     first = f"Why ({about.clients} clients, {about.samples} samples; {about.method})"
@@ -110,17 +122,17 @@ def weights(advice: Advice) -> list[str]:
     lines = [f"  {'':<{width}}{'shared weight':>14}{'95% interval':>22}{'clients differ by':>20}{'95% interval':>22}"]
     for each in advice.weights:
         apart = each.deviation
-        own = f"{short(apart.value):>20}{span(apart):>22}" if apart is not None else f"{'shared only':>20}"
-        lines.append(f"  {each.name:<{width}}{short(each.shared.value):>14}{span(each.shared):>22}{own}")
+        own = f"{three_digits(apart.value):>20}{interval_text(apart):>22}" if apart is not None else f"{'shared only':>20}"
+        lines.append(f"  {each.name:<{width}}{three_digits(each.shared.value):>14}{interval_text(each.shared):>22}{own}")
     return [first, noise, "", *lines]
 
 
-def span(quantity: Quantity) -> str:
+def interval_text(quantity: Quantity) -> str:
     """An interval."""
-    return f"[{short(quantity.low)}, {short(quantity.high)}]"
+    return f"[{three_digits(quantity.low)}, {three_digits(quantity.high)}]"
 
 
-def predictions(advice: Advice) -> list[str]:
+def loss_lines(advice: Advice) -> list[str]:
     """The table of expected errors, the best first."""
     ridged = any(row.ridge is not None for row in advice.predictions.values()) and not advice.weights
     beside = "by folds" if advice.weights else "by GCV"
@@ -131,22 +143,22 @@ def predictions(advice: Advice) -> list[str]:
     rows = sorted(advice.predictions.values(), key=lambda row: (not np.isfinite(row.trusted), row.trusted))
     for row in rows:
         mark = "*" if row.algorithm == advice.recommended else " "
-        ends = Quantity(row.trusted, row.shown.low + advice.floor, row.shown.high + advice.floor)
-        other = None if row.gcv is None else max(row.gcv + advice.floor, 0.0)
+        ends = Quantity(row.trusted, row.level.low + advice.floor, row.level.high + advice.floor)
+        other = None if row.measured is None else max(row.measured + advice.floor, 0.0)
         cells = [row.trusted + advice.floor, row.new.value + advice.floor, other, *([row.ridge] if ridged else [])]
-        texts = [short(value) for value in cells]
+        texts = [three_digits(value) for value in cells]
         flag = "  (moved)" if row.contradicted else ""
         rest = "".join(f"{text:>12}" for text in texts[1:])
-        lines.append(f"{mark} {row.algorithm:<13}{texts[0]:>14}{span(ends):>24}{rest}{flag}")
+        lines.append(f"{mark} {row.algorithm:<13}{texts[0]:>14}{interval_text(ends):>24}{rest}{flag}")
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
-    notes += [filled(ENDLESS, "  ")] if any(not np.isfinite(row.trusted) for row in rows) else []
-    return [f"Expected squared error of a member's new sample; the noise alone is {short(advice.floor)}", *lines, *notes]
+    notes += [fill_lines(NO_FINITE_ERROR, "  ")] if any(not np.isfinite(row.trusted) for row in rows) else []
+    return [f"Expected squared error of a member's new sample; the noise alone is {three_digits(advice.floor)}", *lines, *notes]
 
 
-def short(value: float | None) -> str:
+def three_digits(value: float | None) -> str:
     """Three significant digits.
 
-    >>> short(0.123456), short(12345.6), short(None), short(2.0), short(float("inf"))
+    >>> three_digits(0.123456), three_digits(12345.6), three_digits(None), three_digits(2.0), three_digits(float("inf"))
     ('0.123', '12300', '-', '2', 'none')
     """
     if value is None:
@@ -162,7 +174,7 @@ def short(value: float | None) -> str:
     return text.rstrip("0").rstrip(".") if digits > 0 else text
 
 
-def who(advice: Advice) -> list[str]:
+def gain_lines(advice: Advice) -> list[str]:
     """Who gains and who loses."""
     count = {word: [each for each in advice.clients if each.verdict == word] for word in ("gains", "loses", "unclear")}
     lines = [
@@ -170,11 +182,167 @@ def who(advice: Advice) -> list[str]:
         f"{len(count['gains'])} surely gain, {len(count['loses'])} surely lose, {len(count['unclear'])} may do either."
     ]
     if count["loses"]:
-        worst = sorted(count["loses"], key=lambda each: each.gain)[:SHOWN]
+        worst = sorted(count["loses"], key=lambda each: each.gain)[:MOST_NAMED]
         lines.append("  keep the shared model for " + ", ".join(f"{each.client} ({each.gain:+.3g})" for each in worst))
     return lines
 
 
-def filled(text: str, indent: str) -> str:
+def fill_lines(text: str, indent: str) -> str:
     """Wrapped to the width of the page."""
     return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent + ("  " if indent else ""))
+
+
+def class_page(advice: Advice) -> str:
+    """The whole page: what to do, why, how sure, what may be wrong, how to check."""
+    parts = [
+        fill_lines(class_sentence(advice), "") + "\n",
+        *class_population_lines(advice),
+        "",
+        *accuracy_lines(advice),
+        "",
+        *accuracy_gain_lines(advice),
+        *bytes_lines(advice.sent),
+    ]
+    parts += doubt_lines(advice)
+    parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    parts += [f"  {line}" for line in advice.confirm.snippet.splitlines()]
+    return "\n".join(parts)
+
+
+def class_sentence(advice: Advice) -> str:
+    """The recommendation in a few sentences."""
+    best = advice.predictions[advice.recommended]
+    text = f"Use {advice.recommended}"
+    if advice.ridge is not None:
+        ratio = number(advice.ridge * advice.samples)
+        text += f" with ridge {number(advice.ridge)} of the logistic loss (ridge x samples = {ratio})"
+    text += f": predicted accuracy {percent(best.trusted)}"
+    others = [name for name in ("fedavg", "local_ridge") if name != advice.recommended and name in advice.predictions]
+    text += ", " + " and ".join(f"{points_apart(best, advice.predictions[name])} {name}" for name in others) + "."
+    if advice.steps is not None:
+        text += f" {epochs_sentence(advice.steps)}"
+    elif advice.predictions["rtfa"].contradicted:
+        text += " No number of fine-tuning epochs is predicted, as the model does not fit: let validation choose it."
+    if advice.ranking_aid:
+        text += f" {RANKING_AID}"
+    return text
+
+
+def epochs_sentence(steps: Steps) -> str:
+    """Early stopping in a sentence or two."""
+    plural = "" if steps.steps == 1 else "s"
+    return (
+        f"Or fine-tune the shared model without a ridge and stop early: {steps.steps} full-batch step{plural} (epochs) of "
+        f"{number(steps.step)}, or {steps.epochs} epochs of fa.train with local_step {number(steps.local_step)}; accuracy "
+        f"{percent(steps.accuracy)}. To convergence it would forget the shared model."
+    )
+
+
+def points_apart(best: Prediction, other: Prediction) -> str:
+    """By how many points of accuracy."""
+    more = 100 * (best.trusted - other.trusted)
+    return f"{more:.1f} points above" if more >= 0.05 else "about the same as" if more > -0.05 else f"{-more:.1f} points below"
+
+
+def class_population_lines(advice: Advice) -> list[str]:
+    """The estimates."""
+    about = advice.population
+    return [
+        f"The population ({about.clients} clients, {about.samples} samples of {about.dimension} features, "
+        f"{len(about.classes)} classes; {about.method})",
+        f"  radius {about.radius}   distance of a client's optimum from the shared one",
+        f"  centre {about.centre}   length of the shared optimum",
+        f"  signal {about.signal}   standard deviation of a client's logits",
+        f"  aspect {about.aspect.value:.4g}, from {about.aspect.low:.4g} to {about.aspect.high:.4g} over clients   d/n",
+        f"  largest class {max(about.shares):.1%} of the labels: what always naming it gets right",
+    ]
+
+
+def accuracy_lines(advice: Advice) -> list[str]:
+    """The table of accuracies."""
+    lines = [
+        f"  {'algorithm':<13}{'accuracy':>9}{'95% interval':>18}{'new client':>12}{'probe':>9}{'log-loss':>10}{'ridge':>10}"
+    ]
+    rows = sorted(advice.predictions.values(), key=lambda row: -row.trusted)
+    for row in rows:
+        mark = "*" if row.algorithm == advice.recommended else " "
+        flag = "  (moved to the probe)" if row.contradicted else ""
+        lines.append(
+            f"{mark} {row.algorithm:<13}{percent(row.trusted):>9}{percent_interval(row.level):>18}{percent(row.new.value):>12}"
+            f"{percent(row.measured):>9}{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}{flag}"
+        )
+    notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
+    return [
+        "Predicted accuracy for a member and for a new client; probe: least squares in closed form, measured on your samples",
+        *lines,
+        *notes,
+    ]
+
+
+def percent_interval(quantity: Quantity) -> str:
+    """Ends in percent."""
+    return "-" if math.isnan(quantity.low) else f"[{100 * quantity.low:.1f}, {100 * quantity.high:.1f}]"
+
+
+def percent(value: float | None) -> str:
+    """A share in percent, to a tenth."""
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f}%"
+
+
+def four_digits(value: float | None) -> str:
+    """Four digits."""
+    return "-" if value is None or math.isnan(value) else "none" if math.isinf(value) else f"{value:.4g}"
+
+
+def accuracy_gain_lines(advice: Advice) -> list[str]:
+    """Who gains and who loses."""
+    count = {word: [each for each in advice.clients if each.verdict == word] for word in ("gains", "loses", "unclear")}
+    lines = [
+        f"Personalization (rtfa against fedavg): {len(count['gains'])} clients gain, {len(count['loses'])} are predicted to "
+        f"lose, {len(count['unclear'])} unclear."
+    ]
+    if count["loses"]:
+        worst = sorted(count["loses"], key=lambda each: each.gain)[:MOST_NAMED]
+        lines.append(
+            "  keep the shared model for " + ", ".join(f"{each.client} ({100 * each.gain:+.1f} points)" for each in worst)
+        )
+    return lines
+
+
+def scored_sentence(advice: Advice) -> str:
+    """The recommendation beside one model for all and each client alone."""
+    best = advice.predictions[advice.recommended]
+    told = [
+        f"{words} {row.accuracy.value:.1%} ({three_digits(row.log_loss.value)})"
+        for name, words in RIVALS.items()
+        if name != advice.recommended and (row := advice.predictions[name])
+    ]
+    measured = f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)} on held-out folds"
+    return f"Use {advice.recommended}: " + ", ".join([measured, *told]) + "."
+
+
+def score_page(advice: Advice) -> str:
+    """The page of scores on folds."""
+    about = advice.population
+    lines = [
+        fill_lines(scored_sentence(advice), ""),
+        "",
+        f"Held-out folds of {plural(about.samples, 'sample')} of {plural(about.clients, 'client')}, "
+        f"{plural(len(about.names), 'feature')}; the largest class is {max(about.shares):.1%} of the labels",
+        f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>24}{'accuracy':>11}{'95% interval':>18}",
+    ]
+    for row in sorted(advice.predictions.values(), key=lambda row: row.log_loss.value):
+        mark = "*" if row.algorithm == advice.recommended else " "
+        right = f"[{100 * row.accuracy.low:.1f}, {100 * row.accuracy.high:.1f}]"
+        lines.append(
+            f"{mark} {row.algorithm:<13}{three_digits(row.log_loss.value):>10}{interval_text(row.log_loss):>24}"
+            f"{row.accuracy.value:>11.1%}{right:>18}"
+        )
+    return "\n".join([*lines, *doubt_lines(advice), "", fill_lines(f"To prove this wrong: {advice.confirm}", "")])
+
+
+def doubt_lines(advice: Advice) -> list[str]:
+    """What may be wrong, where something may."""
+    if not advice.doubts:
+        return []
+    return ["", "Doubts", *(fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts)]

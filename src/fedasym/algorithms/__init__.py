@@ -1,14 +1,11 @@
 """An algorithm is a pair of stages: what the clients learn together, then what a client does with it."""
 
-from fedasym.algorithms.algorithm import Algorithm
-from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
-from fedasym.algorithms.local import Nothing
+from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep, Nothing
 from fedasym.algorithms.meta import Meta
-from fedasym.algorithms.moreau import Moreau
-from fedasym.algorithms.registry import PAPER, TRAINED, find, register
-from fedasym.algorithms.ridge import Ridge
-from fedasym.algorithms.settings import Setting, setting
-from fedasym.algorithms.stages import ClientStage, ServerStage
+from fedasym.algorithms.penalties import Moreau, Ridge
+from fedasym.algorithms.registry import PAPER, TRAINED, Algorithm, find, register
+from fedasym.algorithms.settings import Setting, rule, setting
+from fedasym.algorithms.stages import ClientStage, Objective, ServerStage
 
 __all__ = [
     "GRIDS",
@@ -24,11 +21,13 @@ __all__ = [
     "Meta",
     "Moreau",
     "Nothing",
+    "Objective",
     "Ridge",
     "ServerStage",
     "Setting",
     "find",
     "register",
+    "rule",
     "setting",
 ]
 

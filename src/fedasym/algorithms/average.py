@@ -1,5 +1,5 @@
-"""FedAvg (McMahan et al. 2017): the minimiser of the weighted sum of the clients' losses; and what a
-client may do with it.
+"""FedAvg (McMahan et al. 2017): the minimiser of the weighted sum of the clients' losses; nothing
+shared at all; and what a client may do with a shared model without a penalty.
 """
 
 from __future__ import annotations
@@ -9,25 +9,40 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms.settings import setting
-from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage
+from fedasym.algorithms.stages import Array, ClientStage, Gradient, Objective, ServerStage
+from fedasym.core.arrays import one_float
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import one_float
+
+
+class Nothing(ServerStage):
+    """Server stage: the clients share nothing."""
+
+    objective = Objective.NOTHING
 
 
 class Average(ServerStage):
     """Server stage: minimise the weighted sum of the clients' losses (FedAvg; equation param-fedavg)."""
+
+    objective = Objective.POOLED
 
     def weight(self, x: Array) -> Array:
         """b(x) = 1."""
         return np.ones_like(x)
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
-        """W - eta g(w; D)."""
+        """W - eta g(w; D): plain SGD (alg:fedavg, lines 6 to 9)."""
         return w - rate * gradient(w)
 
 
 class Keep(ClientStage):
     """Client stage: use the shared model as it is."""
+
+    objective = Objective.SHARED
+
+    @property
+    def step_count(self) -> int:
+        """None at all."""
+        return 0
 
     def keep(self, x: Array) -> Array:
         """P(x) = 1."""
@@ -37,12 +52,14 @@ class Keep(ClientStage):
 class Interpolate(ClientStage):
     """Client stage: gradient descent to convergence, the nearest interpolant (equation param-perfedavg)."""
 
+    objective = Objective.OWN
+
     def keep(self, x: Array) -> Array:
         """P(x) = 0 wherever there are samples."""
         return np.where(np.asarray(x) > 0, 0.0, 1.0)
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
-        """Theta - alpha g(theta; D)."""
+        """Theta - alpha g(theta; D) (alg:ftfa-detail, line 3; alg:local)."""
         return w - rate * gradient(w)
 
 
@@ -51,6 +68,11 @@ class Descend(ClientStage):
 
     local_step: float = setting(least=0, meaning="size of a client's own steps")
     steps: int = setting(default=1, least=0, meaning="how many steps it takes")
+
+    @property
+    def step_count(self) -> int:
+        """As many as it is told."""
+        return self.steps
 
     def keep(self, x: Array) -> Array:
         """P(x) = (1 - alpha x)^steps."""
@@ -74,6 +96,8 @@ class Descend(ClientStage):
 
 class Flow(ClientStage):
     """Client stage: gradient flow from the shared model for time `time`."""
+
+    untrainable = "ends in gradient flow, which has no stochastic form: use Descend(step, steps)"
 
     time: float
 

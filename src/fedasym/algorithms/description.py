@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedasym import algorithms
-from fedasym.algorithms.algorithm import Algorithm
-from fedasym.algorithms.registry import REGISTRY, TRAINED
+from fedasym.algorithms.registry import REGISTRY, TRAINED, Algorithm
 from fedasym.algorithms.settings import Setting
 from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
 from fedasym.core.errors import InvalidInput, NoFormula
@@ -80,7 +79,7 @@ def describe_stage(stage: Stage) -> dict[str, Any]:
     """A stage by its name, its settings and, if it is not the package's own, the digest of its source."""
     if isinstance(stage, Stored):
         return {"stage": stage.name, "code": stage.code, **dict(stage.values)}
-    held = {each.name: plain(getattr(stage, each.name)) for each in fields(stage)}
+    held = {each.name: plain(getattr(stage, each.name)) for each in fields(stage) if "rule" not in each.metadata}
     name = type(stage).__name__
     own = {} if is_built_in(type(stage)) else {"code": stage.digest()}
     return {"stage": name, **own, **held}

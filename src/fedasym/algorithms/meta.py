@@ -26,6 +26,8 @@ class Meta(ServerStage):
     hessian: Literal["exact", "free", "dropped"] = setting(default="exact", choices=HESSIANS)
     difference: float = setting(default=1e-3, above=0, meaning="finite difference for the Hessian", grid=(0.001, 0.00001))
 
+    step_settings = ("server_step", "local_step")
+
     @property
     def batches(self) -> int:  # type: ignore[override]
         """One for each part: the inner step, the gradient, the Hessian."""
@@ -36,19 +38,31 @@ class Meta(ServerStage):
         """The product with the Hessian costs one, differences two."""
         return {"dropped": 2, "free": 4, "exact": 3}[self.hessian]
 
+    @property
+    def look_ahead(self) -> float | None:
+        """The inner step, unless its Hessian is left out."""
+        return None if self.hessian == "dropped" else self.local_step
+
     def weight(self, x: Array) -> Array:
         """b(x) = (1 - alpha x)^2; without the Hessian 1 - alpha x."""
         left = 1 - np.asarray(self.local_step) * x
         return np.asarray(left if self.hessian == "dropped" else left**2)
 
+    def relevant_settings(self) -> set[str]:
+        """The finite difference only where the Hessian is one."""
+        return set(self.settings()) - (set() if self.hessian == "free" else {"difference"})
+
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
-        """A step along (I - alpha Hessian(w)) grad(w - alpha grad(w)), each part on a batch of its own."""
-        g = gradient(w - self.local_step * gradient(w), 1)
-        if self.hessian == "dropped":
+        """A step along the gradient of loss(w - a grad(w)), (I - a Hessian(w)) grad(w - a grad(w)).
+
+        Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.)
+        Where only some weights may be a client's own, P being 1 on them, the loss is that of w - a P grad(w),
+        and the Hessian is times P.
+        """
+        parts: Any = gradient  # which has more than a call
+        a = self.local_step
+        g = parts(w - a * parts.own(parts(w)), 1)
+        if self.hessian == "dropped":  # MAML-FO
             return w - rate * g
-        if self.hessian == "free":
-            ahead, behind = w + self.difference * g, w - self.difference * g
-            Hg = (gradient(ahead, 2) - gradient(behind, 2)) / (2 * self.difference)
-        else:
-            Hg = gradient.along(w, g, 2)  # type: ignore[attr-defined]
-        return w - rate * (g - self.local_step * Hg)
+        by = self.difference if self.hessian == "free" else None  # MAML-HF, or the exact Hessian
+        return w - rate * (g - a * parts.along(w, parts.own(g), 2, by))

@@ -1,12 +1,14 @@
-"""The algorithms that verbs know by name: the paper's, those of installed packages, and those that a user registers."""
+"""An algorithm is a pair of stages under one name; those that verbs know by name are the paper's, those of
+installed packages, and those that a user registers.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,17 +16,99 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms.algorithm import STEPS, Algorithm
-from fedasym.algorithms.average import Average, Interpolate, Keep
-from fedasym.algorithms.local import Nothing
+from fedasym.algorithms.average import Average, Interpolate, Keep, Nothing
+from fedasym.algorithms.classification import AverageSquares, BestStep, BestTime, Posterior, Truth
 from fedasym.algorithms.meta import Meta
-from fedasym.algorithms.moreau import Moreau
-from fedasym.algorithms.ridge import Ridge, checked_ridge
-from fedasym.core.errors import InvalidInput, listed, unknown
-from fedasym.core.numbers import amount
+from fedasym.algorithms.penalties import Moreau, Ridge, check_ridge
+from fedasym.algorithms.settings import Setting
+from fedasym.algorithms.stages import ClientStage, Objective, ServerStage
+from fedasym.core.arrays import amount
+from fedasym.core.errors import InvalidInput, read_list, unknown
 
 GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
 CHENG = "Cheng, Chadha and Duchi 2021"
+STEPS = (0.0001, 0.001, 0.01, 0.1, 1)  # the paper's
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A server stage and a client stage under one name; what the stages have formulas for is predicted, any pair trained.
+
+    words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is drawn. grid: what tuning
+    tries by default, settings and their values.
+
+    >>> import fedasym as fa
+    >>> one_step = fa.Algorithm("one-step MAML", fa.algorithms.Meta(0.1), fa.algorithms.Descend(0.3))
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
+    >>> round(fa.predict(world, [one_step])["one-step MAML"].loss, 6)
+    0.715
+    """
+
+    name: str
+    server: ServerStage
+    personalise: ClientStage
+    words: str = field(default="", compare=False, kw_only=True)
+    reference: str = field(default="", compare=False, kw_only=True)
+    colour: str | None = field(default=None, compare=False, kw_only=True)
+    marker: str | None = field(default=None, compare=False, kw_only=True)
+    dash: tuple[float, ...] = field(default=(), compare=False, kw_only=True)
+    grid: Mapping[str, Sequence[float]] | None = field(default=None, compare=False, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise InvalidInput(f"name is {self.name!r}: it must be text, which tables show")
+        for kind, stage, base in (("server", self.server, ServerStage), ("client", self.personalise, ClientStage)):
+            if not isinstance(stage, base):
+                wrong = f"the class {stage.__name__}" if isinstance(stage, type) else type(stage).__name__
+                raise InvalidInput(
+                    f"the {kind} stage of {self.name} is {wrong}: give one of fa.algorithms, "
+                    f"or an instance of a subclass of fa.algorithms.{base.__name__}"
+                )
+
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether each client is on its own, so that the length of its optimum matters instead of its displacement."""
+        return not self.server.shares
+
+    @property
+    def stages(self) -> tuple[ServerStage, ClientStage]:
+        """Both."""
+        return self.server, self.personalise
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """The settings that its stages bring, by name."""
+        return {**self.server.settings(), **self.personalise.settings()}
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Whether clients descend from a shared model until they are told to stop."""
+        return self.personalise.objective is Objective.OWN and not self.shares_nothing
+
+    @property
+    def personal_from_server(self) -> bool:
+        """Whether clients' own models come out of their work for the server, as in pFedMe."""
+        return self.server.gives_personal(self.personalise)
+
+    @property
+    def takes_own_steps(self) -> bool:
+        """Whether clients take steps of their own, from the shared model."""
+        return self.personalise.step_count != 0 and not self.personal_from_server
+
+    def default_grid(self) -> dict[str, list[float]]:
+        """What tuning tries: its own grid, or steps for every stage that takes some and what its settings say."""
+        if self.grid is not None:
+            return {name: list(values) for name, values in self.grid.items()}
+        steps = {} if self.shares_nothing else {"server_step": list(STEPS)}
+        if self.personalise.step_count != 0 and "local_step" not in self.personalise.settings():
+            steps["local_step"] = list(STEPS)
+        return steps | {name: list(each.grid) for name, each in self.settings.items() if each.grid}
+
+    @property
+    def has_ridge(self) -> bool:
+        """Whether a client is held by a ridge, of which theory and data know the best."""
+        return "ridge" in self.personalise.settings()
+
 
 # Colours are safe for the colour-blind: methods that learn alone in greys, those that share in colours. Grids are what the
 # paper tunes over (appendix "Hyperparameter Tuning Details"); what it does not tune has none.
@@ -75,6 +159,22 @@ TRAINED = PAPER | {
         ),
     )
 }  # fmt: skip
+CEILINGS = {  # rows of a table that are no algorithms
+    each.name: each
+    for each in (
+        Algorithm("bayes", Average(), Posterior(), words="best of all methods if theta_0 is known"),
+        Algorithm("truth", Nothing(), Truth(), words="the client's own optimum, known"),
+    )
+}
+CLASSES = CEILINGS | {  # what has a name with classes alone
+    each.name: each
+    for each in (
+        Algorithm("one_step", Average(), BestStep(), words="FedAvg, then one gradient step, as in MAML"),
+        Algorithm("stopped", Average(), BestTime(), words="FedAvg, then gradient descent until the best time"),
+        Algorithm("ftfa_squares", AverageSquares(), Interpolate(), words="ftfa with the squared loss on labels"),
+        Algorithm("rtfa_squares", AverageSquares(), Ridge(), words="rtfa with the squared loss on labels"),
+    )
+}
 
 
 class Registry(Mapping[str, Algorithm]):
@@ -82,7 +182,7 @@ class Registry(Mapping[str, Algorithm]):
 
     def __init__(self, first: Mapping[str, Algorithm]) -> None:
         self._known = dict(first)
-        self._built_in = frozenset(first)
+        self._built_in = frozenset((*first, *CLASSES))
         self._described: dict[str, Algorithm] = {}  # by files of results: names without code
 
     def register(self, algorithm: Algorithm) -> Algorithm:
@@ -156,8 +256,10 @@ def register(algorithm: Algorithm) -> Algorithm:
     return REGISTRY.register(algorithm)
 
 
-def find(entry: Any) -> Algorithm:
+def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
     """The algorithm that is meant: an object, a registered name, or `module:name`, which is imported.
+
+    more: algorithms that have a name here alone.
 
     >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")
     Traceback (most recent call last):
@@ -167,8 +269,10 @@ def find(entry: Any) -> Algorithm:
         return entry
     if isinstance(entry, str) and ":" in entry:
         return imported(entry)
+    if isinstance(entry, str) and more is not None and entry in more:
+        return more[entry]
     if not isinstance(entry, str) or entry not in REGISTRY:
-        raise unknown("algorithm", entry, REGISTRY)
+        raise unknown("algorithm", entry, (*REGISTRY, *(more or ())))
     return REGISTRY[entry]
 
 
@@ -195,7 +299,7 @@ def asked(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
         return list(default)
     if isinstance(algorithms, str | Algorithm):
         return [algorithms]
-    return listed("algorithms", algorithms, "give names or Algorithm objects; leave it out for all")
+    return read_list("algorithms", algorithms, "give names or Algorithm objects; leave it out for all")
 
 
 def as_names(algorithms: Any) -> Any:
@@ -217,7 +321,7 @@ def resolve(
 ) -> list[Algorithm]:
     """The algorithms asked for (all of the paper's by default) with the given ridge and MAML step put in."""
     step = amount("maml_step", maml_step)
-    penalty = None if ridge is None else checked_ridge(ridge)
+    penalty = None if ridge is None else check_ridge(ridge)
     chosen = [with_numbers(find(entry), penalty, step) for entry in asked(algorithms, PAPER)]
     if not chosen:
         raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(PAPER)}")

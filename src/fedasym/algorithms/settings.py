@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from fedasym.core.arrays import one_float
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.numbers import one_float
 
 LARGEST = 2**53  # of the whole numbers that are exact as others
 ABSENT: Any = ...  # no default: a value must be given
@@ -41,6 +41,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     meaning: str = ""
     grid: tuple[float, ...] = ()
+    usual: float | None = None
 
     @property
     def allowed(self) -> str:
@@ -90,12 +91,14 @@ def setting(
     choices: Sequence[str] = (),
     meaning: str = "",
     grid: Sequence[float] = (),
+    usual: float | None = None,
 ) -> Any:
     """A field of a stage that runs may set and grids may tune.
 
     default: its value where nobody says another; None: something else decides. above, least, most:
     its range. whole: whether it is a whole number, which a default that is one says too. grid: what
-    tuning tries by default. meaning: a few words for tables and the reference.
+    tuning tries by default. meaning: a few words for tables and the reference. usual: what training
+    takes where the default is None and a run says nothing.
 
     >>> import fedasym as fa
     >>> class Shrink(fa.algorithms.ClientStage):
@@ -106,6 +109,19 @@ def setting(
     0.75
     """
     whole = isinstance(default, int) and not isinstance(default, bool) if whole is None else whole
-    about = Setting("", default, above, least, most, whole, tuple(choices), meaning, tuple(map(float, grid)))
+    tried = tuple(map(float, grid))
+    about = Setting("", default, above, least, most, whole, tuple(choices), meaning, tried, usual)
     told = {} if default is ABSENT else {"default": default}
     return dataclasses.field(**told, metadata={"setting": about})
+
+
+def rule(default: Any) -> Any:
+    """A field of a stage that is no number to tune: the protocol of a run decides, by its field of the same name.
+
+    >>> import fedasym as fa
+    >>> class Shrink(fa.algorithms.ServerStage):
+    ...     decay: float = fa.algorithms.rule(0.0)
+    >>> Shrink().decay, list(Shrink.settings())
+    (0.0, [])
+    """
+    return dataclasses.field(default=default, kw_only=True, repr=False, metadata={"rule": True})

@@ -13,19 +13,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms.settings import Setting, setting
+from fedasym.algorithms.settings import Setting, rule, setting
 from fedasym.core.errors import InvalidInput, NoFormula
 
 Array = NDArray[np.float64]
 Gradient = Callable[..., Any]  # gradient(w), gradient(w, batch): of the loss on a step's batches
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(setting, dataclasses.field))
+class Objective(Enum):
+    """What a stage minimises, where that has an exact solution: then fits and losses are known without training."""
+
+    NOTHING = "nothing is shared"
+    POOLED = "the loss of all samples together"
+    JOINT = "losses and distances of the personal models, and the shared one with them"
+    SHARED = "the shared model is kept as it is"
+    OWN = "the client's loss"
+    PENALISED = "the client's loss and its squared distance from the shared model"
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(setting, rule, dataclasses.field))
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stage:
     """What the two kinds of stages have in common; fields are settings, checked when one is made.
@@ -35,6 +47,8 @@ class Stage:
     """
 
     batches: ClassVar[int] = 1  # how many a step reads
+    objective: ClassVar[Objective | None] = None  # which theorem of exact solutions it has, if any
+    untrainable: ClassVar[str] = ""  # why it has no step, for a stage that cannot have one
 
     def __init_subclass__(cls, eq: bool = True, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -58,6 +72,15 @@ class Stage:
             for each in dataclasses.fields(cls)
             if "setting" in each.metadata
         }
+
+    @classmethod
+    def rules(cls) -> list[str]:
+        """The choices that it leaves to the protocol of a run, by name."""
+        return [each.name for each in dataclasses.fields(cls) if "rule" in each.metadata]
+
+    def relevant_settings(self) -> set[str]:
+        """Those of its settings that make a difference to it, as it is."""
+        return set(self.settings())
 
     def get(self, name: str) -> Any:
         """The value of a setting; None where the stage has none of that name."""
@@ -103,6 +126,11 @@ class Stage:
         """Whether it carries anything from step to step."""
         return cls.init is not Stage.init
 
+    @classmethod
+    def has_memory(cls) -> bool:
+        """Whether clients or the server keep anything from round to round."""
+        return False
+
     def init(self, w: Any) -> Any:
         """What a client's steps carry from one to the next, at the start; None: nothing."""
         return None
@@ -112,8 +140,10 @@ class Stage:
 
         w: the client's model; start: the shared one it began at; gradient(w): of the loss on the
         step's batch; rate: the step's size, `server_step` or `local_step`. Models and gradients are
-        added, subtracted and multiplied by numbers. A stage with `init` takes `state` as one more
-        argument, and returns the model and the next state.
+        added, subtracted and multiplied by numbers. gradient.along(w, v) is the Hessian times v;
+        gradient.own(v) the part of v in weights that may be a client's own, gradient.common(v) the
+        rest (nothing, unless some features have the same weights for all clients). A stage with
+        `init` takes `state` as one more argument, and returns the model and the next state.
         """
         raise NoFormula(f"{type(self).__name__} has no step(w, start, gradient, rate): add one to train it")
 
@@ -131,6 +161,15 @@ class Stage:
 class ServerStage(Stage, eq=False):
     """What the clients learn together."""
 
+    step_settings: ClassVar[tuple[str, ...]] = ("server_step",)  # of which smaller ones help against divergence
+    relative_step: ClassVar[bool] = False  # whether its steps are relative to a penalty, not to the loss's curvature
+    everyone_works: ClassVar[bool] = False  # in every round, and the work of clients that are not drawn is lost
+
+    @property
+    def shares(self) -> bool:
+        """Whether clients learn anything together."""
+        return self.objective is not Objective.NOTHING
+
     def weight(self, x: Array) -> Array:
         """b(x): how an eigenvalue x of a client's sample covariance counts in the shared model."""
         raise NoFormula(
@@ -138,9 +177,75 @@ class ServerStage(Stage, eq=False):
             "add one to the stage, or measure it with fa.train"
         )
 
+    @property
+    def look_ahead(self) -> float | None:
+        """a, where b(x) = (1 - a x)^2: exact fits then need no eigenvalues."""
+        return None
+
+    def gives_personal(self, client: ClientStage) -> bool:
+        """Whether a client's own model comes out of its work for the server, instead of steps of that client stage."""
+        return False
+
+    def personal_model(self, w: Any, state: Any) -> Any:
+        """The client's own model after its work for the server, where that gives it: of its model and the steps' state."""
+        return w
+
+    @classmethod
+    def has_state(cls) -> bool:
+        """Whether steps carry anything: of their own, or what the client and the server keep."""
+        return super().has_state() or cls.keeps_client()
+
+    @classmethod
+    def has_memory(cls) -> bool:
+        """Whether clients or the server keep anything from round to round."""
+        return cls.keeps_client() or cls.keeps_server()
+
+    @classmethod
+    def keeps_client(cls) -> bool:
+        """Whether clients keep something from round to round."""
+        return cls.init_client is not ServerStage.init_client
+
+    @classmethod
+    def keeps_server(cls) -> bool:
+        """Whether the server does."""
+        return cls.init_server is not ServerStage.init_server
+
+    def init_client(self, w: Any) -> Any:
+        """What a client keeps from round to round, before the first; w: the first shared model.
+
+        A client's steps then begin with the state (what the client keeps, what the server keeps).
+        """
+        return None
+
+    def init_server(self, w: Any) -> Any:
+        """What the server keeps from round to round, before the first; w: the first shared model."""
+        return None
+
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+        """After a client's steps: what it keeps until it is drawn again, and a model that it sends beside its own (or None)."""
+        raise NoFormula(f"{type(self).__name__} has init_client, and no finish(w, start, state, rate, steps): add one")
+
+    def update(self, w: Any, change: Any) -> Any:
+        """The next shared model: w moved by the drawn clients' mean change, sum_j p_j (w_j - w).
+
+        With `init_server` it is update(w, change, kept, sent, portion), and returns the model and what the server keeps;
+        sent: the mean of what clients sent beside their models; portion: how many of all clients were drawn.
+        """
+        return w + change
+
+    def move_server(self, w: Any, change: Any, kept: Any, sent: Any, portion: float) -> tuple[Any, Any]:
+        """`update` in either form: the model, and what the server keeps."""
+        update: Callable[..., Any] = self.update
+        return update(w, change, kept, sent, portion) if self.keeps_server() else (update(w, change), kept)
+
 
 class ClientStage(Stage, eq=False):
     """What a client does with the shared model."""
+
+    @property
+    def step_count(self) -> int | None:
+        """How many steps it takes; None: as many as there are batches in the run's `personal_epochs` passes."""
+        return None
 
     def keep(self, x: Array) -> Array:
         """P(x): what the client keeps of the shared model's error along an eigenvalue x."""

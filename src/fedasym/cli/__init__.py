@@ -16,26 +16,26 @@ __all__ = ["app", "load", "main", "run"]
 
 # The module of each command: only that of the one asked for is imported, which keeps starting quick.
 COMMANDS = {
-    "advise": "advising",
-    "apply": "fitting",
+    "advise": "training",
+    "apply": "training",
     "compare": "theory",
     "data": "data",
-    "deploy": "deploying",
-    "explore": "exploring",
-    "features": "pretraining",
-    "fit": "fitting",
+    "deploy": "training",
+    "explore": "theory",
+    "features": "data",
+    "fit": "training",
     "path": "theory",
     "predict": "theory",
-    "pretrain": "pretraining",
-    "report": "reporting",
-    "reproduce": "reproduction",
+    "pretrain": "data",
+    "report": "experiments",
+    "reproduce": "experiments",
     "rounds": "rounds",
     "run": "experiments",
     "runs": "experiments",
-    "simulate": "linear",
+    "simulate": "theory",
     "sweep": "experiments",
     "train": "training",
-    "try": "deploying",
+    "try": "training",
 }
 
 

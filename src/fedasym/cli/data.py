@@ -1,16 +1,19 @@
-"""The commands about data sets: what there is, getting one, looking at one."""
+"""The commands about data sets and their features: what there is, getting one, looking at one, networks on it."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import TRAINING, app
-from fedasym.cli.watching import GOES_ON, show_progress, stoppable
+from fedasym.cli.app import TRAINING, app, names, read_federation, whole_numbers
+from fedasym.cli.progress import GOES_ON, show_progress
+from fedasym.cli.training import COLUMNS, Columns
 
 data = App(name="data", help="The paper's data sets and their stand-ins: list, fetch, show.", group=TRAINING)
 app.command(data)
@@ -21,8 +24,7 @@ Folder = Annotated[str | None, Parameter(help="The folder that has its files; by
 @data.command(name="list")
 def list_() -> None:
     """What there is, and which of it is here."""
-    from fedasym.data.sets.catalogue import CATALOGUE
-    from fedasym.data.sets.fetching import data_folder
+    from fedasym.data.sets.catalogue import CATALOGUE, data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
     for entry in CATALOGUE.values():
@@ -44,24 +46,24 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
     source
         A folder or archive that you have already, or the address of a mirror.
     """
-    from fedasym.data.sets.catalogue import find
-    from fedasym.data.sets.fetching import fetch as fetched
+    from fedasym.data.sets.catalogue import fetch as fetched
+    from fedasym.data.sets.catalogue import find_dataset
 
-    if not find(name).fetched:
+    if not find_dataset(name).fetched:
         raise fa.InvalidInput(
             f"{name} cannot be fetched: docs/how-to/datasets.md says where its files are and where to put them"
         )
     told = False
+    with show_progress(GOES_ON) as display:
 
-    def progress(share: float, text: str) -> None:
-        nonlocal told
-        if not told:
-            print(text, file=sys.stderr)  # what is downloaded, and how large it is, before it starts
-            told = True
-        elif sys.stderr.isatty():
-            show_progress(share, text)
+        def progress(share: float, text: str) -> None:
+            nonlocal told
+            if told:
+                display(share, text)
+            else:
+                print(text, file=sys.stderr)  # what is downloaded, and how large it is
+                told = True
 
-    with stoppable(GOES_ON):
         where = fetched(name, source=source, progress=progress)
     print(f"{name} is in {where}")
 
@@ -77,15 +79,15 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     seed
         Of the split.
     """
-    from fedasym.data.sets.catalogue import Counts, find
-    from fedasym.data.sets.leaks import duplicates
+    from fedasym.data.federation.splits import duplicates
+    from fedasym.data.sets.catalogue import PaperCounts, find_dataset
     from fedasym.pretraining.recipes import FEATURES, RECIPES
 
-    entry = find(name)
+    entry = find_dataset(name)
     federation = fa.datasets.load(name, folder=folder, seed=seed)
     dimension = FEATURES[RECIPES[name].network] * federation.outputs
     sizes = (int(federation.counts(split).sum()) for split in ("train", "validation", "test"))
-    counts, names = [len(federation), dimension, *sizes], Counts._fields
+    counts, names = [len(federation), dimension, *sizes], PaperCounts._fields
     copies = duplicates(federation)
     if as_json:
         paper = dict(zip(names, entry.paper, strict=True)) if entry.paper else None
@@ -97,3 +99,132 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     print(f"{'the paper':<12}" + "".join(f"{count:>12}" for count in theirs))
     print("\nDimension: of the model that the clients train, the features of the data set's network by classes.")
     print(f"\n{copies}")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where it runs, and where results go."""
+
+    device: str | None = None
+    """cpu, or cuda for a GPU; by default a GPU where there is one."""
+    precision: str | None = None
+    """mixed (products in bfloat16) or float32; mixed on a GPU by default."""
+    into: str | None = None
+    """A folder for networks and features; by default in the cache folder of this system."""
+    folder: str | None = None
+    """The folder that has the data set's files; by default where fedasym data fetch puts them."""
+
+
+PLACE = Place()
+
+
+@app.command(group=TRAINING)
+def pretrain(
+    data: str,
+    /,
+    *,
+    network: str | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    optimiser: str | None = None,
+    step: float | None = None,
+    decay: float | None = None,
+    decay_every: int | None = None,
+    decay_at: str | None = None,
+    augmentation: str | None = None,
+    tune: Annotated[bool, Parameter(negative="")] = False,
+    seed: int = 0,
+    columns: Columns = COLUMNS,
+    place: Place = PLACE,
+) -> None:
+    """Train a network on the training samples of all clients together, as the paper's were.
+
+    Parameters
+    ----------
+    data
+        A data set of fedasym data list, or a file or folder of your own samples (then give --network).
+    network
+        cnn, resnet18, character_lstm, word_lstm, or module:name of your own; the data set's own by default.
+    epochs
+        Passes over all training samples.
+    batch
+        Samples in a batch.
+    optimiser
+        adam or sgd.
+    step
+        First step size.
+    decay
+        What the step size is multiplied by.
+    decay_every
+        After so many epochs, again and again.
+    decay_at
+        Or at these epochs, separated by commas.
+    augmentation
+        Of images: crop, flip, rotation, separated by commas.
+    tune
+        Train the paper's grid, 5 step sizes by 3 decays, and choose on validation samples.
+    seed
+        Of the first weights, the order of samples and the augmentation.
+    """
+    name, federation = find_data(data, columns)
+    base = fa.pretraining.RECIPES.get(name) or (fa.pretraining.Recipe(network) if network else None)
+    recipe = base and base.changed(
+        network=network,
+        epochs=epochs,
+        batch=batch,
+        optimiser=optimiser,
+        step=step,
+        decay=decay,
+        decay_every=decay_every,
+        decay_at=None if decay_at is None else tuple(whole_numbers("decay_at", decay_at)),
+        augmentation=None if augmentation is None else tuple(names(augmentation) or ()),
+    )
+    with show_progress(GOES_ON) as progress:
+        result = fa.pretraining.pretrain(
+            name, federation, recipe=recipe, tune=tune, seed=seed, **vars(place), progress=progress
+        )
+    print(result)
+
+
+@app.command(group=TRAINING)
+def features(
+    data: str,
+    /,
+    *,
+    network: str | None = None,
+    array: str | None = None,
+    dtype: str = "float16",
+    columns: Columns = COLUMNS,
+    place: Place = PLACE,
+) -> None:
+    """Store what a network's last layer sees of every sample, by client, ready for fedasym train.
+
+    Parameters
+    ----------
+    data
+        A data set of fedasym data list, or a file or folder of your own samples.
+    network
+        A file of fedasym pretrain, or module:name of your own; by default what was pretrained last for this data set.
+    array
+        Instead of a network: a .npy, .npz or .safetensors file that has the features, a row per sample.
+    dtype
+        float16 or float32.
+    """
+    name, federation = find_data(data, columns)
+    with show_progress(GOES_ON) as progress:
+        path = fa.pretraining.features(
+            name, federation, network=network, array=array, dtype=dtype, **vars(place), progress=progress
+        )
+    print(f"{fa.Federation.from_safetensors(path)}\n\nTrain on it: fedasym train {path}")
+
+
+def find_data(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
+    """A data set by its name, or a file's own name and what it holds."""
+    from fedasym.data.sets.catalogue import CATALOGUE, find_dataset
+
+    if data in CATALOGUE:
+        return data, None
+    if not Path(data).exists():
+        find_dataset(data)  # says which names there are
+    return Path(data).stem, read_federation(data, columns)

@@ -1,21 +1,21 @@
-"""The commands of experiments: run one, tune on one's own data, look after run folders."""
+"""The commands of experiments: run one, tune on one's own data, look after run folders, report, rerun the paper."""
 
 from __future__ import annotations
 
 import json as json_
+import os
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Group, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import app
-from fedasym.cli.arguments import names, parse_grid, read_federation
+from fedasym.cli.app import HERE, Where, app, names, parse_grid, read_federation, redirect_answers
+from fedasym.cli.progress import KEPT, Display, show_progress
 from fedasym.cli.training import COLUMNS, NUMBERS, Columns, Numbers, remember_compilations
-from fedasym.cli.watching import KEPT, Teller, stoppable
-from fedasym.cli.where import HERE, Where, answers_apart
+from fedasym.core.errors import InvalidInput
 
 EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)
 runs = App(name="runs", help="Run folders: list, show, clean.", group=EXPERIMENTS, group_commands=EXPERIMENTS)
@@ -61,8 +61,8 @@ def run(
     experiment = experiment.quick() if quick else experiment
     on = where.runtime()
     remember_compilations()
-    with stoppable(KEPT), answers_apart():
-        results = fa.run(experiment, into=into, progress=Teller(), on=on)
+    with show_progress(KEPT) as progress, redirect_answers():
+        results = fa.run(experiment, into=into, progress=progress, on=on)
     print(results.to_json() if json else results)
     if not json:
         from fedasym.experiments.reproduction import RUNS
@@ -115,7 +115,7 @@ def sweep(
     on = where.runtime()
     remember_compilations()
     federation = read_federation(data, columns, show=not json)
-    with stoppable(KEPT), answers_apart():
+    with show_progress(KEPT) as progress, redirect_answers():
         results = fa.sweep(
             names(algorithms) or [],
             federation,
@@ -123,7 +123,7 @@ def sweep(
             seeds=seeds,
             name="sweep",
             into=Path("runs", f"sweep-{Path(data).stem}") if into is None else into,
-            progress=Teller(),
+            progress=progress,
             on=on,
             **asdict(numbers),
             protocol=protocol,
@@ -142,9 +142,9 @@ def list_(folder: str = "runs", /) -> None:
     folder
         The folder that has the run folders.
     """
-    from fedasym.experiments.listing import listed
+    from fedasym.experiments.tables import list_runs
 
-    print(listed(folder))
+    print(list_runs(folder))
 
 
 @runs.command
@@ -171,10 +171,9 @@ def show(
         Write the tables to this folder, small enough to be committed.
     """
     from fedasym.experiments.folder import ENVIRONMENT
-    from fedasym.experiments.listing import found
-    from fedasym.experiments.saving import is_saved
+    from fedasym.experiments.tables import find_run, is_saved
 
-    place = found(run)
+    place = find_run(run)
     results = fa.Results.load(place) if is_saved(place) else fa.Results.read(place)
     if save is not None:
         results.save(save)
@@ -200,10 +199,155 @@ def clean(run: str, /) -> None:
     run
         A run folder, or the name of one in runs.
     """
-    from fedasym.experiments.listing import cleaned, found
-    from fedasym.experiments.remote import is_url
+    from fedasym.experiments.folder import is_url
+    from fedasym.experiments.tables import clean_run, find_run
 
     if is_url(run):
         raise fa.InvalidInput(f"run is {run!r}: a folder behind a URL is cleaned with the tools of its store")
-    files, size = cleaned(found(run))
+    files, size = clean_run(find_run(run))
     print(f"Removed {files} file{'' if files == 1 else 's'}, {size / 1e6:.1f} MB.")
+
+
+@app.command(group=EXPERIMENTS)
+def report(
+    run: str,
+    /,
+    *,
+    into: str | None = None,
+    figures: str | None = None,
+    theory: Annotated[bool, Parameter(negative="")] = False,
+    data: str | None = None,
+) -> None:
+    """Write a run's results as one HTML page that works offline, on a phone and on paper.
+
+    Where the experiment has the name of one of the paper's data sets, the published curves are drawn beside.
+
+    Parameters
+    ----------
+    run
+        A run folder, the name of one in runs, or a folder of saved tables (fedasym runs show RUN --save FOLDER).
+    into
+        The page; report.html in the run's folder by default.
+    figures
+        Also draw the figures into this folder, each as PDF, PNG and CSV.
+    theory
+        Ask the advisor what it would have said before training; the run's folder keeps the answer, and the page shows it.
+    data
+        With theory: a file of the run's samples, where they are no longer where the experiment says.
+    """
+    from fedasym.experiments.reproduction import curves_of
+    from fedasym.experiments.tables import find_run
+    from fedasym.show.report import read_results
+    from fedasym.show.report import report as write_report
+    from fedasym.show.reproduction import foresee_run
+
+    place = find_run(run)
+    results = read_results(place)
+    if data is not None and not theory:
+        raise InvalidInput(f"data is {data!r}: it serves --theory alone")
+    if theory:
+        results = replace(results, foreseen=foresee_run(place, results, data))
+    curves = curves_of(results.experiment.name)
+    page = write_report(results, place / "report.html" if into is None else into, curves)
+    print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
+    if figures is not None:
+        from fedasym.show.figures.rounds import draw_figures
+
+        files = draw_figures(results, figures, curves)
+        print(f"Drawn to {figures}: {', '.join(Path(file).name for file in files)}.")
+
+
+Flag = Parameter(negative="")
+
+
+@app.command(group=EXPERIMENTS)
+def reproduce(
+    *names: str,
+    quick: Annotated[bool, Flag] = False,
+    device: str | None = None,
+    data: str | None = None,
+    into: str | None = None,
+    show: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    check: Annotated[bool, Flag] = False,
+    tables: str | None = None,
+    json: AsJson = False,
+) -> None:
+    """Rerun the paper: features, tuning, trials, gains, figures and report; interrupted, it goes on where it was.
+
+    Parameters
+    ----------
+    names
+        cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange or theory.
+    quick
+        A scaled copy that takes minutes on two cores.
+    device
+        cpu or gpu; by default a GPU where there is one.
+    data
+        A features file instead of the data set's own.
+    into
+        The run folder; runs/NAME by default.
+    show
+        List what there is: its figures and tables, what it takes and how far it is.
+    check
+        Say which of the paper's findings finished runs support, and run nothing.
+    tables
+        With check: a folder of saved tables, NAME in it for each, instead of run folders.
+    """
+    from fedasym.experiments import reproduction
+
+    for name in names:
+        reproduction.find_target(name)
+    if show:
+        print("\n".join(line for name in names or reproduction.TARGETS for line in describe_target(name)))
+        return
+    if check:
+        check_runs(names, tables, json)
+        return
+    if not names:
+        raise fa.InvalidInput(f"names is empty: name one of {', '.join(reproduction.TARGETS)}, or ask for --list or --check")
+    if device not in (None, "cpu", "gpu"):
+        raise fa.InvalidInput(f"device is {device!r}: give cpu or gpu, or leave it out")
+    if device is not None:
+        os.environ["JAX_PLATFORMS"] = {"gpu": "cuda,cpu"}.get(device, device)
+    remember_compilations()
+    with show_progress(KEPT) as progress:
+        for name in names:
+            if name == "theory":
+                reproduce_theory(into, quick, progress)
+                continue
+            result = fa.reproduce(name, quick=quick, data=data, device=device, into=into, progress=progress)
+            print(result.results.to_json() if json else result)
+
+
+def reproduce_theory(into: str | None, quick: bool, progress: Display) -> None:
+    """Draw the theory beside simulations, and print both."""
+    from fedasym.experiments.reproduction import simulate_limits
+
+    place = Path(into or "runs/theory")
+    for name, found in simulate_limits(place, quick=quick, progress=progress).items():
+        print(f"{found}\n\nDrawn to {place / name}.png and .pdf\n")
+
+
+def describe_target(name: str) -> list[str]:
+    """A target's figures and tables, what each takes and how far it is."""
+    from fedasym.experiments.reproduction import agenda
+
+    title, items = agenda(name)
+    return [title, *(f"  {item.what:<42}{item.runs:<22}{item.state}" for item in items), ""]
+
+
+def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
+    """Print the findings of every run that is there, or of those named."""
+    from fedasym.experiments.comparisons import check_claims
+    from fedasym.experiments.reproduction import RUNS, TARGETS, compare_with_paper
+
+    root = Path(RUNS if tables is None else tables)
+    wanted = list(names) or [name for name in TARGETS if (root / name).is_dir() and name != "theory"]
+    if not wanted:
+        raise fa.InvalidInput(f"there is nothing to check in {str(root)!r}: run fedasym reproduce first, or give --tables")
+    results = {name: fa.Results.read(root / name) if tables is None else fa.Results.load(root / name) for name in wanted}
+    if json:
+        print("[" + ",\n".join(check_claims(found).to_json() for found in results.values()) + "]")
+        return
+    for name, found in results.items():
+        print(f"{compare_with_paper(found, name)}\n\n{check_claims(found)}\n")

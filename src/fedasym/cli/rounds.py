@@ -7,9 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli.app import OUTPUT, Output, app, show
-from fedasym.cli.arguments import numbers
-from fedasym.cli.world import WORLD, World
+from fedasym.cli.app import OUTPUT, WORLD, Output, World, app, numbers, show
 
 
 @app.command

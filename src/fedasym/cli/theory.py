@@ -1,4 +1,4 @@
-"""The commands of the theory lens."""
+"""The commands that need no data: predict, compare, path, simulate, explore."""
 
 from __future__ import annotations
 
@@ -7,9 +7,24 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli.app import OUTPUT, Names, Output, app, show
-from fedasym.cli.arguments import names, numbers, parse_vary
-from fedasym.cli.world import WORLD, Member, World
+from fedasym.cli.app import (
+    HERE,
+    LINEAR,
+    OUTPUT,
+    WORLD,
+    Member,
+    Names,
+    Output,
+    Where,
+    World,
+    app,
+    names,
+    numbers,
+    parse_vary,
+    redirect_answers,
+    show,
+)
+from fedasym.cli.progress import show_progress
 
 
 @app.command
@@ -106,3 +121,110 @@ def path(
         member=member,
     )
     show(result, output)
+
+
+@app.command(group=LINEAR)
+def simulate(
+    *,
+    world: World = WORLD,
+    dimension: int = 200,
+    clients: int | None = None,
+    trials: int = 4,
+    seed: int = 0,
+    algorithms: Names = None,
+    member: Member = True,
+    ridge: float | None = None,
+    maml_step: float | None = None,
+    features: str = "gaussian",
+    mode: str = "expectation",
+    vary: list[str] | None = None,
+    save: str | None = None,
+    where: Where = HERE,
+    output: Output = OUTPUT,
+) -> None:
+    """Draw clients and compute (in classification, fit) every algorithm on them, beside what predict says.
+
+    Parameters
+    ----------
+    dimension
+        Features (d); a client has d/aspect samples.
+    clients
+        How many clients are drawn: 300 by default. In classification the default is the limit of infinitely many.
+    trials
+        How many times everything is drawn anew.
+    seed
+        Same seed, same numbers.
+    ridge
+        For the methods that have one; each gets the best that predict finds by default.
+    maml_step
+        Inner step of MAML.
+    features
+        Law of the features: gaussian, rademacher or student.
+    mode
+        expectation (exact given the features) or sampling (draw labels, fit, test on held-out samples).
+    vary
+        One parameter and its values, such as clients=2,5,10,50 or noise=0:2:9.
+    save
+        Keep finished trials in this file; the same command goes on where it was interrupted.
+    """
+    varied, on = parse_vary(vary) if vary else None, where.runtime()
+    kept = f"finished trials are in {save}; the same command goes on from there" if save else "give --save to keep trials"
+    with show_progress(kept) as progress, redirect_answers():
+        result = fa.simulate(
+            world.population(varied),
+            dimension=dimension,
+            clients=clients,
+            trials=trials,
+            seed=seed,
+            algorithms=names(algorithms),
+            member=member,
+            ridge=ridge,
+            maml_step=maml_step,
+            features=features,
+            mode=mode,
+            vary=varied,
+            save=save,
+            progress=progress,
+            on=on,
+        )
+    show(result, output)
+
+
+@app.command
+def explore(
+    *,
+    port: int = 8765,
+    host: str = "127.0.0.1",
+    open: Annotated[bool, Parameter(negative="--no-open", help="Open the page in the browser.")] = True,
+    static: str | None = None,
+) -> None:
+    """Open a page with sliders in the browser: every algorithm's loss, who wins where, and advice on a dropped file.
+
+    Parameters
+    ----------
+    port
+        Where to listen; 0 for any free port.
+    host
+        Who may come: this machine alone by default; 0.0.0.0 lets the whole network in.
+    static
+        Write the page to this file instead; it needs neither server nor network.
+    """
+    from fedasym.show.explorer import Explorer
+    from fedasym.show.pages import write_explore_page
+
+    if static is not None:
+        page = write_explore_page(static)
+        print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
+        return
+    with Explorer(host, port) as explorer:
+        print(f"Exploring at {explorer.address} (Ctrl-C ends it)", flush=True)
+        if not explorer.local:
+            print("Everyone who can reach this machine can open it: there is no password.", flush=True)
+        try:
+            if open:
+                import webbrowser
+
+                webbrowser.open(explorer.address)
+            explorer.serve_forever()
+        except KeyboardInterrupt:
+            print("\nEnded.")

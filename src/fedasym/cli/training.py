@@ -1,19 +1,20 @@
-"""The command of the training lens."""
+"""The commands on client data: train, advise, fit, apply, deploy, try."""
 
 from __future__ import annotations
 
 import os
 import sys
 from dataclasses import asdict, dataclass, field, make_dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli.app import OUTPUT, TRAINING, Output, app, show
-from fedasym.cli.arguments import names, parse_grid, read_federation, whole_numbers
-from fedasym.cli.watching import show_progress, stoppable
-from fedasym.core.stopping import STOPPED
+from fedasym.cli.app import OUTPUT, TRAINING, Output, app, names, parse_grid, read_federation, show, whole_numbers
+from fedasym.cli.progress import show_progress
+from fedasym.core.errors import MissingPackage
+from fedasym.core.machine import STOPPED
 from fedasym.training.settings import ABOUT, CHOSEN, default_for
 
 
@@ -106,7 +107,7 @@ def train(
     """
     remember_compilations()
     federation = read_federation(data, columns, show=not output.json)
-    with stoppable("nothing was evaluated yet, so there is nothing to show"):
+    with show_progress("nothing was evaluated yet, so there is nothing to show") as progress:
         result = fa.train(
             names(algorithms) or [],
             federation,
@@ -116,7 +117,7 @@ def train(
             protocol=protocol,
             intercept=intercept,
             precision=precision,
-            progress=show_progress if sys.stderr.isatty() else None,
+            progress=progress,
         )
     assert isinstance(result, fa.Histories)
     show(result, output)
@@ -126,7 +127,213 @@ def train(
 
 def remember_compilations() -> None:
     """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's own choice stands."""
-    from fedasym.core.locks import cache_folder
+    from fedasym.core.files import cache_folder
 
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+
+@app.command(group=TRAINING)
+def advise(
+    data: str,
+    /,
+    *,
+    columns: Columns = COLUMNS,
+    algorithms: str | None = None,
+    plot: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    confirm: Annotated[bool, Parameter(negative="")] = False,
+    report: str | None = None,
+    federated: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
+
+    Parameters
+    ----------
+    data
+        A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite.
+    algorithms
+        Some to look at beside the paper's, separated by commas: registered names, or module:name.
+    plot
+        Draw what is expected, with intervals, to this file (.png, .svg or .pdf).
+    json
+        Print JSON with full precision instead of a page.
+    confirm
+        Run the confirming experiment too: seconds.
+    report
+        Write the page as HTML to this file.
+    federated
+        Ask the nodes of a running Flower federation, whose samples stay with them: data is then the name that Flower's
+        configuration has for it. Regression.
+    """
+    others = {"--json": json, "--confirm": confirm, "--report": report is not None, "--plot": plot is not None}
+    others["--algorithms"] = algorithms is not None
+    if federated:
+        advise_federation(data, columns, others)
+        return
+    from fedasym.advisor.advise import advise as advised
+
+    federation = read_federation(data, columns, show=not json)
+    advice = advised(federation, algorithms=names(algorithms))
+    written = [place for place in (report and advice.write(report), plot and advice.plot(plot)) if place]
+    print(advice.to_json() if json else advice)
+    if confirm and not json:
+        print(f"\n{advice.confirm(federation)}")
+    if written and not json:
+        print(f"\nWritten to {' and '.join(map(str, written))}")
+
+
+def advise_federation(superlink: str, columns: Columns, others: dict[str, bool]) -> None:
+    """Advice from a federation: its log, which ends in the page."""
+    from fedasym.deploy.flower.apps import advise_nodes
+
+    if given := [name for name, value in others.items() if value]:
+        raise fa.InvalidInput(f"{given[0]} is given with --federated: the advice comes as the federation's log; leave it out")
+    told = {"label": columns.label, "client": columns.client, "features": columns.features, "task": columns.task}
+    advise_nodes(superlink, {name: value for name, value in told.items() if value})
+
+
+@app.command(group=TRAINING)
+def fit(
+    data: str,
+    /,
+    *,
+    save: str,
+    columns: Columns = COLUMNS,
+    algorithm: str | None = None,
+    ridge: float | None = None,
+) -> None:
+    """Fit personalized models to a table, exactly, and keep them: what advise recommends, or the algorithm named.
+
+    All rows are learnt from, unless --split names a column that says which train.
+
+    Parameters
+    ----------
+    data
+        A file or folder of client data, such as a CSV.
+    save
+        Where the model is kept: a file whose name ends in .safetensors.
+    algorithm
+        local, local_ridge, fedavg, ftfa, rtfa, maml or pfedme; what advise recommends by default.
+    ridge
+        Of each client's model, where the algorithm has one; by default from how much clients differ. Labels that are numbers.
+    """
+    if not save.endswith(".safetensors"):
+        raise fa.InvalidInput(f"save is {save!r}: its name must end in .safetensors")
+    federation = read_federation(data, columns, show=True, whole=columns.split is None)
+    model = fa.fit(federation, algorithm, ridge=ridge)
+    where = model.save(save)
+    print(f"{model}\n\nKept in {where}; to use it: fedasym apply {where} NEW.csv --into OUT.csv")
+
+
+@app.command(group=TRAINING)
+def apply(model: str, data: str, /, *, into: str | None = None, column: str = "prediction") -> None:
+    """Add predictions to the raw rows of a table; rows of clients that the model does not know get the shared model.
+
+    Parameters
+    ----------
+    model
+        A file that fit kept.
+    data
+        A table with the columns that the model was fitted to; the label is not needed.
+    into
+        Where to write: .csv or .parquet; by default as CSV to standard output.
+    column
+        The name of the new column; another, "model", says own or shared.
+    """
+    from fedasym.core.files import replace_file
+    from fedasym.data.tables.frames import read_file
+
+    kept = fa.Model.load(model)
+    names = () if kept.recipe is None else (kept.recipe.client,)
+    table, counts = kept.apply(read_file(data, names), column)
+    if into is None:
+        sys.stdout.write(table.write_csv())
+    else:
+        from pathlib import Path
+
+        where = Path(into)
+        if where.suffix not in (".csv", ".parquet"):
+            raise fa.InvalidInput(f"into is {into!r}: its name must end in .csv or .parquet")
+        try:
+            with replace_file(where) as fresh:
+                table.write_csv(fresh) if where.suffix == ".csv" else table.write_parquet(fresh)
+        except OSError as reason:
+            raise fa.InvalidInput(f"into is {into!r}: it cannot be written: {reason.strerror or reason}") from None
+    shared = int((table["model"] == "shared").sum())
+    told = f"{table.height} rows" + (f", {shared} of clients that the model does not know" if shared else "")
+    for word, by_column in (("unseen levels", counts.unseen), ("missing cells", counts.missing)):
+        if by_column:
+            told += f"; {word} in " + ", ".join(f"{name} ({count})" for name, count in by_column.items())
+    print(told + ("" if into is None else f"; written to {into}"), file=sys.stderr)
+
+
+EXTRA = "pip install 'fedasym[flower]'"
+
+
+@app.command(group=TRAINING)
+def deploy(what: str, /, *, into: str) -> None:
+    """Write a Flower app: federated training where samples stay with the clients, or federated advice.
+
+    Parameters
+    ----------
+    what
+        fedavg, ftfa, rtfa, maml, maml_fo, maml_hf or pfedme; or advise: which of them to choose.
+    into
+        A new or empty folder, whose name becomes the app's.
+    """
+    from fedasym.deploy.flower.apps import write_app
+
+    folder = write_app(what, into)
+    print(f"Written to {folder}: read {folder}/pyproject.toml, then try it in this process, on 30 drawn clients:\n")
+    print(f"    fedasym try {folder}\n")
+    print("or on a file of yours, with --data FILE --label COLUMN --client COLUMN.")
+    if find_spec("flwr") is None:
+        print(f"flwr is not installed here: {EXTRA}, on the server and on every node")
+    print("docs/how-to/flower.md goes from data on three machines to a running federation.")
+
+
+@app.command(name="try", group=TRAINING)
+def try_app(
+    folder: str,
+    /,
+    *,
+    data: str | None = None,
+    nodes: int = 3,
+    label: str | None = None,
+    client: str | None = None,
+    features: str | None = None,
+    task: str | None = None,
+    classes: str | None = None,
+    run_config: str | None = None,
+) -> None:
+    """Try a Flower app that deploy wrote, with all nodes in this process: no network, no certificates.
+
+    Parameters
+    ----------
+    folder
+        The app.
+    data
+        A file or folder whose clients are dealt out to the nodes; 30 drawn clients by default.
+    nodes
+        How many nodes there are.
+    label
+        Column of the labels; as the app's config says by default, here and below.
+    client
+        Column of the clients.
+    features
+        Columns of the features, separated by commas.
+    task
+        regression or classification.
+    classes
+        Their number, or their names separated by commas: needed where labels are classes.
+    run_config
+        Further values of the app's config, such as "rounds=2 seed=1".
+    """
+    if find_spec("flwr") is None:
+        raise MissingPackage(f"a Flower app needs flwr: {EXTRA}")
+    from fedasym.deploy.flower import grid
+
+    told = {"label": label, "client": client, "features": features, "task": task, "classes": classes}
+    config = grid.parse_overrides(run_config or "") | {name: value for name, value in told.items() if value is not None}
+    grid.try_app(folder, data, nodes, config)

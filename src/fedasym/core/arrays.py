@@ -1,10 +1,89 @@
-"""Arrays as the formulas take them."""
+"""Arrays as the formulas take them, and numbers at the door: what a user gave as floats.
+
+There is one answer for all that is no number, or too large for one.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.errors import InvalidInput
+
 Array = NDArray[np.float64]
 
 SUM_TOLERANCE = 1e-9  # what shares may be off from one in all
+
+MOST = 2**53  # up to here every whole number is a float
+NO_NUMBERS = "cmMSUV"  # kinds of arrays that NumPy would read as floats, or try to: complex numbers, dates, text
+
+
+def floats(value: Any) -> NDArray[np.float64] | None:
+    """A new array of floats; None where the value is no number, no array of numbers, or too large for a float.
+
+    >>> floats([1, 2]), floats("1"), floats(10**400)
+    (array([1., 2.]), None, None)
+    """
+    try:
+        array = np.asarray(value)
+        return None if value is None or array.dtype.kind in NO_NUMBERS else array.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def one_float(value: Any) -> float:
+    """One number as a float; NaN, which no range allows, for everything else.
+
+    >>> one_float(2), one_float([2]), one_float(10**400)
+    (2.0, nan, nan)
+    """
+    array = floats(value)
+    return float(array) if array is not None and array.ndim == 0 else float("nan")
+
+
+def amount(field: str, value: Any) -> float:
+    """A finite number of at least 0: the size of a step, a time."""
+    number = one_float(value)
+    if not 0 <= number < np.inf:
+        raise InvalidInput(f"{field} is {value!r}: it must be finite and at least 0")
+    return number
+
+
+def whole(field: str, value: Any, least: int, most: int = MOST) -> int:
+    """A whole number in its range; a float that is one will do.
+
+    >>> whole("clients", 3.0, least=1)
+    3
+    >>> whole("clients", [3], least=1)
+    Traceback (most recent call last):
+    ...
+    fedasym.InvalidInput: clients is [3]: it must be a whole number of at least 1
+    """
+    number = one_float(value)
+    large = value > most if isinstance(value, int) else number > most
+    if large or isinstance(value, bool | np.bool_) or not (number >= least and number.is_integer()):
+        end = f" and at most {most}" if large else ""
+        raise InvalidInput(f"{field} is {value!r}: it must be a whole number of at least {least}{end}")
+    return int(number)
+
+
+def flag(field: str, value: Any) -> bool:
+    """True or False; anything else, which might mean either, is refused.
+
+    >>> flag("member", "no")
+    Traceback (most recent call last):
+    ...
+    fedasym.InvalidInput: member is 'no': it must be True or False
+    """
+    if not isinstance(value, int | np.bool_) or value not in (0, 1):
+        raise InvalidInput(f"{field} is {value!r}: it must be True or False")
+    return bool(value)
+
+
+def check_seed(seed: Any) -> int:
+    """A whole number that fits 64 bits."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise InvalidInput(f"seed is {seed!r}: it must be a whole number from 0 to 2^64 - 1")
+    return int(seed)

@@ -1,8 +1,12 @@
-"""What fedasym raises: bad input and questions that no formula answers, each with one sentence that says what to do."""
+"""What fedasym raises: bad input and questions that no formula answers, each with one sentence that says what to do.
+
+A package that is not installed is one of them: optional ones are imported when they are asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -117,10 +121,10 @@ def one_of(kind: str, name: Any, allowed: Collection[str]) -> str:
     return name
 
 
-def listed(field: str, values: Any, wanted: str = "it must be a list of values") -> list[Any]:
+def read_list(field: str, values: Any, wanted: str = "it must be a list of values") -> list[Any]:
     """Several values as a list, read once: an iterator has nothing left afterwards. Text, or a single value, is refused.
 
-    >>> listed("seeds", 3)
+    >>> read_list("seeds", 3)
     Traceback (most recent call last):
     ...
     fedasym.InvalidInput: seeds is 3: it must be a list of values
@@ -143,3 +147,11 @@ def path_of(field: str, value: Any) -> Path:
 
 for public in (InvalidInput, NoFormula, MissingPackage, ThresholdWarning):  # tracebacks name them as users import them
     public.__module__ = "fedasym"
+
+
+def import_package(package: str, what: str) -> Any:
+    """An optional package, imported when it is asked for."""
+    try:
+        return import_module(package)
+    except ImportError as missing:
+        raise MissingPackage(f"{what} needs {package.partition('.')[0]}: pip install 'fedasym[tables]'") from missing

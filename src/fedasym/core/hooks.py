@@ -1,6 +1,7 @@
-"""What a lower layer asks of a higher one, by the name of the role: results draw themselves, experiments run on a cluster.
+"""What a lower layer asks of a higher one, or of its caller: roles by name, a cluster to work on, who hears of progress.
 
-The higher layer's module fills the roles when the first is asked for; nothing of it is imported before.
+Results draw themselves, and experiments run on a cluster, by roles. The higher layer's module fills them when the first is
+asked for; nothing of it is imported before.
 """
 
 from __future__ import annotations
@@ -8,9 +9,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-LAYERS = ("fedasym.show.hooks", "fedasym.deploy.hooks")
+from fedasym.core.errors import InvalidInput
+
+
+class Notice(str):
+    """Words of progress that stay to be read: something was damaged or lost."""
+
+    __slots__ = ()
+
+
+Progress = Callable[[float, str], None]  # hears what share of all is done, and a few words on where that is
+
+
+def check_progress(progress: Any) -> None:
+    """Refuse what cannot be told anything, before any work.
+
+    >>> check_progress(True)
+    Traceback (most recent call last):
+    ...
+    fedasym.InvalidInput: progress is True: give a function of the share that is done and of a few words, such as print
+    """
+    if progress is not None and not callable(progress):
+        raise InvalidInput(
+            f"progress is {progress!r}: give a function of the share that is done and of a few words, such as print"
+        )
+
+
+class Executor(Protocol):
+    """What `on` may be, such as `fedasym.runtimes.Ray`."""
+
+    @property
+    def threads(self) -> int:
+        """CPUs that a task is given."""
+
+    @property
+    def workers(self) -> int | None:
+        """How many tasks at a time, at the most."""
+
+
+LAYERS = ("fedasym.show.hooks", "fedasym.deploy")
 _FILLED: dict[str, Callable[..., Any]] = {}
 
 

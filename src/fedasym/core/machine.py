@@ -1,4 +1,4 @@
-"""What long computations ask of the machine: how much memory there is, and how many threads help."""
+"""What long computations ask of the machine: how much memory there is, how many threads help, and how a stop ends them."""
 
 from __future__ import annotations
 
@@ -46,3 +46,6 @@ def few_threads(dimension: int) -> AbstractContextManager[object]:
 def libraries(_: int) -> ThreadpoolController:
     """The libraries with threads of their own: looked for again where modules were imported since, which takes long."""
     return ThreadpoolController()
+
+
+STOPPED = 130  # the exit code after Ctrl-C

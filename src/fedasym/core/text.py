@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,15 @@ def number(value: Any) -> str:
     return "-" if value is None or np.ndim(value) else f"{float(value):.5g}"
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A number or nested list for JSON; infinities and NaN, which JSON lacks, as strings and null."""
     if value is None or np.ndim(value):
-        return None if value is None else [plain(entry) for entry in np.asarray(value)]
+        return None if value is None else [json_value(entry) for entry in np.asarray(value)]
     value = float(value)
     return value if np.isfinite(value) else None if np.isnan(value) else str(value)
 
 
-def preformatted(result: object) -> str:
+def notebook_text(result: object) -> str:
     """A result's text for a notebook."""
     from html import escape
 
@@ -34,3 +35,14 @@ def plural(count: int, noun: str) -> str:
     ('1 class', '2 classes', '0 clients')
     """
     return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def join_names(names: Iterable[Any], most: int = 8, quoted: bool = False) -> str:
+    """Names with commas, the first few of many; "nothing" where there are none.
+
+    >>> join_names("abc", most=2), join_names([])
+    ('a, b and 1 more', 'nothing')
+    """
+    known = [repr(str(name)) if quoted else str(name) for name in names]
+    rest = len(known) - most
+    return ", ".join(known[:most]) + (f" and {rest} more" if rest > 0 else "") if known else "nothing"

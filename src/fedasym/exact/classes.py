@@ -3,7 +3,7 @@ clients' samples.
 
 The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the
 personal parts (pfedme), or none (local). The personal part stays within variances D_k of it, one
-per feature; they come from the samples (`fedasym.exact.laplace`), up to a factor that is chosen by
+per feature; they come from the samples (`fedasym.exact.spread`), up to a factor that is chosen by
 log-loss on folds within clients.
 """
 
@@ -17,30 +17,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms import (
-    PAPER,
-    Algorithm,
-    Average,
-    Interpolate,
-    Keep,
-    Moreau,
-    Nothing,
-    Ridge,
-)
+from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.algorithms.registry import asked, find
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, floats, one_float
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import floats, one_float
-from fedasym.exact.clients import labels_of, places_of, with_ones
-from fedasym.exact.files import read_arrays, write_arrays
-from fedasym.exact.folds import FOLDS, split_folds
-from fedasym.exact.laplace import MOST, Components, estimate_components, ridges_of
-from fedasym.exact.logistic import Integers, Problem, Samples, minimise, softmax
+from fedasym.exact.clients import FOLDS, append_ones, labels_of, places_of, split_folds
+from fedasym.exact.estimators import read_arrays, write_arrays
+from fedasym.exact.logistic import ClassSamples, Integers, LogisticProblem, minimise, softmax_rows
+from fedasym.exact.spread import MOST, ClassComponents, estimate_class_components, ridges_of
 
 # The plainest first, then the one that has all others as limits of its variances.
 CANDIDATES = ("fedavg", "pfedme", "rtfa", "local_ridge")
-COVERED = {Nothing: (Interpolate, Ridge), Average: (Keep, Interpolate, Ridge), Moreau: (Ridge,)}
+COVERED = {  # what server stages and client stages minimise, together
+    Objective.NOTHING: (Objective.OWN, Objective.PENALISED),
+    Objective.POOLED: (Objective.SHARED, Objective.OWN, Objective.PENALISED),
+    Objective.JOINT: (Objective.PENALISED,),
+}
 FACTORS = {  # of the estimated variances, tried by cross-validation, the nearest first
     "slopes": (0.3, 3.0),
     "intercept": (0.3, 3.0),
@@ -91,7 +84,7 @@ class ClassFit:
             raise InvalidInput(f"X has shape {rows.shape}: give rows of the {p} features")
         if not np.isfinite(rows).all():
             raise InvalidInput("X holds NaN or infinity: drop or fill those samples first")
-        rows = with_ones(rows, self.intercept)
+        rows = append_ones(rows, self.intercept)
         if client is None or np.ndim(client) == 0:
             return probabilities(rows @ self.personal.get(client, self.shared))
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
@@ -194,13 +187,13 @@ class Table:
         each = np.where(self.personal, np.arange(p), -1)
         return [one, each] if personal and np.sum(one == 0) > 1 else [one]
 
-    def samples(self, rows: Integers | None = None) -> Samples:
+    def samples(self, rows: Integers | None = None) -> ClassSamples:
         """In blocks of clients: all rows, or some."""
         K = len(self.classes)
         if rows is None:
-            return Samples.of(self.X, self.codes, self.places, K)
+            return ClassSamples.of(self.X, self.codes, self.places, K)
         places = np.unique(self.places[rows], return_inverse=True)[1]
-        return Samples.of(self.X[rows], self.codes[rows], places, K)
+        return ClassSamples.of(self.X[rows], self.codes[rows], places, K)
 
     def original(self, weights: Array, C: Array) -> Array:
         """Weights in contrasts of standardised features (..., p, L) as logits of the features as
@@ -309,7 +302,7 @@ def check_penalties(
     """The given variances, all that the algorithm has; None: none were given."""
     if variances is None and shared_variance is None:
         return None
-    personal = isinstance(algorithm.personalise, Ridge)
+    personal = has_variances(algorithm)
     if personal and variances is None:
         raise InvalidInput(f"{algorithm.name} has personal weights: give their variances too")
     if not algorithm.shares_nothing and shared_variance is None:
@@ -318,7 +311,7 @@ def check_penalties(
     if not 0 < T < np.inf:
         raise InvalidInput(f"shared_variance is {shared_variance!r}: it must be finite and above 0")
     if not personal:
-        D = MOST if isinstance(algorithm.personalise, Interpolate) else 0.0
+        D = MOST if algorithm.personalise.objective is Objective.OWN else 0.0
         return Penalties(np.where(table.personal, D, 0.0), T)
     numbers, p = floats(variances), len(table.personal)
     if numbers is None or numbers.shape not in ((), (p,)):
@@ -332,8 +325,8 @@ class Estimate(NamedTuple):
     """Estimated penalties, with the pooled and the personal fit that they come from."""
 
     penalties: Penalties
-    pooled: Components | None
-    joint: Components | None
+    pooled: ClassComponents | None
+    joint: ClassComponents | None
 
     @property
     def weights(self) -> tuple[Array, Array] | None:
@@ -341,21 +334,32 @@ class Estimate(NamedTuple):
         return None if self.joint is None else (self.joint.shared, self.joint.personal)
 
 
+def is_covered(algorithm: Algorithm) -> bool:
+    """Whether its pair of stages has a form for classes here."""
+    shared, own = (stage.objective for stage in algorithm.stages)
+    return shared is not None and own in COVERED.get(shared, ())
+
+
+def has_variances(algorithm: Algorithm) -> bool:
+    """Whether its personal weights stay near the shared ones, by variances that are estimated."""
+    return algorithm.personalise.objective is Objective.PENALISED
+
+
 def resolve_algorithm(algorithm: Any) -> Algorithm:
     """The algorithm of this name, if its pair of stages has a form for classes here."""
     (entry,) = asked(algorithm, PAPER)
     chosen = find(entry)
-    if not isinstance(chosen.personalise, COVERED.get(type(chosen.server), ())):
-        names = ", ".join(name for name in PAPER if name != "maml")
+    if not is_covered(chosen):
+        names = ", ".join(name for name, each in PAPER.items() if is_covered(each))
         raise InvalidInput(f"{chosen.name} has no exact form for classes: take one of {names}")
-    if isinstance(chosen.personalise, Ridge) and chosen.personalise.ridge is not None:
+    if has_variances(chosen) and chosen.personalise.get("ridge") is not None:
         raise InvalidInput(f"{chosen.name} has a ridge of its own: give `variances` for classes")
     return chosen
 
 
 def estimate_penalties(
     algorithm: Algorithm,
-    samples: Samples,
+    samples: ClassSamples,
     groups: Integers,
     intercept: bool,
     weights: Array | None = None,
@@ -363,8 +367,8 @@ def estimate_penalties(
 ) -> Estimate:
     """The variances that the samples themselves say."""
     server, stage, p = algorithm.server, algorithm.personalise, samples.features
-    if isinstance(server, Moreau):
-        found = estimate_components(
+    if server.objective is Objective.JOINT:
+        found = estimate_class_components(
             samples,
             groups,
             intercept=intercept,
@@ -374,8 +378,8 @@ def estimate_penalties(
         return Estimate(Penalties(found.variances, found.shared_variance), None, found)
     pooled = None
     shared, variance = np.zeros((p, samples.classes - 1)), 1.0
-    if isinstance(server, Average):
-        pooled = estimate_components(
+    if server.objective is Objective.POOLED:
+        pooled = estimate_class_components(
             samples,
             np.full(p, -1),
             intercept=intercept,
@@ -383,11 +387,11 @@ def estimate_penalties(
             start=None if start is None else start.pooled,
         )
         shared, variance = pooled.shared, pooled.shared_variance
-    if isinstance(stage, Keep):
+    if stage.objective is Objective.SHARED:
         return Estimate(Penalties(np.zeros(p), variance), pooled, pooled)
-    if isinstance(stage, Interpolate):  # to convergence, were it not for clients that are separable
+    if stage.objective is Objective.OWN:  # to convergence, were it not for clients that are separable
         return Estimate(Penalties(np.where(groups >= 0, MOST, 0.0), variance), pooled, pooled)
-    found = estimate_components(
+    found = estimate_class_components(
         samples,
         groups,
         intercept=intercept,
@@ -400,7 +404,7 @@ def estimate_penalties(
 
 def solve(
     algorithm: Algorithm,
-    samples: Samples,
+    samples: ClassSamples,
     penalties: Penalties,
     intercept: bool,
     start: tuple[Array, Array] | None = None,
@@ -411,11 +415,11 @@ def solve(
     D = penalties.variances
     ridges = ridges_of(samples.features, penalties.shared_variance, intercept)
     B, U = start or (np.zeros((samples.features, samples.classes - 1)), None)
-    joint = isinstance(algorithm.server, Moreau)
-    if isinstance(algorithm.server, Average):
-        pooled = Problem(samples, np.zeros_like(D), ridges, weights)
+    joint = algorithm.server.objective is Objective.JOINT
+    if algorithm.server.objective is Objective.POOLED:
+        pooled = LogisticProblem(samples, np.zeros_like(D), ridges, weights)
         B = minimise(pooled, pooled.start(B), tolerance).shared
-    problem = Problem(samples, D, ridges, weights, free=joint)
+    problem = LogisticProblem(samples, D, ridges, weights, free=joint)
     point = problem.start(B) if U is None else problem.standardised(B, U)
     if joint or D.any():
         point = minimise(problem, point, tolerance)
@@ -424,7 +428,7 @@ def solve(
 
 def held_out_losses(
     algorithm: Algorithm,
-    samples: Samples,
+    samples: ClassSamples,
     estimates: Sequence[Estimate],
     factors: Factors,
     intercept: bool,
@@ -440,13 +444,13 @@ def held_out_losses(
     return losses
 
 
-def score_rows(samples: Samples, B: Array, U: Array, wanted: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
+def score_rows(samples: ClassSamples, B: Array, U: Array, wanted: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
     """Log-losses of the wanted rows, and whether their class is the most probable; 0 elsewhere."""
     losses, hits = np.zeros(samples.rows), np.zeros(samples.rows, bool)
     for block in samples.blocks:
         logits = block.X @ (B + U[block.places]) @ samples.contrasts.T
         here = block.present & wanted[block.rows]
-        losses[block.rows[here]] = -softmax(logits, block.codes)[1][here]
+        losses[block.rows[here]] = -softmax_rows(logits, block.codes)[1][here]
         hits[block.rows[here]] = (logits.argmax(-1) == block.codes)[here]
     return losses, hits
 
@@ -470,7 +474,7 @@ def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) 
         return held_out_losses(algorithm, samples, trial, factors, table.intercept, fold)
 
     wholes, trials, held = [], [], []
-    for groups in table.groupings(isinstance(algorithm.personalise, Ridge)):
+    for groups in table.groupings(has_variances(algorithm)):
         whole = estimate_penalties(algorithm, samples, groups, table.intercept)
         trial = [
             estimate_penalties(
@@ -517,7 +521,7 @@ def choose_candidate(losses: Sequence[Array]) -> int:
 
 def tuned_factors(algorithm: Algorithm) -> tuple[str, ...]:
     """Which variances an algorithm has."""
-    personal = ("slopes", "intercept") if isinstance(algorithm.personalise, Ridge) else ()
+    personal = ("slopes", "intercept") if has_variances(algorithm) else ()
     return personal if algorithm.shares_nothing else (*personal, "shared")
 
 
@@ -579,7 +583,7 @@ def fit_classes(
     for weights in (shared, own):
         weights.setflags(write=False)
     counts = np.bincount(table.places, minlength=len(table.names)).tolist()
-    alone = isinstance(chosen.personalise, Keep)
+    alone = chosen.personalise.objective is Objective.SHARED
     return ClassFit(
         chosen,
         table.classes,

@@ -1,4 +1,9 @@
-"""The data of finitely many clients, checked once at the door and cut to at most as many rows as unknowns."""
+"""The data of finitely many clients: rows checked once at the door, sums of products, folds.
+
+Rows are cut to at most as many as there are unknowns. Linear mixed models look at less: y_j = X_j (beta + u_j) + noise enters
+every formula of this package through n_j, S_j = X_j'X_j, b_j = X_j'y_j and q_j = y_j'y_j alone, so that memory grows with
+clients times unknowns squared and not with samples.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import SUM_TOLERANCE, Array
-from fedasym.core.errors import InvalidInput, listed
+from fedasym.core.arrays import SUM_TOLERANCE, Array, floats
+from fedasym.core.errors import InvalidInput, read_list
 from fedasym.core.machine import physical_memory
-from fedasym.core.numbers import floats
 
 Label = Hashable
 RANK = 1e-12  # singular values below this share of the largest are rounding
@@ -40,7 +44,7 @@ class Client:
         n, d = X.shape
         if n <= d:
             return cls(name, X, y, n)
-        R = triangular(np.column_stack([X, y]))
+        R = triangular_factor(np.column_stack([X, y]))
         return cls(name, R[:d, :d], R[:d, d], n, float(R[d, d] ** 2))
 
     @cached_property
@@ -50,20 +54,20 @@ class Client:
         return U, np.where(s > RANK * s[0], s, 0.0), Vt
 
 
-def triangular(rows: Array) -> Array:
+def triangular_factor(rows: Array) -> Array:
     """R of rows = QR: the same least-squares problem in at most as many rows as columns."""
     return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
-def gathered(X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = False) -> list[Client]:
+def gather_clients(X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = False) -> list[Client]:
     """Clients from rows with one label each (in order of appearance), or from one pair of arrays per client.
 
     intercept: a column of ones is added, the last.
     """
     clients: list[Client] = []
     room = 0.8 * physical_memory()
-    for name, rows, values in separate(X, y, names) if is_listed(X) else grouped(X, y, names):
-        clients.append(Client.of(name, with_ones(rows, intercept), values))
+    for name, rows, values in iterate_clients(X, y, names) if is_per_client(X) else group_rows(X, y, names):
+        clients.append(Client.of(name, append_ones(rows, intercept), values))
         room -= clients[-1].X.nbytes + clients[-1].y.nbytes
         if room < 0:
             raise InvalidInput(f"client {name!r} is one too many for this machine's memory: give fewer clients or features")
@@ -72,10 +76,10 @@ def gathered(X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = Fa
     return clients
 
 
-def turn_out(rows: Array, axis: Array) -> Array:
+def reflect_rows(rows: Array, axis: Array) -> Array:
     """Rows turned by a reflection that puts all of `axis`, a number per row, into the first of them; without that one.
 
-    >>> abs(turn_out(np.array([[1.0, 10.0], [3.0, 14.0]]), np.ones(2))).round(6).tolist()
+    >>> abs(reflect_rows(np.array([[1.0, 10.0], [3.0, 14.0]]), np.ones(2))).round(6).tolist()
     [[1.414214, 2.828427]]
     """
     mirror = axis / np.linalg.norm(axis)
@@ -83,16 +87,16 @@ def turn_out(rows: Array, axis: Array) -> Array:
     return np.asarray((rows - np.outer(mirror, 2 * (mirror @ rows) / (mirror @ mirror)))[1:])
 
 
-def with_ones(rows: Array, intercept: bool = True) -> Array:
+def append_ones(rows: Array, intercept: bool = True) -> Array:
     """Features with the intercept's column of ones last, where there is one.
 
-    >>> with_ones(np.array([[2.0], [3.0]])).tolist()
+    >>> append_ones(np.array([[2.0], [3.0]])).tolist()
     [[2.0, 1.0], [3.0, 1.0]]
     """
     return np.column_stack([rows, np.ones(len(rows))]) if intercept else rows
 
 
-def is_listed(X: Any) -> bool:
+def is_per_client(X: Any) -> bool:
     """Whether X is one table per client rather than one table for all."""
     if isinstance(X, Sequence):
         try:
@@ -102,7 +106,7 @@ def is_listed(X: Any) -> bool:
     return isinstance(X, Iterator) or np.ndim(X) == 3
 
 
-def separate(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
+def iterate_clients(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
     """One client after the other: never all of their rows at once."""
     labels = None if names is None else labels_of(names)
     if not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
@@ -118,7 +122,7 @@ def separate(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[La
         if name in seen:
             raise InvalidInput(f"client {name!r} is named twice: give each client its own name")
         seen.add(name)
-        rows, values = checked_rows(name, table, target)
+        rows, values = check_rows(name, table, target)
         d = rows.shape[1] if d is None else d
         if rows.shape[1] != d:
             raise InvalidInput(f"client {name!r} has {rows.shape[1]} features and the clients before it have {d}")
@@ -127,9 +131,9 @@ def separate(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[La
         raise InvalidInput(f"X has {len(seen)} clients while y or clients has more: give one of each per client")
 
 
-def grouped(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
+def group_rows(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
     """The rows of each label; without labels all rows are one client's, named 0."""
-    rows, values = checked_rows(None, X, y)
+    rows, values = check_rows(None, X, y)
     if names is None:
         yield 0, rows, values
         return
@@ -150,7 +154,7 @@ def places_of(labels: Sequence[Label]) -> dict[Label, list[int]]:
 
 def labels_of(names: Iterable[Label]) -> list[Label]:
     """Labels as plain Python values, so that 3 finds what an array calls int64(3)."""
-    labels = listed("clients", names.tolist() if hasattr(names, "tolist") else names, "give a list of names")
+    labels = read_list("clients", names.tolist() if hasattr(names, "tolist") else names, "give a list of names")
     for place, label in enumerate(labels):
         if not isinstance(label, Hashable):
             raise InvalidInput(f"the label of a client is {label!r}: give a number, a string or another hashable value")
@@ -159,7 +163,7 @@ def labels_of(names: Iterable[Label]) -> list[Label]:
     return labels
 
 
-def checked_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
+def check_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
     """Features (n, d) and labels (n,), finite and of one length."""
     who = "all rows together" if name is None else f"client {name!r}"
     try:
@@ -177,14 +181,14 @@ def checked_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
     return rows, values
 
 
-def checked_weights(weights: str | PerClient, clients: Sequence[Client]) -> Array:
+def check_client_weights(weights: str | PerClient, clients: Sequence[Client]) -> Array:
     """p_j: n_j/N for "samples", 1/m for "uniform", or the given numbers, above 0 and summing to one."""
     if isinstance(weights, str):
         if weights not in ("samples", "uniform"):
             raise InvalidInput(f"weights is {weights!r}: give 'samples', 'uniform' or one number per client")
         sizes = np.array([client.n if weights == "samples" else 1 for client in clients], dtype=float)
         return np.asarray(sizes / sizes.sum())
-    p = per_client("weights", weights, clients)
+    p = numbers_per_client("weights", weights, clients)
     for client, each in zip(clients, p, strict=True):
         if not 0 < each < np.inf:
             raise InvalidInput(f"the weight of client {client.name!r} is {each:g}: it must be above 0; leave the client out")
@@ -193,7 +197,7 @@ def checked_weights(weights: str | PerClient, clients: Sequence[Client]) -> Arra
     return p
 
 
-def per_client(field: str, given: PerClient, clients: Sequence[Client]) -> Array:
+def numbers_per_client(field: str, given: PerClient, clients: Sequence[Client]) -> Array:
     """One number per client from a list in their order, or from a mapping by name."""
     if isinstance(given, Mapping):
         missing = [client.name for client in clients if client.name not in given]
@@ -207,3 +211,86 @@ def per_client(field: str, given: PerClient, clients: Sequence[Client]) -> Array
     if numbers.shape != (len(clients),):
         raise InvalidInput(f"{field} has shape {numbers.shape}: give one number for each of the {len(clients)} clients")
     return numbers
+
+
+ROOM = 2**22  # numbers in one batch of products of rows
+
+
+@dataclass(frozen=True, eq=False)
+class ClientSums:
+    """Sums over the samples of m clients with p unknowns each.
+
+    counts: n_j, (m,). gram: S_j, (m, p, p). cross: b_j, (m, p). square: q_j, (m,).
+    """
+
+    counts: Array
+    gram: Array
+    cross: Array
+    square: Array
+
+    @classmethod
+    def of(cls, X: Array, y: Array, owner: NDArray[np.integer[Any]]) -> ClientSums:
+        """Sums by client of rows in the order of their clients: `owner` is ascending from 0.
+
+        >>> sums = ClientSums.of(np.array([[1.0], [2.0], [3.0]]), np.ones(3), np.array([0, 0, 1]))
+        >>> sums.gram[:, 0, 0].tolist(), sums.cross[:, 0].tolist()
+        ([5.0, 9.0], [3.0, 3.0])
+        """
+        m, p = int(owner[-1]) + 1, X.shape[1]
+        starts = np.searchsorted(owner, np.arange(m + 1))
+        gram, cross, square = np.zeros((m, p, p)), np.zeros((m, p)), np.zeros(m)
+        first = 0
+        while first < m:  # as many clients at once as their products of rows have room
+            most = starts[first] + max(ROOM // (p * p), 1)
+            last = int(np.searchsorted(starts, most, side="right")) - 1
+            last = min(max(last, first + 1), m)
+            rows = slice(starts[first], starts[last])
+            if last == first + 1:
+                gram[first] = X[rows].T @ X[rows]
+            else:
+                products = X[rows, :, None] * X[rows, None, :]
+                gram[first:last] = np.add.reduceat(products, starts[first:last] - starts[first], axis=0)
+            local = starts[first:last] - starts[first]
+            cross[first:last] = np.add.reduceat(X[rows] * y[rows, None], local, axis=0)
+            square[first:last] = np.add.reduceat(y[rows] ** 2, local)
+            first = last
+        return cls(np.diff(starts).astype(float), gram, cross, square)
+
+    @property
+    def unknowns(self) -> int:
+        """How many coefficients a model has, p."""
+        return int(self.cross.shape[1])
+
+    @property
+    def samples(self) -> float:
+        """N, of all clients together."""
+        return float(self.counts.sum())
+
+    @cached_property
+    def total(self) -> Array:
+        """The sum of S_j over clients."""
+        return np.asarray(self.gram.sum(0))
+
+    def take(self, places: NDArray[np.integer[Any]]) -> ClientSums:
+        """The sums of some of the clients."""
+        return ClientSums(self.counts[places], self.gram[places], self.cross[places], self.square[places])
+
+
+FOLDS = 5
+
+
+def split_folds(owner: NDArray[np.integer], folds: int = FOLDS, seed: int = 0) -> NDArray[np.int64]:
+    """A fold for every row: each client's rows are dealt out evenly, from a fold of its own on.
+
+    >>> split_folds(np.array([0, 0, 1, 1, 1, 0]), folds=3).tolist()
+    [1, 2, 1, 0, 2, 0]
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(owner))
+    order = order[np.argsort(owner[order], kind="stable")]
+    sizes = np.bincount(owner)
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    dealt = np.empty(len(owner), dtype=np.int64)
+    offsets = rng.integers(folds, size=len(sizes))
+    dealt[order] = (np.arange(len(owner)) - starts + offsets[owner[order]]) % folds
+    return dealt

@@ -1,7 +1,11 @@
-"""The verb of the linear lens: every algorithm solved exactly on the samples of finitely many clients."""
+"""The verb of the linear lens: every algorithm solved exactly on the samples of finitely many clients, and fits in files.
+
+A file holds arrays as safetensors and everything else as JSON beside them: whole or not at all, never unpickled.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +17,62 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm, Flow
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
 from fedasym.algorithms.registry import PAPER, resolve
-from fedasym.core.arrays import Array
-from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.numbers import flag, floats
-from fedasym.core.text import number, plural, preformatted
-from fedasym.exact.clients import Client, PerClient, checked_weights, gathered, per_client, places_of, with_ones
-from fedasym.exact.crossvalidation import cross_validated
-from fedasym.exact.files import read_arrays, write_arrays
-from fedasym.exact.personal import personalised
-from fedasym.exact.server import pooled
+from fedasym.core.arrays import Array, flag, floats
+from fedasym.core.errors import InvalidInput, import_package, path_of, unknown
+from fedasym.core.files import replace_file
+from fedasym.core.text import notebook_text, number, plural
+from fedasym.exact.clients import (
+    Client,
+    PerClient,
+    append_ones,
+    check_client_weights,
+    gather_clients,
+    numbers_per_client,
+    places_of,
+)
+from fedasym.exact.least_squares import cross_validate_ridge, fit_personal, fit_shared
 from fedasym.exact.spread import Spread, about_means, estimate_spread
+
+FORMAT = "fedasym fit 1"
+KEY = "fedasym"  # of the file's metadata
+ENDING = ".safetensors"
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def write_arrays(path: str | Path, kind: str, arrays: Arrays, about: Mapping[str, Any]) -> Path:
+    """Write arrays and what is said about them; the name must end in .safetensors."""
+    where = path_of("path", path)
+    if where.suffix != ENDING:
+        raise InvalidInput(f"path is {str(path)!r}: its name must end in {ENDING}")
+    library = import_package("safetensors.numpy", "a .safetensors file")
+    held = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps({"format": FORMAT, "kind": kind, **about})
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(where) as fresh:
+            fresh.write_bytes(library.save(held, metadata={KEY: text}))
+    except OSError as reason:
+        raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}") from None
+    return where
+
+
+def read_arrays(path: str | Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """What `write_arrays` wrote of this kind."""
+    where = path_of("path", path)
+    safetensors = import_package("safetensors", "a .safetensors file")
+    try:
+        with safetensors.safe_open(str(where), framework="numpy") as file:
+            about = json.loads((file.metadata() or {})[KEY])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        if about.pop("format") != FORMAT or about.pop("kind") != kind:
+            raise ValueError
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError):
+        raise InvalidInput(f"{where} is no {kind} that fedasym saved: name the file that save wrote") from None
+    if not all(array.dtype.kind in "fiu" and np.isfinite(array[~np.isinf(array)]).all() for array in arrays.values()):
+        raise InvalidInput(f"{where} holds something that is no number: save the {kind} again")
+    return arrays, about
+
 
 SHOWN = 10  # clients that a printed fit lists
 
@@ -70,7 +120,7 @@ class LinearFit:
             raise InvalidInput(f"X has shape {rows.shape}: give rows of the {features} features of the fit")
         if not np.isfinite(rows).all():
             raise InvalidInput("X holds NaN or infinity: drop or fill those samples first")
-        rows = with_ones(rows, self.intercept)
+        rows = append_ones(rows, self.intercept)
         if client is None or np.ndim(client) == 0:
             return np.asarray(rows @ self._model(client))
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
@@ -156,7 +206,7 @@ class LinearFit:
         width = max(8, *(len(str(name)) + 2 for name in names))
         lines += ["", f"{'client':<{width}}{'samples':>9}{'weight':>11}{'ridge':>11}{'from shared':>13}"]
         for name in names:
-            cells = (self.weights[name], None if self.ridge is None else typical(self.ridge[name]))
+            cells = (self.weights[name], None if self.ridge is None else middle_ridge(self.ridge[name]))
             away = None if self.algorithm.shares_nothing else np.linalg.norm(self.personal[name] - self.shared)
             row = "".join(f"{number(cell):>11}" for cell in cells)
             lines.append(f"{name!s:<{width}}{self.samples[name]:>9}{row}{number(away):>13}")
@@ -164,7 +214,7 @@ class LinearFit:
         return "\n".join([*lines, f"and {more} more"] if more else lines)
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)
 
 
 def fit(
@@ -208,17 +258,17 @@ def fit(
     (chosen,) = resolve(algorithm, None, maml_step)
     if chosen.personalise == Flow(np.inf):
         raise InvalidInput(f"{chosen.name} flows for time inf: it must be finite; Interpolate() is where it ends")
-    data = gathered(X, y, clients, intercept=flag("intercept", intercept))
-    p, d = checked_weights(weights, data), data[0].X.shape[1]
-    may = None if chosen.shares_nothing else checked_personal(personal, d, intercept)
-    ridges, spread = penalties(chosen, ridge, data, p, intercept, may)
+    data = gather_clients(X, y, clients, intercept=flag("intercept", intercept))
+    p, d = check_client_weights(weights, data), data[0].X.shape[1]
+    may = None if chosen.shares_nothing else check_personal_unknowns(personal, d, intercept)
+    ridges, spread = choose_penalties(chosen, ridge, data, p, intercept, may)
     if chosen.shares_nothing and intercept:
-        own = {client.name: alone(chosen, client, ridges, place) for place, client in enumerate(data)}
+        own = {client.name: fit_alone(chosen, client, ridges, place) for place, client in enumerate(data)}
         shared = np.zeros(d)
     else:
-        shared = np.zeros(d) if chosen.shares_nothing else pooled(chosen.server, data, p, ridges).theta
+        shared = np.zeros(d) if chosen.shares_nothing else fit_shared(chosen.server, data, p, ridges).theta
         own = {
-            client.name: personalised(chosen.personalise, client, shared, np.inf if ridges is None else ridges[place], may)
+            client.name: fit_personal(chosen.personalise, client, shared, np.inf if ridges is None else ridges[place], may)
             for place, client in enumerate(data)
         }
     for model in (shared, *own.values()):
@@ -240,12 +290,12 @@ def fit(
     )
 
 
-def typical(ridge: float | Array) -> float:
+def middle_ridge(ridge: float | Array) -> float:
     """One ridge for a table where there are several: their middle."""
     return float(np.median(ridge))
 
 
-def checked_personal(personal: ArrayLike | None, unknowns: int, intercept: bool) -> NDArray[np.bool_] | None:
+def check_personal_unknowns(personal: ArrayLike | None, unknowns: int, intercept: bool) -> NDArray[np.bool_] | None:
     """By unknown, whether it may differ between clients; None where all may."""
     if personal is None:
         return None
@@ -256,7 +306,7 @@ def checked_personal(personal: ArrayLike | None, unknowns: int, intercept: bool)
     return None if may.all() else may
 
 
-def alone(algorithm: Algorithm, client: Client, ridges: Array | None, place: int) -> Array:
+def fit_alone(algorithm: Algorithm, client: Client, ridges: Array | None, place: int) -> Array:
     """The model of a client that shares nothing: its intercept is free, so that no ridge pulls its level to 0."""
     ones = client.X[:, -1]
     mean = np.append(ones @ client.X[:, :-1], ones @ client.y) / client.n
@@ -264,11 +314,11 @@ def alone(algorithm: Algorithm, client: Client, ridges: Array | None, place: int
     start = np.zeros(client.X.shape[1] - 1)
     ridge = np.inf if ridges is None else ridges[place]
     fair = client.n / max(client.n - 1, 1)  # the loss is a mean over n samples, of which the intercept has taken one
-    slopes = start if within is None else personalised(algorithm.personalise, within, start, ridge * fair)
+    slopes = start if within is None else fit_personal(algorithm.personalise, within, start, ridge * fair)
     return np.append(slopes, mean[-1] - mean[:-1] @ slopes)
 
 
-def penalties(
+def choose_penalties(
     algorithm: Algorithm,
     ridge: Any,
     clients: Sequence[Client],
@@ -299,17 +349,17 @@ def penalties(
             return ridges[:, 0] if alike else ridges, Spread(spread.noise2, variances, spread.components)
         if wanted != "cv":
             raise InvalidInput(f"ridge is {wanted!r}: give 'optimal', 'cv', a number or one number per client")
-        common = np.full(len(clients), cross_validated(algorithm.server, within, weights_of(within, weights, apart)))
-        return masked(common, may), None
-    return masked(checked_ridges(algorithm, wanted, clients), may), None
+        common = np.full(len(clients), cross_validate_ridge(algorithm.server, within, weights_within(within, weights, apart)))
+        return mask_ridges(common, may), None
+    return mask_ridges(check_ridges(algorithm, wanted, clients), may), None
 
 
-def weights_of(within: Sequence[Client], weights: Array, apart: bool) -> Array:
+def weights_within(within: Sequence[Client], weights: Array, apart: bool) -> Array:
     """Weights of the clients that are left; those of clients on their own do not matter."""
     return np.full(len(within), 1 / len(within)) if apart else weights
 
 
-def masked(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
+def mask_ridges(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
     """Ridges with infinite ones where clients may not differ."""
     if may is None:
         return ridges
@@ -317,7 +367,7 @@ def masked(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
     return np.where(may, wide, np.inf)
 
 
-def checked_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -> Array:
+def check_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -> Array:
     """Ridges that were given: one for all, one per client, one per unknown, or both."""
     m, p = len(clients), clients[0].X.shape[1]
     shape = () if isinstance(wanted, Mapping) else np.shape(np.asarray(wanted, dtype=object))
@@ -333,7 +383,7 @@ def checked_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client])
         return ridges
     if not isinstance(wanted, Mapping) and shape == ():
         wanted = np.full(m, wanted, dtype=object)  # its numbers are checked below
-    ridges = per_client("ridge", wanted, clients)
+    ridges = numbers_per_client("ridge", wanted, clients)
     for client, each in zip(clients, ridges, strict=True):
         if not each >= 0:
             raise InvalidInput(f"the ridge of client {client.name!r} is {each:g}: it must be at least 0")

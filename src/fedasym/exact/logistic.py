@@ -25,7 +25,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
-from fedasym.theory.classes.multinomial_samples import contrasts
+from fedasym.theory.classes.softmax import contrasts
 
 Integers = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ CLOSE = 1e-3
 FLAT = 1e-12  # what rounding leaves of a decrease
 
 
-class Point(NamedTuple):
+class ClassPoint(NamedTuple):
     """Weights in contrasts: the shared B (p, L) and the standardised personal V (clients, active
     features, L).
     """
@@ -45,12 +45,12 @@ class Point(NamedTuple):
     shared: Array
     personal: Array
 
-    def moved(self, direction: Point, share: float) -> Point:
+    def moved(self, direction: ClassPoint, share: float) -> ClassPoint:
         """The point at this share of the way."""
         shared = self.shared + share * direction.shared
-        return Point(shared, self.personal + share * direction.personal)
+        return ClassPoint(shared, self.personal + share * direction.personal)
 
-    def dot(self, other: Point) -> float:
+    def dot(self, other: ClassPoint) -> float:
         """The inner product."""
         return float(np.vdot(self.shared, other.shared) + np.vdot(self.personal, other.personal))
 
@@ -67,11 +67,11 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class ClassSamples:
     """A table of samples in blocks of clients.
 
     >>> codes, clients = np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 1, 1])
-    >>> samples = Samples.of(np.ones((5, 1)), codes, clients, 2)
+    >>> samples = ClassSamples.of(np.ones((5, 1)), codes, clients, 2)
     >>> [block.places.tolist() for block in samples.blocks]
     [[0], [1]]
     """
@@ -83,7 +83,7 @@ class Samples:
     classes: int
 
     @classmethod
-    def of(cls, X: Array, codes: Integers, clients: Integers, classes: int) -> Samples:
+    def of(cls, X: Array, codes: Integers, clients: Integers, classes: int) -> ClassSamples:
         """From rows, codes 0..classes-1 and clients 0..m-1, one of each per row."""
         N, p = X.shape
         m = int(clients.max()) + 1 if N else 0
@@ -121,23 +121,23 @@ def group_by_size(sizes: Integers, width: int) -> Iterator[tuple[int, Integers]]
         start = stop
 
 
-class State(NamedTuple):
+class LogisticState(NamedTuple):
     """The objective at a point, its gradient, and the probabilities of each block's samples."""
 
     value: float
-    gradient: Point
+    gradient: ClassPoint
     probabilities: list[Array]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class LogisticProblem:
     """The objective for given variances D (p,) and ridges (p,); with `free` false the shared part
     stays as it is.
 
     weights: of the table's rows; a sample of weight 0 is left out, which is how folds are made.
     """
 
-    samples: Samples
+    samples: ClassSamples
     variances: Array
     ridges: Array
     weights: Array | None = None
@@ -160,13 +160,13 @@ class Problem:
             return block.present.astype(float)
         return np.where(block.present, self.weights[block.rows], 0.0)
 
-    def outputs(self, block: Block, A: Array, point: Point) -> Array:
+    def outputs(self, block: Block, A: Array, point: ClassPoint) -> Array:
         """X B + A V in contrasts, (b, n, L)."""
         b, n, p = block.X.shape
         shared = (block.X.reshape(-1, p) @ point.shared).reshape(b, n, -1)
         return np.asarray(shared + A @ point.personal[block.places])
 
-    def transposed(self, parts: list[Array], point: Point) -> Point:
+    def transposed(self, parts: list[Array], point: ClassPoint) -> ClassPoint:
         """X'r and A'r of derivatives r by outputs, plus the penalties' ridge B and V."""
         shared = self.ridges[:, None] * point.shared
         personal = point.personal.copy()
@@ -175,15 +175,15 @@ class Problem:
                 p = block.X.shape[2]
                 shared += block.X.reshape(-1, p).T @ r.reshape(-1, r.shape[2])
             personal[block.places] += A.swapaxes(1, 2) @ r
-        return Point(shared if self.free else np.zeros_like(shared), personal)
+        return ClassPoint(shared if self.free else np.zeros_like(shared), personal)
 
-    def start(self, shared: Array | None = None) -> Point:
+    def start(self, shared: Array | None = None) -> ClassPoint:
         """No personal part, and the given shared one."""
         L, count = self.samples.classes - 1, (self.samples.clients, len(self.active))
         B = np.zeros((self.samples.features, L)) if shared is None else shared
-        return Point(B, np.zeros((*count, L)))
+        return ClassPoint(B, np.zeros((*count, L)))
 
-    def evaluate(self, point: Point) -> State:
+    def evaluate(self, point: ClassPoint) -> LogisticState:
         """Value, gradient and probabilities."""
         C = self.samples.contrasts
         ridges = self.ridges[:, None]
@@ -192,14 +192,14 @@ class Problem:
         for block, A in zip(self.samples.blocks, self.effects, strict=True):
             weight = self.counts(block)
             logits = self.outputs(block, A, point) @ C.T
-            P, chosen = softmax(logits, block.codes)
+            P, chosen = softmax_rows(logits, block.codes)
             value -= float(np.vdot(weight, chosen))
             probabilities.append(P)
             residual = P @ C - C[block.codes]
             residuals.append(weight[..., None] * residual)
-        return State(value, self.transposed(residuals, point), probabilities)
+        return LogisticState(value, self.transposed(residuals, point), probabilities)
 
-    def curvature(self, probabilities: list[Array], direction: Point) -> Point:
+    def curvature(self, probabilities: list[Array], direction: ClassPoint) -> ClassPoint:
         """The Hessian times a direction."""
         C, parts = self.samples.contrasts, []
         for block, A, P in zip(self.samples.blocks, self.effects, probabilities, strict=True):
@@ -208,18 +208,18 @@ class Problem:
             parts.append(self.counts(block)[..., None] * (e @ C))
         return self.transposed(parts, direction)
 
-    def personal(self, point: Point) -> Array:
+    def personal(self, point: ClassPoint) -> Array:
         """U = S V with zeros where a feature has no personal part, (clients, p, L)."""
         U = np.zeros((self.samples.clients, *point.shared.shape))
         U[:, self.active] = np.sqrt(self.variances[self.active])[:, None] * point.personal
         return U
 
-    def standardised(self, shared: Array, U: Array) -> Point:
+    def standardised(self, shared: Array, U: Array) -> ClassPoint:
         """The point with these weights, as far as the active features say them."""
-        return Point(shared, U[:, self.active] / np.sqrt(self.variances[self.active])[:, None])
+        return ClassPoint(shared, U[:, self.active] / np.sqrt(self.variances[self.active])[:, None])
 
 
-def softmax(logits: Array, codes: Integers) -> tuple[Array, Array]:
+def softmax_rows(logits: Array, codes: Integers) -> tuple[Array, Array]:
     """Probabilities, and the log-probability of each sample's own class; no overflow, no log of
     zero.
     """
@@ -240,13 +240,13 @@ class Equations:
     client, or (I + w^½AA'w^½)^{-1} where it has fewer samples than personal features.
     """
 
-    problem: Problem
+    problem: LogisticProblem
     weights: list[Array]
     inverses: list[Array]
     complement: Array  # Cholesky factor of ridge + sum_j X'w^½(I + w^½AA'w^½)^{-1}w^½X
 
     @classmethod
-    def of(cls, problem: Problem, probabilities: list[Array]) -> Equations:
+    def of(cls, problem: LogisticProblem, probabilities: list[Array]) -> Equations:
         """Eliminate every client."""
         L = problem.samples.classes - 1
         M = np.diag(problem.ridges)
@@ -257,11 +257,11 @@ class Equations:
             X, p = block.X, problem.samples.features
             if A.shape[1] < A.shape[2]:
                 half = np.sqrt(w)[..., None]
-                inverse = inverted(half * A @ (half * A).swapaxes(1, 2))
+                inverse = invert_gram(half * A @ (half * A).swapaxes(1, 2))
                 if problem.free:
                     M += (half * X).reshape(-1, p).T @ (inverse @ (half * X)).reshape(-1, p)
             else:
-                inverse = inverted(A.swapaxes(1, 2) @ (w[..., None] * A))
+                inverse = invert_gram(A.swapaxes(1, 2) @ (w[..., None] * A))
                 if problem.free:
                     J = A.swapaxes(1, 2) @ (w[..., None] * X)
                     M += X.reshape(-1, p).T @ (w[..., None] * X).reshape(-1, p)
@@ -270,7 +270,7 @@ class Equations:
             inverses.append(inverse)
         return cls(problem, weights, inverses, factor(M) if problem.free else np.empty((0, 0)))
 
-    def solve(self, target: Point) -> Point:
+    def solve(self, target: ClassPoint) -> ClassPoint:
         """The direction whose image under the equations is the target."""
         personal = np.zeros_like(target.personal)
         rest = target.shared.copy()
@@ -281,13 +281,13 @@ class Equations:
                 pulled = (w[..., None] * (A @ t)).reshape(-1, t.shape[2])
                 rest -= block.X.reshape(len(pulled), -1).T @ pulled
         if not self.problem.free:
-            return Point(np.zeros_like(rest), personal)
+            return ClassPoint(np.zeros_like(rest), personal)
         B = scipy.linalg.cho_solve((self.complement, True), rest)
         for block, A, w, inverse in self.parts():
             b, n, p = block.X.shape
             moved = w[..., None] * (block.X.reshape(-1, p) @ B).reshape(b, n, -1)
             personal[block.places] -= apply_inverse(A, w, inverse, A.swapaxes(1, 2) @ moved)
-        return Point(B, personal)
+        return ClassPoint(B, personal)
 
     def parts(self) -> Iterator[tuple[Block, Array, Array, Array]]:
         """Each block with its effects, weights and inverses."""
@@ -296,7 +296,7 @@ class Equations:
         return zip(blocks, problem.effects, self.weights, self.inverses, strict=True)
 
 
-def inverted(gram: Array) -> Array:
+def invert_gram(gram: Array) -> Array:
     """(I + G)^{-1} of a stack of positive semidefinite matrices: eigenvalues of at least one, so an
     inverse is safe.
     """
@@ -322,12 +322,12 @@ def factor(M: Array) -> Array:
         jitter = max(100 * jitter, 1e-14 * (float(np.trace(M)) + 1))
 
 
-def minimise(problem: Problem, start: Point, tolerance: float = 1e-9, steps: int = 100) -> Point:
+def minimise(problem: LogisticProblem, start: ClassPoint, tolerance: float = 1e-9, steps: int = 100) -> ClassPoint:
     """The minimum, by Newton's method with halved steps: ends one step after the decrease to hope
     for is below tolerance.
 
     >>> X, codes, clients = np.ones((4, 1)), np.array([0, 1, 1, 1]), np.zeros(4, dtype=int)
-    >>> problem = Problem(Samples.of(X, codes, clients, 2), np.zeros(1), np.zeros(1))
+    >>> problem = LogisticProblem(ClassSamples.of(X, codes, clients, 2), np.zeros(1), np.zeros(1))
     >>> B = minimise(problem, problem.start()).shared
     >>> round(float(np.exp((B @ problem.samples.contrasts.T)[0] @ [-1, 1])), 6)
     3.0
@@ -354,7 +354,7 @@ def minimise(problem: Problem, start: Point, tolerance: float = 1e-9, steps: int
     return point
 
 
-def newton_direction(equations: Equations, state: State) -> Point:
+def newton_direction(equations: Equations, state: LogisticState) -> ClassPoint:
     """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned
     with them for more.
     """
@@ -363,7 +363,7 @@ def newton_direction(equations: Equations, state: State) -> Point:
         return z
     r = state.gradient
     rho = first = r.dot(z)
-    x, d = Point(np.zeros_like(r.shared), np.zeros_like(r.personal)), z
+    x, d = ClassPoint(np.zeros_like(r.shared), np.zeros_like(r.personal)), z
     for _ in range(100):
         if not rho > 0:
             break

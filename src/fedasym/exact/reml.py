@@ -1,8 +1,12 @@
-"""Variance components by restricted maximum likelihood (REML): how much clients differ, in each direction.
+"""Restricted maximum likelihood (REML): how much clients differ, in each direction or all together.
 
 y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 diag(v)): V_j = I + X_j diag(v) X_j' in units of the noise. The restricted
 likelihood is blind to beta, and sigma^2 is profiled out of it; what is searched over are the ratios v, one per component:
 one for the intercept and one for all features, or one for each feature where the data carry it.
+
+For many features there is one ratio: theta_j is spread by (r^2/d) I around theta_0, so that y_j has the mean X_j theta_0 and
+the covariance sigma^2 (I + X_j X_j'/c), c = sigma^2 d/r^2, and the best ridge of a client is
+lambda_j = c/n_j = sigma^2 gamma_j/r^2.
 """
 
 from __future__ import annotations
@@ -16,8 +20,11 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
+from fedasym.algorithms import Average
 from fedasym.core.arrays import Array
-from fedasym.exact.sums import Sums
+from fedasym.core.errors import InvalidInput
+from fedasym.exact.clients import Client, ClientSums
+from fedasym.exact.least_squares import SharedSolution, fit_shared
 
 WARM = 12  # steps of the monotone iteration before the search proper
 SMALL, LARGE = 1e-9, 1e8  # of a component's own scale: beyond, clients do not differ, or have no noise
@@ -73,7 +80,7 @@ class Components:
 class Likelihood:
     """The restricted likelihood of clients' sums, as a function of the ratios of all unknowns."""
 
-    sums: Sums
+    sums: ClientSums
 
     @cached_property
     def freedom(self) -> float:
@@ -127,7 +134,7 @@ class Likelihood:
         return [slice(first, first + each) for first in range(0, len(self.sums.counts), each)]
 
 
-def maximise(sums: Sums, groups: Sequence[int] | NDArray[np.integer[Any]], shape: Array | None = None) -> Components:
+def maximise(sums: ClientSums, groups: Sequence[int] | NDArray[np.integer[Any]], shape: Array | None = None) -> Components:
     """The likeliest ratios with v_k = w[groups[k]] shape_k; unknowns of group -1 have none.
 
     A monotone iteration (each ratio times the root of what the data say over what is expected) comes near from anywhere;
@@ -141,14 +148,14 @@ def maximise(sums: Sums, groups: Sequence[int] | NDArray[np.integer[Any]], shape
     def ratios(w: Array) -> Array:
         return np.asarray(w @ member)
 
-    scale = np.array([shape_of(sums, row) for row in member])
+    scale = np.array([natural_scale(sums, row) for row in member])
     w = scale.copy()
     for _ in range(WARM if many else 0):
         point = likelihood.at(ratios(w))
         moved = np.sqrt(np.maximum(member @ point.pull, 0) / np.maximum(member @ point.trace, 1e-300))
         w = np.clip(w * moved, SMALL * scale, None)
     if not many:
-        return _components(likelihood, np.zeros(0), member, group)
+        return make_components(likelihood, np.zeros(0), member, group)
 
     def score(z: Array) -> tuple[float, Array]:
         w = np.exp(z)
@@ -160,7 +167,7 @@ def maximise(sums: Sums, groups: Sequence[int] | NDArray[np.integer[Any]], shape
         score, np.log(w), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-6}
     )
     best = drop_components(likelihood, np.exp(found.x), member)
-    return _components(likelihood, polish(likelihood, best, member), member, group)
+    return make_components(likelihood, polish_ratios(likelihood, best, member), member, group)
 
 
 def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
@@ -174,7 +181,7 @@ def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
     return w
 
 
-def polish(likelihood: Likelihood, w: Array, member: Array) -> Array:
+def polish_ratios(likelihood: Likelihood, w: Array, member: Array) -> Array:
     """A few steps of Fisher scoring in log w: a search by values of the likelihood ends at half the digits."""
     active = np.flatnonzero(w)
     for _ in range(POLISH if active.size else 0):
@@ -192,13 +199,14 @@ def polish(likelihood: Likelihood, w: Array, member: Array) -> Array:
     return w
 
 
-def shape_of(sums: Sums, row: Array) -> float:
+def natural_scale(sums: ClientSums, row: Array) -> float:
     """A component's natural scale: one over the mean square that a sample has along its unknowns."""
     power = float(np.diagonal(sums.total) @ row) / max(sums.samples, 1.0)
     return 1 / power if power > 0 else 1.0
 
 
-def _components(likelihood: Likelihood, w: Array, member: Array, group: NDArray[np.intp]) -> Components:
+def make_components(likelihood: Likelihood, w: Array, member: Array, group: NDArray[np.intp]) -> Components:
+    """What was estimated at the ratios w of the components, with the covariance of the estimates."""
     v = np.asarray(w @ member)
     point = likelihood.at(v)
     covariance = covariance_of(information(likelihood, w, member, point))
@@ -233,7 +241,7 @@ def covariance_of(J: Array) -> Array:
 
 
 def estimate_components(
-    sums: Sums, intercept: bool, personal: NDArray[np.bool_] | None = None, shape: Array | None = None
+    sums: ClientSums, intercept: bool, personal: NDArray[np.bool_] | None = None, shape: Array | None = None
 ) -> Components:
     """The variances that the data support: of the intercept and of the rest, or of each feature.
 
@@ -271,3 +279,106 @@ def penalised_deviance(found: Components, clients: int) -> float:
     used = np.unique(found.groups[(found.groups >= 0) & (found.ratios > 0)]).size
     room = clients - used - 1
     return found.deviance + (2 * used * clients / room if room > 0 else np.inf)
+
+
+RATIO_SPAN = np.log(1e8)  # ratios this far beyond the samples' own scale mean no noise, or no radius
+FLAT_RATIO = 1e-8  # a difference in likelihood that no data tell from none
+
+
+@dataclass(frozen=True)
+class Variances:
+    """sigma, r, and their ratio c = sigma^2 d/r^2."""
+
+    noise: float
+    radius: float
+    ratio: float
+
+
+@dataclass(frozen=True, eq=False)
+class RatioLikelihood:
+    """All clients along their own axes: squared singular values x, residuals u, and the shared unknowns as seen there, G."""
+
+    x: Array
+    u: Array
+    G: Array
+    rest: float
+    freedom: int
+
+    @classmethod
+    def of(cls, clients: Sequence[Client], pool: SharedSolution | None) -> RatioLikelihood:
+        """Residuals are about the pooled fit: the likelihood is blind to it, and so no digits cancel."""
+        x = np.concatenate([client.axes[1] ** 2 for client in clients])
+        start = np.zeros(clients[0].X.shape[1]) if pool is None else pool.theta
+        u = np.concatenate([client.axes[0].T @ (client.y - client.X @ start) for client in clients])
+        # In the pool's coordinates the columns of G are orthogonal: well scaled, without directions that nobody saw.
+        G = np.zeros((x.size, 0)) if pool is None else np.vstack([pool.root(c.axes[1][:, None] * c.axes[2]) for c in clients])
+        return cls(x, u, G, sum(c.rest for c in clients), sum(c.n for c in clients) - G.shape[1])
+
+    def at(self, ratio: float) -> tuple[float, float]:
+        """-2 log restricted likelihood at its best noise, up to a constant, and that noise variance.
+
+        k = c/(c + x), P = G'kG, t = P^{-1} G'ku, rss = sum k (u - Gt)^2 + rest, noise^2 = rss/freedom:
+        freedom log noise^2 - sum log k + log det P.
+        """
+        k, P, rss, _ = self._fitted(ratio)
+        noise2 = rss / self.freedom
+        return float(self.freedom * np.log(noise2) - np.log(k).sum() + np.linalg.slogdet(P)[1]), noise2
+
+    def slope(self, ratio: float) -> float:
+        """Its derivative in log c, with dk/dlog c = k (1 - k); t is at its best, so that it does not move."""
+        k, P, rss, left = self._fitted(ratio)
+        speed = k * (1 - k)
+        turned = np.linalg.solve(P, self.G.T @ (speed[:, None] * self.G))
+        return float(self.freedom * (speed @ left**2) / rss - (1 - k).sum() + np.trace(turned))
+
+    def _fitted(self, ratio: float) -> tuple[Array, Array, float, Array]:
+        k = 1 / (1 + self.x / ratio)
+        kG = k[:, None] * self.G
+        P = kG.T @ self.G
+        left = self.u - self.G @ np.linalg.solve(P, kG.T @ self.u)
+        return k, P, float(k @ left**2) + self.rest, left
+
+
+def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
+    """Noise and radius of these clients; not `shared`: around the origin, with no common model to estimate."""
+    N, d = sum(client.n for client in clients), clients[0].X.shape[1]
+    pool = fit_shared(Average(), clients, np.array([client.n / N for client in clients])) if shared else None
+    rank = 0 if pool is None else pool.rank
+    if rank >= N:
+        raise InvalidInput(
+            f"ridge='optimal' needs more samples than unknowns, and all clients together have {N} for {d}: "
+            "give ridge as a number, or ridge='cv'"
+        )
+    if shared and len(clients) == 1:
+        raise InvalidInput(
+            f"ridge='optimal' needs two clients to see how they differ, and there is only {clients[0].name!r}: "
+            "give ridge as a number, or ridge='cv'"
+        )
+    likelihood = RatioLikelihood.of(clients, pool)
+    unexplained = float(likelihood.u @ likelihood.u) + likelihood.rest
+    lengths = sum(float(client.y @ client.y) + client.rest for client in clients)
+    if unexplained <= (np.finfo(float).eps * N) ** 2 * lengths:
+        return Variances(0.0, 0.0, np.inf)  # the shared model explains everything
+    ratio = best_ratio(likelihood)
+    noise2 = likelihood.at(ratio)[1]
+    return Variances(float(np.sqrt(noise2)), float(np.sqrt(noise2 * d / ratio)), ratio)
+
+
+def best_ratio(likelihood: RatioLikelihood) -> float:
+    """The likeliest c: a grid, a search around its best, and a Newton step on the slope; infinite when r = 0 does as well."""
+    scale = np.log(np.mean(likelihood.x) or 1.0)
+
+    def deviance(log_ratio: float) -> float:
+        return likelihood.at(np.exp(log_ratio))[0]
+
+    grid = np.linspace(scale - RATIO_SPAN, scale + RATIO_SPAN, 33)
+    place = int(np.argmin([deviance(at) for at in grid]))
+    low, high = grid[max(place - 1, 0)], grid[min(place + 1, grid.size - 1)]
+    best = float(scipy.optimize.minimize_scalar(deviance, bounds=(low, high), method="bounded").x)
+    if deviance(best) > likelihood.at(np.inf)[0] - FLAT_RATIO:
+        return np.inf
+    step = 1e-3
+    before, here, after = (likelihood.slope(np.exp(best + move)) for move in (-step, 0.0, step))
+    newton = best - here * 2 * step / (after - before) if after > before else best
+    # An end of the range stays an end: there the slope has no root to find.
+    return float(np.exp(newton if abs(newton - best) < step else best))

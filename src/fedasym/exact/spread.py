@@ -1,8 +1,17 @@
-"""How much clients differ, from their samples: noise and a variance per unknown, for few features and for many.
+"""How much clients differ, from their samples: a variance per unknown, of linear models and of models of classes.
 
-Few features: restricted likelihood with a variance for the intercept and one for the rest, or one per feature
-(`fedasym.exact.reml`). Many: one for all features, from samples about their clients' own means, whose likelihood no intercept
-enters; the intercept's from what the clients' mean residuals vary beyond that.
+Linear models with few features have a restricted likelihood with a variance for the intercept and one for the rest, or one
+per feature (`fedasym.exact.reml`). With many there is one for all features, from samples about their clients' own means,
+whose likelihood no intercept enters; the intercept's comes from what the clients' mean residuals vary beyond that.
+
+For classes the marginal likelihood is Gaussian in the weights around the minimum (Laplace; penalised quasi-likelihood,
+Breslow and Clayton 1993), and its stationary points in D satisfy
+
+    D_k = sum_jc U_jkc^2 / sum_jc (1 - Cov(U_jkc)/D_k),
+
+squares over effective numbers of weights (MacKay 1992); the same holds for the shared weights and one variance for all of
+them. Cov is that of all weights together, so that the shared ones cost degrees of freedom (restricted likelihood). Small
+clients with two classes make it too small, by a known bias of the approximation.
 """
 
 from __future__ import annotations
@@ -11,18 +20,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Average
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.exact.clients import Client, turn_out
-from fedasym.exact.likelihood import estimated
-from fedasym.exact.reml import Components, estimate_components
-from fedasym.exact.server import pooled
-from fedasym.exact.sums import Sums
+from fedasym.exact.clients import Client, ClientSums, reflect_rows
+from fedasym.exact.least_squares import fit_shared
+from fedasym.exact.logistic import ClassPoint, ClassSamples, Equations, Integers, LogisticProblem, minimise
+from fedasym.exact.reml import Components, estimate_components, estimate_variances
 
-MANY = 60  # unknowns from which on one variance serves all features
+MANY_UNKNOWNS = 60  # unknowns from which on one variance serves all features
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +59,14 @@ def estimate_spread(
     intercept: whether the last unknown is one. personal: by unknown, whether it may differ between clients.
     """
     p, N = clients[0].X.shape[1], sum(client.n for client in clients)
-    if p > MANY or not shared:
-        return _many(clients, intercept, personal, shared)
+    if p > MANY_UNKNOWNS or not shared:
+        return estimate_many(clients, intercept, personal, shared)
     if len(clients) == 1:
         raise InvalidInput(
             f"ridge='optimal' needs two clients to see how they differ, and there is only {clients[0].name!r}: "
             "give ridge as a number, or ridge='cv'"
         )
-    pool = pooled(Average(), clients, np.array([client.n / N for client in clients]))
+    pool = fit_shared(Average(), clients, np.array([client.n / N for client in clients]))
     # About the pooled fit, to which the restricted likelihood is blind, no digits cancel.
     sums = gather_sums([replace(client, y=client.y - client.X @ pool.theta) for client in clients])
     rank = pool.rank
@@ -73,9 +82,9 @@ def estimate_spread(
     return Spread(found.noise2, found.variances, replace(found, beta=found.beta + pool.theta))
 
 
-def gather_sums(clients: Sequence[Client]) -> Sums:
+def gather_sums(clients: Sequence[Client]) -> ClientSums:
     """The sums of clients that are at hand one by one."""
-    return Sums(
+    return ClientSums(
         np.array([client.n for client in clients], float),
         np.stack([client.X.T @ client.X for client in clients]),
         np.stack([client.X.T @ client.y for client in clients]),
@@ -83,16 +92,15 @@ def gather_sums(clients: Sequence[Client]) -> Sums:
     )
 
 
-def _many(
-    clients: Sequence[Client], intercept: bool, personal: NDArray[np.bool_] | None, shared: bool
-) -> Spread:  # fmt: skip
+def estimate_many(clients: Sequence[Client], intercept: bool, personal: NDArray[np.bool_] | None, shared: bool) -> Spread:
+    """One variance for all of many features, and the intercept's own."""
     p = clients[0].X.shape[1]
     may = np.ones(p, bool) if personal is None or not shared else np.asarray(personal, bool)
     if not intercept:
-        found = estimated(clients, shared=shared)
+        found = estimate_variances(clients, shared=shared)
         return Spread(found.noise**2, np.where(may, found.radius**2 / p, 0.0))
     within = [each for client in clients if (each := about_means(client)) is not None]
-    found = estimated(within, shared=shared)
+    found = estimate_variances(within, shared=shared)
     variances = np.where(may, found.radius**2 / (p - 1), 0.0)
     variances[-1] = 0.0
     variances[-1] = intercept_variance(clients, found.noise**2, variances, shared) if may[-1] else 0.0
@@ -107,7 +115,7 @@ def about_means(client: Client) -> Client | None:
     if client.n < 2:
         return None
     rows = np.column_stack([client.X[:, :-1], client.y])
-    rest = turn_out(rows, client.X[:, -1])
+    rest = reflect_rows(rows, client.X[:, -1])
     if not len(rest):  # all samples were cut to one row; what is left of them is noise alone
         rest = np.zeros((1, rows.shape[1]))
     return Client(client.name, rest[:, :-1], rest[:, -1], client.n - 1, client.rest)
@@ -129,3 +137,111 @@ def mean_row(client: Client) -> Array:
     """The client's mean features and label, from sums: the intercept's column is among them."""
     ones = client.X[:, -1]
     return np.append(ones @ client.X, ones @ client.y) / client.n
+
+
+LEAST = 1e-4  # a variance below is no difference at all
+MOST = 1e4  # and one above is no tie at all
+FIRST = 0.3  # where a variance starts
+INTERCEPT_RIDGE = 1e-6  # of the shared intercept: it keeps a class without samples finite
+STRETCH = 1.5  # power of each update: the fixed point is approached from one side, and slowly
+CLOSE = 0.02  # relative change of the variances at which they are good enough
+ROUNDS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class ClassComponents:
+    """Variances D (p,) of personal weights, the variance of shared ones, and the weights there."""
+
+    variances: Array
+    shared_variance: float
+    shared: Array  # (p, L)
+    personal: Array  # (clients, p, L)
+
+
+def ridges_of(features: int, variance: float, intercept: bool) -> Array:
+    """The shared weights' ridges: 1/variance, and next to nothing for the intercept."""
+    ridges = np.full(features, 1 / variance)
+    if intercept:
+        ridges[-1] = INTERCEPT_RIDGE
+    return ridges
+
+
+def estimate_class_components(
+    samples: ClassSamples,
+    groups: Integers,
+    *,
+    intercept: bool,
+    weights: Array | None = None,
+    shared: Array | None = None,
+    start: ClassComponents | None = None,
+) -> ClassComponents:
+    """Variances by the approximate marginal likelihood, and the weights that go with them.
+
+    groups: features with the same number have one variance; below 0: no personal part. shared:
+    weights that stay as they are, instead of being estimated. start: where to begin, which saves
+    rounds.
+    """
+    p, L = samples.features, samples.classes - 1
+    D = np.where(groups >= 0, FIRST, 0.0)
+    T, B, U = FIRST, np.zeros((p, L)), np.zeros((samples.clients, p, L))
+    if start is not None:  # a variance that was none once may be some here
+        D = np.where(groups >= 0, np.maximum(start.variances, 10 * LEAST), 0.0)
+        T, B, U = start.shared_variance, start.shared, start.personal
+    B = B if shared is None else shared
+    for _ in range(ROUNDS):
+        ridges = ridges_of(p, T, intercept)
+        problem = LogisticProblem(samples, D, ridges, weights, free=shared is None)
+        point = minimise(problem, problem.standardised(B, U), tolerance=1e-4 * samples.rows)
+        B, U = point.shared, problem.personal(point)
+        D_new, T_new = update_variances(problem, point, groups, intercept)
+        changes = np.abs(D_new - D) / (D_new + D + 1e-2)
+        change = max(float(changes.max()), abs(T_new - T) / (T_new + T))
+        D, T = D_new, T_new
+        if change < CLOSE:
+            break
+    problem = LogisticProblem(samples, D, ridges_of(p, T, intercept), weights, free=shared is None)
+    point = minimise(problem, problem.standardised(B, U), tolerance=1e-4)
+    return ClassComponents(D, T, point.shared, problem.personal(point))
+
+
+def update_variances(
+    problem: LogisticProblem,
+    point: ClassPoint,
+    groups: Integers,
+    intercept: bool,
+) -> tuple[Array, float]:
+    """The next variances of the personal weights, and of the shared ones."""
+    equations = Equations.of(problem, problem.evaluate(point).probabilities)
+    L = point.shared.shape[1]
+    certain = np.zeros(len(problem.active))
+    M = np.empty((0, 0))
+    if problem.free:
+        M = scipy.linalg.cho_solve((equations.complement, True), np.eye(problem.samples.features))
+    for block, A, w, inverse in equations.parts():
+        if A.shape[1] < A.shape[2]:
+            half = np.sqrt(w)[..., None]
+            R = half * A
+            # diag(A'w^½ N w^½A) is what samples say, less what the shared weights take back
+            N = inverse
+            if problem.free:
+                Kx = inverse @ (half * block.X)
+                N = inverse - Kx @ M @ Kx.swapaxes(1, 2)
+            certain += np.sum(R * (N @ R), axis=(0, 1))
+        else:
+            certain += np.sum(1 - np.diagonal(inverse, axis1=1, axis2=2), axis=0)
+            if problem.free:
+                T = inverse @ (A.swapaxes(1, 2) @ (w[..., None] * block.X))
+                certain -= np.sum((T @ M) * T, axis=(0, 2))
+    D, active = problem.variances.copy(), groups[problem.active]
+    squares = np.sum(point.personal**2, axis=(0, 2))
+    for group in np.unique(active):
+        here = active == group
+        ratio = squares[here].sum() / max(L * certain[here].sum(), 1e-12)
+        D[problem.active[here]] *= ratio**STRETCH
+    D = np.where(D < LEAST, 0.0, np.minimum(D, MOST))
+    if not problem.free:
+        return D, 1.0
+    slopes = slice(None, -1) if intercept else slice(None)
+    B2 = float(np.sum(point.shared[slopes] ** 2))
+    gamma = L * float(np.sum(1 - problem.ridges[slopes] * np.diagonal(M)[slopes]))
+    return D, float(np.clip(B2 / max(gamma, 1e-12), 1e-4, MOST))

@@ -1,28 +1,35 @@
-"""Paired comparisons of algorithms over trials: by how much, how surely, and whether they are the same for practical purposes.
+"""Paired comparisons of algorithms over trials, and the paper's findings held against them.
 
 Trials are paired by their seed or split: what both algorithms share, the draw of cohorts or of training samples, cancels.
+Every verdict rests on paired 95% intervals, so that it can be wrong by chance but not by eye.
 """
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import number, plain, preformatted
-from fedasym.experiments.wording import flush
+from fedasym.core.text import json_value, notebook_text, number
+from fedasym.experiments.spec import align_columns
 from fedasym.training.wording import WIDTH
+
+if TYPE_CHECKING:
+    from fedasym.experiments.results import Results
+
 
 LEVEL = 0.05
 MARGIN = 0.005  # accuracies within half a point are the same for practical purposes
 EXACT = 16  # up to this many trials every choice of signs is counted
 DRAWS = 100_000  # beyond that, so many random ones
+ROUNDING = 1e-12  # differences of accuracies that are the same but for rounding
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,9 @@ class Comparisons:
 
     def to_json(self) -> str:
         """Full precision."""
-        return json.dumps([{k: v if isinstance(v, str | int) else plain(v) for k, v in row.items()} for row in self.table()])
+        return json.dumps(
+            [{k: v if isinstance(v, str | int) else json_value(v) for k, v in row.items()} for row in self.table()]
+        )
 
     def __str__(self) -> str:
         if not self.pairs:
@@ -86,38 +95,38 @@ class Comparisons:
         head = ["sweep", "first", "second", "difference", "95% interval", "p", "p, signs", "p, beyond margin", "verdict"]
         rows = [head]
         for pair in self.pairs:
-            ends = f"{shown(pair.low, fraction)} to {shown(pair.high, fraction)}"
-            cells = [pair.sweep, pair.first, pair.second, shown(pair.difference, fraction), ends]
-            cells += [small(pair.p), small(pair.permutation)]
-            rows.append([*cells, "-" if pair.equivalence is None else small(pair.equivalence), pair.verdict])
+            ends = f"{show_difference(pair.low, fraction)} to {show_difference(pair.high, fraction)}"
+            cells = [pair.sweep, pair.first, pair.second, show_difference(pair.difference, fraction), ends]
+            cells += [show_probability(pair.p), show_probability(pair.permutation)]
+            rows.append([*cells, "-" if pair.equivalence is None else show_probability(pair.equivalence), pair.verdict])
         margin = self.pairs[0].margin
         unit = "points of accuracy" if fraction else "loss"
         told = [f"Difference: first minus second, in {unit}, paired by trial."]
         if margin is not None:
-            told.append(f"Margin: {shown(margin, fraction).lstrip('+')}.")
+            told.append(f"Margin: {show_difference(margin, fraction).lstrip('+')}.")
         told.append(f"Each p is for one comparison; {len(self.pairs)} are shown.")
         told.append("Trials repeat training on the same clients and test samples: other clients may differ by more.")
-        return "\n".join([*flush(rows, left=3), "", *textwrap.wrap(" ".join(told), WIDTH)])
+        return "\n".join([*align_columns(rows, left=3), "", *textwrap.wrap(" ".join(told), WIDTH)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)
 
 
-def shown(value: float, fraction: bool) -> str:
+def show_difference(value: float, fraction: bool) -> str:
     """A difference: accuracies in points."""
     if np.isnan(value):
         return "-"
     return f"{100 * value:+.2f}" if fraction else f"{'+' if value >= 0 else ''}{number(value)}"
 
 
-def small(value: float) -> str:
+def show_probability(value: float) -> str:
     """A probability."""
     return "-" if np.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def compared(
+def compare_finals(
     finals: Mapping[str, Mapping[str, Array]], pairs: Iterable[tuple[str, str]] | None, margin: float | None, statistic: str
 ) -> Comparisons:
     """Compare algorithms in every sweep; `finals` holds a number per trial, by sweep and algorithm."""
@@ -133,34 +142,38 @@ def compared(
                 if name not in by_name:
                     raise InvalidInput(f"pairs has {name}, which has no trials: those that have are {', '.join(names)}")
             if len(by_name[first]) > 1:
-                found.append(paired(sweep, first, second, by_name[first] - by_name[second], margin))
+                found.append(compare_pair(sweep, first, second, by_name[first] - by_name[second], margin))
     return Comparisons(tuple(found), statistic)
 
 
-def paired(sweep: str, first: str, second: str, differences: Array, margin: float | None) -> Paired:
+def compare_pair(sweep: str, first: str, second: str, differences: Array, margin: float | None) -> Paired:
     """Tests and interval of one pair.
 
-    >>> pair = paired("seeds", "ftfa", "maml_fo", np.array([0.001, -0.001, 0.002, 0.0, -0.001]), 0.005)
+    >>> pair = compare_pair("seeds", "ftfa", "maml_fo", np.array([0.001, -0.001, 0.002, 0.0, -0.001]), 0.005)
     >>> pair.verdict, round(pair.difference, 6)
     ('the same within the margin', 0.0002)
     """
-    from scipy.special import stdtr, stdtrit
+    from scipy.stats import ttest_1samp
 
-    n = len(differences)
-    mean = float(differences.mean())
-    error = float(differences.std(ddof=1) / np.sqrt(n))
-    half = error * float(stdtrit(n - 1, 1 - LEVEL / 2))
-
-    def beyond(threshold: float) -> float:
-        """P(t at least as large as seen) if the mean difference were the threshold."""
-        if error > 0:
-            return float(stdtr(n - 1, -(mean - threshold) / error))
-        return float("nan") if np.isnan(mean) else 0.0 if mean > threshold else 1.0 if mean < threshold else 0.5
-
-    p = 2 * min(beyond(0.0), 1 - beyond(0.0)) if np.isfinite(mean) else float("nan")
-    equivalence = None if margin is None else max(beyond(-margin), 1 - beyond(margin))
+    n, mean = len(differences), float(differences.mean())
     flipped = sign_flips(differences)
-    return Paired(sweep, first, second, n, mean, mean - half, mean + half, p, flipped, margin, equivalence)
+    if np.ptp(differences) <= ROUNDING * np.abs(differences).max():  # no variance, so no t
+
+        def exceed(threshold: float) -> float:
+            return 0.0 if mean > threshold else 1.0 if mean < threshold else 0.5
+
+        p = 2 * min(exceed(0.0), 1 - exceed(0.0))
+        equivalence = None if margin is None else max(exceed(-margin), 1 - exceed(margin))
+        return Paired(sweep, first, second, n, mean, mean, mean, p, flipped, margin, equivalence)
+    test = ttest_1samp(differences, 0.0)
+    low, high = test.confidence_interval(1 - LEVEL)
+    equivalence = None
+    if margin is not None:
+        above = ttest_1samp(differences, -margin, alternative="greater").pvalue
+        below = ttest_1samp(differences, margin, alternative="less").pvalue
+        equivalence = float(max(above, below))
+    ends = float(low), float(high)
+    return Paired(sweep, first, second, n, mean, *ends, float(test.pvalue), flipped, margin, equivalence)
 
 
 def sign_flips(differences: Array) -> float:
@@ -174,12 +187,164 @@ def sign_flips(differences: Array) -> float:
         return float("nan")
     if n <= EXACT:
         signs = 1 - 2 * (np.arange(2**n)[:, None] >> np.arange(n) & 1)
-        return float(np.mean(far(signs @ differences, differences)))
+        return float(np.mean(is_extreme(signs @ differences, differences)))
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (DRAWS, n))
-    return float((far(signs @ differences, differences).sum() + 1) / (DRAWS + 1))
+    return float((is_extreme(signs @ differences, differences).sum() + 1) / (DRAWS + 1))
 
 
-def far(sums: Array, differences: Array) -> Any:
+def is_extreme(sums: Array, differences: Array) -> Any:
     """Which sums are as far from 0 as the one that was seen, up to rounding."""
     seen = abs(differences.sum())
-    return np.abs(sums) >= seen - 1e-12 * np.abs(differences).sum()
+    return np.abs(sums) >= seen - ROUNDING * np.abs(differences).sum()
+
+
+POINT = 0.01  # what counts as the same: a point of accuracy, as the paper's curves lie
+PERSONAL = ("ftfa", "rtfa", "maml_fo", "maml_hf")
+LOWER = ("fedavg", "local")
+SUPPORTED, REFUTED, UNDECIDED = "supported", "not supported", "undecided"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One finding: what it says, what came of it, and why."""
+
+    says: str
+    sweep: str
+    verdict: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Claims:
+    """All findings that the results can speak to; prints itself."""
+
+    name: str
+    found: tuple[Claim, ...]
+
+    def to_json(self) -> str:
+        """Full text of every claim."""
+        return json.dumps({"name": self.name, "claims": [asdict(claim) for claim in self.found]}, indent=2)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: the paper's findings on these runs (differences in points, paired 95% intervals)"]
+        for claim in self.found:
+            lines += ["", f"{claim.verdict.upper()}, over {claim.sweep}: {claim.says}"]
+            lines += [f"  {each}" for each in claim.evidence]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return notebook_text(self)
+
+
+def check_claims(results: Results, margin: float = POINT) -> Claims:
+    """Hold the paper's findings against results: which of them these runs support.
+
+    margin: the difference in accuracy within which algorithms count as the same.
+    """
+    if results.task != "classification":
+        raise InvalidInput("the paper's findings are about accuracy: these results are of a regression")
+    found: list[Claim] = []
+    for sweep in ("seeds", "splits"):
+        finals = {name: values for name, values in results.finals(sweep).items() if len(values) > 1}
+        found += [
+            claim
+            for claim in (claim_same(finals, sweep, margin), claim_above(finals, sweep), claim_between(finals, sweep))
+            if claim
+        ]
+    found += claim_growing(results)
+    if not found:
+        raise InvalidInput("there is nothing to check: the findings compare algorithms over at least two seeds or splits")
+    return Claims(results.experiment.name, tuple(found))
+
+
+Finals = dict[str, np.ndarray]
+
+
+def claim_same(finals: Finals, sweep: str, margin: float) -> Claim | None:
+    """FTFA, RTFA and MAML come to the same."""
+    names = [name for name in PERSONAL if name in finals]
+    pairs = [
+        compare_pair(sweep, first, second, finals[first] - finals[second], margin) for first, second in combinations(names, 2)
+    ]
+    if not pairs:
+        return None
+    within = [pair.equivalence is not None and pair.equivalence < 0.05 for pair in pairs]
+    outside = [pair.low > margin or pair.high < -margin for pair in pairs]
+    verdict = SUPPORTED if all(within) else REFUTED if any(outside) else UNDECIDED
+    says = f"{join_names(names)} come to the same, within {100 * margin:g} point{'' if margin == 0.01 else 's'}"
+    return Claim(says, sweep, verdict, tuple(map(describe_difference, pairs)))
+
+
+def claim_above(finals: Finals, sweep: str) -> Claim | None:
+    """Personalised models beat the shared one and local training."""
+    high, low = ([name for name in names if name in finals] for names in (PERSONAL, LOWER))
+    pairs = [compare_pair(sweep, first, second, finals[first] - finals[second], None) for first in high for second in low]
+    if not pairs:
+        return None
+    return Claim(
+        f"{join_names(high)} are above {join_names(low)}", sweep, judge_order(pairs), tuple(map(describe_difference, pairs))
+    )
+
+
+def claim_between(finals: Finals, sweep: str) -> Claim | None:
+    """PFedMe lies between FedAvg and the personalised."""
+    high = [name for name in PERSONAL if name in finals]
+    if not high or "fedavg" not in finals or "pfedme" not in finals:
+        return None
+    lowest = min(high, key=lambda name: float(np.mean(finals[name])))
+    order = [("pfedme", "fedavg"), (lowest, "pfedme")]
+    pairs = [compare_pair(sweep, first, second, finals[first] - finals[second], None) for first, second in order]
+    says = f"pfedme is between fedavg and the others ({lowest} is the lowest of them)"
+    return Claim(says, sweep, judge_order(pairs), tuple(map(describe_difference, pairs)))
+
+
+def claim_growing(results: Results) -> list[Claim]:
+    """More personalization is better, step by step."""
+    claims = []
+    last = results.experiment.settings.rounds
+    rows = [row for row in results.gains.iter_rows(named=True) if row["round"] == last]
+    for name in dict.fromkeys(row["algorithm"] for row in rows):
+        by_epochs: dict[str, dict[int, float]] = {}
+        for row in rows:
+            if row["algorithm"] == name:
+                by_epochs.setdefault(row["epochs"], {})[row["trial"]] = row["accuracy"]
+        amounts = sorted(by_epochs, key=lambda amount: 0.5 if amount == "batch" else float(amount))
+        trials = sorted(set.intersection(*(set(values) for values in by_epochs.values())))
+        if len(amounts) < 2 or len(trials) < 2:
+            continue
+        finals = {amount: np.array([by_epochs[amount][trial] for trial in trials]) for amount in amounts}
+        steps = [compare_pair("seeds", more, less, finals[more] - finals[less], None) for less, more in pairwise(amounts)]
+        whole = compare_pair("seeds", amounts[-1], amounts[0], finals[amounts[-1]] - finals[amounts[0]], None)
+        falls = any(step.high < 0 for step in steps)
+        verdict = REFUTED if falls or whole.high < 0 else SUPPORTED if whole.low > 0 else UNDECIDED
+        lines = [describe_difference(step, " epoch") for step in (*steps, whole)]
+        claims.append(Claim(f"the gains of {name} grow with its personalization epochs", "seeds", verdict, tuple(lines)))
+    return claims
+
+
+def judge_order(pairs: Sequence[Paired]) -> str:
+    """Whether the first of every pair is above its second."""
+    if all(pair.low > 0 for pair in pairs):
+        return SUPPORTED
+    return REFUTED if any(pair.high < 0 for pair in pairs) else UNDECIDED
+
+
+def describe_difference(pair: Paired, unit: str = "") -> str:
+    """A difference with its interval, in points."""
+
+    def words(name: str) -> str:
+        return f"one {name}" if name == "batch" else f"{name}{unit}{'s' if unit and name != '1' else ''}"
+
+    ends = f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}"
+    return f"{words(pair.first)} - {words(pair.second)}: {100 * pair.difference:+.2f} ({ends})"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Names as in a sentence.
+
+    >>> join_names(["ftfa"]), join_names(["ftfa", "rtfa", "maml_fo"])
+    ('ftfa', 'ftfa, rtfa and maml_fo')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -14,11 +14,12 @@ import numpy as np
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
 from fedasym.data.federation.splits import SPLITS
-from fedasym.training.scales import columns_out_of_scale, curvature
+from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.settings import Settings
 
 if TYPE_CHECKING:
-    from fedasym.experiments.parts import Data
+    from fedasym.experiments.fields import Data
+
 
 FORMAT = "fedasym data 1"
 
@@ -40,10 +41,10 @@ class Record(NamedTuple):
     out_of_scale: dict[str, float] | None = None  # columns far larger than the others, and their usual size
 
 
-def record_in(text: str) -> Record:
+def read_record(text: str) -> Record:
     """The record that a file keeps; a `ValueError` where it is not whole, whatever is wrong with it.
 
-    >>> record_in('{"format": "fedasym data 1"}')
+    >>> read_record('{"format": "fedasym data 1"}')
     Traceback (most recent call last):
     ...
     ValueError: it is no record of data
@@ -78,24 +79,24 @@ def is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-def load(data: Data | None) -> Federation:
+def load_data(data: Data | None) -> Federation:
     """The federation that an experiment names."""
     if data is None:
         raise InvalidInput("data is missing: the experiment names none; give it a [data] table, or a federation to run on")
-    return first_clients(whole(data), data.clients)
+    return first_clients(read_source(data), data.clients)
 
 
-def whole(data: Data) -> Federation:
+def read_source(data: Data) -> Federation:
     """All clients of the source."""
     if data.features is not None:
-        from fedasym.pretraining.store import features_file
+        from fedasym.pretraining.recipes import features_file
 
         return Federation.from_safetensors(features_file(data.features))
     from fedasym.data import sets as datasets
 
     if data.synthetic is not None:
         return datasets.synthetic(**data.synthetic.model_dump(exclude_none=True))
-    from fedasym.experiments.parts import TABLES
+    from fedasym.experiments.fields import TABLES
 
     assert data.file is not None
     named: dict[str, Any] = {name: getattr(data, name) for name in ("label", "client", "split", "task", *TABLES)}
@@ -129,11 +130,11 @@ def first_clients(federation: Federation, count: int | None) -> Federation:
     )
 
 
-def recorded(federation: Federation, splits: tuple[int, ...]) -> Record:
+def record_data(federation: Federation, splits: tuple[int, ...]) -> Record:
     """Fingerprints and sizes of a federation and of its reshuffles.
 
     >>> federation = Federation.from_arrays(np.eye(20), np.arange(20) % 2, clients=[1] * 20)
-    >>> record = recorded(federation, (1, 2))
+    >>> record = record_data(federation, (1, 2))
     >>> len({record.split, *record.splits.values()}), record.counts
     (3, {'train': 16, 'validation': 2, 'test': 2})
     """

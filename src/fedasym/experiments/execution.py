@@ -1,38 +1,91 @@
-"""The verb `run`: an experiment's pieces, computed here or on a cluster, in a folder that cannot be lost; then its results."""
+"""The verbs `run` and `sweep`: an experiment's pieces, computed here or on a cluster, in a folder that survives anything."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms.registry import REGISTRY
-from fedasym.core.errors import InvalidInput, path_of
-from fedasym.core.executors import Executor
-from fedasym.core.hooks import ask
-from fedasym.core.progress import Notice, Progress, check_progress
+from fedasym.algorithms import GRIDS, TRAINED, Algorithm
+from fedasym.algorithms.registry import REGISTRY, as_names, asked, find
+from fedasym.core.errors import InvalidInput, path_of, read_list
+from fedasym.core.hooks import Executor, Notice, Progress, ask, check_progress
 from fedasym.data.federation.federation import Federation, check_federation
-from fedasym.experiments import budget, plan
-from fedasym.experiments.computing import computed, environment
-from fedasym.experiments.data import Record, load, recorded
-from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, RunFolder
-from fedasym.experiments.pacing import Pace
-from fedasym.experiments.pieces import Damaged, Finished
-from fedasym.experiments.plan import Piece
-from fedasym.experiments.remote import kind_of
+from fedasym.experiments import plan
+from fedasym.experiments.data import Record, load_data, record_data
+from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, Damaged, Finished, RunFolder, kind_of
+from fedasym.experiments.plan import Piece, chosen_settings
 from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.results import Results
-from fedasym.experiments.selection import chosen
-from fedasym.experiments.tables import joined
+from fedasym.experiments.spec import duration
+from fedasym.experiments.tables import compute_piece, describe_environment, join_rows
+from fedasym.training.convergence import stable_grids
+from fedasym.training.settings import Settings, is_size
 
 if TYPE_CHECKING:
     import polars as pl
 
     from fedasym.experiments.spec import Experiment
+
+
+@dataclass
+class Pace:
+    """Work in units that are proportional to time within a kind of piece; kinds that have not finished any go by the others.
+
+    >>> pace = Pace({"a": ("tuning", 10.0), "b": ("tuning", 30.0)})
+    >>> pace.finished("a", seconds=5.0)
+    >>> pace.left(), pace.share({"b": 0.5})
+    (15.0, 0.625)
+    """
+
+    planned: dict[str, tuple[str, float]]  # kind and work, by piece
+    tell: Progress | None = None
+    seconds: dict[str, float] = field(default_factory=dict)  # of finished pieces
+    hands: int = 1  # pieces that are computed side by side
+
+    def finished(self, key: str, seconds: float) -> None:
+        """One more piece is there."""
+        self.seconds[key] = seconds
+
+    def left(self, begun: Mapping[str, float] | None = None) -> float | None:
+        """Seconds to go, None while nothing is known; of pieces that are begun, a share is done."""
+        spent, done = dict[str, float](), dict[str, float]()
+        for key, seconds in self.seconds.items():
+            if key in self.planned:
+                kind, work = self.planned[key]
+                spent[kind], done[kind] = spent.get(kind, 0) + seconds, done.get(kind, 0) + work
+        if not done:
+            return None
+        overall = sum(spent.values()) / sum(done.values())
+        rest = 0.0
+        for key, (kind, work) in self.planned.items():
+            if key not in self.seconds:
+                rate = spent[kind] / done[kind] if kind in done else overall
+                rest += rate * work * (1 - (begun or {}).get(key, 0.0))
+        return rest / self.hands
+
+    def share(self, begun: Mapping[str, float] | None = None) -> float:
+        """The share of the work that is done."""
+        total = sum(work for _, work in self.planned.values())
+        done = sum(work for key, (_, work) in self.planned.items() if key in self.seconds)
+        done += sum(work * (begun or {}).get(key, 0.0) for key, (_, work) in self.planned.items() if key not in self.seconds)
+        return done / total if total else 1.0
+
+    def say(self, text: str, begun: Mapping[str, float] | None = None) -> None:
+        """Tell how far it is."""
+        if self.tell is None:
+            return
+        count = sum(key in self.seconds for key in self.planned)
+        left = self.left(begun)
+        rest = "" if left is None else f" · about {duration(left)} left"
+        words = f"{count} of {len(self.planned)} pieces{rest} · {text}"
+        self.tell(min(self.share(begun), 0.999), Notice(words) if isinstance(text, Notice) else words)
+
 
 POLL = 0.2  # seconds between two looks at pieces that other processes hold
 
@@ -74,9 +127,9 @@ def run(
     if federation is not None:
         check_federation(federation)
     ray = None if on is None else ask("read executor")(on)
-    clients = load(experiment.data) if federation is None else federation
+    clients = load_data(experiment.data) if federation is None else federation
     experiment = experiment.settled_on(clients)
-    data = recorded(clients, experiment.trials.splits)
+    data = record_data(clients, experiment.trials.splits)
     check_cohort(experiment, data)
     place = Path(RUNS, experiment.name) if into is None else into if isinstance(into, str) else path_of("into", into)
     with ExitStack() as stack:
@@ -85,17 +138,17 @@ def run(
             make = partial(ask("make crew"), stack.enter_context(ask("open pool for pieces")(ray, clients)))
         folder = kind_of(place).prepared(place, experiment, data)
         stack.callback(folder.close)
-        return completed(experiment, make(clients, data, folder, progress))
+        return complete_run(experiment, make(clients, data, folder, progress))
 
 
-def completed(experiment: Experiment, work: Worker) -> Results:
+def complete_run(experiment: Experiment, work: Worker) -> Results:
     """Tuning, what it chose, and the trials of that."""
     tuning = plan.tuning(experiment)
     # The trials' pieces are known once tuning is done; until then others of the same size stand for them.
     work.expect([*tuning, *plan.trials(experiment, plan.placeholder(experiment))])
     task = work.data.task
-    rows = joined(work.complete(tuning), plan.TUNING, task)
-    trials = plan.trials(experiment, chosen(experiment, rows, task))
+    rows = join_rows(work.complete(tuning), plan.TUNING, task)
+    trials = plan.trials(experiment, chosen_settings(experiment, rows, task))
     work.expect([*tuning, *trials])
     work.complete(trials)
     if work.pace.tell:
@@ -124,7 +177,8 @@ class Worker:
     def expect(self, pieces: Sequence[Piece]) -> None:
         """Measure the pace against these pieces."""
         self.pace.planned = {
-            piece.key(self.data): (f"{piece.stage} {' '.join(piece.grid)}", budget.work(piece, self.data)) for piece in pieces
+            piece.key(self.data): (f"{piece.stage} {' '.join(piece.grid)}", plan.estimate_work(piece, self.data))
+            for piece in pieces
         }
 
     def complete(self, pieces: Sequence[Piece]) -> list[Finished]:
@@ -160,10 +214,10 @@ class Worker:
 
     def compute(self, key: str, piece: Piece) -> Finished:
         """Train, and keep what came of it."""
-        made = self.environment or environment()
+        made = self.environment or describe_environment()
         self.pace.say(piece.title)
         start = time.monotonic()
-        frame = computed(piece, self.federation, lambda share, text: self.pace.say(f"{piece.title}, {text}", {key: share}))
+        frame = compute_piece(piece, self.federation, lambda share, text: self.pace.say(f"{piece.title}, {text}", {key: share}))
         return self.keep(key, piece, frame, made, time.monotonic() - start)
 
     def keep(self, key: str, piece: Piece, frame: pl.DataFrame, by: dict[str, str], seconds: float) -> Finished:
@@ -180,3 +234,58 @@ class Worker:
         """Tell what happened to a piece, in the log and at once."""
         self.folder.say(event, key, text)
         self.pace.say(Notice(text))
+
+
+def sweep(
+    algorithms: str | Algorithm | Iterable[str | Algorithm],
+    federation: Federation,
+    *,
+    grid: str | Mapping[str, Any] | None = None,
+    seeds: int | Iterable[int] = 1,
+    name: str = "sweep",
+    into: str | Path | None = None,
+    pieces: str = "fine",
+    progress: Progress | None = None,
+    on: Executor | str | None = None,
+    **settings: Any,
+) -> Results:
+    """Tune algorithms over a grid by validation samples, then test what was chosen on some seeds.
+
+    Like a `fedasym.train` with a grid, but for grids that take long: finished pieces are kept in `into` (`runs/<name>` unless
+    given), and the same call goes on after any interruption.
+
+    grid: "paper", or as in `fedasym.train`. By default, where no protocol is named, the paper's with steps for the scale of
+        the features: in regression multiples of the stable step 1/L, L being the largest curvature of a client's loss.
+    seeds: how many, or which, test what was chosen; 0: none. on: where, as in `fedasym.run`.
+    settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, intercept, ...
+
+    >>> import tempfile, fedasym as fa
+    >>> data = fa.datasets.synthetic(task="classification", clients=9, dimension=5, classes=2, aspect=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = fa.sweep("fedavg", data, grid={"server_step": [1e-9, 1]}, rounds=9, seeds=0, into=folder)
+    >>> found.tuned
+    {'fedavg': {'server_step': 1.0}}
+    """
+    from fedasym.experiments.spec import Experiment
+
+    check_federation(federation)
+    chosen = as_names([find(each) for each in asked(algorithms, ())])
+    tested = seeds if isinstance(seeds, int) else read_list("seeds", seeds, "give how many, or a list of them")
+    experiment = Experiment(
+        name=name,
+        algorithms=chosen,
+        settings={key: value for key, value in settings.items() if value is not None},
+        grid=default_grid(chosen, federation, settings) if grid is None else grid,
+        trials={"seeds": tested, "splits": 0},
+        pieces=pieces,
+    )
+    return run(experiment, federation, into=into, progress=progress, on=on)
+
+
+def default_grid(names: list[Any], federation: Federation, settings: Mapping[str, Any]) -> str | dict[str, Any]:
+    """The paper's grids, with steps for the scale of the features unless a protocol is named."""
+    batch, given = settings.get("batch") or Settings.batch, settings.get("intercept")
+    known = is_size(batch, 1) and not any(name in TRAINED and name not in GRIDS for name in names)
+    if settings.get("protocol") is not None or not known:
+        return "paper"  # which is refused, like a wrong batch, where all is checked
+    return stable_grids(names, federation, federation.intercept if given is None else bool(given), batch)

@@ -1,27 +1,150 @@
-"""A run folder: the experiment, the data's record, one file per finished piece, a lock per piece and a log.
+"""A run folder, here or behind a URL: the experiment, the data's record, a sealed file per finished piece, locks, a log.
 
 Whatever kills a process, what was finished is whole and found again; several processes may fill one folder together.
+
+A finished piece is a Parquet file with its own SHA-256 inside: a parser in compiled code may end the whole process over
+bytes that it did not expect, so a flipped bit is noticed before. The seal lies between the rows and the footer, where no
+reader looks: each finds the footer by its length, from the file's end, and the rows by their places.
+
+A folder behind a URL (s3://, gs://, sftp://, file://, whatever fsspec knows) has a mirror on this machine. What is there is
+fetched once; what is finished is written to the mirror, sent under another name and then renamed, so that the URL never
+shows half a file. All that reads run folders reads the mirror. No lock reaches beyond it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
+import re
+import secrets
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
-from fedasym.core.errors import InvalidInput
-from fedasym.core.files import PART, write_text
-from fedasym.core.locks import taken
-from fedasym.experiments.data import Record, record_in
-from fedasym.experiments.pieces import Damaged, Finished, read_piece, write_piece
+from fedasym.core.errors import InvalidInput, MissingPackage
+from fedasym.core.files import PART, explain_unwritable, replace_file, try_lock, write_text
+from fedasym.experiments.data import Record, read_record
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
+
+
+MARK = b"\xfffedasym sha256\xff"  # 0xff is in no text
+SIZE = len(MARK) + hashlib.sha256().digest_size
+END = 8  # bytes that end a Parquet file: the footer's length, and "PAR1"
+
+
+def seal(file: bytes) -> bytes:
+    """A Parquet file with its seal.
+
+    >>> file = b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1"
+    >>> len(seal(file)) - len(file) == SIZE
+    True
+    """
+    footer = len(file) - END - int.from_bytes(file[-END:-4], "little")
+    return file[:footer] + MARK + hashlib.sha256(file).digest() + file[footer:]
+
+
+def is_broken(file: bytes) -> bool:
+    """Whether a seal says that bytes have changed; a file without one, as older versions wrote them, says nothing.
+
+    >>> file = seal(b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1")
+    >>> is_broken(file), is_broken(file.replace(b"rows", b"rowz"))
+    (False, True)
+    """
+    start = file.rfind(MARK)  # not by the footer's length, which may be what is damaged
+    if start < 0:
+        return False
+    rest = file[:start] + file[start + SIZE :]
+    return file[start + len(MARK) : start + SIZE] != hashlib.sha256(rest).digest()
+
+
+try:
+    import polars as pl
+except ImportError:
+    raise MissingPackage("run folders need polars: pip install 'fedasym[train]'") from None
+
+FORMAT = "fedasym piece 1"
+META = "fedasym"  # the key of the file's metadata
+
+
+class Damaged(Exception):
+    """A file that is not what was written; the message says what is wrong with it."""
+
+
+class Finished(NamedTuple):
+    """The rows of a piece, and how they were made: seconds, device, versions."""
+
+    frame: pl.DataFrame
+    made: dict[str, Any]
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with one form for equal values.
+
+    >>> canonical_json({"b": [1.0, 0.1], "a": None})
+    '{"a":null,"b":[1.0,0.1]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def key_of(description: dict[str, Any]) -> str:
+    """The name of the piece that these words describe.
+
+    >>> key_of({"seed": 1})[:8]
+    'fbe47f6d'
+    """
+    return hashlib.sha256(canonical_json(description).encode()).hexdigest()
+
+
+def piece_checksum(frame: pl.DataFrame, description: str, made: str) -> str:
+    """The checksum of everything in a file, its rows to the last bit."""
+    rows = json.dumps([[name, str(kind)] for name, kind in frame.schema.items()]) + json.dumps(frame.to_dict(as_series=False))
+    return hashlib.sha256("\n".join((FORMAT, rows, description, made)).encode()).hexdigest()
+
+
+def write_piece(path: Path, frame: pl.DataFrame, description: dict[str, Any], made: dict[str, Any]) -> None:
+    """Write a piece."""
+    texts = canonical_json(description), canonical_json(made)
+    held = {"format": FORMAT, "description": texts[0], "made": texts[1], "sum": piece_checksum(frame, *texts)}
+    write_frame(path, frame, metadata={META: json.dumps(held)})
+
+
+def read_piece(path: Path) -> Finished:
+    """Read a piece, every bit of it checked."""
+    try:
+        content = path.read_bytes()
+        if is_broken(content):
+            raise Damaged("its bytes have changed")
+        held = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[META])
+        frame = pl.read_parquet(io.BytesIO(content))
+        texts, known = (held["description"], held["made"]), (held["format"], held["sum"])
+        if known != (FORMAT, piece_checksum(frame, *texts)):
+            raise Damaged("its checksum is another one")
+        if key_of(json.loads(texts[0])) != path.stem:
+            raise Damaged("it is another piece under this name")
+        return Finished(frame, json.loads(texts[1]))
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise Damaged("it cannot be read as Parquet") from None
+    except (KeyError, ValueError, TypeError):
+        raise Damaged("its description is gone") from None
+
+
+def write_frame(path: Path, frame: pl.DataFrame, **options: Any) -> None:
+    """Write a table as Parquet with its seal; options: those of polars."""
+    content = io.BytesIO()
+    frame.write_parquet(content, **options)
+    with explain_unwritable(path), replace_file(path) as fresh:
+        fresh.write_bytes(seal(content.getvalue()))
+
 
 EXPERIMENT, DATA, ENVIRONMENT, LOG = "experiment.toml", "data.json", "environment.json", "log.txt"
 PIECES, LOCKS = "pieces", "locks"
@@ -109,7 +232,7 @@ class RunFolder:
     def data(self) -> Record:
         """The record of its data."""
         try:
-            return record_in((self.path / DATA).read_text(encoding="utf-8"))
+            return read_record((self.path / DATA).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise InvalidInput(
                 f"{self.path / DATA} is missing or damaged: run the experiment again, it goes on from here"
@@ -135,8 +258,8 @@ class RunFolder:
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
         """Try to hold a piece; the system frees it when its holder dies, however it dies. False: another process has it."""
-        with (self.locks / f"{key}.lock").open("a+b") as file:
-            yield taken(file.fileno())
+        with try_lock(self.locks / f"{key}.lock") as free:
+            yield free
 
     def running(self) -> bool:
         """Whether some process is computing a piece."""
@@ -182,3 +305,111 @@ class RunFolder:
             return self.piece(key) is not None
         except Damaged:
             return False
+
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+
+
+def is_url(path: str | Path) -> bool:
+    """Whether a run folder is named by a URL.
+
+    >>> is_url("s3://bucket/run"), is_url("runs/mine"), is_url("C:/runs")
+    (True, False, False)
+    """
+    return isinstance(path, str) and URL.match(path) is not None
+
+
+def kind_of(path: str | Path) -> type[RunFolder]:
+    """The class of a run folder, by how it is named."""
+    return RemoteFolder if is_url(path) else RunFolder
+
+
+class RemoteFolder(RunFolder):
+    """The files of one run behind a URL, and their mirror, which lives as long as this object."""
+
+    def __init__(self, url: str | Path) -> None:
+        super().__init__(tempfile.mkdtemp(prefix="fedasym-"))
+        self._removed = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self.url = str(url)
+        for each in (self.pieces, self.locks):
+            each.mkdir()
+        with explain_errors(self.url):
+            self.system, self.root = open_store(self.url)
+            self.names = self._fetched()
+
+    def _fetched(self) -> list[str]:
+        """Fetch a run; of anything else, the names alone."""
+        found = self.system.find(self.root) if self.system.exists(self.root) else []
+        names = [name.removeprefix(self.root).lstrip("/") for name in found]
+        for name in names if EXPERIMENT in names else ():
+            if not name.endswith(PART) and (self.path / name).parent in (self.path, self.pieces):
+                self.system.get_file(f"{self.root}/{name}", str(self.path / name))
+        return names
+
+    def close(self) -> None:
+        """Remove the mirror."""
+        self._removed()
+
+    def foreign(self) -> bool:
+        """Whether there are other things than a run."""
+        return EXPERIMENT not in self.names and not all(name.endswith(PART) for name in self.names)
+
+    def write(self, name: str, text: str) -> None:
+        """Keep a small file."""
+        super().write(name, text)
+        self._send(name)
+
+    def add(self, key: str, frame: Any, description: dict[str, Any], made: dict[str, Any]) -> None:
+        """Keep a finished piece."""
+        super().add(key, frame, description, made)
+        self._send(f"{PIECES}/{key}.parquet")
+
+    def say(self, event: str, key: str, text: str) -> None:
+        """Add a line to the log."""
+        super().say(event, key, text)
+        self._send(LOG)
+
+    def _send(self, name: str) -> None:
+        fresh = f"{self.root}/{name}.{secrets.token_hex(4)}{PART}"
+        with explain_errors(self.url):
+            self.system.makedirs(f"{self.root}/{name}".rpartition("/")[0], exist_ok=True)
+            self.system.put_file(str(self.path / name), fresh)
+            self.system.mv(fresh, f"{self.root}/{name}")
+
+
+def open_store(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path on it."""
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingPackage(f"{url!r} is a URL, which needs fsspec: pip install 'fedasym[remote]'") from None
+    try:
+        system, root = fsspec.url_to_fs(url)
+    except ImportError as reason:
+        raise MissingPackage(f"{url!r} needs one more package: {reason}") from None
+    return system, root.rstrip("/")
+
+
+@contextmanager
+def explain_errors(url: str) -> Iterator[None]:
+    """Say in a sentence what a file system says; each has errors of its own."""
+    try:
+        yield
+    except (InvalidInput, KeyboardInterrupt):
+        raise
+    except Exception as reason:
+        what = f"{type(reason).__name__}: {reason}".rstrip(": ")
+        raise InvalidInput(
+            f"{url!r} cannot be used: {what}; what is finished is kept, check the address and your access"
+        ) from None
+
+
+_SHOWN: list[RemoteFolder] = []  # whose mirrors stay until the process ends
+
+
+def mirror_folder(url: str) -> Path:
+    """A run behind a URL as a folder on this machine, to be read."""
+    folder = RemoteFolder.existing(url)
+    assert isinstance(folder, RemoteFolder)
+    _SHOWN.append(folder)
+    return folder.path

@@ -1,28 +1,36 @@
-"""The plan: which calls of `train` an experiment is made of.
+"""The plan: which calls of `train` an experiment is made of, how settings are chosen, and what every algorithm is given.
 
 A piece is one call of fixed composition, decided by the experiment and by what was chosen, never by what is missing: so a
 resumed run gives the same bits as an undisturbed one. Algorithms with the same server stage, a family, share a piece, since
-`train` computes their common trajectory once.
+`train` computes their common trajectory once. Settings are chosen by validation samples alone: pieces of tuning hold no test
+statistic at all, so that there is nothing else to choose by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedasym.algorithms import TRAINED, Algorithm, Descend, Meta
+from fedasym.algorithms import TRAINED, Algorithm, Descend
 from fedasym.algorithms.description import describe_algorithm
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.experiments.data import Record
-from fedasym.experiments.grids import Axes, Grid, Values, checked, combinations
-from fedasym.experiments.parts import BATCH
-from fedasym.experiments.pieces import key_of
-from fedasym.training.scales import PAPER_STEPS
+from fedasym.experiments.fields import BATCH, Axes, Grid, Values, check_grid, combinations
+from fedasym.experiments.folder import key_of
+from fedasym.experiments.spec import describe_numbers
+from fedasym.training.convergence import PAPER_STEPS
+from fedasym.training.settings import Settings as Checked
 from fedasym.training.settings import own_settings, resolve_protocol, used_settings
+from fedasym.training.training import COHORT
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from fedasym.experiments.spec import Experiment
+
 
 NUMBERS = "fedasym numbers 1"  # to be raised when training gives other numbers for the same settings
 FIRST = 1  # the seed of tuning, and of training on reshuffled samples
@@ -105,9 +113,9 @@ class Piece:
 
 
 def single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
-    """An algorithm whose clients take one step, on one batch; a Meta stage keeps the step that was tuned."""
+    """An algorithm whose clients take one step, on one batch; a stage like Meta keeps the step that was tuned."""
     (step,) = axes["local_step"]
-    server = replace(algorithm.server, local_step=step) if isinstance(algorithm.server, Meta) else algorithm.server
+    server = algorithm.server.at(local_step=step)  # nothing changes where it has no such setting
     return Algorithm(algorithm.name + ONE, server, Descend(step, 1))
 
 
@@ -123,14 +131,14 @@ def families(names: Iterable[str]) -> list[list[str]]:
     return list(found.values())
 
 
-def tuned_over(experiment: Experiment) -> list[str]:
+def algorithms_to_tune(experiment: Experiment) -> list[str]:
     """The algorithms with several configurations: with one there is nothing to choose."""
     return [name for name, axes in experiment.grid.items() if len(combinations(axes)) > 1]
 
 
-def settled(experiment: Experiment) -> Chosen:
+def fixed_settings(experiment: Experiment) -> Chosen:
     """The settings of the algorithms with one configuration."""
-    over = tuned_over(experiment)
+    over = algorithms_to_tune(experiment)
     return {name: combinations(axes)[0] for name, axes in experiment.grid.items() if name not in over}
 
 
@@ -139,7 +147,7 @@ def placeholder(experiment: Experiment) -> Chosen:
     return {name: combinations(axes)[0] for name, axes in experiment.grid.items()}
 
 
-def told_to(experiment: Experiment) -> dict[str, Any]:
+def train_settings(experiment: Experiment) -> dict[str, Any]:
     """What `train` is told in every piece: steps that are not given are the paper's, unless `run` chose them for the data."""
     told: dict[str, Any] = experiment.settings.model_dump()
     return told | {name: value for name, value in PAPER_STEPS.items() if told[name] is None}
@@ -147,16 +155,16 @@ def told_to(experiment: Experiment) -> dict[str, Any]:
 
 def tuning(experiment: Experiment) -> list[Piece]:
     """One seed, tested after the last round; fine: one piece for each family and server step, coarse: for each family."""
-    told = told_to(experiment)
+    told = train_settings(experiment)
     told["evaluate_every"] = 0  # the last round decides
     pieces = []
-    for family in families(tuned_over(experiment)):
+    for family in families(algorithms_to_tune(experiment)):
         grids = {name: experiment.grid[name] for name in family}
         if experiment.pieces == "coarse" or not any("server_step" in axes for axes in grids.values()):
             pieces.append(Piece(TUNING, grids, told, (FIRST,)))
             continue
         fixed: Axes = {"server_step": (told["server_step"],)}
-        full = {name: checked(fixed | axes, REGISTRY[name]) for name, axes in grids.items()}
+        full = {name: check_grid(fixed | axes, REGISTRY[name]) for name, axes in grids.items()}
         for step in dict.fromkeys(step for axes in full.values() for step in axes["server_step"]):
             mine = {name: axes | {"server_step": (step,)} for name, axes in full.items() if step in axes["server_step"]}
             pieces.append(Piece(TUNING, mine, told, (FIRST,)))
@@ -165,30 +173,163 @@ def tuning(experiment: Experiment) -> list[Piece]:
 
 def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
     """The chosen settings on the seeds and on the splits, and the gains of personalization."""
-    told, gains = told_to(experiment), experiment.gains
+    told, gains = train_settings(experiment), experiment.gains
     pieces = []
     together = families(name for name in experiment.algorithms if name in chosen)
-    grids = [{name: single(chosen[name]) for name in family} for family in together]
-    pieces += [Piece(SEEDS, grid, told, seeds) for grid in grids for seeds in portions(experiment, experiment.trials.seeds)]
-    for splits in portions(experiment, experiment.trials.splits):
+    grids = [{name: as_grid(chosen[name]) for name in family} for family in together]
+    pieces += [Piece(SEEDS, grid, told, seeds) for grid in grids for seeds in split_trials(experiment, experiment.trials.seeds)]
+    for splits in split_trials(experiment, experiment.trials.splits):
         pieces += [Piece(SPLITS, grid, told, (FIRST,), splits) for grid in grids]
     for family in families(name for name in (gains.algorithms if gains else ()) if name in chosen):
         assert gains is not None
         epochs = tuple(each for each in gains.epochs if isinstance(each, int))
-        for seeds in portions(experiment, gains.seeds):
+        for seeds in split_trials(experiment, gains.seeds):
             given: Axes = {"local_step": (told["local_step"],)}
             grid = {
-                name: checked(given | single(chosen[name]) | {"personal_epochs": epochs}, REGISTRY[name]) for name in family
+                name: check_grid(given | as_grid(chosen[name]) | {"personal_epochs": epochs}, REGISTRY[name]) for name in family
             }
             pieces.append(Piece(GAINS, grid, told, seeds, one_batch=tuple(family) if BATCH in gains.epochs else ()))
     return pieces
 
 
-def single(values: Values) -> Axes:
+def as_grid(values: Values) -> Axes:
     """One configuration as a grid."""
     return {name: (value,) for name, value in values.items()}
 
 
-def portions(experiment: Experiment, numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
+def split_trials(experiment: Experiment, numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The seeds or splits of each piece: one at a time, or all."""
     return [(number,) for number in numbers] if experiment.pieces == "fine" else [numbers] * bool(numbers)
+
+
+class Score(NamedTuple):
+    """A configuration and how it validates: accuracy, in regression loss."""
+
+    settings: Values
+    validation: float
+    diverged: bool
+    judged: Mapping[str, float | None] = MappingProxyType({})  # how far training was from its end, in regression
+
+
+def validation_score(task: str) -> str:
+    """The statistic that chooses."""
+    return "validation_loss" if task == "regression" else "validation_accuracy"
+
+
+def scores(experiment: Experiment, name: str, rows: pl.DataFrame, task: str) -> list[Score]:
+    """An algorithm's configurations in the order of its grid, from the rows of its tuning."""
+    axes = list(experiment.grid[name])
+    held = {
+        tuple(row[axis] for axis in axes): Score(
+            {axis: row[axis] for axis in axes},
+            row[validation_score(task)],
+            row["diverged"],
+            {name: row[name] for name in JUDGED if name in row},
+        )
+        for row in rows.iter_rows(named=True)
+        if row["algorithm"] == name and row["round"] == experiment.settings.rounds
+    }
+    return [held[tuple(values.values())] for values in combinations(experiment.grid[name])]
+
+
+def choose(tried: Sequence[Score], task: str) -> Values | None:
+    """The best settings by validation, the first of equal ones; None where nothing can be chosen.
+
+    >>> choose([Score({"ridge": 1.0}, 0.7, False), Score({"ridge": 2.0}, 0.8, False), Score({"ridge": 3.0}, 0.8, False)],
+    ...        "classification")
+    {'ridge': 2.0}
+    >>> choose([Score({"ridge": 1.0}, 0.7, True)], "classification") is None
+    True
+    """
+    sign = -1 if task == "regression" else 1
+    sound = [score for score in tried if not score.diverged and math.isfinite(score.validation)]
+    return max(sound, key=lambda score: sign * score.validation).settings if sound else None
+
+
+def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Chosen:
+    """What every algorithm goes on with, in their order; one without a sound configuration is left out."""
+    given = fixed_settings(experiment)
+    found = {
+        name: given[name] if name in given else choose(scores(experiment, name, rows, task), task)
+        for name in experiment.algorithms
+    }
+    return {name: values for name, values in found.items() if values is not None}
+
+
+def gradients_per_step(name: str, inner_steps: int) -> int:
+    """Gradients of a batch that one local step takes.
+
+    >>> gradients_per_step("fedavg", 5), gradients_per_step("maml_hf", 5), gradients_per_step("pfedme", 5)
+    (1, 4, 5)
+    """
+    return REGISTRY[name].server.at(inner_steps=inner_steps).gradients
+
+
+def batches_per_epoch(data: Record, batch: int) -> int:
+    """Batches in one epoch of all clients."""
+    size = max(min(batch, max(data.training, default=0)), 1)
+    return sum(-(-n // size) for n in data.training)
+
+
+def count_steps(name: str, told: dict[str, Any], data: Record) -> tuple[int, int]:
+    """Local steps of one run: those of the shared model, and those of one personalization of all clients."""
+    algorithm = REGISTRY[name]
+    epoch = batches_per_epoch(data, told["batch"])
+    if algorithm.shares_nothing:
+        return 0, told["rounds"] * epoch
+    shared = told["rounds"] * cohort_of(told, data) * told["local_steps"]
+    return shared, told["personal_epochs"] * epoch if algorithm.takes_own_steps else 0
+
+
+def cohort_of(told: dict[str, Any], data: Record) -> int:
+    """Clients in a round."""
+    return told["cohort"] or min(COHORT, sum(n > 0 for n in data.training))
+
+
+def estimate_work(piece: Piece, data: Record) -> float:
+    """Gradients that a piece takes, roughly: what its share of the time is guessed by."""
+    told = piece.settings
+    evaluations = len(Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated)
+    total, trajectories = 0, dict[Any, int]()
+    for name, axes in piece.grid.items():
+        alone = REGISTRY[name].shares_nothing
+        of_server = server_settings(name)
+        for values in combinations(axes):
+            full = told | values
+            shared, personal = count_steps(name, full, data)
+            trajectories[tuple(full.get(axis) for axis in of_server)] = shared * gradients_per_step(name, full["inner_steps"])
+            total += personal * (1 if alone else evaluations)
+    return float((total + sum(trajectories.values())) * len(piece.seeds) * max(len(piece.splits), 1)) or 1.0
+
+
+def server_settings(name: str) -> tuple[str, ...]:
+    """The settings that the shared model of an algorithm depends on."""
+    algorithm = REGISTRY[name]
+    used = used_settings(algorithm)
+    of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()} - set(algorithm.server.settings())
+    return tuple(axis for axis in used if axis not in of_client)
+
+
+def describe_budget(experiment: Experiment, data: Record) -> list[str]:
+    """What each algorithm was given, and whether that differs."""
+    told, lines, tried = experiment.settings.model_dump(), [], {}
+    trials = experiment.trials
+    for name, axes in experiment.grid.items():
+        tried[name] = len(combinations(axes))
+        shared, personal = count_steps(name, told, data)
+        each = gradients_per_step(name, told["inner_steps"])
+        parts = []
+        if shared:
+            sizes = f"{told['rounds']} rounds of {cohort_of(told, data)} clients with {told['local_steps']} steps"
+            parts.append(f"{sizes}, {shared:,} in all" + (f", of {each} gradients each" if each > 1 else ""))
+        if personal:
+            epochs = told["rounds"] if REGISTRY[name].shares_nothing else told["personal_epochs"]
+            parts.append(f"{epochs} epochs of each client's own, {personal:,} steps in all")
+        tuned = f"{tried[name]} configurations tried with seed 1" if tried[name] > 1 else "one configuration, not tuned"
+        repeated = f"then seeds {describe_numbers(trials.seeds)} and splits {describe_numbers(trials.splits)}"
+        lines.append(f"{name}: {tuned}, {repeated}; a run takes {'; '.join(parts) or 'no steps'}.")
+    if len(set(tried.values())) > 1:
+        most, least = max(tried, key=lambda name: tried[name]), min(tried, key=lambda name: tried[name])
+        counts = f"{most} {tried[most]} and {least} {tried[least]} configurations"
+        lines.append(f"Tuning budgets differ, {counts}: the comparison favours those that tried more.")
+    return lines

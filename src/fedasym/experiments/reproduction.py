@@ -1,11 +1,35 @@
-"""What can be reproduced of the paper, and the features that it takes."""
+"""What can be reproduced of the paper: targets and how far they are, published curves beside ours, theory beside both.
+
+`paper/published.json` holds, by data set, `seeds`, `splits` and `gains`: for each algorithm (and number of personalization
+epochs) the rounds and, for each round, an accuracy per trial; `"mean": "clients"` marks the two local curves that the paper
+averaged over clients alike instead of pooling samples.
+
+`foreseen.json`, in a run folder or among saved tables, holds what the advisor says before training: accuracies by algorithm,
+means over clients, or why there are none.
+"""
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, known
-from fedasym.core.progress import Progress
+from fedasym.core.files import write_text
+from fedasym.core.hooks import Progress
+from fedasym.results.simulation import Simulated, Simulation
+from fedasym.training.wording import columns
+from fedasym.verbs.simulation import simulate
+from fedasym.worlds.classes import MOST_CLASSES
+from fedasym.worlds.population import Population
+
+if TYPE_CHECKING:
+    from fedasym.experiments.results import Results
+
 
 RUNS = "runs"  # the folder of run folders
 
@@ -20,15 +44,15 @@ TARGETS = {
 }
 
 
-def find(name: str) -> str:
+def find_target(name: str) -> str:
     """What the target of that name is."""
     return known("target", name, TARGETS)
 
 
-def prepare(name: str, device: str | None, progress: Progress | None) -> Path:
+def prepare_features(name: str, device: str | None, progress: Progress | None) -> Path:
     """The features of a data set: found, or made."""
     from fedasym.pretraining import features, pretrain
-    from fedasym.pretraining.store import chosen, features_file
+    from fedasym.pretraining.recipes import chosen_network, features_file
 
     try:
         return features_file(name)
@@ -36,7 +60,332 @@ def prepare(name: str, device: str | None, progress: Progress | None) -> Path:
         pass
     where = {"gpu": "cuda"}.get(device or "", device)
     try:
-        chosen(name, None)
+        chosen_network(name, None)
     except InvalidInput:
         pretrain(name, device=where, progress=progress)
     return features(name, device=where, progress=progress)
+
+
+PRODUCTS = {  # the stage of an experiment, and what is made of it
+    "seeds": "figure and table: accuracy, 11 seeds",
+    "splits": "figure and table: accuracy, 11 splits",
+    "gains": "figures: gains of personalization",
+    "tuning": "table: tuned hyperparameters",
+}
+THEORY_FIGURES = "figures: loss by clients, noise, aspect"
+
+
+class Item(NamedTuple):
+    """A figure or table: what it is, how many training runs it takes, and its state."""
+
+    what: str
+    runs: str
+    state: str
+
+
+def agenda(name: str, runs: str | Path = RUNS) -> tuple[str, list[Item]]:
+    """A target in a line, and its figures and tables.
+
+    >>> agenda("cifar100", "nowhere")[1][3].runs
+    '243 configurations'
+    """
+    if name == "theory":
+        drawn = (Path(runs, name) / "aspect.png").is_file()
+        return f"theory: {TARGETS[name]}", [Item(THEORY_FIGURES, "minutes on two cores", "drawn" if drawn else "not yet")]
+    counts, done = count_runs(name), count_pieces(Path(runs, name))
+    items = []
+    for stage, what in PRODUCTS.items():
+        ready, planned = done.get(stage, (0, 0))
+        state = "not yet" if not ready else "done" if ready == planned else f"{ready} of {planned} pieces"
+        items.append(Item(what, f"{counts[stage]} {'configurations' if stage == 'tuning' else 'runs'}", state))
+    return f"{name}: {TARGETS[name]} ({describe_data(name)})", items
+
+
+def count_runs(name: str) -> dict[str, int]:
+    """Training runs by stage, counted from the experiment."""
+    from fedasym.experiments.fields import combinations
+    from fedasym.experiments.spec import Experiment
+
+    experiment = Experiment.paper(name)
+    gains, trials = experiment.gains, experiment.trials
+    return {
+        "tuning": sum(len(combinations(axes)) for axes in experiment.grid.values()),
+        "seeds": len(experiment.algorithms) * len(trials.seeds),
+        "splits": len(experiment.algorithms) * len(trials.splits),
+        "gains": 0 if gains is None else len(gains.algorithms) * len(gains.epochs) * len(gains.seeds),
+    }
+
+
+def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
+    """Finished and planned pieces by stage, of a run folder."""
+    from fedasym.experiments import plan
+    from fedasym.experiments.folder import RunFolder, is_run
+    from fedasym.experiments.results import Results
+    from fedasym.experiments.tables import wanted_pieces
+
+    if not is_run(place):
+        return {}
+    folder = RunFolder.existing(place)
+    experiment, data = folder.experiment(), folder.data()
+    known = wanted_pieces(folder)[1] is not None
+    chosen = Results.read(place).tuned if known else plan.placeholder(experiment)
+    pieces = [*plan.tuning(experiment), *plan.trials(experiment, chosen)]
+    counts: dict[str, tuple[int, int]] = {}
+    for piece in pieces:
+        ready, planned = counts.get(piece.stage, (0, 0))
+        there = (folder.pieces / f"{piece.key(data)}.parquet").is_file() and (known or piece.stage == plan.TUNING)
+        counts[piece.stage] = ready + there, planned + 1
+    return counts
+
+
+def describe_data(name: str) -> str:
+    """What of its data is here."""
+    from fedasym.data.sets.catalogue import find_dataset
+    from fedasym.pretraining.recipes import chosen_network, features_file
+
+    for there, words in (
+        (features_file, "features here"),
+        (lambda each: chosen_network(each, None), "network here, no features"),
+    ):
+        try:
+            there(name)
+        except InvalidInput:
+            continue
+        return words
+    return "raw samples here" if find_dataset(name).folder() is not None else "no data here"
+
+
+FILE = Path(__file__).parent / "paper" / "published.json"
+STANDS_FOR = {"digits": "emnist", "stackexchange": "stackoverflow"}  # whose curves a stand-in is set beside
+
+
+class PaperCurve(NamedTuple):
+    """A published curve."""
+
+    rounds: Array
+    accuracy: Array  # (trials, rounds)
+    over_clients: bool  # the mean over clients alike, not over samples
+
+    @property
+    def final(self) -> Array:
+        """After the last round, a number per trial."""
+        return self.accuracy[:, -1]
+
+
+class PaperCurves(NamedTuple):
+    """What the paper has of a data set: curves by sweep and algorithm, gains by algorithm and epochs."""
+
+    name: str  # of the paper's data set
+    trials: dict[str, dict[str, PaperCurve]]
+    gains: dict[str, dict[str, PaperCurve]]
+
+    def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
+        """Rounds and accuracies (trials, rounds) by sweep and algorithm, as figures take them; gains by "ftfa 10"."""
+        named = {f"{name} {epochs}": each for name, by in self.gains.items() for epochs, each in by.items()}
+        return {
+            sweep: {name: (each.rounds.astype(int).tolist(), each.accuracy) for name, each in by.items()}
+            for sweep, by in (self.trials | ({"gains": named} if named else {})).items()
+        }
+
+
+def published_accuracies(name: str) -> PaperCurves | None:
+    """The paper's curves for a data set, or for the one that it stands in for; None where there are none.
+
+    >>> curves = published_accuracies("cifar100")
+    >>> round(float(curves.trials["splits"]["ftfa"].final.mean()), 4)
+    0.8104
+    >>> published_accuracies("digits").name, published_accuracies("mine") is None
+    ('emnist', True)
+    """
+    source = STANDS_FOR.get(name, name)
+    held = read_published().get(source)
+    if held is None:
+        return None
+    sweeps = [sweep for sweep in ("seeds", "splits") if sweep in held]
+    trials = {sweep: {each: read_curve(entry) for each, entry in held[sweep].items()} for sweep in sweeps}
+    gains = {each: {epochs: read_curve(entry) for epochs, entry in by.items()} for each, by in held.get("gains", {}).items()}
+    return PaperCurves(source, trials, gains)
+
+
+def curves_of(name: str) -> dict[str, dict[str, tuple[list[int], Array]]] | None:
+    """What figures draw beside a run: none for a stand-in, since accuracies on other data do not belong on one axis.
+
+    >>> sorted(curves_of("cifar100")), curves_of("digits")
+    (['gains', 'seeds', 'splits'], None)
+    """
+    paper = published_accuracies(name)
+    return paper.curves() if paper is not None and paper.name == name else None
+
+
+@cache
+def read_published() -> dict[str, Any]:
+    """The file, read once."""
+    loaded: dict[str, Any] = json.loads(FILE.read_text())
+    return loaded
+
+
+def read_curve(entry: dict[str, Any]) -> PaperCurve:
+    """One curve of the file."""
+    return PaperCurve(np.array(entry["rounds"]), np.array(entry["accuracy"], float).T, entry.get("mean") == "clients")
+
+
+PAPER_HEAD = ["sweep", "algorithm", "ours", "worst–best", "paper", "worst–best", "ours - paper"]
+
+
+def compare_with_paper(results: Results, name: str) -> str | None:
+    """The table for a data set that the paper has, or for its stand-in; None where there is none.
+
+    A local curve that the paper averaged over clients alike is set beside ours averaged so.
+    """
+    paper = published_accuracies(name)
+    if paper is None or results.task != "classification":
+        return None
+    rows = [PAPER_HEAD]
+    for sweep, curves in paper.trials.items():
+        pooled, alike = results.finals(sweep), results.finals(sweep, "mean_accuracy")
+        for algorithm, values in pooled.items():
+            curve = curves.get(algorithm)
+            ours = alike[algorithm] if curve is not None and curve.over_clients else values
+            theirs = (
+                ["-", "-", "-"]
+                if curve is None
+                else [*show_spread(curve.final), f"{100 * (ours.mean() - curve.final.mean()):+.2f}"]
+            )
+            rows.append([sweep, algorithm, *show_spread(ours), *theirs])
+    what = "" if paper.name == name else f" These are not the paper's data: {name} stands in for {paper.name}."
+    return "\n".join([*columns(rows, left=2), "", f"Percent after the last round, mean over trials.{what}"])
+
+
+def show_spread(values: Array) -> list[str]:
+    """Mean, and worst to best."""
+    return [f"{100 * np.mean(values):.2f}", f"{100 * np.min(values):.2f}–{100 * np.max(values):.2f}"]
+
+
+WORLD = Population(radius=1.0, noise=0.5, aspect=2.0, norm=2.0)
+VARIED: dict[str, list[float]] = {
+    "clients": [3, 5, 10, 20, 50, 100],
+    "noise": [0.1, 0.3, 0.5, 0.7, 1.0, 1.5],
+    "aspect": [0.5, 0.7, 1.5, 2.0, 4.0, 8.0],
+}
+SIZES = {False: {"dimension": 200, "trials": 8}, True: {"dimension": 60, "trials": 2}}
+
+
+def simulate_limits(
+    folder: str | Path, *, quick: bool = False, progress: Progress | None = None
+) -> dict[str, Simulation[Simulated]]:
+    """Simulate along clients, noise and aspect, and draw each beside the predictions; finished trials are kept in the folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = simulate_limits(folder, quick=True)
+    ...     sorted(path.name for path in Path(folder).glob("*.png"))
+    ['aspect.png', 'clients.png', 'noise.png']
+    """
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for number, (name, values) in enumerate(VARIED.items()):
+
+        def told(share: float, text: str, number: int = number, name: str = name) -> None:
+            if progress:
+                progress((number + share) / len(VARIED), f"{name}: {text}")
+
+        sizes: dict[str, Any] = SIZES[quick] | ({} if name == "clients" else {"clients": 50})
+        kept = place / f"{name}{'-quick' if quick else ''}.jsonl"
+        found[name] = simulate(WORLD, vary={name: values}, save=kept, progress=told, **sizes)
+        for ending in (".png", ".pdf"):
+            found[name].plot(place / f"{name}{ending}")
+    return found
+
+
+FORESIGHT_FILE = "foreseen.json"
+FORMAT = "fedasym foreseen 1"
+LIKE = {"local": "local_ridge"}  # local training that validation stops is nearer to a ridge than to convergence
+THEORY_HEAD = ["algorithm", "theory", "advised", "measured", "off by"]
+
+
+class Foreseen(NamedTuple):
+    """Accuracies by algorithm: by the theory on the estimated population, and by what the advisor trusts; or a reason."""
+
+    theory: dict[str, float]
+    advised: dict[str, float]
+    reason: str | None = None
+    merged: int | None = None  # so many classes, where these are more than are predicted, and the rare ones were taken as one
+
+
+class Row(NamedTuple):
+    """An algorithm: predicted and measured."""
+
+    algorithm: str
+    theory: float
+    advised: float
+    measured: float
+
+
+def keep_foresight(folder: Path, found: Foreseen) -> None:
+    """Write the file."""
+    write_text(folder / FORESIGHT_FILE, json.dumps({"format": FORMAT} | found._asdict(), indent=2) + "\n")
+
+
+def read_foresight(folder: str | Path) -> Foreseen | None:
+    """What is kept in a folder; None where there is nothing, or nothing whole."""
+    try:
+        held = json.loads((Path(folder) / FORESIGHT_FILE).read_text(encoding="utf-8"))
+        if held.pop("format") != FORMAT:
+            return None
+        found = Foreseen(**held)
+        accuracies = [*found.theory.values(), *found.advised.values()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    fits = set(found.theory) == set(found.advised) and all(isinstance(each, float) for each in accuracies)
+    return found if fits and isinstance(found.reason, str | None) and isinstance(found.merged, int | None) else None
+
+
+def foresight_rows(results: Results) -> list[Row]:
+    """Predicted beside measured: means over clients after the last round, over the seeds or else the splits."""
+    foreseen = results.foreseen
+    if foreseen is None or results.task != "classification":
+        return []
+    sweep = "seeds" if results.experiment.trials.seeds else "splits"
+    measured = {name: float(np.mean(values)) for name, values in results.finals(sweep, "mean_accuracy").items()}
+    pairs = [(name, LIKE.get(name, name), value) for name, value in measured.items()]
+    return [Row(name, foreseen.theory[of], foreseen.advised[of], value) for name, of, value in pairs if of in foreseen.advised]
+
+
+def describe_agreement(found: list[Row], merged: int | None = None) -> str:
+    """Where the rankings agree, in a sentence; levels can be compared where no classes were merged."""
+    advised, measured = (np.array([getattr(row, name) for row in found]) for name in ("advised", "measured"))
+    first, best = found[int(np.argmax(advised))], found[int(np.argmax(measured))]
+    right = "which is the best measured" if first == best else (
+        f"{100 * (best.measured - first.measured):.2f} points below {best.algorithm}, the best measured"
+    )  # fmt: skip
+    pairs = [(i, j) for i in range(len(found)) for j in range(i)]
+    same = sum((advised[i] - advised[j]) * (measured[i] - measured[j]) >= 0 for i, j in pairs)
+    levels = (
+        f"advised accuracies are off by at most {100 * float(np.abs(advised - measured).max()):.1f} points"
+        if merged is None
+        else f"advised are accuracies in a coarser task, the {MOST_CLASSES - 1} commonest of {merged:,} classes and one of all "
+        "others, so that only their order can be compared"
+    )
+    order = f"Of {len(pairs)} pairs {same} are in the measured order; {levels}."
+    return f"The advisor puts {first.algorithm} first, {right}. {order}"
+
+
+def compare_with_theory(results: Results) -> str | None:
+    """The table, in percent, and where the rankings agree; None where nothing was foreseen."""
+    found = foresight_rows(results)
+    if results.foreseen is None or not found:
+        return None
+    merged = results.foreseen.merged
+    table = [THEORY_HEAD, *([row.algorithm, *map(show_share, row[1:]), "-" if merged else show_error(row)] for row in found)]
+    return "\n".join([*columns(table, left=1), "", describe_agreement(found, merged)])
+
+
+def show_error(row: Row) -> str:
+    """Advised less measured, in points; it says nothing where classes were merged, and these are accuracies in two tasks."""
+    return f"{100 * (row.advised - row.measured):+.2f}"
+
+
+def show_share(share: float | Array) -> str:
+    """With two decimals."""
+    return f"{100 * float(share):.2f}"

@@ -1,8 +1,9 @@
-"""What an experiment found, from its run folder alone, or from the small tables that were saved of it."""
+"""What an experiment found, from its run folder alone or from saved tables; and its printed form."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,24 +13,187 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
 from fedasym.core.hooks import write_file
-from fedasym.core.text import plain
-from fedasym.experiments import budget, plan, tables
-from fedasym.experiments.comparisons import MARGIN, Comparisons, compared
+from fedasym.core.text import json_value
+from fedasym.experiments import plan, tables
+from fedasym.experiments.comparisons import MARGIN, Comparisons, compare_finals
 from fedasym.experiments.data import Record
-from fedasym.experiments.folder import DAMAGED, RunFolder
-from fedasym.experiments.foresight import Foreseen, foreseen_in
-from fedasym.experiments.pieces import Damaged, Finished
-from fedasym.experiments.plan import GAINS, SEEDS, SPLITS, TUNING, Chosen, Piece
-from fedasym.experiments.printing import edges, left_out, lines, not_converged
-from fedasym.experiments.remote import kind_of
-from fedasym.experiments.selection import chosen
+from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, kind_of
+from fedasym.experiments.plan import GAINS, SEEDS, SPLITS, TUNING, Chosen, Piece, chosen_settings, validation_score
+from fedasym.experiments.reproduction import Foreseen, read_foresight
+from fedasym.experiments.spec import align_columns, describe_numbers
 from fedasym.results.result import Result
+from fedasym.training.convergence import NEAR
+from fedasym.training.histories import EDGES, spread
+from fedasym.training.wording import HEADS, WIDTH, above, cell, columns, folded, meanings, one_scale, shown, smaller_steps
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
+
+
+NEARLY_UNSTABLE = 1.2  # a step times the curvature; from 2 on it diverges
+SWEEPS = {
+    SEEDS: "seeds of training, same samples",
+    SPLITS: "reshuffles of training and validation samples, same test samples",
+}
+
+
+def result_lines(results: Results) -> list[str]:
+    """Everything that a results object prints."""
+    data, told = results.data, results.experiment.settings
+    sizes = [f"{len(data.clients)} clients", *(f"{name} {count:,}" for name, count in data.counts.items())]
+    what = [results.experiment.name, results.experiment.about.rstrip("."), *sizes]
+    what += [f"{told.rounds} rounds", f"protocol {told.rules.name}"]
+    out = [*folded(" · ".join(filter(None, what))), "", *chosen_lines(results)]
+    for sweep in SWEEPS:
+        out += sweep_lines(results, sweep)
+    out += gain_lines(results)
+    statistics = (
+        ("accuracy", "mean_accuracy", "worst_decile", "hurt")
+        if results.task == "classification"
+        else (("loss", "hurt", "excess"))
+    )
+    out += ["", *meanings(statistics)] if results.trials.height else []
+    notes = [line for note in results.notes for line in textwrap.wrap(note, WIDTH)]
+    return [*out, *(["", *notes] if notes else [])]
+
+
+def chosen_lines(results: Results) -> list[str]:
+    """The settings that validation chose, out of how many."""
+    name = validation_score(results.task)
+    judged = results.task == "regression"
+    rows = [["algorithm", "tried", "diverged", "validation", *(["excess"] if judged else []), "chosen settings"]]
+    for algorithm in results.experiment.algorithms:
+        tried = [row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm]
+        best = next((row for row in tried if row["chosen"]), None)
+        score = "-" if best is None else cell(name, best[name])
+        settings = results.tuned.get(algorithm)
+        failed = sum(row["diverged"] for row in tried)
+        row = [algorithm, str(len(tried)), str(failed or "-"), score]
+        row += [cell("excess", results.judged(algorithm).get("excess", np.nan))] if judged else []
+        rows.append([*row, "none" if settings is None else describe_settings(settings)])
+    what = "loss" if results.task == "regression" else "accuracy"
+    return [
+        f"Chosen by validation {what} after the last round, seed 1; test samples choose nothing.",
+        *align_columns(rows, left=1),
+    ]
+
+
+def describe_settings(settings: dict[str, Any]) -> str:
+    """Settings in a line."""
+    return ", ".join(f"{name} {shown(value)}" for name, value in settings.items()) or "as given"
+
+
+def sweep_lines(results: Results, sweep: str) -> list[str]:
+    """The paper's table: pooled mean with worst to best trial, beside the clients' mean and the worst decile."""
+    heads = HEADS[results.task]
+    kept = [name for name in heads if not name.startswith("validation") and (name != "loss" or name == results.statistic)]
+    first, *others = sorted(kept, key=lambda name: name.startswith("shared"))
+    finals = {name: results.finals(sweep, name) for name in kept}
+    if not finals[first]:
+        return []
+    rows = [["algorithm", heads[first], "worst–best", *(heads[name] for name in others)]]
+    for algorithm, values in finals[first].items():
+        row = [algorithm, cell(first, float(values.mean())), spread(first, values)]
+        rows.append([*row, *(cell(name, float(finals[name][algorithm].mean())) for name in others)])
+    numbers = describe_numbers(getattr(results.experiment.trials, sweep))
+    title = (
+        f"{sweep.capitalize()} {numbers}: {SWEEPS[sweep]}; mean over trials after round {results.experiment.settings.rounds}."
+    )
+    return ["", title, *columns(rows, left=1)]
+
+
+def gain_lines(results: Results) -> list[str]:
+    """Mean accuracy (loss) after the last round by epochs of personalization."""
+    gains, name = results.experiment.gains, results.statistic
+    if gains is None or not results.gains.height:
+        return []
+    last = [row for row in results.gains.iter_rows(named=True) if row["round"] == results.experiment.settings.rounds]
+    rows = [["algorithm", *("one batch" if each == "batch" else str(each) for each in gains.epochs)]]
+    for algorithm in dict.fromkeys(row["algorithm"] for row in last):
+        values = [
+            [row[name] for row in last if (row["algorithm"], row["epochs"]) == (algorithm, str(epochs))]
+            for epochs in gains.epochs
+        ]
+        rows.append([algorithm, *(cell(name, float(np.mean(each))) if each else "-" for each in values)])
+    title = f"Gains of personalization: {name} by epochs, mean over seeds {describe_numbers(gains.seeds)}."
+    return ["", title, *columns(rows, left=1)]
+
+
+def omission_notes(results: Results) -> list[str]:
+    """Algorithms for which nothing could be chosen, trials that diverged, and a missing baseline."""
+    notes, experiment, data = [], results.experiment, results.data
+    tuned = results.tuning.filter(results.tuning["chosen"])["algorithm"].to_list()
+    for name in experiment.algorithms:
+        tried = results.tuning.filter(results.tuning["algorithm"] == name)
+        if name in tuned or not tried.height:
+            continue
+        mend = smaller_steps(data.out_of_scale or {}, 2 / data.curvature if data.curvature else None)
+        reason = f"every configuration diverged: {mend}" if tried["diverged"].all() else (
+            "no configuration has a finite validation score: are there validation samples?"
+        )  # fmt: skip
+        notes.append(f"Nothing is chosen for {name}, and it is left out of the trials: {reason}.")
+    many = int(results.tuning["diverged"].sum())
+    if 2 * many > results.tuning.height > 1 and tuned:
+        mend = smaller_steps(data.out_of_scale or {}, 2 / data.curvature if data.curvature else None)
+        notes.append(f"Most configurations diverged, {many} of {results.tuning.height}: {mend}.")
+    failed = results.trials.filter(results.trials["diverged"])
+    for sweep, name in dict.fromkeys(zip(failed["sweep"], failed["algorithm"], strict=True)):
+        notes.append(f"Diverged in {sweep}: {name}, and a mean over trials counts it as no number.")
+    if not {"local", "local_ridge"} & set(experiment.algorithms) and len(experiment.algorithms) > 1:
+        notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
+    return notes
+
+
+def convergence_notes(results: Results) -> list[str]:
+    """The algorithms whose chosen settings did not take training to its end; fine-tuning may be meant to stop early."""
+    short: list[str] = []
+    early: list[str] = []
+    for name in results.tuned:
+        found = results.judged(name)
+        own, shared = found.get("excess", np.nan), found.get("shared_excess", np.nan)
+        if shared > NEAR and not own > NEAR:
+            of_variance = f"{shared:.0%} of half the labels' variance above the exact one"
+            short.append(f"{name}, whose shared model's training loss is {of_variance}")
+        elif own > NEAR:
+            tunes = REGISTRY[name].fine_tunes
+            loss = above(found["training_loss"], found["exact_loss"])
+            (early if tunes and not shared > NEAR else short).append(f"{name}, whose training loss is {loss}")
+    notes = []
+    if short:
+        notes.append(
+            f"Not converged: {'; '.join(short)}. What it loses by that is no property of the algorithm. Try more rounds or "
+            f"personal_epochs, larger steps, {one_scale(results.data.out_of_scale or {})}; fedasym fit (fa.linear.fit) "
+            "solves it exactly."
+        )
+    if early:
+        notes.append(
+            f"Not converged in personalization: {'; '.join(early)}. Stopping early can be right, and validation chose it "
+            "among the steps tried; more personal_epochs come nearer, fedasym fit (fa.linear.fit) is exact."
+        )
+    return notes
+
+
+def edge_notes(results: Results) -> list[str]:
+    """The steps and ridges that were chosen at the end of three or more values tried."""
+    ends, name = [], validation_score(results.task)
+    sign = -1 if results.task == "regression" else 1
+    for algorithm, settings in results.tuned.items():
+        tried = [row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm and not row["diverged"]]
+        best = max((sign * row[name] for row in tried if row["chosen"]), default=np.nan)
+        for axis in EDGES:
+            values = sorted(results.experiment.grid[algorithm].get(axis, ()))
+            if len(values) < 3 or settings[axis] not in (values[0], values[-1]):
+                continue
+            if axis != "ridge" and settings[axis] * (results.data.curvature or 0.0) > NEARLY_UNSTABLE:
+                continue  # what lies beyond diverges
+            if best > max((sign * row[name] for row in tried if row[axis] != settings[axis]), default=-np.inf):
+                side = "smallest" if settings[axis] == values[0] else "largest"
+                ends.append(f"{algorithm} {axis} {shown(settings[axis])} ({side})")
+    return [f"Chosen at the end of the values tried, so that the best may lie beyond: {', '.join(ends)}."] if ends else []
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,11 +235,11 @@ class Results(Result):
         experiment, data = run.experiment(), run.data()
         task, reader = data.task, Reader(run, data)
         found = reader.finished(plan.tuning(experiment))
-        rows = None if reader.missing else tables.joined(found, TUNING, task)
-        tuned = {} if rows is None else chosen(experiment, rows, task)
+        rows = None if reader.missing else tables.join_rows(found, TUNING, task)
+        tuned = {} if rows is None else chosen_settings(experiment, rows, task)
         pieces = plan.trials(experiment, tuned)
         by_stage = {
-            stage: tables.joined(reader.finished([piece for piece in pieces if piece.stage == stage]), stage, task)
+            stage: tables.join_rows(reader.finished([piece for piece in pieces if piece.stage == stage]), stage, task)
             for stage in (SEEDS, SPLITS, GAINS)
         }
         sweeps = (SEEDS, SPLITS)
@@ -85,27 +249,27 @@ class Results(Result):
             experiment=experiment,
             data=data,
             tuning=tables.tuning_table(experiment, rows, tuned, task),
-            trials=tables.ordered(trials, experiment),
+            trials=tables.order_rows(trials, experiment),
             gains=tables.gain_table(experiment, by_stage[GAINS], task),
-            clients=tables.ordered(clients, experiment),
+            clients=tables.order_rows(clients, experiment),
             tuned=tuned,
             remarks=tuple(reader.remarks()),
             environment=run.environment(),
-            foreseen=foreseen_in(run.path),
+            foreseen=read_foresight(run.path),
         )
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
         """The results that `save` wrote."""
-        from fedasym.experiments.saving import loaded
+        from fedasym.experiments.tables import load_tables
 
-        return cls(**loaded(Path(folder)))
+        return cls(**load_tables(Path(folder)))
 
     def save(self, folder: str | Path) -> Path:
         """Write the tables as small files that can be committed and read without the run; returns the folder."""
-        from fedasym.experiments.saving import saved
+        from fedasym.experiments.tables import save_tables
 
-        return saved(self, Path(folder))
+        return save_tables(self, Path(folder))
 
     @property
     def task(self) -> str:
@@ -148,7 +312,7 @@ class Results(Result):
     @property
     def budget(self) -> list[str]:
         """What every algorithm was given, in sentences: configurations, trials, rounds and steps."""
-        return budget.sentences(self.experiment, self.data)
+        return plan.describe_budget(self.experiment, self.data)
 
     def finals(self, sweep: str, statistic: str | None = None) -> dict[str, Array]:
         """A statistic after the last round, a number per trial, by algorithm; trials that are not there are NaN."""
@@ -174,7 +338,7 @@ class Results(Result):
         name = statistic or self.statistic
         default = None if name.endswith("loss") else MARGIN
         finals = {sweep: self.finals(sweep, name) for sweep in (SEEDS, SPLITS)}
-        return compared(finals, pairs, default if margin is None else margin, "loss" if name.endswith("loss") else name)
+        return compare_finals(finals, pairs, default if margin is None else margin, "loss" if name.endswith("loss") else name)
 
     def judged(self, algorithm: str) -> dict[str, float]:
         """How far the chosen settings took training, in regression: the worst trial's training_loss, exact_loss, excess, ...
@@ -197,7 +361,7 @@ class Results(Result):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a fair reader should know."""
-        return (*self.remarks, *not_converged(self), *left_out(self), *edges(self))
+        return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
 
     def to_json(self) -> str:
         """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes; not by client."""
@@ -215,7 +379,7 @@ class Results(Result):
         return json.dumps(held, indent=2)
 
     def __str__(self) -> str:
-        return "\n".join(lines(self))
+        return "\n".join(result_lines(self))
 
     __repr__ = __str__
 
@@ -223,7 +387,7 @@ class Results(Result):
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """A table for JSON."""
     return [
-        {name: plain(value) if isinstance(value, float) else value for name, value in row.items()}
+        {name: json_value(value) if isinstance(value, float) else value for name, value in row.items()}
         for row in frame.iter_rows(named=True)
     ]
 

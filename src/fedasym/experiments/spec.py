@@ -1,31 +1,39 @@
-"""An experiment as a value: which data, which algorithms, what is tuned over, how often it is repeated.
+"""An experiment as a value: which data, which algorithms, what is tuned over, how often it is repeated; also in words.
 
 It is what a TOML file says, checked at the door; the rules for numbers are those of `fedasym.train` itself.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
+import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-# The parts come first: they say it in a sentence where pydantic is missing.
-from fedasym.experiments.parts import Data, Gains, Names, Part, Settings, Trials  # isort: skip
+# The fields come first: they say it in a sentence where pydantic is missing.
+from fedasym.experiments.fields import Data, Gains, Names, Part, Settings, Trials  # isort: skip
+
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
 from pydantic import model_validator as model
 
 from fedasym.algorithms.registry import REGISTRY, as_names
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.text import preformatted
-from fedasym.experiments.grids import GRID_SCHEMA, Grid, completed
-from fedasym.training.jobs import named
-from fedasym.training.scales import PAPER_STEPS, stable_steps
+from fedasym.core.text import notebook_text
+from fedasym.experiments.fields import GRID_SCHEMA, Axes, Grid, complete_grid
+from fedasym.training.convergence import PAPER_STEPS, stable_steps
 from fedasym.training.settings import TEXT, resolve_protocol
+from fedasym.training.training import find_algorithms
+from fedasym.training.wording import columns, folded
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from fedasym.data.federation.federation import Federation
+
 
 PAPER = Path(__file__).parent / "paper"
 ALL = ("local", "fedavg", "ftfa", "rtfa", "maml_fo", "maml_hf", "pfedme")  # what the paper compares
@@ -64,14 +72,13 @@ class Experiment(Part):
     pieces: Literal["fine", "coarse"] = "fine"
 
     def __init__(self, /, **given: Any) -> None:
-        from fedasym.experiments.wording import rephrased
 
         if "algorithms" in given:
             given["algorithms"] = as_names(given["algorithms"])
         try:
             super().__init__(**given)
         except ValidationError as reason:
-            raise InvalidInput(rephrased(reason, Experiment)) from None
+            raise InvalidInput(rephrase_error(reason, Experiment)) from None
         except OverflowError:
             raise InvalidInput("a number is too large: give ordinary numbers") from None
 
@@ -87,14 +94,14 @@ class Experiment(Part):
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if paths := [name for name in names if ":" in name]:
             raise ValueError(f"{paths[0]!r} would be imported: give names of registered algorithms")
-        named(names)
+        find_algorithms(names)
         return names
 
     @field("grid", mode="before")
     @classmethod
     def _by_algorithm(cls, grid: Any, info: ValidationInfo) -> Any:
         names = info.data.get("algorithms")
-        return {} if names is None else completed(grid, names)  # wrong algorithms are a problem of their own
+        return {} if names is None else complete_grid(grid, names)  # wrong algorithms are a problem of their own
 
     @model(mode="after")
     def _gains_of_tuned(self) -> Self:
@@ -117,9 +124,9 @@ class Experiment(Part):
         ...     Experiment.from_toml(file).data.synthetic.alpha
         1.0
         """
-        from fedasym.experiments.reading import read
+        from fedasym.experiments.fields import read_toml
 
-        given = read(Path(path))
+        given = read_toml(Path(path))
         try:
             return cls(**given)
         except InvalidInput as reason:
@@ -143,9 +150,9 @@ class Experiment(Part):
         >>> print(Experiment(name="mine", algorithms=["local"], trials={"seeds": 3, "splits": 0}).to_toml().splitlines()[0])
         name = "mine"
         """
-        from fedasym.experiments.reading import written
+        from fedasym.experiments.fields import write_toml
 
-        return written(self)
+        return write_toml(self)
 
     def quick(self) -> Experiment:
         """A scaled copy for a first look: few clients, rounds, values and trials; its numbers mean little.
@@ -153,9 +160,7 @@ class Experiment(Part):
         >>> Experiment.paper("cifar100").quick().settings.rounds
         20
         """
-        from fedasym.experiments.scaling import scaled
-
-        return scaled(self)
+        return scale_experiment(self)
 
     def with_data(self, file: str | Path) -> Experiment:
         """The same on the data of a file, whose columns have the usual names."""
@@ -197,11 +202,162 @@ class Experiment(Part):
         return json.dumps(cls.model_json_schema(), indent=2)
 
     def __str__(self) -> str:
-        from fedasym.experiments.wording import summary
 
-        return summary(self)
+        return summarize(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)
+
+
+CLIENTS = 30
+ROUNDS = 20
+EVALUATIONS = 2
+VALUES = 2  # of each setting in a grid
+TRIALS = 3
+
+
+def scale_experiment(experiment: Experiment) -> Experiment:
+    """The copy, named so; what is small already stays."""
+    told, trials, gains, data = experiment.settings, experiment.trials, experiment.gains, experiment.data
+    rounds = min(told.rounds, ROUNDS)
+    every = min(told.evaluate_every, max(1, rounds // EVALUATIONS))
+    changed: dict[str, Any] = {
+        "name": f"{experiment.name}-quick",
+        "settings": told.model_copy(update={"rounds": rounds, "evaluate_every": every, "cohort": None}),
+        "grid": {name: thin_values(axes) for name, axes in experiment.grid.items()},
+        "trials": trials.model_copy(update={"seeds": trials.seeds[:TRIALS], "splits": trials.splits[:TRIALS]}),
+        "gains": gains and gains.model_copy(update={"seeds": gains.seeds[:TRIALS]}),
+        "data": data and data.model_copy(update={"clients": min(data.clients or CLIENTS, CLIENTS)}),
+    }
+    return experiment.model_copy(update=changed)
+
+
+def thin_values(axes: Axes) -> Axes:
+    """Two values of each setting, from the upper half: too small a step learns nothing in few rounds.
+
+    >>> thin_values({"server_step": (0.0001, 0.001, 0.01, 0.1, 1.0), "mixing": (1.0, 2.0)})
+    {'server_step': (0.01, 0.1), 'mixing': (1.0, 2.0)}
+    """
+    return {name: values if len(values) <= VALUES else upper(values) for name, values in axes.items()}
+
+
+def upper(values: tuple[int | float, ...]) -> tuple[int | float, ...]:
+    """The values half and three quarters up."""
+    return values[len(values) // 2], values[3 * len(values) // 4]
+
+
+WANTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text in quotes",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "model_type": "a table of settings",
+    "dict_type": "a table of settings",
+}
+RENAMED = {"settings.bias": "intercept"}
+LONG = 60  # characters of a value that a sentence repeats
+
+
+def rephrase_error(error: ValidationError, experiment: type[BaseModel]) -> str:
+    """The first problem as one sentence: the field by its path, the value, what is allowed; misspelt fields first."""
+    problems = error.errors(include_url=False)
+    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    problem, others = problems[0], len(problems) - 1
+    more = f" (and {others} more problem{'s' if others > 1 else ''})" if others else ""
+    return describe_problem(dict(problem), experiment) + more
+
+
+def describe_problem(problem: Mapping[str, Any], experiment: type[BaseModel]) -> str:
+    """One of pydantic's problems in a sentence."""
+    kind, where, value = problem["type"], problem["loc"], problem["input"]
+    path = ".".join(map(str, where))
+    context = problem.get("ctx", {})
+    told = repr(value) if len(repr(value)) <= LONG else f"{repr(value)[:LONG]}..."
+    match kind:
+        case "extra_forbidden":
+            if path in RENAMED:
+                return f"{path} is {told}: it is called {RENAMED[path]} now; rename it"
+            known = list(fields_at(experiment, where[:-1]))
+            near = difflib.get_close_matches(str(where[-1]), known, n=2, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            return f"{path} is {told}: there is no such field; {hint}known are {', '.join(known)}"
+        case "missing":
+            return f"{path} is missing: give it a value"
+        case "literal_error":
+            return f"{path} is {told}: it must be {context['expected']}"
+        case "value_error" if isinstance(context["error"], InvalidInput):
+            sentence = str(context["error"])
+            return sentence if sentence.startswith(path) else f"{path}: {sentence}"
+        case "value_error":
+            return f"{path} is {told}: {context['error']}"
+        case _ if kind in WANTED:
+            return f"{path} is {told}: it must be {WANTED[kind]}"
+        case _:
+            return f"{path} is {told}: {problem['msg'].replace('Input', 'it', 1)}"
+
+
+def fields_at(experiment: type[BaseModel], where: tuple[int | str, ...]) -> list[str]:
+    """The fields of the table at a path."""
+    fields = experiment.model_fields
+    for part in where:
+        kind = fields[str(part)].annotation
+        table = next(each for each in (kind, *get_args(kind)) if hasattr(each, "model_fields"))
+        fields = table.model_fields
+    return list(fields)
+
+
+def summarize(experiment: Experiment) -> str:
+    """What an experiment is about to do."""
+    tried = {name: math.prod(map(len, axes.values())) for name, axes in experiment.grid.items()}
+    told, trials = experiment.settings, experiment.trials
+    parts = [experiment.name, *([experiment.about] if experiment.about else [])]
+    open_ = told.protocol is None
+    rules = ["intercept and steps as the data ask"] if open_ else [f"protocol {told.rules.name}"]
+    sizes = [f"{told.rounds} rounds", *rules, f"{experiment.pieces} pieces"]
+    lines = [
+        *folded(" · ".join(parts)),
+        *folded(" · ".join(sizes)),
+        "Configurations to tune over: " + ", ".join(f"{name} {count}" for name, count in tried.items()) + ".",
+        f"Trials of what is chosen: seeds {describe_numbers(trials.seeds)}; splits {describe_numbers(trials.splits)}.",
+    ]
+    if experiment.gains:
+        gains = experiment.gains
+        epochs = ", ".join(map(str, gains.epochs))
+        lines.append(f"Gains of {', '.join(gains.algorithms)} over epochs {epochs}: seeds {describe_numbers(gains.seeds)}.")
+    return "\n".join(lines)
+
+
+def describe_numbers(numbers: tuple[int, ...]) -> str:
+    """Numbers of trials, a run of them by its ends.
+
+    >>> describe_numbers((1, 2, 3)), describe_numbers((4, 7)), describe_numbers(())
+    ('1 to 3', '4, 7', 'none')
+    """
+    if len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers)) or "none"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(42.4), duration(5 * 60), duration(7300)
+    ('42 s', '5 min', '2.0 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def align_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Columns, the first `left` ones and the last flush left.
+
+    >>> align_columns([["a", "1", "word"], ["b", "10", "words"]], left=1)
+    ['a   1  word', 'b  10  words']
+    """
+    width = max(len(row[-1]) for row in rows)
+    return columns([[*row[:-1], f"{row[-1]:<{width}}"] for row in rows], left=left)

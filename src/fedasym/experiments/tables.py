@@ -1,27 +1,158 @@
-"""The tables of results, from the rows of finished pieces."""
+"""From pieces to tables: the rows of a call of `train`, the tables of results, files that keep them; which runs there are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import io
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from fedasym.experiments.computing import CLIENTS, schema, statistics
-from fedasym.experiments.data import Record
-from fedasym.experiments.grids import TUNED, combinations
-from fedasym.experiments.pieces import Finished
-from fedasym.experiments.plan import GAINS, JUDGED, SEEDS, Chosen
-from fedasym.experiments.selection import Score, scores, validated_by
-from fedasym.training.settings import SIZES
+from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
+from fedasym.core.errors import InvalidInput
+from fedasym.core.files import write_text
+from fedasym.core.version import __version__
+from fedasym.experiments import plan
+from fedasym.experiments.data import Record, read_record
+from fedasym.experiments.fields import BATCH, TUNED, combinations
+from fedasym.experiments.folder import (
+    DATA,
+    EXPERIMENT,
+    Damaged,
+    Finished,
+    RunFolder,
+    is_broken,
+    is_run,
+    is_url,
+    mirror_folder,
+    write_frame,
+)
+from fedasym.experiments.plan import (
+    GAINS,
+    JUDGED,
+    ONE,
+    SEEDS,
+    SPLITS,
+    TUNING,
+    Chosen,
+    Piece,
+    Score,
+    chosen_settings,
+    scores,
+    validation_score,
+)
+from fedasym.experiments.reproduction import RUNS, keep_foresight, read_foresight
+from fedasym.training.histories import Histories
+from fedasym.training.history import COLUMNS, History
+from fedasym.training.settings import SIZES, named_settings
+from fedasym.training.wording import columns
 
 if TYPE_CHECKING:
+    from fedasym.data.federation.federation import Federation
+    from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
 
 
-def joined(pieces: Iterable[Finished], stage: str, task: str) -> pl.DataFrame:
+CLIENT_STATISTICS = {  # what is kept of each client after the last round
+    "classification": ("tested", "accuracy", "shared_accuracy", "loss", "shared_loss", "gain"),
+    "regression": ("tested", "loss", "shared_loss", "gain"),
+}
+
+
+def statistic_names(stage: str, task: str) -> tuple[str, ...]:
+    """The statistics that a stage keeps: tuning those of validation samples, and how far training is from its end."""
+    return tuple(name for name in COLUMNS[task] if stage != TUNING or name.startswith("validation") or name in JUDGED)
+
+
+def row_schema(stage: str, task: str, brought: Mapping[str, bool] = MappingProxyType({})) -> dict[str, Any]:
+    """The columns of a piece; `brought`: settings of its algorithms' own, and whether they are whole numbers."""
+    columns: dict[str, Any] = {"algorithm": pl.String, "epochs": pl.String}
+    columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in TUNED}
+    columns |= {name: pl.Int64 if whole else pl.Float64 for name, whole in brought.items()}
+    columns |= {"seed": pl.UInt64, "split": pl.UInt64, "round": pl.Int64, "diverged": pl.Boolean}
+    columns |= dict.fromkeys(statistic_names(stage, task), pl.Float64)
+    if stage in (SEEDS, SPLITS):
+        columns |= {f"client_{name}": pl.List(pl.Float64) for name in CLIENT_STATISTICS[task]}
+    return columns
+
+
+def compute_piece(piece: Piece, federation: Federation, progress: Callable[[float, str], None]) -> pl.DataFrame:
+    """Train a piece on its federation; a Ctrl-C leaves nothing of it."""
+    from fedasym.training.training import train
+
+    done = False
+
+    def heard(share: float, text: str) -> None:
+        nonlocal done
+        done = share >= 1  # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
+        progress(share, text)
+
+    wanted: dict[str, Any] = {"grid": piece.grids(), "seeds": piece.seeds, "splits": piece.splits or None}
+    runs = train(piece.algorithms(), federation, progress=heard, **wanted, **piece.settings)
+    if not done:
+        raise KeyboardInterrupt
+    assert isinstance(runs, Histories)
+    rows = [row for run in runs for row in piece_rows(piece, run)]
+    return pl.DataFrame(rows, schema=row_schema(piece.stage, federation.task, piece.brought_settings()), orient="row")
+
+
+def piece_rows(piece: Piece, run: History) -> list[dict[str, Any]]:
+    """A run by evaluated round; after the last one, what is kept of its clients."""
+    name = run.algorithm.name.removesuffix(ONE)
+    used = named_settings(run.settings, run.algorithm)
+    single = run.algorithm.name != name
+    what: dict[str, Any] = {
+        "algorithm": name,
+        "epochs": None if piece.stage != GAINS else BATCH if single else str(run.settings.personal_epochs),
+        **{axis: used.get(axis) for axis in (*TUNED, *piece.brought_settings())},
+        "seed": run.seed,
+        "split": run.split,
+        "diverged": run.diverged is not None,
+    }
+    kept = statistic_names(piece.stage, run.task)
+    held = {name: getattr(run, name) for name in kept}
+    rows = [
+        what | {"round": int(when)} | {name: float(values[at]) for name, values in held.items()}
+        for at, when in enumerate(run.rounds)
+    ]
+    if piece.stage in (SEEDS, SPLITS):
+        clients = run.clients()
+        rows[-1] |= {f"client_{name}": [float(client[name]) for client in clients] for name in CLIENT_STATISTICS[run.task]}
+    return rows
+
+
+def describe_environment() -> dict[str, str]:
+    """What computes: versions, device, system and command, without names of this machine or its folders."""
+    import_module("fedasym.training.runner")  # starts JAX, which is about to be needed
+    jax = sys.modules["jax"]
+    device = jax.devices()[0]
+    return {
+        "python": platform.python_version(),
+        "fedasym": __version__,
+        "jax": jax.__version__,
+        "device": f"{device.platform}: {device.device_kind}",
+        "platform": f"{platform.system()} {platform.machine()}",
+        "command": command_line(),
+    }
+
+
+def command_line() -> str:
+    """The command of this process, without folders of this machine."""
+    script, *arguments = sys.argv or [""]
+    program = "fedasym" if Path(script).name == "__main__.py" else Path(script).name
+    return " ".join([program, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)])
+
+
+def join_rows(pieces: Iterable[Finished], stage: str, task: str) -> pl.DataFrame:
     """The rows of all pieces of a stage."""
-    return pl.concat([pl.DataFrame(schema=schema(stage, task)), *(piece.frame for piece in pieces)], how="diagonal")
+    return pl.concat([pl.DataFrame(schema=row_schema(stage, task)), *(piece.frame for piece in pieces)], how="diagonal")
 
 
 def tuning_columns(experiment: Experiment, task: str) -> dict[str, Any]:
@@ -35,7 +166,7 @@ def tuning_columns(experiment: Experiment, task: str) -> dict[str, Any]:
         name: pl.Int64 if all(isinstance(each, int) for each in values) else pl.Float64 for name, values in brought.items()
     }
     judged = dict.fromkeys(JUDGED if task == "regression" else (), pl.Float64)
-    return columns | {validated_by(task): pl.Float64, **judged, "chosen": pl.Boolean, "diverged": pl.Boolean}
+    return columns | {validation_score(task): pl.Float64, **judged, "chosen": pl.Boolean, "diverged": pl.Boolean}
 
 
 def tuning_table(experiment: Experiment, rows: pl.DataFrame | None, chosen: Chosen, task: str) -> pl.DataFrame:
@@ -48,7 +179,7 @@ def tuning_table(experiment: Experiment, rows: pl.DataFrame | None, chosen: Chos
         else:
             tried = [] if rows is None else scores(experiment, name, rows, task)
         records += [
-            {"algorithm": name, **score.settings, validated_by(task): score.validation, "diverged": score.diverged}
+            {"algorithm": name, **score.settings, validation_score(task): score.validation, "diverged": score.diverged}
             | {"chosen": score.settings == chosen.get(name), **score.judged}
             for score in tried
         ]
@@ -58,15 +189,15 @@ def tuning_table(experiment: Experiment, rows: pl.DataFrame | None, chosen: Chos
 def trial_columns(task: str) -> dict[str, Any]:
     """The columns of the table of trials."""
     columns: dict[str, Any] = {"sweep": pl.String, "algorithm": pl.String, "trial": pl.UInt64, "round": pl.Int64}
-    return columns | dict.fromkeys(statistics(SEEDS, task), pl.Float64) | {"diverged": pl.Boolean}
+    return columns | dict.fromkeys(statistic_names(SEEDS, task), pl.Float64) | {"diverged": pl.Boolean}
 
 
 def trial_table(rows: pl.DataFrame, sweep: str, task: str) -> pl.DataFrame:
     """Statistics by trial and round."""
-    return numbered(rows, sweep).select(trial_columns(task).keys())
+    return number_rows(rows, sweep).select(trial_columns(task).keys())
 
 
-def numbered(rows: pl.DataFrame, sweep: str) -> pl.DataFrame:
+def number_rows(rows: pl.DataFrame, sweep: str) -> pl.DataFrame:
     """Rows with their sweep and the number of the trial, a seed or a split."""
     return rows.with_columns(pl.lit(sweep).alias("sweep"), pl.col("seed" if sweep == SEEDS else "split").alias("trial"))
 
@@ -74,13 +205,13 @@ def numbered(rows: pl.DataFrame, sweep: str) -> pl.DataFrame:
 def gain_columns(task: str) -> dict[str, Any]:
     """The columns of the table of gains."""
     columns: dict[str, Any] = {"algorithm": pl.String, "epochs": pl.String, "trial": pl.UInt64, "round": pl.Int64}
-    return columns | dict.fromkeys(statistics(GAINS, task), pl.Float64) | {"diverged": pl.Boolean}
+    return columns | dict.fromkeys(statistic_names(GAINS, task), pl.Float64) | {"diverged": pl.Boolean}
 
 
 def gain_table(experiment: Experiment, rows: pl.DataFrame, task: str) -> pl.DataFrame:
     """Statistics by epochs of personalization, in the order in which the experiment lists them."""
     epochs = map(str, experiment.gains.epochs if experiment.gains else ())
-    order = (place("algorithm", experiment.algorithms), place("epochs", epochs), "trial", "round")
+    order = (place_in("algorithm", experiment.algorithms), place_in("epochs", epochs), "trial", "round")
     table = rows.with_columns(pl.col("seed").alias("trial")).sort(*order)
     return table.select(gain_columns(task).keys())
 
@@ -88,30 +219,203 @@ def gain_table(experiment: Experiment, rows: pl.DataFrame, task: str) -> pl.Data
 def client_columns(task: str) -> dict[str, Any]:
     """The columns of the table of clients."""
     columns = {"sweep": pl.String, "algorithm": pl.String, "trial": pl.UInt64, "client": pl.String, "samples": pl.Int64}
-    return columns | {name: pl.Int64 if name == "tested" else pl.Float64 for name in CLIENTS[task]}
+    return columns | {name: pl.Int64 if name == "tested" else pl.Float64 for name in CLIENT_STATISTICS[task]}
 
 
 def client_table(rows: pl.DataFrame, sweep: str, data: Record) -> pl.DataFrame:
     """Every client after the last round of every trial; samples: those it trains on."""
-    lists = {f"client_{name}": name for name in CLIENTS[data.task]}
-    last = numbered(rows.filter(pl.col("client_tested").is_not_null()), sweep).with_columns(
+    lists = {f"client_{name}": name for name in CLIENT_STATISTICS[data.task]}
+    last = number_rows(rows.filter(pl.col("client_tested").is_not_null()), sweep).with_columns(
         pl.lit(pl.Series([data.clients])).first().alias("client"), pl.lit(pl.Series([data.training])).first().alias("samples")
     )
     table = last.select("sweep", "algorithm", "trial", "client", "samples", *lists).explode("client", "samples", *lists)
     return table.rename(lists).cast(pl.Schema(client_columns(data.task)))
 
 
-def empty(columns: dict[str, Any]) -> pl.DataFrame:
+def empty_table(columns: dict[str, Any]) -> pl.DataFrame:
     """A table without rows."""
     return pl.DataFrame(schema=columns)
 
 
-def ordered(table: pl.DataFrame, experiment: Experiment) -> pl.DataFrame:
+def order_rows(table: pl.DataFrame, experiment: Experiment) -> pl.DataFrame:
     """Seeds before splits, algorithms in the experiment's order, then trials, then rounds; clients stay in theirs."""
     keys = ["trial", *(["round"] if "round" in table.columns else [])]
-    return table.sort("sweep", place("algorithm", experiment.algorithms), *keys, maintain_order=True)
+    return table.sort("sweep", place_in("algorithm", experiment.algorithms), *keys, maintain_order=True)
 
 
-def place(column: str, names: Iterable[str]) -> pl.Expr:
+def place_in(column: str, names: Iterable[str]) -> pl.Expr:
     """Where a column's name stands in a list: what to sort by."""
     return pl.col(column).replace_strict({name: at for at, name in enumerate(names)}, return_dtype=pl.Int64)
+
+
+SUMMARY = "results.json"
+FORMAT = "fedasym results 1"
+CLIENTS_FILE = "clients.parquet"
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
+)
+
+
+def columns_of(experiment: Experiment, task: str) -> dict[str, dict[str, Any]]:
+    """The tables in CSV, and their columns."""
+    return {"tuning": tuning_columns(experiment, task), "trials": trial_columns(task), "gains": gain_columns(task)}
+
+
+def save_tables(results: Results, folder: Path) -> Path:
+    """Write everything; a path of this machine in the experiment is cut to the file's name."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise InvalidInput(f"folder is {str(folder)!r}: it cannot be made: {reason.strerror}") from None
+    experiment = results.experiment.portable()
+    write_text(folder / EXPERIMENT, experiment.to_toml())
+    if brought := describe_brought(experiment.algorithms):
+        write_text(folder / ALGORITHMS, brought)
+    write_text(folder / DATA, json.dumps(results.data._asdict()) + "\n")
+    for name in columns_of(experiment, results.task):
+        write_text(folder / f"{name}.csv", getattr(results, name).write_csv())
+    write_frame(folder / CLIENTS_FILE, results.clients, compression="zstd", compression_level=19)
+    told = {"remarks": results.remarks, "budget": results.budget, "environment": dict(results.environment)}
+    held = {"format": FORMAT, "tuned": results.tuned, **told}
+    write_text(folder / SUMMARY, json.dumps(held, indent=2) + "\n")
+    if results.foreseen is not None:
+        keep_foresight(folder, results.foreseen)
+    return folder
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether a folder has saved tables."""
+    return (folder / SUMMARY).is_file()
+
+
+def load_tables(folder: Path) -> dict[str, Any]:
+    """The fields of the results that `saved` wrote."""
+    from fedasym.experiments.spec import Experiment
+
+    try:
+        held = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        if held["format"] != FORMAT:
+            raise InvalidInput(f"{folder} holds {held['format']!r}, and this version reads {FORMAT!r}: save the results again")
+        data = read_record((folder / DATA).read_text(encoding="utf-8"))
+        remember_brought(folder)
+        experiment = Experiment.from_toml(folder / EXPERIMENT)
+        told = read_summary(held, experiment)
+        tables = {
+            name: pl.read_csv(folder / f"{name}.csv", schema=columns)
+            for name, columns in columns_of(experiment, data.task).items()
+        }
+        if is_broken(content := (folder / CLIENTS_FILE).read_bytes()):
+            raise ValueError(f"the bytes of {CLIENTS_FILE} have changed")
+        clients = pl.read_parquet(io.BytesIO(content)).select(client_columns(data.task).keys())
+        for name, table in tables.items():
+            if any(table.select(pl.col(pl.String, pl.Boolean, pl.Int64).has_nulls()).row(0)):
+                raise ValueError(f"{name}.csv lacks a value")
+    except InvalidInput:
+        raise
+    except UNREADABLE as reason:
+        raise InvalidInput(f"{folder} does not hold saved results: {reason}; name a folder that Results.save wrote") from None
+    told["foreseen"] = read_foresight(folder)
+    return {"experiment": experiment, "data": data, **told, **tables, "clients": clients}
+
+
+def read_summary(held: dict[str, Any], experiment: Experiment) -> dict[str, Any]:
+    """What the summary says beside the tables: settings by algorithm, sentences, and what computed it, in words."""
+    tuned, remarks, environment = held["tuned"], held["remarks"], held.get("environment", {})
+    settings = set(tuned) <= set(experiment.algorithms) and all(isinstance(each, dict | None) for each in tuned.values())
+    words = all(isinstance(each, str) for each in (*remarks, *environment.values()))
+    if not (settings and words and isinstance(remarks, list)):
+        raise ValueError(f"{SUMMARY} was edited or damaged")
+    "".join((*remarks, *environment, *environment.values())).encode()  # a ValueError for half a character
+    return {"tuned": tuned, "remarks": tuple(remarks), "environment": environment}
+
+
+class Status(NamedTuple):
+    """How far a run is."""
+
+    name: str
+    finished: int
+    planned: int
+    orphans: int  # finished pieces that the experiment, as it is now, does not ask for
+    size: int  # bytes
+    running: bool
+    changed: float  # seconds since the epoch
+
+    @property
+    def state(self) -> str:
+        """In a word."""
+        return "running" if self.running else "complete" if self.finished == self.planned else "unfinished"
+
+
+def wanted_pieces(folder: RunFolder) -> tuple[set[str], set[str] | None]:
+    """The keys of the pieces that the experiment asks for: of tuning, and of trials, which are not known before it is done."""
+    experiment, data = folder.experiment(), folder.data()
+    pieces = plan.tuning(experiment)
+    tuning = {piece.key(data) for piece in pieces}
+    try:
+        held = [folder.piece(piece.key(data)) for piece in pieces]
+    except Damaged:
+        return tuning, None
+    finished = [each for each in held if each is not None]
+    if len(finished) < len(pieces):
+        return tuning, None
+    choice = chosen_settings(experiment, join_rows(finished, plan.TUNING, data.task), data.task)
+    return tuning, {piece.key(data) for piece in plan.trials(experiment, choice)}
+
+
+def run_status(path: str | Path) -> Status:
+    """How far the run in a folder is."""
+    folder = RunFolder.existing(path)
+    tuning, trials = wanted_pieces(folder)
+    experiment = folder.experiment()
+    about = plan.trials(experiment, plan.placeholder(experiment)) if trials is None else trials
+    files = list(folder.pieces.glob("*.parquet"))
+    mine = sum(file.stem in tuning | (trials or set()) for file in files)
+    return Status(
+        name=experiment.name,
+        finished=mine,
+        planned=len(tuning) + len(about),
+        orphans=0 if trials is None else len(files) - mine,
+        size=sum(file.stat().st_size for file in files),
+        running=folder.running(),
+        changed=max([file.stat().st_mtime for file in (*files, folder.path / EXPERIMENT)]),
+    )
+
+
+def run_folders(folder: str | Path = RUNS) -> list[Path]:
+    """The run folders in a folder, or the folder itself where it is one."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise InvalidInput(f"there is no folder {str(folder)!r}: run an experiment first, or name the folder of your runs")
+    return [place] if is_run(place) else sorted(filter(is_run, place.iterdir()))
+
+
+def find_run(run: str) -> Path:
+    """The folder of a run: a path, a name in the folder of runs, or the mirror of a URL, to be read."""
+    if is_url(run):
+        return mirror_folder(run)
+    place = Path(run)
+    return place if is_run(place) or not is_run(Path(RUNS, run)) else Path(RUNS, run)
+
+
+def list_runs(folder: str | Path = RUNS) -> str:
+    """The runs in a folder as a table."""
+    rows = [["run", "state", "pieces", "orphans", "MB", "last change (UTC)"]]
+    for each in run_folders(folder):
+        try:
+            now = run_status(each)
+        except InvalidInput as reason:
+            rows.append([str(each), f"unreadable: {reason}", "", "", "", ""])
+            continue
+        when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(now.changed))
+        rows.append([str(each), now.state, f"{now.finished}/{now.planned}", str(now.orphans), f"{now.size / 1e6:.1f}", when])
+    return "\n".join(columns(rows, left=2)) if len(rows) > 1 else f"There are no runs in {folder}."
+
+
+def clean_run(path: str | Path) -> tuple[int, int]:
+    """Remove what a run's experiment does not ask for, and what killed processes left; returns files and bytes."""
+    folder = RunFolder.existing(path)
+    tuning, trials = wanted_pieces(folder)
+    if trials is None:
+        raise InvalidInput(f"{path} has not finished tuning, so that what its trials need is not known: finish the run first")
+    return folder.clean(tuning | trials)

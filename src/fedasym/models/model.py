@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import plural, preformatted
-from fedasym.data.tables.recipe import Counts, Recipe
+from fedasym.core.text import notebook_text, plural
+from fedasym.data.tables.recipe import Recipe, UnknownCells
 from fedasym.exact.classes import ClassFit
-from fedasym.exact.estimators import LinearFit
-from fedasym.exact.files import read_arrays, write_arrays
+from fedasym.exact.estimators import LinearFit, read_arrays, write_arrays
 
 KIND = "model"
 OWN, SHARED = "own", "shared"  # which model a row was predicted with
@@ -68,12 +67,13 @@ class Model:
         features, clients, _ = self._read(rows, client)
         return self.fit.predict_proba(features, client=clients)
 
-    def apply(self, frame: Any, column: str = "prediction") -> tuple[Any, Counts]:
+    def apply(self, frame: Any, column: str = "prediction") -> tuple[Any, UnknownCells]:
         """The frame's rows with their predictions in a column, and a column "model": own, or shared for unknown clients.
 
         Returns a polars frame, and how many cells the recipe did not know.
         """
-        from fedasym.data.tables.frames import import_polars, read_polars
+        from fedasym.data.tables.cells import import_polars
+        from fedasym.data.tables.frames import read_polars
 
         if self.recipe is None:
             raise InvalidInput("this model was fitted to arrays: there is no recipe for columns; use predict with features")
@@ -90,10 +90,10 @@ class Model:
         values = pl.Series(column, told.tolist())
         return table.with_columns(values, pl.Series("model", words)), counts
 
-    def _read(self, rows: Any, client: Any) -> tuple[NDArray[np.float64], Any, Counts]:
+    def _read(self, rows: Any, client: Any) -> tuple[NDArray[np.float64], Any, UnknownCells]:
         library = type(rows).__module__.split(".")[0]
         if self.recipe is None or (library not in ("polars", "pandas") and not hasattr(rows, "__arrow_c_stream__")):
-            return np.asarray(rows, float), client, Counts({}, {})
+            return np.asarray(rows, float), client, UnknownCells({}, {})
         features, counts = self.recipe.apply(rows)
         return features, self.recipe.read_clients(rows) if client is None else client, counts
 
@@ -124,4 +124,4 @@ class Model:
         return "\n".join([*lines, self.why] if self.why else lines)
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)

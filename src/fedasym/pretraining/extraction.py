@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, one_of, path_of
 from fedasym.core.files import replace_text
-from fedasym.core.progress import Progress, check_progress
+from fedasym.core.hooks import Progress, check_progress
 from fedasym.data.federation import files
 from fedasym.data.federation.federation import Federation
-from fedasym.pretraining import store
-from fedasym.pretraining.learning import loaded
+from fedasym.pretraining import recipes
+from fedasym.pretraining.learning import load_samples
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedasym.pretraining.inputs import Reader
+    from fedasym.pretraining.networks import Reader
+
 
 FORMAT = "features 1"
 EVERY = 10.0  # seconds between two notes of how far it is
@@ -62,27 +63,27 @@ def features(
     """
     one_of("dtype", dtype, ("float16", "float32"))
     check_progress(progress)
-    data = loaded(name, federation, folder)
+    data = load_samples(name, federation, folder)
     if array is not None:
         source = path_of("array", array)
-        origin: dict[str, Any] = {"array": store.digest(checked_file(source))}
+        origin: dict[str, Any] = {"array": recipes.file_digest(check_file(source))}
         made: Callable[[Path], NDArray[Any]] = lambda _: as_dtype(read_array(source, len(data.features)), dtype)  # noqa: E731
     else:
-        store.check_torch()
-        from fedasym.pretraining.steps import find_device, find_precision
+        recipes.check_torch()
+        from fedasym.pretraining.descent import find_device, find_precision
 
         where = find_device(device)
         mixed = find_precision(precision, where)
-        model, reader, origin = prepared(name, data, network, into)
+        model, reader, origin = prepare_network(name, data, network, into)
         origin |= {"mixed": mixed}
-        made = lambda part: extracted(model, reader, data, dtype, where, mixed, part, progress)  # noqa: E731
-    recipe = {"format": FORMAT, "data": name, "fingerprint": store.fingerprint(data), "dtype": dtype, **origin}
-    key = store.key_of(recipe)
-    path = store.folder_of(into, "features") / f"{name}-{key}.safetensors"
+        made = lambda part: extract_features(model, reader, data, dtype, where, mixed, part, progress)  # noqa: E731
+    recipe = {"format": FORMAT, "data": name, "fingerprint": recipes.describe_federation(data), "dtype": dtype, **origin}
+    key = recipes.description_key(recipe)
+    path = recipes.folder_of(into, "features") / f"{name}-{key}.safetensors"
     if not path.is_file():
         part = path.with_suffix(".part")
         result = replace(data, features=made(part), truth=None)
-        files.write(vars(result), path, {"recipe": json.dumps(recipe), "hash": key})
+        files.write_federation(vars(result), path, {"recipe": json.dumps(recipe), "hash": key})
         for each in (part, part.with_suffix(".progress")):
             each.unlink(missing_ok=True)
     if progress:
@@ -90,31 +91,30 @@ def features(
     return path
 
 
-def prepared(
+def prepare_network(
     name: str, data: Federation, network: str | Path | None, into: str | Path | None
 ) -> tuple[nn.Module, Reader, dict[str, Any]]:
     """The network to look with, how it reads samples, and what tells it from others."""
     import torch
 
-    from fedasym.pretraining import checkpoints
-    from fedasym.pretraining.inputs import Reader, Source, reader_for
-    from fedasym.pretraining.networks import build
+    from fedasym.pretraining import descent
+    from fedasym.pretraining.networks import Reader, Source, build, reader_for
 
     if isinstance(network, str) and ":" in network and not Path(network).exists():
         model = build(network, data.outputs)
         return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
-    path = store.chosen(name, into) if network is None else checked_file(path_of("network", network))
-    tensors, held = checkpoints.read(path)
+    path = recipes.chosen_network(name, into) if network is None else check_file(path_of("network", network))
+    tensors, held = descent.read_checkpoint(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
         reader = Reader(kind, *map(tuple, numbers))
         asked = str(held["recipe"]["network"])
     except (KeyError, TypeError):
         raise InvalidInput(f"network is {str(path)!r}: it is no file of fedasym pretrain; give one, or module:name") from None
-    if ":" in asked and path.parent.resolve() != store.folder_of(into, "networks").resolve():
+    if ":" in asked and path.parent.resolve() != recipes.folder_of(into, "networks").resolve():
         raise InvalidInput(
             f"network is {str(path)!r}: it asks for code, {asked}, and comes from elsewhere; if you trust it, move it into "
-            f"{store.folder_of(into, 'networks')}"
+            f"{recipes.folder_of(into, 'networks')}"
         )
     model = build(asked, data.outputs)
     try:
@@ -122,7 +122,7 @@ def prepared(
         model.eval()(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0])  # do samples fit it?
     except (RuntimeError, TypeError, ValueError, IndexError) as reason:
         raise InvalidInput(f"network is {str(path)!r}: its weights do not fit this data set ({reason})") from None
-    return model, reader, {"network": held["recipe"]["network"], "weights": store.digest(path)}
+    return model, reader, {"network": held["recipe"]["network"], "weights": recipes.file_digest(path)}
 
 
 def weights_sum(network: nn.Module) -> str:
@@ -135,7 +135,7 @@ def weights_sum(network: nn.Module) -> str:
     return total.hexdigest()
 
 
-def extracted(
+def extract_features(
     network: nn.Module,
     reader: Reader,
     data: Federation,
@@ -148,19 +148,18 @@ def extracted(
     """The inputs of the last layer for all samples, kept in a file while it grows; goes on where it was killed."""
     import torch
 
-    from fedasym.pretraining.inputs import Source
-    from fedasym.pretraining.networks import last_layer
-    from fedasym.pretraining.steps import casting
+    from fedasym.pretraining.descent import cast_products
+    from fedasym.pretraining.networks import Source, last_layer
 
     network = network.eval().to(device)
     seen: list[torch.Tensor] = []
     watch = last_layer(network).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     note, count = part.with_suffix(".progress"), len(data.features)
     try:
-        with torch.no_grad(), casting(device, mixed):
+        with torch.no_grad(), cast_products(device, mixed):
             network(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0].to(device))
             shape = (count, *seen.pop().shape[1:])
-            done = finished(note, shape, dtype) if part.is_file() else 0
+            done = count_finished(note, shape, dtype) if part.is_file() else 0
             held = np.lib.format.open_memmap(part, "r+" if done else "w+", np.dtype(dtype), shape)
             noted = time.monotonic()
             for start in range(done, count, SIZE):
@@ -178,7 +177,7 @@ def extracted(
     return held
 
 
-def finished(note: Path, shape: tuple[int, ...], dtype: str) -> int:
+def count_finished(note: Path, shape: tuple[int, ...], dtype: str) -> int:
     """How many samples an earlier run has finished."""
     try:
         held = json.loads(note.read_text())
@@ -201,7 +200,7 @@ def as_dtype(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     return stored
 
 
-def checked_file(path: Path) -> Path:
+def check_file(path: Path) -> Path:
     """A file that is there."""
     if not path.is_file():
         raise InvalidInput(f"{str(path)!r} is no file: check the name, or give module:name for a network of your own")
@@ -210,7 +209,7 @@ def checked_file(path: Path) -> Path:
 
 def read_array(path: Path, count: int) -> NDArray[Any]:
     """One array of numbers with a row per sample; never unpickled."""
-    from fedasym.data.sets.arrays import only_array
+    from fedasym.data.sets.formats import only_array
 
     found = only_array(path)
     if found.ndim not in (2, 3) or len(found) != count or found.dtype.kind not in "fiu":

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedasym.core.arrays import check_seed, flag
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import check_seed, flag
-from fedasym.core.progress import Progress, check_progress
+from fedasym.core.hooks import Progress, check_progress
 from fedasym.data.federation.federation import Federation, check_federation
 from fedasym.data.federation.splits import TEST, TRAIN, VALIDATION
-from fedasym.pretraining import store
+from fedasym.pretraining import recipes
 from fedasym.pretraining.recipes import RECIPES, Recipe
 
 if TYPE_CHECKING:
-    from fedasym.pretraining.inputs import Source
+    from fedasym.pretraining.networks import Source
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def pretrain(
     ...
     fedasym.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, shakespeare, stackoverflow, stackexchange; give fa.pretraining.Recipe("module:name") with your own network
     """  # noqa: E501
-    store.check_torch()
+    recipes.check_torch()
     if recipe is not None and not isinstance(recipe, Recipe):
         raise InvalidInput(f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's")
     check_progress(progress)
@@ -93,23 +93,23 @@ def pretrain(
             f'recipe is missing: {name} is none of {", ".join(RECIPES)}; give fa.pretraining.Recipe("module:name") with '
             "your own network"
         )
-    data = loaded(name, federation, folder)
+    data = load_samples(name, federation, folder)
     runs = []
     grid = base.grid() if tune else [base]
     for number, each in enumerate(grid):
-        told = None if progress is None else part_of(progress, number, len(grid))
-        runs.append(learned(name, data, each, seed, device, precision, into, told))
+        told = None if progress is None else progress_of_run(progress, number, len(grid))
+        runs.append(learn_network(name, data, each, seed, device, precision, into, told))
     best = max(runs, key=lambda run: (np.isfinite(run.validation), run.validation))
     if not np.isfinite(best.validation):
         raise InvalidInput(f"step is {base.step:g}: the loss became infinite or not a number; give a smaller one: --step")
-    store.choose(name, best.path)
+    recipes.choose_network(name, best.path)
     if not tune:
         return best
     tried = tuple((run.recipe, run.validation) for run in runs)
     return Pretrained(best.path, name, best.recipe, best.validation, best.test, best.epochs, tried)
 
 
-def loaded(name: str, federation: Federation | None, folder: str | Path | None) -> Federation:
+def load_samples(name: str, federation: Federation | None, folder: str | Path | None) -> Federation:
     """The federation given, or the data set of that name."""
     from fedasym.data.sets.catalogue import load
 
@@ -120,12 +120,12 @@ def loaded(name: str, federation: Federation | None, folder: str | Path | None) 
     return load(name, folder=folder) if federation is None else federation
 
 
-def part_of(progress: Progress, number: int, total: int) -> Progress:
+def progress_of_run(progress: Progress, number: int, total: int) -> Progress:
     """The progress of one of several runs."""
     return lambda share, text: progress((number + share) / total, f"{number + 1} of {total}: {text}" if total > 1 else text)
 
 
-def learned(
+def learn_network(
     name: str,
     federation: Federation,
     recipe: Recipe,
@@ -136,30 +136,31 @@ def learned(
     progress: Progress | None,
 ) -> Pretrained:
     """One recipe's network: from its file where it is finished, else trained."""
-    from fedasym.pretraining import checkpoints
-    from fedasym.pretraining.fitting import fit
-    from fedasym.pretraining.inputs import Source, reader_for
-    from fedasym.pretraining.steps import find_device, find_precision
+    from fedasym.pretraining import descent
+    from fedasym.pretraining.descent import find_device, find_precision, fit_network
+    from fedasym.pretraining.networks import Source, reader_for
 
     where = find_device(device)
     mixed = find_precision(precision, where)
     described: dict[str, Any] = {
         "data": name,
-        "fingerprint": store.fingerprint(federation),
+        "fingerprint": recipes.describe_federation(federation),
         "recipe": asdict(recipe),
         "seed": seed,
     }
-    path = store.folder_of(into, "networks") / f"{name}-{store.key_of(described | {'mixed': mixed})}.safetensors"
+    path = recipes.folder_of(into, "networks") / f"{name}-{recipes.description_key(described | {'mixed': mixed})}.safetensors"
     if not path.is_file():
         reader = reader_for(name, federation)
         splits = (np.flatnonzero(federation.split == code) for code in (TRAIN, VALIDATION, TEST))
         sources: list[Source] = [Source(federation, reader, rows, where) for rows in splits]
         started = time.monotonic()
-        tensors, results = fit(recipe, sources, federation.outputs, mixed, seed, path.with_suffix(".checkpoint"), progress)
+        tensors, results = fit_network(
+            recipe, sources, federation.outputs, mixed, seed, path.with_suffix(".checkpoint"), progress
+        )
         described |= {"reader": asdict(reader), "mixed": mixed, "device": where.type, **results}
         described["seconds"] = time.monotonic() - started
-        checkpoints.write(path, tensors, described)
+        descent.write_checkpoint(path, tensors, described)
         path.with_suffix(".checkpoint").unlink(missing_ok=True)
-    held = checkpoints.read(path)[1]
+    held = descent.read_checkpoint(path)[1]
     validation, test = (float("nan") if held[field] is None else held[field] for field in ("validation", "test"))
     return Pretrained(path, name, recipe, validation, test, tuple(held["epochs"]))

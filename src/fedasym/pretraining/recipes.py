@@ -1,4 +1,4 @@
-"""How each network is trained: the paper's schedules, and the grid of step sizes and decays that it tunes over.
+"""How each network is trained, as the paper's were, and where networks and features are kept, by the hash of what made them.
 
 Appendix "Pretrained Model". The text leaves the optimiser and the period of StepLR open: for images they are those of the
 released code, for text the period is the one of 1, 2, 3, 5 and 8 epochs with the best validation accuracy (docs/data.md).
@@ -6,13 +6,20 @@ released code, for text the period is the one of 1, 2, 3, 5 and 8 epochs with th
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
-from fedasym.core.errors import InvalidInput, listed, one_of, unknown
-from fedasym.core.numbers import amount, one_float, whole
+from fedasym.core.arrays import amount, one_float, whole
+from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, read_list, unknown
+from fedasym.core.files import cache_folder, replace_text
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.files import fields_checksum
 
 AUGMENTATIONS = ("crop", "flip", "rotation")
 OPTIMISERS = ("adam", "sgd")
@@ -60,8 +67,8 @@ class Recipe:
         for name in ("momentum", "weight_decay"):
             amount(name, getattr(self, name))
         one_of("optimiser", self.optimiser, OPTIMISERS)
-        object.__setattr__(self, "decay_at", tuple(whole("decay_at", each, 0) for each in listed("decay_at", self.decay_at)))
-        names = tuple(one_of("augmentation", each, AUGMENTATIONS) for each in listed("augmentation", self.augmentation))
+        object.__setattr__(self, "decay_at", tuple(whole("decay_at", each, 0) for each in read_list("decay_at", self.decay_at)))
+        names = tuple(one_of("augmentation", each, AUGMENTATIONS) for each in read_list("augmentation", self.augmentation))
         object.__setattr__(self, "augmentation", names)
 
     def rate(self, epoch: int, share: float) -> float:
@@ -107,3 +114,83 @@ RECIPES = {
     "stackoverflow": Recipe("word_lstm", decay_every=3),
     "stackexchange": Recipe("word_lstm", decay_every=3),
 }
+
+
+KEY = "fedasym"  # of the metadata of a network's file
+
+
+def check_torch() -> None:
+    """Refuse early, with the way to install it."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingPackage(
+            "networks need PyTorch: pip install 'fedasym[pretrain]' (or a torch build for your accelerator)"
+        ) from None
+
+
+def folder_of(into: str | Path | None, kind: str) -> Path:
+    """The folder of networks or of features: in `into`, or in the cache of this system."""
+    place = (cache_folder() if into is None else path_of("into", into)) / kind
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise InvalidInput(f"into is {str(into)!r}: {place} cannot be made ({reason.strerror}); give another folder") from None
+    return place
+
+
+def describe_federation(federation: Federation) -> dict[str, Any]:
+    """What tells one federation from another: its sizes and a checksum of all its arrays."""
+    return {"clients": len(federation), "samples": len(federation.features), "sum": fields_checksum(vars(federation))}
+
+
+def description_key(description: Mapping[str, Any]) -> str:
+    """The hash of a description.
+
+    >>> description_key({"b": 1, "a": 2}) == description_key({"a": 2, "b": 1})
+    True
+    """
+    text = json.dumps(description, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def choose_network(name: str, network: Path) -> None:
+    """Remember which network the features of a data set are made with: the last that was pretrained."""
+    replace_text(network.parent / f"{name}.json", json.dumps({"network": network.name}))
+
+
+def chosen_network(name: str, into: str | Path | None) -> Path:
+    """The network that was pretrained last for a data set."""
+    place = folder_of(into, "networks")
+    try:
+        path = place / str(json.loads((place / f"{name}.json").read_text())["network"])
+    except (OSError, ValueError, KeyError, TypeError):
+        path = None
+    if path is None or path.parent != place or not path.is_file():
+        raise InvalidInput(
+            f"{name} has no pretrained network in {place}: run fedasym pretrain {name}, or name one: --network module:name"
+        )
+    return path
+
+
+def features_file(name: str, into: str | Path | None = None) -> Path:
+    """The features of a data set that were made last.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     features_file("cifar100", folder)
+    Traceback (most recent call last):
+    ...
+    fedasym.InvalidInput: cifar100 has no features yet: run fedasym features cifar100
+    """
+    place = folder_of(into, "features")
+    files = sorted(place.glob(f"{name}-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+    if not files:
+        raise InvalidInput(f"{name} has no features yet: run fedasym features {name}")
+    return files[-1]

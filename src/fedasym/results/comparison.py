@@ -1,24 +1,26 @@
-"""What every lens returns: a risk per algorithm and the table that compares them. Results print themselves."""
+"""What every lens returns: the numbers of each algorithm on a world, and the table that compares them."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
-from fedasym.core.errors import unknown
-from fedasym.core.hooks import write_file
-from fedasym.core.text import number, plain
-from fedasym.results.result import Result
+from fedasym.results.result import (
+    LOSS,
+    Metric,
+    Named,
+    NumberColumn,
+    group_ties,
+    records_of,
+    table_json,
+)
 
-TIE = 1e-10  # losses closer than this, relatively, are the same limit
-Row = TypeVar("Row")
+LISTED = 40  # entries up to which a list of worlds or clients is printed one by one
 
 
 @dataclass(frozen=True)
@@ -43,162 +45,154 @@ class Risk:
         return self.bias + self.variance
 
 
-class Named(Mapping[str, Row], Result):
-    """What every table of results is: rows by name, which print themselves."""
-
-    _kind: ClassVar[str] = "algorithm"  # of what the names are
-
-    @abstractmethod
-    def _held(self) -> dict[str, Row]: ...
-
-    def __getitem__(self, name: str) -> Row:
-        if name not in self._held():
-            raise KeyError(str(unknown(self._kind, name, self._held())))
-        return self._held()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held())
-
-    def __len__(self) -> int:
-        return len(self._held())
-
-
 @dataclass(frozen=True)
-class Comparison(Named[Risk]):
-    """The risks of several algorithms on one population (or a grid, or one row per client); prints itself.
+class Accuracy:
+    """Scores of one algorithm on fresh samples of a client; numbers for one world, arrays for a grid.
+
+    accuracy: the share of labels that it gets right.
+    log_loss: the mean of -log(probability given to the label), in nats.
+    brier: half of the squared distance between the probabilities and the label, E|e_y - p|^2/2, between 0 and 1 for any
+        number of classes; for two classes the usual (y - p)^2.
+    slope: of calibration: multiply the logits by it to calibrate them; below 1 they are over-confident.
+    ridge: at which it was reached, where the algorithm has one; step, time: of a single gradient step, of early stopping.
+    None where an algorithm has no such number: scores of least squares are no probabilities.
+
+    >>> import fedasym as fa
+    >>> best = fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3))["rtfa"]
+    >>> round(best.accuracy, 4), round(best.log_loss, 4), round(best.error, 4)
+    (0.6978, 0.5726, 0.3022)
+    """
+
+    accuracy: float | Array
+    log_loss: float | Array | None = None
+    brier: float | Array | None = None
+    slope: float | Array | None = None
+    ridge: float | Array | None = None
+    step: float | Array | None = None
+    time: float | Array | None = None
+
+    @property
+    def error(self) -> float | Array:
+        """The share of wrong labels."""
+        return 1 - self.accuracy
+
+
+Scores = TypeVar("Scores", bound=Risk | Accuracy)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Named[Scores]):
+    """Several algorithms on one population (or a grid, or one entry per client): risks, or accuracies; prints itself.
+
+    references: rows that are no algorithms but ceilings (with classes, `bayes` and `truth`), and what each is; they are
+    never the `best`.
 
     >>> import fedasym as fa
     >>> table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2), ["fedavg", "ftfa", "rtfa"])
     >>> table.best, round(table["rtfa"].loss, 6), list(table)
     ('rtfa', 0.640388, ['fedavg', 'ftfa', 'rtfa'])
+    >>> classes = fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)
+    >>> table = fa.predict(classes, ["fedavg", "rtfa", "bayes"])
+    >>> table.best, list(table), table["bayes"].accuracy >= table["rtfa"].accuracy
+    ('rtfa', ['fedavg', 'rtfa', 'bayes'], True)
     """
 
-    risks: dict[str, Risk]
+    _kind: ClassVar[str] = "comparison"
+    rows: dict[str, Scores]
     title: str = ""
     notes: tuple[str, ...] = ()
-    rows: tuple[str, ...] = field(default=())  # what the entries of one-dimensional results stand for
-
-    def _held(self) -> dict[str, Risk]:
-        return self.risks
-
-    @property
-    def _drawn(self) -> tuple[str, ...]:
-        """The column of standard errors, where there are any."""
-        return ("error",) if any(risk.error is not None for risk in self.risks.values()) else ()
+    metric: Metric = LOSS
+    labels: tuple[str, ...] = ()  # what the entries of one-dimensional results stand for
+    references: Mapping[str, str] = field(default_factory=dict)
+    world: Any = None
+    clients: Array | None = None
+    member: bool = True
 
     @property
-    def losses(self) -> Array:
-        """All losses, algorithms along the first axis."""
-        return np.stack([np.asarray(risk.loss, dtype=float) for risk in self.risks.values()])
+    def algorithms(self) -> list[str]:
+        """The rows that are algorithms, or all where only references were asked for."""
+        return [name for name in self.rows if name not in self.references] or list(self.rows)
+
+    def stack(self, names: list[str] | None = None) -> Array:
+        """The metric of all rows, or of some, which lie along the first axis."""
+        rows = (self.rows[name] for name in names or self.rows)
+        return np.stack([np.asarray(getattr(row, self.metric.name), dtype=float) for row in rows])
 
     @property
     def best(self) -> str | NDArray[np.str_]:
-        """The winner; of algorithms with the same loss the first. An array of names for a grid or several clients."""
-        losses = self.losses
-        close = losses <= losses.min(0) * (1 + TIE)
-        winners = np.array(list(self.risks))[np.argmax(close, axis=0)]
-        return str(winners) if winners.ndim == 0 else winners
+        """The winner; of algorithms with the same value the first. An array of names for a grid or several clients."""
+        return self.metric.winners(self.algorithms, self.stack(self.algorithms))
 
     @property
     def ties(self) -> list[list[str]]:
-        """Groups of algorithms whose losses agree everywhere."""
-        losses = dict(zip(self.risks, self.losses, strict=True))
-        return tied(losses, lambda one, other: np.allclose(losses[one], losses[other], rtol=TIE, atol=0))
+        """Groups of algorithms whose values agree everywhere."""
+        values = dict(zip(self.algorithms, self.stack(self.algorithms), strict=True))
+        return group_ties(values, lambda one, other: self.metric.agree(values[one], values[other]))
+
+    @property
+    def columns(self) -> list[NumberColumn]:
+        """The numbers that rows have."""
+        rows = self.rows.values()
+        return [
+            each
+            for each in self.metric.columns
+            if not each.optional or any(getattr(row, each.name) is not None for row in rows)
+        ]
+
+    def _numbers(self) -> dict[str, dict[str, Any]]:
+        return {name: {each.name: getattr(row, each.name) for each in self.columns} for name, row in self.rows.items()}
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm (and entry, for arrays): feed it to any data frame."""
-        rows = columns_of(self.risks, ("loss", "bias", "variance", "ridge", *self._drawn))
-        return records(rows, lambda at: {"entry": self.rows[at[0]] if self.rows and len(at) == 1 else at})
+        labels = self.labels
+        return records_of(self._numbers(), lambda at: {"entry": labels[at[0]] if labels and len(at) == 1 else at})
 
     def to_json(self) -> str:
-        """Full precision, stable keys: algorithms.<name>.{bias,variance,loss,ridge}, best, ties, notes."""
-        rows = columns_of(self.risks, ("bias", "variance", "loss", "ridge", *self._drawn))
-        return table_json(rows, self.best, {"ties": self.ties, "notes": self.notes})
-
-    def plot(self, path: str | Path) -> Path:
-        """Draw bias and variance of a single population to a file (PNG, SVG or PDF by its ending); returns where it is."""
-        return write_file("draw comparison", self, path)
+        """Full precision, stable keys: algorithms.<name>.{loss,bias,variance,ridge} or .{accuracy,...}, best, ties, notes."""
+        return table_json(self._numbers(), self.best, {"ties": self.ties, "notes": self.notes})
 
     def __str__(self) -> str:
         lines = [self.title, ""] if self.title else []
-        lines += self._scalar_lines() if self.losses.ndim == 1 else self._array_lines()
-        if self.notes:
-            lines += ["", *self.notes]
-        return "\n".join(lines)
-
-    def _scalar_lines(self) -> list[str]:
-        heads = {"loss": "loss", "bias": "bias", "variance": "variance", "ridge": "ridge", "error": "std. err."}
-        columns = ("loss", *self._drawn, "bias", "variance", "ridge")
-        lines = [f"  {'algorithm':<14}" + "".join(f"{heads[each]:>11}" for each in columns)]
-        beside = marks(self.risks, self.ties, self.best, "lowest")
-        for name, risk in self.risks.items():
-            cells = "".join(f"{number(getattr(risk, each)):>11}" for each in columns)
-            lines.append(f"{beside[name][0]} {name:<14}{cells}{beside[name][1]}")
-        return lines
-
-    def _array_lines(self) -> list[str]:
-        names, losses = list(self.risks), self.losses
-        if losses.ndim == 2 and losses.shape[1] <= 40:
-            labels = self.rows or tuple(str(i) for i in range(losses.shape[1]))
-            width = max(6, *(len(label) for label in labels)) + 2
-            lines = ["loss".ljust(width) + "".join(f"{name:>13}" for name in names) + "   lowest"]
-            for i, label in enumerate(labels):
-                cells = "".join(f"{number(loss):>13}" for loss in losses[:, i])
-                lines.append(f"{label:<{width}}{cells}   {self.best[i]}")
-            return lines
-        lines = [f"  {'algorithm':<14}{'lowest loss':>12}{'highest':>12}{'wins':>9}"]
-        for name, loss in zip(names, losses, strict=True):
-            wins = f"{np.mean(np.asarray(self.best) == name):.0%}"
-            lines.append(f"  {name:<14}{number(loss.min()):>12}{number(loss.max()):>12}{wins:>9}")
-        return lines
-
-
-def tied(names: Iterable[str], agree: Callable[[str, str], bool]) -> list[list[str]]:
-    """The names in groups of those that agree with the first of the group; none of a name alone."""
-    groups: list[list[str]] = []
-    for name in names:
-        group = next((group for group in groups if agree(name, group[0])), None)
-        if group is None:
-            groups.append([name])
+        values = self.stack()
+        if values.ndim == 1:
+            lines += self._single_lines()
+        elif values.ndim == 2 and values.shape[1] <= LISTED and not self.metric.share:
+            lines += self._entry_lines(values)
         else:
-            group.append(name)
-    return [group for group in groups if len(group) > 1]
+            lines += self._grid_lines(values)
+        return "\n".join([*lines, "", *self.notes] if self.notes else lines)
 
+    def _single_lines(self) -> list[str]:
+        """One world: all numbers of every row, and marks beside the best and its equals."""
+        same = {name: group[0] for group in self.ties for name in group[1:]}
+        lines = [f"  {'algorithm':<14}" + "".join(f"{each.head:>{each.width}}" for each in self.columns)]
+        for name, numbers in self._numbers().items():
+            told = f"   <- {self.metric.most}" if name == self.best else ""
+            if name in self.references:
+                told = f"   ceiling: {self.references[name]}"
+            elif name in same:
+                told = f"   same as {same[name]}"
+            mark = "*" if self.best in (name, same.get(name)) else " "
+            lines.append(f"{mark} {name:<14}" + "".join(each.cell(numbers) for each in self.columns) + told)
+        return lines
 
-def marks(names: Iterable[str], ties: list[list[str]], best: Any, most: str) -> dict[str, tuple[str, str]]:
-    """What stands before and behind each row of a printed table: a star for the best, and whom it is the same as."""
-    same = {name: group[0] for group in ties for name in group[1:]}
-    return {
-        name: (
-            "*" if best in (name, same.get(name)) else " ",
-            f"   same as {same[name]}" if name in same else f"   <- {most}" if name == best else "",
-        )
-        for name in names
-    }
+    def _entry_lines(self, values: Array) -> list[str]:
+        """A few worlds or clients: one line for each."""
+        labels = self.labels or tuple(str(i) for i in range(values.shape[1]))
+        width = max(6, *(len(label) for label in labels)) + 2
+        heads = "".join(f"{name:>13}" for name in self.rows)
+        lines = [self.metric.name.ljust(width) + heads + f"   {self.metric.most}"]
+        for i, label in enumerate(labels):
+            cells = "".join(f"{self.metric.show(value):>13}" for value in values[:, i])
+            lines.append(f"{label:<{width}}{cells}   {self.best[i]}")
+        return lines
 
-
-def columns_of(rows: Mapping[str, Any], keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Some of the numbers of each row, in that order."""
-    return {name: {key: getattr(row, key) for key in keys} for name, row in rows.items()}
-
-
-def records(rows: dict[str, dict[str, Any]], place: Callable[[tuple[int, ...]], dict[str, Any]]) -> list[dict[str, Any]]:
-    """One record per row (and entry, for arrays, with its `place`), whose shape is that of the first column."""
-    return [
-        {"algorithm": name} | (place(index) if index else {}) | {key: entry_of(value, index) for key, value in columns.items()}
-        for name, columns in rows.items()
-        for index in np.ndindex(np.shape(next(iter(columns.values()))))
-    ]
-
-
-def table_json(rows: dict[str, dict[str, Any]], best: Any, after: dict[str, Any], before: dict[str, Any] | None = None) -> str:
-    """A table as JSON, in full precision: its rows, the best of them, and what else there is to be said of it."""
-    import json
-
-    algorithms = {name: {key: plain(value) for key, value in columns.items()} for name, columns in rows.items()}
-    return json.dumps((before or {}) | {"algorithms": algorithms, "best": np.asarray(best).tolist()} | after, indent=2)
-
-
-def entry_of(value: Any, index: tuple[int, ...]) -> float | None:
-    """One entry of a number or array."""
-    return None if value is None else float(np.asarray(value)[index] if np.ndim(value) else value)
+    def _grid_lines(self, values: Array) -> list[str]:
+        """A grid: the extremes of every row, and how often it wins."""
+        low, width = ("lowest", 10) if self.metric.share else ("lowest loss", 12)
+        lines = [f"  {'algorithm':<14}{low:>{width}}{'highest':>{width}}{'wins':>9}"]
+        for name, row in zip(self.rows, values, strict=True):
+            wins = "ceiling" if name in self.references else f"{np.mean(np.asarray(self.best) == name):.0%}"
+            ends = (self.metric.show(end(row)) for end in (np.nanmin, np.nanmax))
+            lines.append(f"  {name:<14}" + "".join(f"{each:>{width}}" for each in ends) + f"{wins:>9}")
+        return lines

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
+from fedasym.core.arrays import Array, one_float
 from fedasym.core.errors import InvalidInput
 from fedasym.core.hooks import write_file
-from fedasym.core.numbers import one_float
-from fedasym.core.text import number, plain
+from fedasym.core.text import json_value, number
 from fedasym.results.result import Result
 
 BYTES = 4  # of a number that is sent
@@ -119,15 +118,17 @@ class Rounds(Result):
 
     def to_json(self) -> str:
         """Full precision: settings, rounds, paths, the best setting, what privacy costs."""
-        paths = {name: plain(getattr(self, name)) for name in ("loss", "bias", "variance", "ridge", "shared_error", "length")}
+        paths = {
+            name: json_value(getattr(self, name)) for name in ("loss", "bias", "variance", "ridge", "shared_error", "length")
+        }
         held = {
             "algorithm": self.algorithm,
             "rounds": self.rounds.tolist(),
-            "settings": {name: plain(values) for name, values in self.settings.items()},
+            "settings": {name: json_value(values) for name, values in self.settings.items()},
             **paths,
-            "floor": plain(self.floor),
+            "floor": json_value(self.floor),
             "best": {"settings": self.best.settings, "loss": self.best.loss, "rounds": self.best.rounds},
-            "privacy": {name: plain(values) for name, values in self.privacy.items()},
+            "privacy": {name: json_value(values) for name, values in self.privacy.items()},
             "notes": list(self.notes),
         }
         return json.dumps(held, indent=2)

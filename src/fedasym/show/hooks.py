@@ -3,19 +3,19 @@
 from fedasym.core.hooks import fill
 
 ROLES = {
-    "draw advice": ("fedasym.show.figures.advice", "draw_advice"),
-    "draw results": ("fedasym.show.figures.experiments", "draw_results"),
-    "write advice": ("fedasym.show.report.advice", "write"),
-    "draw accuracies": ("fedasym.show.figures.classes", "draw_accuracies"),
-    "draw comparison": ("fedasym.show.figures.tables", "draw_table"),
-    "draw histories": ("fedasym.show.figures.training", "draw_training"),
-    "draw diagram of accuracies": ("fedasym.show.figures.classes", "draw_diagram"),
-    "draw path of accuracies": ("fedasym.show.figures.classes", "draw_path"),
-    "draw simulated accuracies": ("fedasym.show.figures.classes", "draw_simulated"),
-    "draw diagram": ("fedasym.show.figures.diagrams", "draw_diagram"),
-    "draw path": ("fedasym.show.figures.paths", "draw_path"),
+    "draw advice": ("fedasym.show.figures.intervals", "draw_advice"),
+    "draw results": ("fedasym.show.figures.rounds", "draw_results"),
+    "write advice": ("fedasym.show.advice", "write_advice"),
+    "draw comparison of accuracies": ("fedasym.show.figures.classes", "draw_accuracies"),
+    "draw comparison of losses": ("fedasym.show.figures.theory", "draw_table"),
+    "draw histories": ("fedasym.show.figures.rounds", "draw_training"),
+    "draw diagram of accuracies": ("fedasym.show.figures.classes", "draw_accuracy_diagram"),
+    "draw path of accuracies": ("fedasym.show.figures.classes", "draw_accuracy_path"),
+    "draw simulation of accuracies": ("fedasym.show.figures.classes", "draw_simulated_accuracies"),
+    "draw diagram of losses": ("fedasym.show.figures.theory", "draw_diagram"),
+    "draw path of losses": ("fedasym.show.figures.theory", "draw_path"),
     "draw rounds": ("fedasym.show.figures.communication", "draw_rounds"),
-    "draw simulation": ("fedasym.show.figures.simulations", "draw_simulation"),
+    "draw simulation of losses": ("fedasym.show.figures.theory", "draw_simulation"),
 }
 for role, (module, name) in ROLES.items():
     fill(role, module, name)

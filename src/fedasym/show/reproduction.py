@@ -1,18 +1,23 @@
-"""`reproduce`: a data set of the paper from raw samples to figures, report and findings; what is there is not made again."""
+"""The verb `reproduce`: a data set of the paper from raw samples to figures, report and findings.
+
+What is there is not made again. Among it is what the advisor says of a run's data before any training.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.progress import Progress
-from fedasym.core.text import preformatted
-from fedasym.experiments.reproduction import RUNS, find, prepare
+from fedasym.core.hooks import Progress
+from fedasym.core.text import notebook_text
+from fedasym.experiments.reproduction import RUNS, Foreseen, find_target, keep_foresight, prepare_features, read_foresight
+from fedasym.worlds.classes import MOST_CLASSES
 
 if TYPE_CHECKING:
-    from fedasym.experiments.claims import Claims
+    from fedasym.data.federation.federation import Federation
+    from fedasym.experiments.comparisons import Claims
     from fedasym.experiments.results import Results
 
 
@@ -33,7 +38,7 @@ class Reproduction:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)
 
 
 def reproduce(
@@ -60,35 +65,73 @@ def reproduce(
     ...
     fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange, theory
     """  # noqa: E501
-    from fedasym.experiments.beside import beside
-    from fedasym.experiments.claims import check
-    from fedasym.experiments.computing import environment
-    from fedasym.experiments.data import load
+    from fedasym.experiments.comparisons import check_claims
+    from fedasym.experiments.data import load_data
     from fedasym.experiments.execution import run
-    from fedasym.experiments.foresight import beside_theory
-    from fedasym.experiments.published import curves_of
+    from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
-    from fedasym.show.figures.experiments import draw
-    from fedasym.show.foresight import foresee
+    from fedasym.experiments.tables import describe_environment
+    from fedasym.show.figures.rounds import draw_figures
     from fedasym.show.report import report
 
-    find(name)
+    find_target(name)
     if name == "theory":
         raise InvalidInput("name is theory: its figures come from fedasym reproduce theory, its numbers from fa.simulate")
     experiment = Experiment.paper(name)
     if data is None:
-        prepare(name, device, progress)
+        prepare_features(name, device, progress)
     else:
         experiment = experiment.with_data(data)
     experiment = experiment.quick() if quick else experiment
-    if not environment()["device"].startswith("cpu"):
+    if not describe_environment()["device"].startswith("cpu"):
         experiment = experiment.model_copy(update={"pieces": "coarse"})  # an accelerator likes many runs side by side
     place = Path(RUNS, experiment.name) if into is None else Path(into)
     run(experiment, into=place, progress=progress)
-    foresee(place, load(experiment.data))
+    foresee(place, load_data(experiment.data))
     results = Results.read(place)
     curves = curves_of(name)
-    files = (*draw(results, place / "figures", curves), report(place, place / "report.html", curves))
+    files = (*draw_figures(results, place / "figures", curves), report(place, place / "report.html", curves))
     enough = max(len(experiment.trials.seeds), len(experiment.trials.splits)) > 1
-    return Reproduction(results, beside(results, name), beside_theory(results), check(results) if enough else None, files)
+    return Reproduction(
+        results,
+        compare_with_paper(results, name),
+        compare_with_theory(results),
+        check_claims(results) if enough else None,
+        files,
+    )
+
+
+def foresee(folder: str | Path, federation: Federation) -> Foreseen:
+    """Ask the advisor, and keep its answer in the folder; what is there already is not computed again."""
+    if (held := read_foresight(folder)) is not None:
+        return held
+    found = ask_advisor(federation)
+    keep_foresight(Path(folder), found)
+    return found
+
+
+def foresee_run(folder: str | Path, results: Results, data: str | None = None) -> Foreseen:
+    """The same for a run that is finished: on its experiment's data, or on a file of them elsewhere."""
+    from fedasym.experiments.data import fingerprint, load_data
+
+    experiment = results.experiment if data is None else results.experiment.with_data(data)
+    federation = load_data(experiment.data)
+    if fingerprint(federation) != results.data.samples:
+        where = "the experiment's data" if data is None else f"data is {data!r}: these"
+        raise InvalidInput(f"{where} are not the samples of this run, whose SHA-256 begins with {results.data.samples[:12]}")
+    return foresee(folder, federation)
+
+
+def ask_advisor(federation: Federation) -> Foreseen:
+    """The advisor's answer; where it refuses, its words."""
+    from fedasym.advisor.crosscheck import foresee_accuracies
+
+    if federation.task != "classification":
+        return Foreseen({}, {}, "the labels are numbers: fedasym advise predicts losses for them")
+    try:
+        rows = {name: asdict(row) for name, row in foresee_accuracies(federation.merge_rare(MOST_CLASSES)).items()}
+    except InvalidInput as refusal:
+        return Foreseen({}, {}, str(refusal))
+    theory, advised = ({name: row[column] for name, row in rows.items()} for column in ("theory", "trusted"))
+    return Foreseen(theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None)

@@ -1,27 +1,33 @@
-"""Traces of functions of a sample covariance, equations (18) to (20), by quadrature along an arc in the kappa plane.
+"""Traces of functions of a sample covariance: along contours in the kappa plane, and by subordination.
 
-z(kappa) = -kappa (1 - aspect df1(kappa)) is explicit, so a contour drawn for kappa instead of z needs no root finding.
-The right branch is where aspect sum h |s/(s+kappa)|^2 < 1. On a circle centred on the real line |s+kappa|^2 is linear in
-the cosine of the angle, hence its reciprocal convex in it: a circle whose two real points satisfy the condition satisfies
-it everywhere. A lens of two arcs through the same points is used where it satisfies it too: along it fast-decaying
-functions decay before they oscillate. The contour crosses the real line at a small negative z, beyond the spectrum and
-zero, so that null spaces and the interpolation threshold need no special case.
+Equations (18) to (20): z(kappa) = -kappa (1 - aspect df1(kappa)) is explicit, so a contour drawn for kappa instead of z
+needs no root finding. The right branch is where aspect sum h |s/(s+kappa)|^2 < 1. On a circle centred on the real line
+|s+kappa|^2 is linear in the cosine of the angle, hence its reciprocal convex in it: a circle whose two real points satisfy
+the condition satisfies it everywhere. A lens of two arcs through the same points is used where it satisfies it too: along
+it fast-decaying functions decay before they oscillate. The contour crosses the real line at a small negative z, beyond the
+spectrum and zero, so that null spaces and the interpolation threshold need no special case.
+
+Equations (10) and (11), finitely many equal clients with uncorrelated features: the shared model is
+Q^-1 sum_j p [phi(S_j) theta_j + b(S_j) X_j'noise_j/n] with phi(x) = x b(x); free-probability subordination replaces Q,
+given one client's samples, by p phi(S_i) + u. Integrals are over the Marchenko-Pastur law.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.arrays import Array
-from fedasym.theory.transforms import distance, edges, kappa, slack, sums
+from fedasym.theory.roots import find_roots
+from fedasym.theory.transforms import distance, kappa, kappa_edges, slack, sums_at
 from fedasym.worlds.spectra import Spectrum
 
 Complex = NDArray[np.complex128]
-Function = Callable[[Complex], Complex]  # values of several functions: adds a leading axis
+ComplexFunction = Callable[[Complex], Complex]  # values of several functions: adds a leading axis
 MOST_NODES = 1 << 14
 MOST_NODES_SQUARED = 1 << 11
 OPENINGS = np.deg2rad([30, 45, 60, 75])
@@ -39,9 +45,9 @@ class Contour:
         s, h = self.s, self.h = spectrum.positive
         gam = np.array([aspect])
         right = kappa(np.array([reach]), gam, spectrum)
-        minus, plus = (float(end[0]) for end in edges(gam, spectrum))
+        minus, plus = (float(end[0]) for end in kappa_edges(gam, spectrum))
         kappa0 = float(kappa(np.zeros(1), gam, spectrum)[0])
-        level = aspect * float(sums(right, spectrum).df2[0])
+        level = aspect * float(sums_at(right, spectrum).df2[0])
         self.right = float(right[0])
         while True:
             self.left = -s.max() - float(distance(s.max() - s, gam / level, spectrum)[0])
@@ -58,11 +64,11 @@ class Contour:
 
     def _panels(self, opening: float) -> Array:
         across = (self.right - self.left) / (2 * np.sin(opening))
-        return graded(2 * opening, self.gaps[0] / across, self.gaps[1] / across)
+        return graded_panels(2 * opening, self.gaps[0] / across, self.gaps[1] / across)
 
     def _points(self, opening: float, nodes: int) -> tuple[Complex, Complex]:
         """Kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the chord at `opening`."""
-        x, w = gauss(nodes)
+        x, w = gauss_legendre(nodes)
         panels = self._panels(opening)
         lengths = np.diff(panels)[:, None]
         angle, weight = (panels[:-1, None] + lengths * (x + 1) / 2).ravel(), (lengths * w / 2).ravel()
@@ -86,7 +92,7 @@ class Contour:
         full = room + self.aspect * ((near * far) @ self.h)  # 1 - aspect df2
         return k, -k * room, df1, full / room * arc
 
-    def trace(self, function: Function) -> Array:
+    def trace(self, function: ComplexFunction) -> Array:
         """L[phi] = lim tau(Sigma phi(S)) for several phi at once, equation (19)."""
 
         def rule(count: int) -> tuple[Array, Array]:
@@ -94,9 +100,9 @@ class Contour:
             values, weights = function(z), df1 * arc
             return np.asarray(2 * (values @ weights).real), np.abs(values) @ np.abs(weights)
 
-        return settled(rule, MOST_NODES // self.size)
+        return sum_until_settled(rule, MOST_NODES // self.size)
 
-    def squared(self, function: Function, energy: Array) -> Array:
+    def squared(self, function: ComplexFunction, energy: Array) -> Array:
         """The limit of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for several f at once: (20)."""
         g = energy[self.spectrum.seen]
 
@@ -110,27 +116,27 @@ class Contour:
             inner = both @ (top / room).T
             return np.asarray(2 * (inner * upper).sum(-1).real), np.abs(inner * upper).sum(-1)
 
-        return settled(rule, MOST_NODES_SQUARED // self.size)
+        return sum_until_settled(rule, MOST_NODES_SQUARED // self.size)
 
 
 @cache
-def gauss(nodes: int) -> tuple[Array, Array]:
+def gauss_legendre(nodes: int) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights on [-1, 1]."""
     x, w = np.polynomial.legendre.leggauss(nodes)
     return x, w
 
 
-def support(aspect: float, spectrum: Spectrum) -> tuple[float, float]:
+def sample_support(aspect: float, spectrum: Spectrum) -> tuple[float, float]:
     """The smallest nonzero and the largest eigenvalue of the sample covariance in the limit."""
     gam = np.array([aspect])
     s, h = spectrum.positive
-    minus, plus = edges(gam, spectrum)
-    low = -float((minus * slack(sums(minus, spectrum), gam, spectrum))[0])
+    minus, plus = kappa_edges(gam, spectrum)
+    low = -float((minus * slack(sums_at(minus, spectrum), gam, spectrum))[0])
     high = -float(plus[0]) * (1 - aspect * float((s / (s + plus)) @ h))
     return max(low, 0.0), high
 
 
-def graded(length: float, first: float, last: float) -> Array:
+def graded_panels(length: float, first: float, last: float) -> Array:
     """Panels of [0, length] that halve towards both ends, down to the gaps `first` and `last`."""
     down, up = [length / 2], [length / 2]
     while down[-1] > first:
@@ -140,7 +146,7 @@ def graded(length: float, first: float, last: float) -> Array:
     return np.array([0.0, *down[::-1], *(length - np.array(up[1:])), length])
 
 
-def settled(rule: Callable[[int], tuple[Array, Array]], most: int) -> Array:
+def sum_until_settled(rule: Callable[[int], tuple[Array, Array]], most: int) -> Array:
     """Add nodes to the panels until the sums settle to the rounding of their terms (`rule`: sums and sizes of the terms)."""
     count, change = 12, np.inf
     last, size = rule(count)
@@ -151,3 +157,86 @@ def settled(rule: Callable[[int], tuple[Array, Array]], most: int) -> Array:
         if change <= 2e-15 or (change <= 1e-12 and change > before / 4):
             break
     return last
+
+
+RealFilter = Callable[[Array], Array]
+MOST_LAW_NODES = 1 << 9  # in a panel
+NARROW = 1e-9  # structure of the law near zero that is narrower than this carries no mass
+
+
+@dataclass(frozen=True)
+class SampleLaw:
+    """Marchenko-Pastur law of aspect gamma (P,): nodes and weights (P, n), the atom at zero as the last node."""
+
+    x: Array
+    w: Array
+
+    def mean(self, values: Array) -> Array:
+        """The integral of a function given by its values at the nodes."""
+        return np.asarray((self.w * values).sum(-1))
+
+
+def marchenko_pastur(gamma: Array, nodes: int) -> SampleLaw:
+    """The law of x = (1 - sqrt gamma)^2 + 4 sqrt gamma cos^2(t/2), weights 2 sin^2 t/(pi x) dt, on Gauss-Legendre panels.
+
+    Near aspect 1 the weight changes within |1 - sqrt gamma| of t = pi: the panels halve towards it.
+    """
+    root = np.sqrt(gamma)[:, None]
+    panels = graded_panels(np.pi, np.pi, max(float(np.abs(1 - root).min()), NARROW))
+    nodes_, weights = gauss_legendre(nodes)
+    lengths = np.diff(panels)[:, None]
+    rest = (np.pi - panels[1:, None] + lengths * (1 - nodes_) / 2).ravel()  # pi - t, without cancellation
+    x = (1 - root) ** 2 + 4 * root * np.sin(rest / 2) ** 2
+    w = (lengths * weights / 2).ravel() * 2 / np.pi * np.sin(rest) ** 2 / x
+    atom = np.maximum(1 - 1 / gamma, 0)[:, None]
+    return SampleLaw(np.concatenate([x, np.zeros_like(atom)], axis=1), np.concatenate([w, atom], axis=1))
+
+
+def subordinate(
+    b: RealFilter,
+    keep: RealFilter,
+    gamma: Array,
+    r2: Array,
+    s2: Array,
+    clients: Array,
+    member: bool,
+    fitted: Array | None = None,
+) -> tuple[Array, Array]:
+    """Bias and variance, (10) and (11), for server weights b and the client filter P = `keep`.
+
+    `fitted`: gamma int (1 - P)^2/x, the client's own noise that it fits, where a closed form is at hand; it may be unbounded.
+    """
+    m, p = clients, (1 / clients)[:, None]
+
+    def rule(nodes: int) -> tuple[Array, Array]:
+        law = marchenko_pastur(gamma, nodes)
+        x, mean = law.x, law.mean
+        weight, P = b(x), keep(x)
+        f = p * x * weight
+
+        def excess(log_u: Array) -> Array:
+            u = np.exp(log_u)[:, None]
+            return mean(u / (f + u)) - (1 - 1 / m)
+
+        u = np.exp(find_roots(excess, np.full(m.shape, -80.0), np.full(m.shape, 40.0)))[:, None]
+        K1, K2 = mean(1 / (f + u)), mean(1 / (f + u) ** 2)
+        nu = 1 / (m - (m - 1) * K2 / K1**2)
+        cr = mean((f / (f + u)) ** 2)
+        cn = gamma * mean(p**2 * weight**2 * x / (f + u) ** 2)
+        if member:
+            through = mean(P**2 / (f + u) ** 2)
+            bias = r2 * (u[:, 0] ** 2 + (nu - 1) * cr / K2 + (m - 1) * nu / K2 * cr) * through
+            own = mean(P**2 * p**2 * weight**2 * x / (f + u) ** 2) + 2 * mean(P * (1 - P) * p * weight / (f + u))
+            variance = s2 * (((m - 1) * nu + nu - 1) * cn / K2 * through + gamma * own)
+        else:
+            bias, variance = r2 * (1 + m * nu * cr) * mean(P**2), s2 * m * nu * cn * mean(P**2)
+        if fitted is None:
+            variance = variance + s2 * gamma * mean(np.where(x > 0, (1 - P) ** 2 / np.where(x > 0, x, 1), 0.0))
+        found = np.stack([bias, variance])
+        return found, np.abs(found).sum(0)
+
+    bias, variance = sum_until_settled(rule, MOST_LAW_NODES)
+    if fitted is not None:
+        with np.errstate(invalid="ignore"):  # no noise, no variance, however unbounded its factor
+            variance = variance + np.where(s2 == 0, 0.0, s2 * fitted)
+    return bias, variance

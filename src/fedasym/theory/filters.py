@@ -1,4 +1,7 @@
-"""Any client stage in the limit: what its filter P(x) keeps of the shared model's error, and what noise it fits.
+"""Any client stage in the limit, by its filter P(x): early-stopped descent (section 7), and whatever else has one.
+
+A filter says what a stage keeps of the shared model's error along an eigenvalue x of the client's sample covariance. After
+t gradient steps, or time t of gradient flow, that is f(x) = (1 - step x)^t or exp(-t x), and noise comes in by (1 - f)^2/x.
 
 A filter that extends to complex z is integrated along a contour (equations 19 and 20); Cauchy's formula
 f(x) = 1/(2 pi i) int f(z)/(z - x) dz, which must give back its values on the spectrum, says whether it does and
@@ -8,23 +11,190 @@ Marchenko-Pastur law, which covers uncorrelated features.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.theory.contours import Complex, Contour, settled, support
-from fedasym.theory.limits import Parts
-from fedasym.theory.subordination import MOST_NODES, marchenko_pastur
-from fedasym.theory.worlds import Worlds
+from fedasym.theory.contours import MOST_LAW_NODES, Complex, Contour, marchenko_pastur, sample_support, sum_until_settled
+from fedasym.theory.limits import Parts, Worlds, interpolant_limit
 from fedasym.worlds.spectra import Spectrum
 
-CLOSE = 1e-9  # relative error of Cauchy's formula that a filter without singularities inside stays below
+
+@dataclass(frozen=True)
+class DescentFilter:
+    """f and what it leaves of the noise, for an array of stopping times; `step` None: gradient flow."""
+
+    times: Array
+    step: float | None
+
+    def kept(self, x: Complex | Array) -> Complex:
+        """f(x) per time (first axis)."""
+        if self.step is None:
+            return np.asarray(np.exp(self._exponent(x)))
+        slow = np.abs(self.step * x) < 0.5
+        return np.where(slow, np.exp(self._exponent(np.where(slow, x, 0))), (1 - self.step * x) ** self._column())
+
+    def fitted(self, x: Complex | Array) -> Complex:
+        """1 - f(x), accurate for short times."""
+        slow = True if self.step is None else np.abs(self.step * x) < 0.5
+        return np.where(slow, -np.expm1(self._exponent(np.where(slow, x, 0))), 1 - self.kept(x))
+
+    def noise(self, x: Complex | Array) -> Complex:
+        """(1 - f(x))^2 / x."""
+        return self.fitted(x) ** 2 / x
+
+    def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
+        """A contour on which |f| stays of order one: it hugs the spectrum the closer, the longer the times."""
+        high = sample_support(gamma, spectrum)[1]
+        longest = max(self.times.max(), 1e-300) * (1 if self.step is None else self.step)
+        reach = float(np.clip(1 / longest, high * 1e-14, high))
+        room = np.inf if self.step is None else 2 / self.step + reach - high
+        for _ in range(40):
+            contour = Contour(gamma, spectrum, reach, high + room)
+            if np.abs(self.kept(contour.nodes(6)[1])).max() < 4:
+                break
+            room = min(room, high) / 2
+        return contour
+
+    def _column(self) -> Array:
+        return self.times[:, None]
+
+    def _exponent(self, x: Complex | Array) -> Complex:
+        """The logarithm of f(x), accurate for small x however long the time; zero stays zero for endless time."""
+        rate = np.asarray(-x, dtype=complex) if self.step is None else complex_log1p(-self.step * x)
+        with np.errstate(invalid="ignore"):
+            return np.where(rate == 0, 0, self._column() * rate)
+
+
+def complex_log1p(x: Complex | Array) -> Complex:
+    """log(1 + x) for complex x: NumPy's loses the digits of small ones."""
+    a, b = np.real(x), np.imag(x)
+    return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
+
+
+def stopped_risk(world: Worlds, filter_: DescentFilter, extra: Array | None = None) -> tuple[Array, Array]:
+    """Bias and variance along the path for one world, shape (times,).
+
+    `extra`: energy of the shared model's noise per atom, for finitely many clients; it adds to the variance.
+    """
+    gamma, spectrum = float(world.gamma[0]), world.spectrum
+    check_stable(filter_, gamma, spectrum)
+    r2, s2 = float(world.r2[0]), float(world.s2[0])
+    bias, variance = np.empty(filter_.times.size), np.empty(filter_.times.size)
+    finished = filter_.times >= horizon(gamma, spectrum, filter_.step)
+    if np.any(finished):
+        bias[finished], variance[finished] = interpolant_limit(world)
+        if extra is not None:
+            noise = Worlds(np.ones(1), np.zeros(1), world.gamma, extra[None], spectrum)
+            variance[finished] += interpolant_limit(noise)[0]
+    for some, part in by_decades(filter_, ~finished):
+        contour = part.contour(gamma, spectrum)
+
+        def through(energy: Array, part: DescentFilter = part, contour: Contour = contour) -> Array:
+            if spectrum.scale is not None or np.array_equal(energy, spectrum.weights):
+                return np.asarray(energy.sum() * contour.trace(lambda z: part.kept(z) ** 2))
+            return contour.squared(part.kept, energy)
+
+        variance[some] = s2 * gamma * contour.trace(part.noise)
+        bias[some] = r2 * through(world.g[0])
+        if extra is not None:
+            variance[some] += through(extra)
+    return np.maximum(bias, 0), np.maximum(variance, 0)
+
+
+def by_decades(filter_: DescentFilter, wanted: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], DescentFilter]]:
+    """The wanted stopping times in decades: one contour suits times that differ by no more than a factor of ten."""
+    decade = np.where(filter_.times > 0, np.floor(np.log10(np.maximum(filter_.times, 1e-300))), -np.inf)
+    for each in np.unique(decade[wanted]):
+        some = np.flatnonzero((decade == each) & wanted)
+        yield some, DescentFilter(filter_.times[some], filter_.step)
+
+
+def check_stable(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -> None:
+    """Refuse steps that diverge: step times the largest eigenvalue of the sample covariance must stay below 2."""
+    if filter_.step is None or not np.any(filter_.times > 1):
+        return
+    limit = 2 / sample_support(gamma, spectrum)[1]
+    if filter_.step >= limit:
+        raise InvalidInput(f"step is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give a smaller step")
+
+
+def horizon(gamma: float, spectrum: Spectrum, step: float | None) -> float:
+    """The stopping time after which the path has converged to rounding; infinite at the interpolation threshold."""
+    low, high = sample_support(gamma, spectrum)
+    rate = low if step is None else min(step * low, 2 - step * high)
+    return 40 / rate if rate > 0 else np.inf
+
+
+def single_step(world: Worlds) -> tuple[Array, Array, Array, Array]:
+    """One gradient step of size a: B = r^2 (b0 - 2 a b1 + a^2 b2), V = sigma^2 v a^2; returns b0, b1, b2, v per world.
+
+    b0 = sum g s, b1 = sum g s^2, b2 = sum g s^3 + gamma t2 sum g s, v = gamma t2, t2 = tau(Sigma^2).
+    """
+    s, h = world.spectrum.values, world.spectrum.weights
+    moments = [np.broadcast_to(world.g @ s**power, world.r2.shape) for power in (1, 2, 3)]
+    v = world.gamma * (s**2 @ h)
+    return moments[0], moments[1], moments[2] + v * moments[0], v
+
+
+LONGEST = 1e7  # gradient steps (or flow times in units of the largest eigenvalue) searched for the best stopping point
+
+
+def best_stop(evaluate: Callable[[Array], Parts], world: Worlds, step: float | None, high: float) -> tuple[float, float, float]:
+    """The stopping point of lowest loss: a geometric grid, then golden section (flow) or a zoom over whole numbers."""
+    end = horizon(float(world.gamma[0]), world.spectrum, step)
+
+    def loss(at: Array) -> Array:
+        bias, variance = evaluate(np.atleast_1d(at))
+        return np.asarray(bias + variance)
+
+    furthest = min(end, LONGEST / high if step is None else LONGEST)
+    if step is None:
+        grid = np.geomspace(1e-4 / high, furthest, 200)
+    else:
+        grid = np.unique(np.round(np.append(0, np.geomspace(1, furthest, 120))))
+    values = loss(grid)
+    bias, variance = evaluate(np.array([np.inf]))
+    if bias[0] + variance[0] <= values.min() * (1 + 1e-12):
+        return np.inf, float(bias[0]), float(variance[0])
+    place = int(np.argmin(values))
+    low, top = grid[max(place - 1, 0)], grid[min(place + 1, grid.size - 1)]
+    if step is None:
+        if place == 0:
+            low = 0.0
+        at = smooth_minimum(loss, low, top)
+        at = 0.0 if loss(np.zeros(1))[0] <= loss(np.array([at]))[0] else at
+    else:
+        while top - low > 2:
+            zoom = np.unique(np.round(np.linspace(low, top, 12))).astype(float)
+            place = int(np.argmin(loss(zoom)))
+            low, top = zoom[max(place - 1, 0)], zoom[min(place + 1, zoom.size - 1)]
+            if zoom.size == top - low + 1 or zoom.size < 12:
+                low = top = zoom[place]
+        zoom = np.arange(low, top + 1, dtype=float)
+        at = float(zoom[int(np.argmin(loss(zoom)))])
+    bias, variance = evaluate(np.array([at]))
+    return at, float(bias[0]), float(variance[0])
+
+
+def smooth_minimum(loss: Callable[[Array], Array], low: float, top: float) -> float:
+    """The minimiser on a short interval: the loss is analytic, so a polynomial through a few points finds it at once."""
+    series: Any = np.polynomial.Chebyshev.interpolate(loss, 12, domain=[low, top])
+    roots = series.deriv().roots()
+    inside = [float(root.real) for root in roots if abs(root.imag) < 1e-6 * (top - low) and low <= root.real <= top]
+    candidates = np.array([*inside, low, top])
+    return float(candidates[np.argmin(series(candidates))])
+
+
+FILTER_CLOSE = 1e-9  # relative error of Cauchy's formula that a filter without singularities inside stays below
 HALVINGS = 24  # of the contour's reach into the negatives, at the most
-NODES = 80  # a panel, for Cauchy's formula
+FILTER_NODES = 80  # a panel, for Cauchy's formula
 
 
 @dataclass(frozen=True)
@@ -35,14 +205,14 @@ class StageFilter:
 
     def kept(self, z: Complex | Array) -> Complex:
         """P(z)."""
-        return evaluate(self.stage.keep, z)[None]
+        return evaluate_at(self.stage.keep, z)[None]
 
     def noise(self, z: Complex | Array) -> Complex:
         """(1 - P(z))^2 / z."""
-        return np.asarray(evaluate(self.stage.learn, z) ** 2 / z)[None]
+        return np.asarray(evaluate_at(self.stage.learn, z) ** 2 / z)[None]
 
 
-def filtered(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
+def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
     """Bias and variance of one world, shape (1,); `extra`: energy of the shared model's noise per atom."""
     gamma, spectrum = float(world.gamma[0]), world.spectrum
     r2, s2 = float(world.r2[0]), float(world.s2[0])
@@ -64,25 +234,25 @@ def filtered(stage: ClientStage, world: Worlds, extra: Array | None = None) -> P
 
 def check_filter(stage: ClientStage, gamma: float, spectrum: Spectrum) -> None:
     """Refuse a filter that is not finite on the spectrum, or forgets directions of which a client knows nothing."""
-    name, (low, high) = type(stage).__name__, support(gamma, spectrum)
+    name, (low, high) = type(stage).__name__, sample_support(gamma, spectrum)
     x = np.linspace(low, high, 33)
-    values = call(stage, x)
+    values = filter_values(stage, x)
     if not np.all(np.isfinite(values)):
         raise InvalidInput(f"keep(x) of {name} is not finite at eigenvalues from {low:.3g} to {high:.3g}: mend the stage")
     if gamma * spectrum.rank > 1:
-        (nothing,) = call(stage, np.zeros(1))
-        if abs(nothing - 1) > CLOSE:
+        (nothing,) = filter_values(stage, np.zeros(1))
+        if abs(nothing - 1) > FILTER_CLOSE:
             raise InvalidInput(
                 f"keep(0) of {name} is {nothing:.6g}: it must be 1, as a client learns nothing where it has no samples"
             )
 
 
-def evaluate(function: Any, z: Complex | Array) -> Complex:
+def evaluate_at(function: Any, z: Complex | Array) -> Complex:
     """A function of eigenvalues at complex ones."""
     return np.asarray(function(z), dtype=np.complex128)
 
 
-def call(stage: ClientStage, x: Array) -> Array:
+def filter_values(stage: ClientStage, x: Array) -> Array:
     """P at real eigenvalues, one for each."""
     values = np.asarray(stage.keep(x), dtype=float)
     if values.shape not in ((), x.shape):
@@ -94,16 +264,16 @@ def call(stage: ClientStage, x: Array) -> Array:
 
 def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contour | None:
     """A contour inside which the filter has no singularity, by Cauchy's formula; None: there is none."""
-    low, high = support(gamma, spectrum)
+    low, high = sample_support(gamma, spectrum)
     inside = np.linspace(low, high, 11)[1:-1]  # the ends come too near to the contour for a plain rule
-    values = call(stage, inside)
+    values = filter_values(stage, inside)
     tried = [(high * 0.5**k, np.inf) for k in range(HALVINGS)]
     tried += [(high * 0.5**k, high * (1 + 0.5**k)) for k in range(HALVINGS)]  # singularities beyond the spectrum too
     for reach, furthest in tried:
         contour = Contour(gamma, spectrum, reach, furthest)
-        kappa, z, _, arc = contour.nodes(NODES)
+        kappa, z, _, arc = contour.nodes(FILTER_NODES)
         try:
-            f = evaluate(stage.keep, z)
+            f = evaluate_at(stage.keep, z)
         except (TypeError, ValueError):
             return None  # not for complex numbers at all
         if f.shape not in ((), z.shape) or not np.all(np.isfinite(f)):
@@ -111,7 +281,7 @@ def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contou
         f = np.broadcast_to(f, z.shape)
         weights = f * (z / kappa) * arc
         again = 2 * (weights / (z - inside[:, None])).sum(-1).real
-        if np.max(np.abs(again - values)) < CLOSE * max(1.0, float(np.abs(f).max())):
+        if np.max(np.abs(again - values)) < FILTER_CLOSE * max(1.0, float(np.abs(f).max())):
             return contour
     return None
 
@@ -129,14 +299,14 @@ def on_real_axis(stage: ClientStage, world: Worlds, extra: Array | None) -> Part
     def rule(nodes: int) -> tuple[Array, Array]:
         law = marchenko_pastur(world.gamma, nodes)
         x = law.x
-        P = call(stage, s * x[0])[None]
+        P = filter_values(stage, s * x[0])[None]
         learned = np.broadcast_to(np.asarray(stage.learn(s * x[0]), dtype=float), x[0].shape)[None]
         noise = np.where(x > 0, learned**2 / np.where(x > 0, x, 1), 0.0)
         kept = law.mean(P**2) * s
         found = np.concatenate([kept, world.gamma * law.mean(noise)])
         return found, np.abs(found)
 
-    through, noise = settled(rule, MOST_NODES)
+    through, noise = sum_until_settled(rule, MOST_LAW_NODES)
     variance = world.s2 * noise
     if extra is not None:
         variance = variance + through * extra.sum()

@@ -1,34 +1,78 @@
-"""Members of a finite federation that fine-tune with or without ridge (RTFA, FTFA), any covariances and clients.
+"""One client of a finite federation: a newcomer to the shared model, or a member that had a part in it.
 
-Section 6.4 in closed form. Given the member's own samples, the other clients act on the shared model only through
-diagonal matrices: Q = sum_j p_j S_j ~ p_i S_i + N, and whatever the others add between two Q^-1 is a diagonal Y. What
-is left is a product of resolvents of one sample covariance, which a triangular linear pencil gives without iteration.
+For a newcomer the single-client formulas hold with the energy of the model's error in place of the displacement's
+(equation 9).
+
+A member that fine-tunes with or without ridge (RTFA, FTFA) has section 6.4 in closed form, for any covariances. Given its
+own samples, the other clients act on the shared model only through diagonal matrices: Q = sum_j p_j S_j ~ p_i S_i + N, and
+whatever the others add between two Q^-1 is a diagonal Y. What is left is a product of resolvents of one sample covariance,
+which a triangular linear pencil gives without iteration.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Interpolate, Keep
+from fedasym.algorithms.penalties import Ridge
+from fedasym.algorithms.registry import Algorithm
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.arrays import Array
-from fedasym.theory.infinite import Answer
-from fedasym.theory.limits import Parts, interpolated
-from fedasym.theory.pooled import Pooled
-from fedasym.theory.ridges import bayes_ridge
-from fedasym.theory.roots import lowest
-from fedasym.theory.transforms import kappa, slack, slope_from, sums
-from fedasym.theory.worlds import Worlds
+from fedasym.theory.limits import (
+    Parts,
+    RiskAtRidge,
+    Worlds,
+    bayes_ridge,
+    best_ridge,
+    filter_limit,
+    interpolant_limit,
+    ridge_limit,
+    shared_limit,
+)
+from fedasym.theory.pooled import PooledSquares
+from fedasym.theory.roots import find_minima
+from fedasym.theory.transforms import kappa, kappa_slope_from, slack, sums_at
+
+
+def newcomer_risk(stage: ClientStage, world: Worlds, ridge: Array | None, bias: Array, noise: Array) -> RiskAtRidge:
+    """A client stage from a shared model whose error has the given energy per seen direction, independent of the client."""
+    return newcomer_risk_per_atom(stage, world, ridge, spread_over_atoms(bias, world), spread_over_atoms(noise, world))
+
+
+def newcomer_risk_per_atom(stage: ClientStage, world: Worlds, ridge: Array | None, shift: Array, blur: Array) -> RiskAtRidge:
+    """The same from energies times shares per atom: `shift` from displacements, `blur` from the others' noise."""
+    one = np.ones_like(world.r2)
+    away = Worlds(one, world.s2, world.gamma, shift, world.spectrum)
+    noisy = Worlds(one, np.zeros_like(one), world.gamma, blur, world.spectrum)
+    match stage:
+        case Keep():
+            parts, extra = shared_limit(away), shared_limit(noisy)[0]
+        case Interpolate():
+            parts, extra = interpolant_limit(away), interpolant_limit(noisy)[0]
+        case Ridge():
+            if ridge is None:
+                ridge = best_ridge(replace(away, g=shift + blur))
+            parts, extra = ridge_limit(away, ridge), ridge_limit(noisy, ridge)[0]
+        case _:
+            return *filter_limit(stage, away, blur), None
+    return parts[0], parts[1] + extra, ridge
+
+
+def spread_over_atoms(energy: Array, world: Worlds) -> Array:
+    """Energy times share per atom, zero along atoms that samples cannot see."""
+    out = np.zeros((energy.shape[0], world.spectrum.values.size))
+    out[:, world.spectrum.seen] = energy * world.spectrum.positive[1]
+    return out
+
 
 CHUNK = 1 << 14  # numbers in one array of a search
 
 
 @dataclass(frozen=True)
-class Member:
+class SquaresMember:
     """One client (of group i) of each federation, and what the others do to its shared model."""
 
     gamma: Array
@@ -40,10 +84,10 @@ class Member:
     Y: tuple[Array, Array]  # displacement and noise of everyone, between the two Q^-1
     h: Array
 
-    def at(self, rows: NDArray[np.intp]) -> Member:
+    def at(self, rows: NDArray[np.intp]) -> SquaresMember:
         """The members of these federations, any of them several times."""
         Y = self.Y[0][rows], self.Y[1][rows]
-        return Member(self.gamma[rows], self.s2[rows], self.p[rows], self.c[rows], self.S[rows], self.N[rows], Y, self.h)
+        return SquaresMember(self.gamma[rows], self.s2[rows], self.p[rows], self.c[rows], self.S[rows], self.N[rows], Y, self.h)
 
     def risk(self, kappa: Array, fitted: Array) -> tuple[Array, Array]:
         """Bias and variance after the ridge whose kappa is given (kappa(0): FTFA; infinite: FedAvg).
@@ -97,7 +141,7 @@ class Member:
         return random - between[row] if column == row + 1 else random
 
 
-def membership(pooled: Pooled, i: Array) -> Member:
+def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
     """What a client of group i (one index per federation) sees of the others: N and Y of the module's text."""
     groups, K, c = pooled.groups, pooled.K, pooled.c
     h, rows = groups.h, np.arange(i.size)
@@ -129,37 +173,37 @@ def membership(pooled: Pooled, i: Array) -> Member:
     mine = r2_i[:, None] * (groups.S * (h * e_i * (1 - 2 * K * N))[:, None]).sum(-1)
     loud = (s2_i * gamma_i * p_i)[:, None] * ((groups.S * (h * K)[:, None]).sum(-1) - around(N))
     Y = total(pooled.direct[0] + mine, drive), total(pooled.direct[1] + loud, np.zeros_like(drive))
-    return Member(gamma_i, s2_i, p_i, c_i, S_i, N, Y, h)
+    return SquaresMember(gamma_i, s2_i, p_i, c_i, S_i, N, Y, h)
 
 
-def averaged_member(stage: ClientStage, world: Worlds, ridge: Array | None, pooled: Pooled, i: Array) -> Answer:
+def averaged_member(stage: ClientStage, world: Worlds, ridge: Array | None, pooled: PooledSquares, i: Array) -> RiskAtRidge:
     """FedAvg, FTFA and RTFA for a member."""
     if isinstance(stage, Keep):
         return *pooled.member(i), None
     member = membership(pooled, i)
     if isinstance(stage, Interpolate):
-        return *at_ridge(member, world, np.zeros_like(world.gamma)), None
+        return *member_risk_at(member, world, np.zeros_like(world.gamma)), None
     kept = pooled.member(i)
     best = best_member_ridge(member, world) if ridge is None else ridge
-    bias, variance = at_ridge(member, world, best)
+    bias, variance = member_risk_at(member, world, best)
     if ridge is None:
         best = np.where(kept[0] + kept[1] <= bias + variance, np.inf, best)
     endless = np.isinf(best)
     return np.where(endless, kept[0], bias), np.where(endless, kept[1], variance), best
 
 
-def at_ridge(member: Member, world: Worlds, ridge: Array) -> Parts:
+def member_risk_at(member: SquaresMember, world: Worlds, ridge: Array) -> Parts:
     """A member's risk at a ridge; with ridge 0 and enough samples of its own it is plain least squares."""
     k = kappa(ridge, world.gamma, world.spectrum)
     own = k == 0
     k = np.where(own | np.isinf(k), 1.0, k)
-    at = sums(k, world.spectrum)
-    bias, variance = member.risk(k, world.gamma * at.df2 * slope_from(at, k, ridge, world.gamma, world.spectrum))
-    alone = interpolated(world)
+    at = sums_at(k, world.spectrum)
+    bias, variance = member.risk(k, world.gamma * at.df2 * kappa_slope_from(at, k, ridge, world.gamma, world.spectrum))
+    alone = interpolant_limit(world)
     return np.where(own, alone[0], bias), np.where(own, alone[1], variance)
 
 
-def best_member_ridge(member: Member, world: Worlds) -> Array:
+def best_member_ridge(member: SquaresMember, world: Worlds) -> Array:
     """Minimise a member's risk over kappa, where it is explicit, from ridge 0 (FTFA) upwards."""
     spectrum = world.spectrum
     s, _ = spectrum.positive
@@ -169,8 +213,8 @@ def best_member_ridge(member: Member, world: Worlds) -> Array:
     low = np.log(1e-8 * np.minimum(s.min(), np.where(finite > 0, finite, s.min())))
     high = np.log(1e6 * (s.max() * (1 + world.gamma) + finite))
 
-    def risk(member: Member, k: Array, gamma: Array) -> Array:
-        at = sums(k, spectrum)
+    def risk(member: SquaresMember, k: Array, gamma: Array) -> Array:
+        at = sums_at(k, spectrum)
         growth = 1 / (slack(at, gamma, spectrum) + gamma * at.mixed)
         return np.asarray(sum(member.risk(k, gamma * at.df2 * growth)))
 
@@ -186,18 +230,18 @@ def best_member_ridge(member: Member, world: Worlds) -> Array:
             found.append(risk(member.at(rows), k, world.gamma[rows]).reshape(some.shape))
         return np.concatenate(found)
 
-    u = lowest(loss, low, high, int(np.clip(4 * np.max(high - low), 64, 400)), several=losses)
+    u = find_minima(loss, low, high, int(np.clip(4 * np.max(high - low), 64, 400)), several=losses)
     k = start + np.exp(u)
-    ridge = k * slack(sums(k, spectrum), world.gamma, spectrum)
-    ridge = np.where(sum(at_ridge(member, world, np.zeros_like(ridge))) <= loss(u), 0.0, ridge)
+    ridge = k * slack(sums_at(k, spectrum), world.gamma, spectrum)
+    ridge = np.where(sum(member_risk_at(member, world, np.zeros_like(ridge))) <= loss(u), 0.0, ridge)
     return np.where(np.isinf(bayes), np.inf, ridge)
 
 
-def unbounded(algorithm: Algorithm, world: Worlds, ridge: Array | None) -> Answer:
+def undetermined_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None) -> RiskAtRidge:
     """Where all samples just match the unknowns, the shared model is useless; only a client with enough of its own copes."""
     endless = np.full(world.r2.shape, np.inf)
     if isinstance(algorithm.personalise, Interpolate):
         own = world.gamma * world.spectrum.rank < 1
-        alone = interpolated(world)
+        alone = interpolant_limit(world)
         return np.where(own, alone[0], endless), np.where(own, alone[1], endless), None
     return endless, endless, bayes_ridge(world) if ridge is None else ridge

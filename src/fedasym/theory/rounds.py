@@ -13,6 +13,7 @@ model's error acts like more displacement.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,9 +22,9 @@ import numpy as np
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.theory.contours import MOST_NODES_SQUARED, Complex, Contour, settled, support
-from fedasym.theory.paths import Filter, by_length, check_stable, horizon
-from fedasym.theory.transforms import kappa, slope
+from fedasym.theory.contours import MOST_NODES_SQUARED, Complex, Contour, sample_support, sum_until_settled
+from fedasym.theory.filters import DescentFilter, by_decades, check_stable, horizon
+from fedasym.theory.transforms import kappa, kappa_slope
 from fedasym.worlds.spectra import Spectrum
 
 CAUCHY_NODES = 80  # a panel of the contour, to look for poles inside it
@@ -91,7 +92,7 @@ class StepFilter:
 
     def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
         """The widest contour on which |1 - f| stays of order one, and inside which f has no pole."""
-        low, high = support(gamma, spectrum)
+        low, high = sample_support(gamma, spectrum)
         inside = np.linspace(low, high, 11)[1:-1]
         for halving in range(44):
             contour = Contour(gamma, spectrum, high * 0.5**halving, high * (1 + 0.5**halving))
@@ -124,12 +125,26 @@ class ScalarGradient:
         """At w."""
         return self.z * (w - 1)
 
-    def along(self, w: Any, direction: Any, batch: int = 0) -> Any:
-        """The Hessian times a direction."""
+    def along(self, w: Any, direction: Any, batch: int = 0, difference: float | None = None) -> Any:
+        """The Hessian times a direction, which a difference of linear gradients is as well."""
         return self.z * direction
 
+    def own(self, part: Any) -> Any:
+        """All unknowns may be a client's own."""
+        return part
 
-def moments_of_steps(filter_: Filter, gamma: float, spectrum: Spectrum) -> Moments:
+    def common(self, part: Any) -> Any:
+        """None is the same for all clients."""
+        return 0 * part
+
+    def repeat(self, count: int, step: Callable[[Any], Any], w: Any) -> Any:
+        """A step, over and over."""
+        for _ in range(count):
+            w = step(w)
+        return w
+
+
+def moments_of_steps(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -> Moments:
     """Moments after numbers of plain gradient steps (or times of gradient flow), one each.
 
     Equations (R2) to (R4) by quadrature along an arc in the kappa plane, where the resolvent is
@@ -139,7 +154,7 @@ def moments_of_steps(filter_: Filter, gamma: float, spectrum: Spectrum) -> Momen
     count, atoms = filter_.times.size, spectrum.values.size
     out = Moments(np.zeros((count, atoms)), np.zeros((count, atoms, atoms)), np.zeros((count, atoms)))
     finished = filter_.times >= horizon(gamma, spectrum, filter_.step)
-    parts = [(some, integrate_moments(part, gamma, spectrum)) for some, part in by_length(filter_, ~finished)]
+    parts = [(some, integrate_moments(part, gamma, spectrum)) for some, part in by_decades(filter_, ~finished)]
     if np.any(finished):
         parts.append((np.flatnonzero(finished), moments_of_ridge(0.0, gamma, spectrum)))
     for some, part in parts:
@@ -171,7 +186,7 @@ def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) ->
         ]
         return 2 * np.concatenate(found, axis=1).real, np.concatenate(sizes, axis=1)
 
-    found = settled(rule, MOST_NODES_SQUARED // contour.size)
+    found = sum_until_settled(rule, MOST_NODES_SQUARED // contour.size)
     p, nu, half = np.split(found, [atoms, 2 * atoms], axis=1)
     T = np.empty((times, atoms, atoms))
     T[:, row, column] = T[:, column, row] = half
@@ -186,7 +201,7 @@ def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
     s, h = spectrum.positive
     aspect, lam = np.array([gamma]), np.array([float(ridge)])
     k = kappa(lam, aspect, spectrum)
-    growth = slope(k, lam, aspect, spectrum)  # 1/(1 - gamma df2), endless at the interpolation threshold
+    growth = kappa_slope(k, lam, aspect, spectrum)  # 1/(1 - gamma df2), endless at the interpolation threshold
     near = 1 / (s + k)
     spread = np.where(k > 0, k**2 * np.where(np.isfinite(growth), growth, 0), 0.0)
     T = gamma * spread * np.outer(h * s * near**2, s * near**2)

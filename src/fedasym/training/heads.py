@@ -1,36 +1,245 @@
-"""Two exact ways to hold a model that moves only along a client's own samples.
+"""Samples and models on the device: clients' samples in flat tables, and two exact ways to hold a model that moves along them.
 
-Every local method starts at the shared head W_0 and adds multiples of its samples, so its model is s W_0 + X'a. A `Head` is
-that matrix (d x outputs). A `Span` keeps only s and a (samples x outputs) and reads outputs off the Gram matrix X X': where a
+Every local method starts at the shared head W_0 and adds multiples of its samples, so its model is s W_0 + X'a. A `Matrix` is
+that head (d x outputs). A `Span` keeps only s and a (samples x outputs) and reads outputs off the Gram matrix X X': where a
 client has fewer samples than features, the long axis d is never touched between the first and the last step.
 
-Both speak the same words, so that an algorithm is written once: `start`, `outputs` at a batch, `move` along a batch, and
-`echo`, what a move along one batch adds to the outputs at another. Points are trees of arrays, combined by `blend`.
+Both speak the same words, so that an algorithm is written once: `start`, `products` with a batch's samples, `move` along a
+batch, and the `overlap` of two batches, by which a move along one is seen at the other. Points are trees of arrays, combined
+by `blend`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+import typing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
+from numpy.typing import NDArray
 
-from fedasym.training.packing import Table
+from fedasym.data.federation.federation import Federation
+from fedasym.training.settings import Protocol
+from fedasym.training.twin import personal_rows
+
+
+class Table(NamedTuple):
+    """Samples of all clients on the device."""
+
+    features: Array  # (rows + slack, [positions,] d)
+    labels: Array  # (rows + slack, [positions]) codes, or (..., outputs) values
+    real: Array | None  # (rows + slack, positions): False on padding
+    first: Array  # (m,) a client's first row
+    order: Array | None = None  # where rows lie among the samples; None: one after the other
+
+    @property
+    def positions(self) -> int:
+        """Positions of a sequence; 1 for plain samples."""
+        return self.features.shape[1] if self.features.ndim == 3 else 1
+
+    def places(self, rows: Array) -> Array:
+        """Where these rows lie."""
+        return rows if self.order is None else self.order[rows]
+
+    def read(self, array: Array, first: Array, count: int) -> Array:
+        """So many rows of the features, labels or padding, from a first one on."""
+        if self.order is None:
+            return jax.lax.dynamic_slice_in_dim(array, first, count)
+        return array[jax.lax.dynamic_slice_in_dim(self.order, first, count)]
+
+
+class Packed(NamedTuple):
+    """The device's copy of a federation."""
+
+    training: Table
+    tested: Table  # validation rows, then test rows
+    trained: Array  # (m,) how many rows train
+    validation: Array  # (m,) how many of the tested
+    test: Array  # (m,)
+    personal: Array | None = None  # (d, 1): rows of a head that may differ between clients; None: all
+    grams: Array | None = None  # (m, width, width) products of a client's training rows, for the Gram form
+
+
+class Sizes(NamedTuple):
+    """What the host knows of the same federation."""
+
+    training: NDArray[np.int64]  # (m,) samples
+    tested: NDArray[np.int64]  # (m,) validation and test samples
+
+
+SHORT = "bfloat16"  # features and outputs of sequences, whose traffic bounds the speed
+KeptTables = dict[tuple[object, ...], Any]
+_TABLES: WeakKeyDictionary[Federation, KeptTables] = WeakKeyDictionary()
+
+
+@contextmanager
+def numbers_as(precision: str) -> Iterator[str]:
+    """Within it JAX computes in that precision; the user's own setting is left alone. Gives the type of models.
+
+    Accelerators shorten float32 in products unless they are told not to: float32 means float32 here, and mixed leaves it to
+    them (TF32 on NVIDIA's), with sums, models and losses in float32. So does bfloat16, which also stores features so.
+    """
+    wide = jax.enable_x64(True) if precision == "float64" else nullcontext()
+    shortened = precision in ("mixed", SHORT)
+    with wide, jax.default_matmul_precision("default" if shortened else "highest"):
+        yield "float32" if shortened else precision
+
+
+def pack(
+    federation: Federation, splits: Sequence[int], protocol: Protocol, precision: str, gram_width: int
+) -> tuple[Packed, Sizes]:
+    """The packed federation, kept on the device as long as the federation lives; `gram_width` 0: no Gram matrices.
+
+    splits: numbers of reshuffles to be packed instead of the federation's own split.
+    """
+    kept = _TABLES.setdefault(federation, {})
+    (device,) = jnp.zeros(()).devices()
+    key = (protocol.intercept, protocol.count_padding, precision, device)
+    if splits:
+        if (*key, "samples") not in kept:
+            kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
+        data, sizes = several(kept[*key, "samples"], federation, splits)
+        data = data._replace(personal=own_rows(federation, protocol, np.dtype(precision)))
+        return data._replace(grams=all_grams(data.training, gram_width) if gram_width else None), sizes
+    if key not in kept:
+        kept[key] = pack_split(federation, protocol, np.dtype(precision))
+    data, sizes = kept[key]
+    if not gram_width:
+        return data, sizes
+    if (*key, gram_width) not in kept:
+        kept[*key, gram_width] = all_grams(data.training, gram_width)
+    return data._replace(grams=kept[*key, gram_width]), sizes
+
+
+def pack_split(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> tuple[Packed, Sizes]:
+    """Sort the rows, append the constant feature of an intercept, copy to the device."""
+    train, validation, test = sizes_of(federation)
+    mask = None if protocol.count_padding else federation.mask
+    training, tested = (
+        table(federation, protocol, mask, dtype, rows, counts)
+        for rows, counts in zip(rows_of(federation), (train, validation + test), strict=True)
+    )
+    numbers = (jnp.asarray(counts, jnp.int32) for counts in (train, validation, test))
+    data = Packed(training, tested, *numbers)._replace(personal=own_rows(federation, protocol, dtype))
+    return data, Sizes(train, validation + test)
+
+
+def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows that train, and those that are tested: by client, then validation before test."""
+    order = np.lexsort((federation.split, federation.owner))
+    trains = federation.split[order] == 0
+    return order[trains], order[~trains]
+
+
+def sizes_of(federation: Federation) -> list[NDArray[np.int64]]:
+    """(m,) samples that train, validate and test."""
+    return [np.asarray(federation.counts(name), np.int64) for name in ("train", "validation", "test")]
+
+
+def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Table:
+    """Every sample on the device, whatever it serves for."""
+    mask = None if protocol.count_padding else federation.mask
+    rows = np.arange(len(federation.owner))
+    return table(federation, protocol, mask, dtype, rows, np.bincount(federation.owner, minlength=len(federation.clients)))
+
+
+def several(samples: Table, federation: Federation, splits: Sequence[int]) -> tuple[Packed, Sizes]:
+    """Reshuffles of training and validation samples, each with as many of each kind: one after the other, as more clients."""
+    train, validation, test = sizes_of(federation)
+    dealt = [rows_of(federation.resplit(number, fractions=None)) for number in splits]
+    training, tested = (
+        samples._replace(first=starts(np.tile(counts, len(splits))), order=pad_rows(np.concatenate(rows), counts))
+        for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
+    )
+    numbers = (jnp.asarray(np.tile(counts, len(splits)), jnp.int32) for counts in (train, validation, test))
+    return Packed(training, tested, *numbers), Sizes(train, validation + test)
+
+
+def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:
+    """The rows of a head that may differ between clients, those that only fill up its shape among them."""
+    rows = personal_rows(federation, protocol.intercept)
+    if rows is None:
+        return None
+    missing = in_full(len(rows), dtype.name) - len(rows)
+    return jnp.asarray(np.concatenate([rows, np.ones((missing, 1), bool)]))
+
+
+def starts(counts: NDArray[np.int64]) -> Array:
+    """Where each client begins."""
+    return jnp.asarray(np.cumsum(counts) - counts, jnp.int32)
+
+
+def pad_rows(array: NDArray[Any], counts: NDArray[np.int64]) -> Array:
+    """Rows on the device with slack behind them, for the last slice or block to run into."""
+    slack = 2 * int(counts.max()) + 8
+    return jnp.asarray(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
+
+
+def table(
+    federation: Federation,
+    protocol: Protocol,
+    mask: NDArray[np.bool_] | None,
+    dtype: np.dtype[Any],
+    rows: NDArray[np.intp],
+    counts: NDArray[np.int64],
+) -> Table:
+    """Some rows on the device."""
+    features = federation.features[rows].astype(dtype)
+    if protocol.intercept:
+        features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
+    missing = in_full(features.shape[-1], dtype.name) - features.shape[-1]
+    if missing:
+        features = np.concatenate([features, np.zeros((*features.shape[:-1], missing), dtype)], axis=-1)
+    labels = federation.labels[rows].astype(np.int32 if federation.classes else dtype)
+    real = None if mask is None else pad_rows(mask[rows], counts)
+    return Table(pad_rows(features, counts), pad_rows(labels, counts), real, starts(counts))
+
+
+def in_full(size: int, precision: str) -> int:
+    """Features or outputs of a head stored so: matrix units take short numbers by eights, and copy what is not."""
+    return -(-size // 8) * 8 if precision == SHORT else size
+
+
+def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """(m, 2) predictions that count in validation and test: samples, or real positions of sequences."""
+    positions = federation.features.shape[1] if federation.sequences else 1
+    each = np.full(len(federation.split), positions) if mask is None else mask.sum(1)
+    m = len(federation.clients)
+    sides = [np.bincount(federation.owner, weights=each * (federation.split == side), minlength=m) for side in (1, 2)]
+    return np.stack(sides, axis=1).astype(np.int64)
+
+
+@partial(jax.jit, static_argnames=("width",))
+def all_grams(training: Table, width: int) -> Array:
+    """X X' of every client's training rows; kept for runs of any precision, so exact."""
+
+    def gram(start: Array) -> Array:
+        x = training.read(training.features, start, width)
+        return jnp.matmul(x, x.T, precision=jax.lax.Precision.HIGHEST)
+
+    products: Array = jax.lax.map(gram, training.first, batch_size=64)
+    return products
+
 
 Point = Any  # a matrix, or a Coordinates: what moves in a Space
 
 
-class Batch(NamedTuple):
+class BatchRows(NamedTuple):
     """Rows of one client with their labels and weights (1/size on real rows, 0 on missing ones), positions flattened."""
 
-    rows: Array | None  # (B,) within the client; None: all rows of a span, in order
+    rows: Array  # (B,) within the client
     at: Array  # (B,) among all training rows
     labels: Array  # (B * positions, ...)
     weights: Array  # (B * positions, 1)
 
 
-def batch_of(training: Table, member: Array, rows: Array) -> Batch:
+def read_batch(training: Table, member: Array, rows: Array) -> BatchRows:
     """The batch that a plan's rows of a client name; -1 is no row."""
     local = jnp.maximum(rows, 0)
     at = training.places(training.first[member] + local)
@@ -38,29 +247,40 @@ def batch_of(training: Table, member: Array, rows: Array) -> Batch:
     if training.real is not None:
         real &= training.real[at]
     weights = real.reshape(-1, 1).astype(jnp.promote_types(training.features.dtype, jnp.float32))
-    return Batch(local, at, flat_labels(training, training.labels[at]), weights / jnp.maximum(weights.sum(), 1))
+    return BatchRows(local, at, flat_labels(training, training.labels[at]), weights / jnp.maximum(weights.sum(), 1))
 
 
-class Space(Protocol):
+class Space(typing.Protocol):
     """What an algorithm needs to know of a model's form."""
+
+    @property
+    def classes(self) -> int:
+        """Real outputs, where columns behind them only fill up the shape; 0: all are real."""
+
+    @property
+    def splits(self) -> bool:
+        """Whether some weights may not be a client's own."""
 
     def start(self) -> Point:
         """The shared model."""
 
-    def outputs(self, point: Point, batch: Batch) -> Array:
-        """The model's outputs at a batch."""
+    def products(self, point: Point, batch: BatchRows) -> Array:
+        """The products of a batch's samples with a model."""
 
-    def move(self, point: Point, batch: Batch, amounts: Array) -> Point:
-        """The model with multiples of the batch's samples added."""
+    def move(self, point: Point, batch: BatchRows, amounts: Array, own: bool = False) -> Point:
+        """The model with multiples of the batch's samples added; own: only in weights that may be a client's own."""
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
-        """What that adds to the outputs at another batch."""
+    def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
+        """The products of two batches' samples, by which a move along one is seen at the other; None: not worth `uses`."""
 
-    def around(self, point: Point, batch: Batch, uses: int) -> Span | None:
-        """The span of a point and one batch, where that is cheaper to move in, `uses` times; None where it is not."""
+    def part(self, point: Point, own: bool) -> Point:
+        """The model in weights that may be a client's own, or in those that may not, and 0 elsewhere."""
+
+    def held(self, point: Point) -> Point:
+        """The model with the weights that a client stage may not move as they are in the shared one."""
 
 
-class Head(NamedTuple):
+class Matrix(NamedTuple):
     """The model as its matrix. Where only some of its rows may be a client's own, a client's moves touch no others."""
 
     training: Table
@@ -73,49 +293,42 @@ class Head(NamedTuple):
         """The shared model."""
         return self.shared
 
-    def outputs(self, point: Any, batch: Batch) -> Array:
-        """The outputs X_b W, as short as the samples are."""
-        return without_filling(self.products(point, batch), self.classes)
+    @property
+    def splits(self) -> bool:
+        """Whether only some rows may be a client's own."""
+        return self.own is not None
 
-    def products(self, point: Any, batch: Batch) -> Array:
-        """The products X_b W of any matrix W."""
+    def products(self, point: Any, batch: BatchRows) -> Array:
+        """The products X_b W of any matrix W, as short as the samples are."""
         x = self.rows(batch)
         return product(x, point.astype(x.dtype), x.dtype)
 
-    def move(self, point: Any, batch: Batch, amounts: Array) -> Array:
+    def move(self, point: Any, batch: BatchRows, amounts: Array, own: bool = False) -> Array:
         """The matrix W + X_b' amounts."""
         x = self.rows(batch)
         change = product(x.T, amounts.astype(x.dtype), point.dtype)
-        moved: Array = point + (self.of_own(change) if self.keep else change)
+        moved: Array = point + (self.part(change, True) if own or self.keep else change)
         return moved
 
-    def of_own(self, change: Array) -> Array:
-        """A change in the rows that may be a client's own alone."""
-        return change if self.own is None else jnp.where(self.own, change, 0)
+    def part(self, point: Any, own: bool) -> Array:
+        """The rows that may be a client's own, or the others; 0 elsewhere."""
+        if self.own is None:
+            return point if own else jnp.zeros_like(point)
+        return jnp.where(self.own, point, 0) if own else jnp.where(self.own, 0, point)
 
-    def held(self, point: Any, other: Any) -> Array:
-        """The point with the rows that may not be a client's own from another."""
-        return point if self.own is None else jnp.where(self.own, point, other)
+    def held(self, point: Any) -> Array:
+        """The point with the rows that may not be a client's own from the shared model, in client stages."""
+        return jnp.where(self.own, point, self.shared) if self.keep and self.own is not None else point
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
-        """The products X_at P X_b' amounts, P being 1 on the rows that may be a client's own; from the cheaper side."""
-        if self.own is not None:
-            x = self.rows(batch)
-            return self.products(self.of_own(product(x.T, amounts.astype(x.dtype), self.shared.dtype)), at)
-        if len(amounts) * (self.shared.shape[0] + self.shared.shape[1]) < 2 * self.shared.size:
-            return jnp.matmul(product(self.rows(at), self.rows(batch).T, amounts.dtype), amounts)
-        return self.products(self.move(jnp.zeros_like(self.shared), batch, amounts), at)
-
-    def around(self, point: Any, batch: Batch, uses: int) -> Span | None:
-        """The batch's own span, unless the batch has too many rows (positions of sequences)."""
+    def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
+        """X_at X_b', where that takes fewer multiplications than moving the matrix each time."""
         d, outputs = self.shared.shape
         rows = len(batch.weights)
-        if self.own is not None or rows * (d + uses * outputs) >= 2 * uses * d * outputs:
+        if (self.own is not None and (own or self.keep)) or rows * (d + uses * outputs) >= 2 * uses * d * outputs:
             return None
-        x = self.rows(batch)
-        return Span(product(x, x.T, batch.weights.dtype), self.products(point, batch), self.classes)
+        return product(self.rows(at), self.rows(batch).T, batch.weights.dtype)
 
-    def rows(self, batch: Batch) -> Array:
+    def rows(self, batch: BatchRows) -> Array:
         """The batch's samples or positions."""
         return flat_rows(self.training.features[batch.at])
 
@@ -134,28 +347,35 @@ class Span(NamedTuple):
     first_outputs: Array  # X W_0, (width, outputs)
     classes: int = 0  # as in a head
 
+    @property
+    def splits(self) -> bool:
+        """All weights are a client's own."""
+        return False
+
     def start(self) -> Coordinates:
         """The shared model."""
         return Coordinates(jnp.ones((), self.gram.dtype), jnp.zeros_like(self.first_outputs))
 
-    def outputs(self, point: Any, batch: Batch) -> Array:
-        """The outputs s X_b W_0 + X_b X' a."""
-        gram, first = (array if batch.rows is None else array[batch.rows] for array in (self.gram, self.first_outputs))
-        outputs: Array = jnp.matmul(gram, point.amounts) + point.scale * first
-        return without_filling(outputs, self.classes)
+    def products(self, point: Any, batch: BatchRows) -> Array:
+        """The products s X_b W_0 + X_b X' a."""
+        products: Array = jnp.matmul(self.gram[batch.rows], point.amounts) + point.scale * self.first_outputs[batch.rows]
+        return products
 
-    def move(self, point: Any, batch: Batch, amounts: Array) -> Coordinates:
+    def move(self, point: Any, batch: BatchRows, amounts: Array, own: bool = False) -> Coordinates:
         """Add amounts to the batch's coordinates."""
-        moved = point.amounts + amounts if batch.rows is None else point.amounts.at[batch.rows].add(amounts)
-        return Coordinates(point.scale, moved)
+        return Coordinates(point.scale, point.amounts.at[batch.rows].add(amounts))
 
-    def echo(self, batch: Batch, amounts: Array, at: Batch) -> Array:
-        """The products X_at X_b' amounts."""
-        return jnp.matmul(self.gram[at.rows][:, batch.rows], amounts)
+    def part(self, point: Any, own: bool) -> Point:
+        """All weights are a client's own."""
+        return point if own else jax.tree.map(jnp.zeros_like, point)
 
-    def around(self, point: Any, batch: Batch, uses: int) -> Span:
-        """The batch's own span."""
-        return Span(self.gram[batch.rows][:, batch.rows], self.outputs(point, batch))
+    def held(self, point: Any) -> Point:
+        """The point as it is."""
+        return point
+
+    def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array:
+        """X_at X_b'."""
+        return self.gram[at.rows][:, batch.rows]
 
 
 def product(a: Array, b: Array, dtype: Any) -> Array:
@@ -189,11 +409,6 @@ def flat_rows(features: Array) -> Array:
 def flat_labels(samples: Table, labels: Array) -> Array:
     """The labels of those rows."""
     return labels.reshape(-1, *labels.shape[2:]) if samples.features.ndim == 3 else labels
-
-
-def lifted(space: Space, point: Point, batch: Batch, near: Coordinates) -> Point:
-    """A point of the span around another, in the space that this one lives in: s point + X_b' a."""
-    return space.move(blend((near.scale, point)), batch, near.amounts)
 
 
 def blend(*terms: tuple[Array | float, Point]) -> Point:

@@ -1,4 +1,5 @@
-"""Who trains when on what: cohorts of clients, and batches from reshuffled passes without replacement.
+"""Who trains when on what: what configurations share, so that it is done once; cohorts of clients; batches from reshuffled
+passes without replacement; and how that is laid out on the machine, in groups of like clients and pieces by memory.
 
 Everything is decided here, on the host and ahead of the arithmetic, so that the compiled program, its plain twin and any
 batching of configurations see the very same batches.
@@ -6,10 +7,23 @@ batching of configurations see the very same batches.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.data.federation.shuffles import COHORT, Words, mix, orders
+from fedasym.algorithms import Algorithm, ClientStage, Keep, ServerStage
+from fedasym.core.machine import physical_memory
+from fedasym.data.federation.shuffles import COHORT, TRAINING, Words, mix, orders
+from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
+
+if TYPE_CHECKING:
+    from fedasym.training.heads import Sizes
+    from fedasym.training.runner import Draw, Work
 
 Rows = NDArray[np.int32]
 
@@ -54,7 +68,7 @@ def batches(streams: Words, sizes: NDArray[np.integer], first: NDArray[np.intege
         skipped, offset = np.divmod(first[mine], length)
         passes = -(-(int(offset.max()) + count) // length)
         number = skipped[:, None] + np.arange(passes)
-        flat = cut(orders(mix(streams[mine, None], number), sizes[mine], int(sizes[mine].max())), length, batch)
+        flat = cut_passes(orders(mix(streams[mine, None], number), sizes[mine], int(sizes[mine].max())), length, batch)
         wanted = offset[:, None] + np.arange(count)
         rows[mine] = np.take_along_axis(flat, wanted[:, :, None], axis=1) if offset.any() else flat[:, :count]
     return rows
@@ -67,11 +81,255 @@ def epochs(streams: Words, sizes: NDArray[np.integer], first: int, count: int, b
     steps that a smaller client does not need are empty batches, which change nothing.
     """
     order = orders(mix(streams[:, None], first + np.arange(count)), np.asarray(sizes), width)
-    return cut(order, -(-width // batch), batch)
+    return cut_passes(order, -(-width // batch), batch)
 
 
-def cut(order: Rows, length: int, batch: int) -> Rows:
+def cut_passes(order: Rows, length: int, batch: int) -> Rows:
     """(streams, passes, samples) as (streams, passes * length, batch): each pass in batches, the last one filled up with -1."""
     filled = np.full((*order.shape[:2], length * batch), -1, np.int32)
     filled[..., : order.shape[2]] = order
     return filled.reshape(len(order), -1, batch)
+
+
+class ServerWork(NamedTuple):
+    """What is compiled of a server stage, and the sizes of its run."""
+
+    stage: ServerStage  # without its rates
+    rounds: int
+    evaluated: tuple[int, ...]
+    cohort: int
+    local_steps: int
+    batch: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing is shared."""
+        return not self.stage.shares
+
+
+class ClientWork(NamedTuple):
+    """What is compiled of a client stage, and the epochs or steps that it takes; no stage: what the server's gives."""
+
+    stage: ClientStage | None
+    epochs: int | None = None
+    steps: int = 0
+
+    @property
+    def still(self) -> bool:
+        """Whether the shared model is kept as it is."""
+        return self.stage is not None and self.epochs is None and self.steps == 0
+
+
+KEEP = ClientWork(Keep())  # for all stages that take no steps
+
+
+Numbers = tuple[tuple[str, float], ...]  # named rates, hashable
+
+
+Jobs = dict[Numbers, list[int]]  # a client stage's rates, and which jobs want them
+Tree = dict[ServerWork, dict[Numbers, dict[ClientWork, Jobs]]]
+
+
+def shared_work(jobs: Sequence[tuple[Algorithm, Settings]], protocol: Protocol, largest: int) -> Tree:
+    """Jobs by server stage, server rates, client stage and client rates; no batch is larger than the `largest` client."""
+    tree: Tree = {}
+    for index, (algorithm, settings) in enumerate(jobs):
+        server, server_rates = server_work(algorithm, replace(settings, batch=min(settings.batch, largest)), protocol)
+        client, client_rates = client_work(algorithm, settings, protocol)
+        wanted = tree.setdefault(server, {}).setdefault(server_rates, {}).setdefault(client, {})
+        wanted.setdefault(client_rates, []).append(index)
+    return tree
+
+
+def server_work(algorithm: Algorithm, settings: Settings, protocol: Protocol) -> tuple[ServerWork, Numbers]:
+    """The server stage's program and rates."""
+    stage, own = split_stage(bind_stage(algorithm.server, settings, protocol))
+    rates = {"server_step": settings.server_step, **own} if stage.shares else {}
+    assert settings.cohort is not None
+    sizes = (settings.rounds, tuple(settings.evaluated), settings.cohort, settings.local_steps, settings.batch)
+    return ServerWork(stage, *sizes), tuple(rates.items())
+
+
+def client_work(algorithm: Algorithm, settings: Settings, protocol: Protocol) -> tuple[ClientWork, Numbers]:
+    """The client stage's program and rates; on its own a client trains for as many epochs as there are rounds."""
+    if algorithm.personal_from_server:
+        return ClientWork(None), ()
+    bound = bind_stage(algorithm.personalise, settings, protocol)
+    if bound.step_count == 0:
+        return KEEP, ()
+    stage, own = split_stage(bound)
+    rates = tuple(({"local_step": own_rate(bound, settings)} | own).items())
+    if bound.step_count is not None:
+        return ClientWork(stage, None, bound.step_count), rates
+    return ClientWork(stage, settings.rounds if algorithm.shares_nothing else settings.personal_epochs), rates
+
+
+def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
+    """What is compiled of a stage, and its rates: numbers that are not whole are data, so that one program serves many."""
+    rates = {
+        name: float(getattr(stage, name))
+        for name, each in stage.settings().items()
+        if not each.whole and not each.choices and getattr(stage, name) is not None
+    }
+    return stage.at(**dict.fromkeys(rates, 0.0)), rates
+
+
+def way_of(client: ClientWork, rates: Hashable, alone: bool) -> Hashable:
+    """What client stages have in common that walk one way: stages that differ only in their number of passes do."""
+    return client if alone or client.epochs is None else (client.stage, rates)
+
+
+GROUPS, MANY = 3, 6  # compiled programs for one client stage, at most; for sequences, whose steps cost more than compiling
+WORTH = 0.85  # what all groups together save must be worth it: fewer are taken where they come as near as this
+CACHE = 2e6  # bytes that stay close to a processor's core, roughly
+COPIES = 6  # arrays of a model's size that a step holds at once, roughly
+STEP = 3  # arrays of the size of a batch's outputs
+
+
+class Machine(NamedTuple):
+    """What decides the layout."""
+
+    together: bool  # many clients side by side: accelerators; a processor's cache prefers one after another
+    memory: float  # bytes that a program may use
+    close: float  # bytes that runs side by side may use between them: memory, or what a processor keeps in its cache
+
+
+def this_machine() -> Machine:
+    """The device that JAX computes on by default."""
+    import jax.numpy as jnp  # the twin and federations plan without it
+
+    (device,) = jnp.zeros(()).devices()
+    if device.platform == "cpu":
+        return Machine(False, physical_memory() / 4, CACHE)
+    known = device.memory_stats() or {}
+    free = known.get("bytes_limit", 8e9) - known.get("bytes_in_use", 0)
+    return Machine(True, free / 2, free / 2)
+
+
+def cheaper_form(width: int, dimension: int, steps: int, batch: int) -> str:
+    """The form with fewer multiplications for `steps` batch gradients of a client with `width` samples, per output.
+
+    Gram: once in and once out of the span (2 w d), and B w a step. Head: outputs and gradient, 2 B d a step.
+    """
+    return "gram" if width * (2 * dimension + steps * batch) < 2 * steps * batch * dimension else "head"
+
+
+def round_width(size: int) -> int:
+    """A width that vector units like."""
+    return max(8, -(-int(size) // 8) * 8)
+
+
+def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.intp]]:
+    """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded; fewer where that costs little."""
+    widths = np.array([round_width(size) for size in sizes])
+    levels, counts = np.unique(widths, return_counts=True)
+    below = np.concatenate([[0], np.cumsum(counts)])
+    held: dict[int, tuple[float, tuple[int, ...]]] = {
+        0: (0.0, ())
+    }  # by the number of levels in some groups: what they cost, and where each ends
+    plans = []
+    for _ in range(min(MANY if many else GROUPS, len(levels))):
+        held = {
+            stop: min((cost + (below[stop] - below[start]) * levels[stop - 1], (*ends, stop)) for start, (cost, ends) in before)
+            for stop in range(1, len(levels) + 1)
+            if (before := [(start, plan) for start, plan in held.items() if start < stop])
+        }
+        plans.append(held[len(levels)])
+    ends = next(ends for cost, ends in plans if cost * WORTH <= plans[-1][0])
+    edges = [0, *(levels[stop - 1] for stop in ends)]
+    return [np.flatnonzero((widths > low) & (widths <= high)) for low, high in pairwise(edges)]
+
+
+def count_fitting(memory: float, each: float, most: int) -> int:
+    """How many of `most` things to take at a time: as many as fit, in parts that are as even as can be.
+
+    Parts are filled up to one size: of 17 things 14 may fit, and two parts of 9 do less in vain than two of 14.
+
+    >>> count_fitting(14, 1, 17), count_fitting(100, 1, 17), count_fitting(0.5, 1, 17)
+    (9, 17, 1)
+    """
+    fits = int(min(max(memory // max(each, 1), 1), most))
+    return -(-most // -(-most // fits))
+
+
+ROUNDS = 25  # rounds handed to a program at a time
+Plan = tuple[Rows, Rows, NDArray[np.floating]]  # members, rows and shares by round and seed
+
+
+class Schedule:
+    """Cohorts and batches of a server stage, seed by seed."""
+
+    def __init__(self, work: Work, server: ServerWork, sizes: Sizes) -> None:
+        self.work, self.server, self.sizes = work, server, sizes
+        self.able = np.flatnonzero(sizes.training)  # only clients with training samples are drawn
+        self.cohort = server.cohort
+        self.steps = server.local_steps * server.stage.batches
+        self.drawn: dict[int, tuple[Rows, Rows]] = {}
+
+    def members(self, seed: int) -> tuple[Rows, Rows]:
+        """(rounds, cohort) drawn clients and their turns."""
+        if seed not in self.drawn:
+            identities = self.work.federation.identities[self.able]
+            chosen = cohorts(seed, identities, self.server.rounds, self.cohort)
+            self.drawn[seed] = self.able[chosen].astype(np.int32), turns(chosen, len(self.able))
+        return self.drawn[seed]
+
+    def of_split(self, members: NDArray[np.integer], split: int) -> Rows:
+        """The same clients among those of all splits."""
+        return (members + split * len(self.sizes.training)).astype(np.int32)
+
+    def streams(self, seed: int, members: NDArray[np.integer], rounds: NDArray[np.integer] | int) -> Words:
+        """The streams of training batches: a new one each round, or one for ever."""
+        number = 0 if self.work.protocol.continued_passes else np.asarray(rounds) + 1
+        return mix(seed, TRAINING, self.work.federation.identities[members], number)
+
+    def rows(
+        self, seed: int, members: NDArray[np.integer], rounds: NDArray[np.integer] | int, turn: NDArray[np.integer] | int
+    ) -> Rows:
+        """(clients, steps, batches a step, batch) of clients that train in these rounds."""
+        turn = rounds if self.server.stage.everyone_works else turn
+        first = np.asarray(turn) * self.steps if self.work.protocol.continued_passes else 0
+        streams = np.broadcast_to(self.streams(seed, members, rounds), members.shape)
+        planned = batches(streams, self.sizes.training[members], first, self.steps, self.server.batch)
+        return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
+
+    def pieces(self, draws: Sequence[Draw]) -> Iterator[tuple[int, int, Plan]]:
+        """All rounds in pieces that end where clients are tested; the next is planned while the caller computes."""
+        ends = sorted({0, *self.server.evaluated})
+        spans = [(at, min(at + ROUNDS, end)) for start, end in pairwise(ends) for at in range(start, end, ROUNDS)]
+        with ThreadPoolExecutor(1) as planner:
+            waiting = [planner.submit(self.piece, draws, *span) for span in spans[:1]]
+            for place, (start, stop) in enumerate(spans):
+                plan = waiting.pop().result()
+                waiting += [planner.submit(self.piece, draws, *span) for span in spans[place + 1 : place + 2]]
+                yield start, stop, plan
+
+    def piece(self, draws: Sequence[Draw], start: int, stop: int) -> Plan:
+        """Members, rows and shares of rounds `start` to `stop`, filled up to `ROUNDS` rounds."""
+        drawn, rows, shares = [], [], []
+        for seed, split in draws:
+            members, turn = (array[start:stop] for array in self.members(seed))
+            rounds = np.repeat(np.arange(start, stop), self.cohort)
+            planned = self.rows(seed, members.ravel(), rounds, turn.ravel())
+            drawn.append(self.of_split(members, split))
+            rows.append(planned.reshape(*members.shape, *planned.shape[1:]))
+            weights = self.sizes.training[members].astype(float)
+            shares.append(weights / weights.sum(1, keepdims=True))
+        fill = [(0, ROUNDS - (stop - start))]
+        stacked = (np.stack(arrays, axis=1) for arrays in (drawn, rows, shares))
+        members, rows_, shares_ = (np.pad(array, fill + [(0, 0)] * (array.ndim - 1)) for array in stacked)
+        return members, rows_, shares_.astype(self.work.precision)
+
+    def room(self, draws: Sequence[Draw]) -> tuple[int, float]:
+        """How many clients are drawn in any round, at most over the seeds; and which part of those that train in each."""
+        most = max(len(np.unique(self.members(draw.seed)[0])) for draw in draws)
+        return max(most, 1), self.cohort / len(self.able)
+
+    def slots(self, draws: Sequence[Draw], start: int, stop: int) -> Rows:
+        """(rounds, seeds, cohort): where the drawn clients are among those that are drawn in any round."""
+        places = []
+        for draw in draws:
+            members = self.members(draw.seed)[0]
+            places.append(np.searchsorted(np.unique(members), members[start:stop]))
+        slots = np.stack(places, axis=1).astype(np.int32)
+        return np.pad(slots, [(0, ROUNDS - (stop - start)), (0, 0), (0, 0)])

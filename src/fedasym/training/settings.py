@@ -1,7 +1,14 @@
-"""What a training run is told: sizes, steps and penalties with the paper's defaults, and the protocol they are used under."""
+"""What a training run is told: sizes, steps and penalties with the paper's defaults, the protocol they are used under; and
+whether the steps of an algorithm can be taken.
+
+A step must be a function of what it is given: one that keeps something outside itself, or draws random numbers, would be
+compiled once and repeated. It may add, subtract and multiply models, as these are not always held as matrices. Steps of
+stages from outside the package are tried on a small model before anything is trained.
+"""
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Callable
@@ -11,15 +18,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Descend, Flow, Keep, Moreau, Nothing, Ridge
-from fedasym.algorithms.description import is_built_in
+from fedasym.algorithms import Algorithm
+from fedasym.algorithms.description import Stored, is_built_in
 from fedasym.algorithms.settings import Setting, setting
-from fedasym.algorithms.stages import Stage
+from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
+from fedasym.core.arrays import flag, one_float
 from fedasym.core.errors import InvalidInput, NoFormula, known
-from fedasym.core.numbers import flag, one_float
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=Stage)
 LARGEST = 2**31 - 1  # of the whole numbers that JAX counts with
+RIDGE = 0.1  # where neither a run nor a stage says another
 
 
 @dataclass(frozen=True)
@@ -135,11 +144,6 @@ class Protocol:
     test_inner: bool  # pFedMe's personal model is theta, or the local w
     count_padding: bool  # padded positions of sequences are trained on and counted
 
-    @property
-    def compiled(self) -> Protocol:
-        """What of it is part of a compiled program; the rest only changes the data, and shares programs."""
-        return replace(self, name="", intercept=False, random_start=False, continued_passes=False, count_padding=False)
-
 
 TEXT = Protocol("text", False, False, False, 1.0, False, 0.0, True, False)
 CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
@@ -181,8 +185,9 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
     fixed = [stage.get("ridge") for stage in stages if "ridge" in fixed_settings(stage)]
     if fixed and np.ndim(fixed[0]):
         raise InvalidInput(f"{algorithm.name} has the ridges {fixed[0]!r}: training takes one number; vary it with grid")
-    usual = [value for stage in stages if (value := stage.settings()["ridge"].default) is not None]
-    default = usual[0] if usual else 15.0 if isinstance(algorithm.server, Moreau) else 0.1
+    about = [stage.settings()["ridge"] for stage in stages]
+    defaults = [each.default for each in about] + [each.usual for each in reversed(about)]
+    default = next((value for value in defaults if value is not None), RIDGE)
     given = np.asarray(fixed[0]).item() if fixed else settings.ridge
     return replace(settings, ridge=default if given is None else given)
 
@@ -190,17 +195,20 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
 def check_trainable(algorithm: Algorithm) -> None:
     """Refuse what has no stochastic form."""
     name = algorithm.name
-    if isinstance(algorithm.personalise, Flow):
-        raise NoFormula(f"{name} ends in gradient flow, which has no stochastic form: use Descend(step, steps)")
-    for stage in algorithm.stages:
+    still = (algorithm.shares_nothing, algorithm.personalise.step_count == 0)
+    for stage, takes_none in zip(algorithm.stages, still, strict=True):
+        if stage.untrainable:
+            raise NoFormula(f"{name} {stage.untrainable}")
         taken = [each for each in stage.settings() if each in SETTINGS and each != "ridge"]
         if taken and not is_built_in(type(stage)):
             raise InvalidInput(f"{type(stage).__name__} has the setting {taken[0]}, which every run has: give it another name")
-        still = isinstance(stage, Nothing | Keep)
-        if not still and not stage.owns("step"):
+        if not takes_none and not stage.owns("step"):
             raise NoFormula(f"{name} cannot be trained: {type(stage).__name__} has no step(w, start, gradient, rate)")
     if algorithm.personalise.batches != 1:
         raise InvalidInput(f"{name} takes {algorithm.personalise.batches!r} batches a step: it must be 1 in a client stage")
+    server = algorithm.server
+    if server.keeps_client() and not server.owns("finish"):
+        raise NoFormula(f"{name} cannot be trained: {type(server).__name__} has no finish(w, start, state, rate, steps)")
     if not is_size(algorithm.server.batches, 1):
         raise InvalidInput(f"{name} takes {algorithm.server.batches!r} batches a step: it must be a whole number of at least 1")
 
@@ -232,18 +240,12 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
         used |= {"cohort", "local_steps", "server_step"}
-        used |= set(server.settings()) - fixed_settings(server)
-    if "difference" in used and getattr(server, "hessian", "free") != "free":
-        used.remove("difference")
-    if not isinstance(client, Keep | Descend) and not is_pfedme(algorithm):
-        used |= {"local_step"} | (set() if algorithm.shares_nothing else {"personal_epochs"})
-        used |= set(client.settings()) - (set() if isinstance(client, Ridge) else fixed_settings(client))
+        used |= server.relevant_settings() - fixed_settings(server)
+    if algorithm.takes_own_steps:
+        used |= {"local_step"} if "local_step" not in client.settings() else set()
+        used |= {"personal_epochs"} if client.step_count is None and not algorithm.shares_nothing else set()
+        used |= client.relevant_settings() - (fixed_settings(client) - {"ridge"})  # a run's ridge is the stage's, if it has one
     return (*(name for name in SETTINGS if name in used), *own_settings(algorithm))
-
-
-def is_pfedme(algorithm: Algorithm) -> bool:
-    """Moreau then Ridge: the clients' own models are those of the server stage's inner problem."""
-    return isinstance(algorithm.server, Moreau) and isinstance(algorithm.personalise, Ridge)
 
 
 def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
@@ -252,11 +254,11 @@ def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
     return used | dict(settings.own)
 
 
-def bind_stage(stage: Stage, settings: Settings) -> Stage:
-    """The stage with the numbers of a run: its own, those it fixes, and the run's for the rest."""
+def bind_stage(stage: Kind, settings: Settings, protocol: Protocol) -> Kind:
+    """The stage with the numbers of a run: its own, those it fixes, and the run's for the rest; and the protocol's rules."""
     fixed = fixed_settings(stage)
     own = dict(settings.own)
-    values = {}
+    values = {name: getattr(protocol, name) for name in stage.rules() if hasattr(protocol, name)}
     for name, each in stage.settings().items():
         if name in own:
             values[name] = own[name]
@@ -265,6 +267,166 @@ def bind_stage(stage: Stage, settings: Settings) -> Stage:
     return stage.at(**values)
 
 
-def mixing_of(algorithm: Algorithm, settings: Settings) -> float:
-    """How far the server moves towards the clients' mean: all the way, unless the stage says otherwise."""
-    return float(getattr(bind_stage(algorithm.server, settings), "mixing", 1.0))
+def own_rate(stage: ClientStage, settings: Settings) -> float:
+    """The size of a client's own steps: the stage's, where it says one."""
+    return float(getattr(stage, "local_step", settings.local_step))
+
+
+SHAPE = (3, 2)
+RATE = 0.125
+
+
+class Vector:
+    """A model on which only what a step may do is defined; anything else is refused in words."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __add__(self, other: Any) -> Vector:
+        return Vector(self.values + other.values) if isinstance(other, Vector) else refuse("added to a number")
+
+    def __sub__(self, other: Any) -> Vector:
+        return Vector(self.values - other.values) if isinstance(other, Vector) else refuse("reduced by a number")
+
+    def __mul__(self, number: Any) -> Vector:
+        return refuse("multiplied by a model") if isinstance(number, Vector) else Vector(self.values * number)
+
+    def __truediv__(self, number: Any) -> Vector:
+        return refuse("divided by a model") if isinstance(number, Vector) else Vector(self.values / number)
+
+    def __neg__(self) -> Vector:
+        return Vector(-self.values)
+
+    __rmul__ = __mul__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return refuse(f"asked for .{name}")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return refuse("given to a function of NumPy, such as a norm")
+
+    def __jax_array__(self) -> Any:
+        return refuse("given to a function of JAX, such as a norm")
+
+    def __getitem__(self, _: Any) -> Any:
+        return refuse("indexed")
+
+    def __abs__(self) -> Any:
+        return refuse("given to abs")
+
+    def __pow__(self, _: Any) -> Any:
+        return refuse("raised to a power")
+
+    def __matmul__(self, _: Any) -> Any:
+        return refuse("multiplied by a model")
+
+    def __float__(self) -> Any:
+        return refuse("taken for a number")
+
+    def __lt__(self, _: Any) -> Any:
+        return refuse("compared")
+
+    __gt__ = __le__ = __ge__ = __lt__
+    __radd__ = __add__
+    __rsub__ = __sub__
+    __rmatmul__ = __matmul__
+
+
+def refuse(what: str) -> Any:
+    """The sentence for what a model cannot do."""
+    raise InvalidInput(
+        f"a model is {what}: in a step, models and gradients may be added, subtracted and multiplied by numbers, nothing else"
+    )
+
+
+class Quadratic:
+    """gradient(w, batch) of |w - c|^2/2 times a number of the batch's own."""
+
+    def __init__(self, batches: int) -> None:
+        rng = np.random.default_rng(0)
+        self.centres, self.batches = rng.standard_normal((batches, *SHAPE)), batches
+
+    def __call__(self, at: Vector, batch: int = 0) -> Vector:
+        """Of one of the batches."""
+        if batch not in range(self.batches):
+            raise InvalidInput(f"gradient is asked for batch {batch}, and a step has {self.batches}, from 0: set `batches`")
+        return Vector((batch + 1) * (at.values - self.centres[batch]))
+
+    def along(self, at: Vector, direction: Vector, batch: int = 0, difference: float | None = None) -> Vector:
+        """The Hessian times a direction, which a finite difference finds exactly."""
+        return Vector((batch + 1) * direction.values)
+
+    def own(self, of: Vector) -> Vector:
+        """All weights are a client's own."""
+        return of
+
+    def common(self, of: Vector) -> Vector:
+        """None is the same for all clients."""
+        return 0 * of
+
+    def repeat(self, count: int, step: Callable[[Any], Any], w: Vector) -> Vector:
+        """A step, over and over."""
+        for _ in range(count):
+            w = step(w)
+        return w
+
+
+def check_steps(algorithm: Algorithm) -> None:
+    """Refuse a step that fails, depends on more than it is given, or does with models what they cannot."""
+    for stage in algorithm.stages:
+        if not is_built_in(type(stage)) and not isinstance(stage, Stored) and stage.owns("step"):
+            check_step(algorithm.name, stage)
+
+
+def check_step(name: str, stage: Stage) -> None:
+    """Take the same step three times, from the same place and state."""
+    where = f"step of {type(stage).__name__} ({name})"
+    try:
+        answers = [try_steps(stage) for _ in range(3)]
+    except InvalidInput as reason:
+        raise InvalidInput(f"{where}: {reason}") from None
+    except Exception as reason:
+        raise InvalidInput(
+            f"{where} fails on a model of {SHAPE[0]} x {SHAPE[1]} numbers: {type(reason).__name__}: {reason}; it is called as "
+            "step(w, start, gradient, rate), and with a state where the stage has `init`"
+        ) from reason
+    for other in answers[1:]:
+        if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(answers[0], other, strict=True)):
+            raise InvalidInput(
+                f"{where} gives another answer when it is repeated: it draws random numbers, or keeps something outside "
+                "itself; what a step must remember goes into a state (`init`, and one more argument)"
+            )
+
+
+def as_vectors(kept: Any) -> Any:
+    """What a server keeps as steps see it: matrices are models."""
+    if isinstance(kept, tuple):
+        return tuple(as_vectors(each) for each in kept)
+    return Vector(kept) if np.shape(kept) == SHAPE else kept
+
+
+def try_steps(stage: Stage) -> list[Any]:
+    """The model after each of two steps."""
+    rng = np.random.default_rng(1)
+    start = Vector(rng.standard_normal(SHAPE))
+    w = Vector(rng.standard_normal(SHAPE))
+    gradient = Quadratic(stage.batches)
+    bound = copy.copy(stage).filled(**dict.fromkeys(stage.settings(), 0.5))
+    state: Any = None
+    if isinstance(bound, ServerStage) and bound.keeps_client():
+        state = bound.init_client(start), as_vectors(bound.init_server(start.values))
+    elif stage.has_state():
+        state = bound.init(start)
+    seen = []
+    for _ in range(2):
+        w, state = bound.advance((w, start, gradient, RATE), state)
+        if not isinstance(w, Vector):
+            raise InvalidInput(f"it returned {type(w).__name__}: it must return a model, made of w, start and gradients")
+        if w.values.shape != SHAPE:
+            raise InvalidInput("it returned a model of another shape")
+        seen.append(w.values)
+    return seen

@@ -1,39 +1,340 @@
-"""One local step of each algorithm (appendix "Algorithm implementations"), written once for both ways to hold a model.
+"""Local steps in the compiled programs: the losses of a linear head, what a stage's step sees, and a client's walk.
 
-A step takes a space, the client's point in it, the step's batches and the rates, and returns the new point. The same methods
-in plain NumPy, with comments for the newcomer, are in `twin.py`.
+A step sees models and gradients, whatever form they are held in. A `Model` is a sum that is not carried out: multiples of
+points, and moves along batches. So a gradient is the residuals of its batch, the outputs at w - a g(w) are those at w and an
+echo of the move, and a step ends in one sum, whatever it is made of. This is what makes a step that reads like its formula as
+fast as one that is written for the machine. The same in plain NumPy, with comments for the newcomer, is in `twin.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
-from fedasym.algorithms.stages import Stage
-from fedasym.training.heads import Batch, Head, Point, Space, Span, batch_of, blend, lifted
-from fedasym.training.losses import difference, residual, slope
-from fedasym.training.packing import Packed
-from fedasym.training.settings import Protocol
-from fedasym.training.stages import begin_state, take_step
+from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
+from fedasym.core.errors import InvalidInput
+from fedasym.training.heads import BatchRows, Matrix, Packed, Point, Space, Span, blend, read_batch, without_filling
+
+CLASSES, VALUES = "classification", "regression"
+Leaves = TypeVar("Leaves")  # a tree of arrays
+
+
+def widen(z: Array) -> Array:
+    """At least float32, for exponentials and sums."""
+    return z.astype(jnp.promote_types(z.dtype, jnp.float32))
+
+
+def probabilities(z: Array) -> Array:
+    """The softmax. Outputs stored short are read once more, rather than their exponentials stored: traffic is what counts."""
+    if z.dtype.itemsize >= 4:
+        return jax.nn.softmax(z)
+    return jnp.exp(widen(z) - jax.nn.logsumexp(widen(z), axis=-1, keepdims=True))
+
+
+def residual(task: str, z: Array, y: Array) -> Array:
+    """dF/dz: softmax(z) - onehot(y), or z - y; outputs shorter than float32 are read as float32."""
+    if task == VALUES:
+        return widen(z) - y
+    p = probabilities(z)
+    return p - jax.nn.one_hot(y, z.shape[-1], dtype=p.dtype)
+
+
+def slope(task: str, z: Array, u: Array) -> Array:
+    """D residual(z + t u)/dt at t = 0: the exact Hessian's part."""
+    u = widen(u)
+    if task == VALUES:
+        return u
+    p = probabilities(z)
+    return p * (u - (p * u).sum(-1, keepdims=True))
+
+
+def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
+    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without the cancellation that ruins it in float32.
+
+    With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the two softmaxes are
+    p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 + A) and p (b - B)/(1 + B), of opposite signs.
+    """
+    u = widen(u)
+    if task == VALUES:
+        return u
+    p = probabilities(z)
+    u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
+    largest = jnp.abs(u).max(-1, keepdims=True)
+    most = 0.9 * math.log(float(np.finfo(p.dtype).max))  # beyond, exp overflows, and the softmaxes have settled
+    step = jnp.minimum(delta, most / jnp.maximum(largest, 1e-30))
+    grown = jnp.expm1(step * jnp.abs(u))
+    shrunk = -grown / (1 + grown)  # expm1(-step |u|)
+    a, b = jnp.where(u > 0, grown, shrunk), jnp.where(u > 0, shrunk, grown)
+    A, B = (p * a).sum(-1, keepdims=True), (p * b).sum(-1, keepdims=True)
+    return p * ((a - A) / (1 + A) - (b - B) / (1 + B)) / (2 * delta)
+
+
+def score(task: str, z: Array, y: Array) -> tuple[Array, Array]:
+    """Whether the prediction is right (NaN for values, and where the outputs are not finite), and the loss, per row."""
+    if task == VALUES:
+        squared = ((z - y) ** 2).sum(-1) / 2
+        return jnp.full_like(squared, jnp.nan), squared
+    hit = (z.argmax(-1) == y).astype(z.dtype)
+    loss = jax.nn.logsumexp(z, axis=-1) - jnp.take_along_axis(z, y[..., None], -1)[..., 0]
+    return jnp.where(jnp.isfinite(loss), hit, jnp.nan), loss
+
+
+class Move(NamedTuple):
+    """Multiples of a batch's samples; own: in the weights that may be a client's own alone."""
+
+    batch: BatchRows
+    amounts: Array
+    own: bool = False
+
+    def along(self, other: Move) -> bool:
+        """Whether both go along the same samples."""
+        return self.batch is other.batch and self.own == other.own
+
+
+@jax.tree_util.register_pytree_node_class
+class Model:
+    """A model or a gradient: sums, differences and multiples by numbers, and nothing else, so that every form has them."""
+
+    __slots__ = ("moves", "points")
+    __array_ufunc__ = None  # NumPy's numbers leave the product to the model
+
+    def __init__(self, points: tuple[tuple[Any, Point], ...] = (), moves: tuple[Move, ...] = ()) -> None:
+        self.points, self.moves = points, moves
+
+    @classmethod
+    def at(cls, point: Point) -> Model:
+        """A point as it is."""
+        return cls(((1, point),))
+
+    def tree_flatten(self) -> tuple[tuple[Any], None]:
+        """For JAX, which carries models in a stage's state, once they are carried out."""
+        ((_, point),) = self.points
+        return (point,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, parts: tuple[Any]) -> Model:
+        """The inverse of `tree_flatten`."""
+        return cls.at(*parts)
+
+    def __add__(self, other: Any) -> Model:
+        if not isinstance(other, Model):
+            return NotImplemented
+        points, moves = list(self.points), list(self.moves)
+        for c, point in other.points:
+            same = [place for place, (_, mine) in enumerate(points) if mine is point]
+            if same:
+                points[same[0]] = (points[same[0]][0] + c, point)
+            else:
+                points.append((c, point))
+        for move in other.moves:
+            same = [place for place, mine in enumerate(moves) if mine.along(move)]
+            if same:
+                moves[same[0]] = move._replace(amounts=moves[same[0]].amounts + move.amounts)
+            else:
+                moves.append(move)
+        return Model(tuple(points), tuple(moves))
+
+    def __mul__(self, number: Any) -> Model:
+        if isinstance(number, Model):
+            return NotImplemented
+        points = tuple((number * c, point) for c, point in self.points)
+        return Model(points, tuple(move._replace(amounts=number * move.amounts) for move in self.moves))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Model:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Model:
+        return self + -other if isinstance(other, Model) else NotImplemented
+
+    def __truediv__(self, number: Any) -> Model:
+        return NotImplemented if isinstance(number, Model) else self * (1 / number)
+
+
+def carry_out(space: Space, model: Model, like: Point) -> Point:
+    """The sum as a point; `like`: one of the same form."""
+    terms = model.points or ((0, like),)
+    point = terms[0][1] if len(terms) == 1 and is_one(terms[0][0]) else blend(*terms)
+    for move in model.moves:
+        point = space.move(point, *move)
+    return point
+
+
+class BatchGradients:
+    """gradient(w) and gradient(w, batch) of a step's batches; `along` is the Hessian times a direction."""
+
+    def __init__(self, stage: Stage, task: str, space: Space, like: Point, batches: list[BatchRows]) -> None:
+        self.stage, self.task, self.space, self.like, self.batches = stage, task, space, like, batches
+        self.parts: dict[int, tuple[Point, Point]] = {}  # points, and what of them may be a client's own
+        self.known: dict[tuple[int, int], tuple[Point, Any]] = {}  # products of points or batches with batches
+        self.uses = max(stage.gradients // stage.batches, 1)  # how often a batch's products with itself are asked for
+
+    def __call__(self, at: Model, batch: int = 0) -> Model:
+        """Of the mean loss on one of the batches."""
+        D = self.batch(batch)
+        return self.move(D, residual(self.task, self.outputs(at, D), D.labels))
+
+    def along(self, at: Model, direction: Model, batch: int = 0, by: Any = None) -> Model:
+        """The Hessian at a model times a direction; `by`: as a finite difference, without its cancellation."""
+        D = self.batch(batch)
+        z, u = self.outputs(at, D), self.products(direction, D)
+        return self.move(D, slope(self.task, z, u) if by is None else difference(self.task, z, u, by))
+
+    def own(self, of: Model) -> Model:
+        """The part in weights that may be a client's own."""
+        if not self.space.splits:
+            return of
+        moves = tuple(move._replace(own=True) for move in of.moves)
+        return sum((Model(((c, self.own_part(point)),)) for c, point in of.points), start=Model((), moves))
+
+    def own_part(self, point: Point) -> Point:
+        """A point in the weights that may be a client's own: the same array for the same point, so that sums stay short."""
+        if id(point) not in self.parts:
+            part = self.space.part(point, True)
+            self.parts[id(point)] = (point, part)
+            self.parts[id(part)] = (part, part)
+        return self.parts[id(point)][1]
+
+    def common(self, of: Model) -> Model:
+        """The part in weights that are the same for all clients."""
+        if not self.space.splits:
+            return Model()
+        point = carry_out(self.space, of, self.like)
+        return Model.at(self.space.part(point, False))
+
+    def repeat(self, count: int, step: Callable[[Model], Model], w: Model) -> Model:
+        """A step, over and over: one loop, in which coefficients and amounts change, and points and batches stay."""
+        if count < 2:
+            return step(w) if count else w
+        last = step(step(w))  # what the loop's models are made of; and the products that it needs are known after this
+        ones = self.batches[0].weights.dtype
+
+        def numbers(model: Model) -> tuple[list[Array], list[Array]]:
+            coefficients = {id(point): c for c, point in model.points}
+            moves = {(id(move.batch), move.own): move.amounts for move in model.moves}
+            amounts = [moves.get((id(move.batch), move.own), jnp.zeros_like(move.amounts)) for move in last.moves]
+            return [jnp.asarray(coefficients.get(id(point), 0), ones) for _, point in last.points], amounts
+
+        def model(numbers: tuple[list[Array], list[Array]]) -> Model:
+            points = tuple((c, point) for c, (_, point) in zip(numbers[0], last.points, strict=True))
+            moves = zip(last.moves, numbers[1], strict=True)
+            return Model(points, tuple(move._replace(amounts=amounts) for move, amounts in moves))
+
+        return model(lax.fori_loop(0, count, lambda _, held: numbers(step(model(held))), numbers(w)))
+
+    def outputs(self, at: Model, D: BatchRows) -> Array:
+        """The outputs of a model at a batch."""
+        return without_filling(self.products(at, D), self.space.classes)
+
+    def products(self, of: Model, D: BatchRows) -> Array:
+        """The products of a batch's samples with a model or a direction."""
+        terms = [self.multiple(c, point, D) for c, point in of.points]
+        terms += [self.echo(move, D) for move in of.moves]
+        return sum(terms[1:], start=terms[0]) if terms else jnp.zeros(())
+
+    def multiple(self, c: Any, point: Point, D: BatchRows) -> Array:
+        """A multiple of a point's products; once is as it is, however short its numbers are."""
+        key = id(point), id(D)
+        if key not in self.known:
+            self.known[key] = point, self.space.products(point, D)
+        products: Array = self.known[key][1]
+        return products if is_one(c) else c * products
+
+    def echo(self, move: Move, D: BatchRows) -> Array:
+        """What a move adds to the products at a batch."""
+        key = id(move.batch), id(D)
+        if key not in self.known:
+            self.known[key] = None, self.space.overlap(move.batch, D, self.uses, move.own)
+        overlap = self.known[key][1]
+        if overlap is not None:
+            return jnp.matmul(overlap, move.amounts)
+        return self.space.products(self.space.move(jax.tree.map(jnp.zeros_like, self.like), *move), D)
+
+    def move(self, D: BatchRows, amounts: Array) -> Model:
+        """Along a batch's samples, by the weighted amounts."""
+        return Model((), (Move(D, amounts * D.weights),))
+
+    def batch(self, place: int) -> BatchRows:
+        """One of the step's batches."""
+        if place not in range(self.stage.batches):
+            raise InvalidInput(
+                f"gradient is asked for batch {place}, and a step of {type(self.stage).__name__} has {self.stage.batches}, "
+                "from 0: set its `batches`"
+            )
+        return self.batches[place]
+
+
+def is_one(c: Any) -> bool:
+    """Whether a coefficient is 1 before the program runs: then nothing is multiplied."""
+    return isinstance(c, int) and c == 1
+
+
+def begin_state(stage: Stage, space: Space) -> Any:
+    """What the stage carries from step to step, before the first; nothing for most."""
+    if not stage.has_state():
+        return ()
+    return carry_out_state(space, stage.init(Model.at(space.start())), space.start())
+
+
+def carry_out_state(space: Space, state: Any, like: Point) -> Any:
+    """A state whose models are carried out, which JAX can hand from step to step."""
+
+    def carried(leaf: Any) -> Any:
+        return Model.at(carry_out(space, leaf, like)) if isinstance(leaf, Model) else leaf
+
+    return jax.tree.map(carried, state, is_leaf=lambda leaf: isinstance(leaf, Model))
+
+
+def take_step(
+    stage: Stage, task: str, space: Space, state: tuple[Point, Any], batches: list[BatchRows], rates: Any, rate: Any
+) -> tuple[Point, Any]:
+    """One step of a client; an empty batch is none, whatever the step does without a gradient."""
+    point, carried = state
+    bound = stage.at(**{name: rates[name] for name in stage.settings() if name in rates})
+    gradient = BatchGradients(bound, task, space, point, batches)
+    words = (Model.at(point), Model.at(space.start()), gradient, rate)
+    name = type(stage).__name__
+    try:
+        found, later = bound.advance(words, carried)
+    except jax.errors.ConcretizationTypeError:
+        raise InvalidInput(
+            f"step of {name} decides by a number that is known only when it runs: write it without if and while on numbers; "
+            "settings that are whole numbers may steer loops"
+        ) from None
+    if not isinstance(found, Model):
+        raise InvalidInput(
+            f"step of {name} returned {type(found).__name__}: it must return a model, made of w, start and gradients "
+            "by sums, differences and multiples"
+        )
+    live = batches[0].weights.sum() > 0
+    new = space.held(carry_out(space, found, point))
+
+    def chosen(new: Any, old: Any) -> Any:
+        return jnp.where(live, jnp.asarray(new).astype(jnp.asarray(old).dtype), old)
+
+    return jax.tree.map(chosen, new, point), jax.tree.map(chosen, carry_out_state(space, later, point), carried)
+
 
 Rates = Mapping[str, Array]
 OPTIONS = {"xla_gpu_enable_triton_gemm": False}  # as fast on these small products, and compiled in a fifth of the time
-BATCHES = {"average": 1, "dropped": 2, "free": 3, "exact": 3, "moreau": 1, "descend": 1, "ridge": 1, "keep": 1}
 
 
 @dataclass(frozen=True)
 class Program:
     """What is compiled into a program; everything else is data, so that a program serves any rounds, rates and seeds."""
 
-    kind: str | Stage  # a key of BATCHES, or a stage that brings its step
+    stage: Stage  # without its rates, which are data
+    rate: str  # which of the rates is the size of its steps
     task: str
-    protocol: Protocol
-    inner_steps: int
     form: str  # "gram" or "head"
     width: int  # training rows of the largest client that it serves
     together: bool  # clients side by side (accelerators) or one after another (a processor's cache)
@@ -43,102 +344,16 @@ class Program:
     personal: bool = False  # a client stage: what moves is a client's own model
 
 
-def batches_a_step(kind: str | Stage) -> int:
-    """How many batches a step of that kind reads."""
-    return kind.batches if isinstance(kind, Stage) else BATCHES.get(kind, 1)
-
-
-def pull(task: str, space: Space, point: Point, batch: Batch) -> Array:
-    """The amounts r with gradient X_b' r: weighted residuals."""
-    return residual(task, space.outputs(point, batch), batch.labels) * batch.weights
-
-
-def average(task: str, space: Space, w: Point, batches: list[Batch], rates: Rates) -> Point:
-    """FedAvg: w - eta g(w; D)."""
-    (D,) = batches
-    return space.move(w, D, -rates["server_step"] * pull(task, space, w, D))
-
-
-def meta(hessian: str, task: str, space: Space, w: Point, batches: list[Batch], rates: Rates) -> Point:
-    """MAML-FL: g at the point that one step of size alpha reaches, less alpha times the Hessian along it."""
-    eta, alpha = rates["server_step"], rates["meta_step"]
-    D, D1, *D2 = batches
-    inner = space.outputs(w, D1) + space.echo(D, -alpha * pull(task, space, w, D), D1)  # at w - alpha g(w; D)
-    g = residual(task, inner, D1.labels) * D1.weights
-    first = space.move(w, D1, -eta * g)
-    if hessian == "dropped":
-        return first
-    z, along = space.outputs(w, D2[0]), space.echo(D1, g, D2[0])
-    curved = slope(task, z, along) if hessian == "exact" else difference(task, z, along, rates["difference"])
-    return space.move(first, D2[0], eta * alpha * curved * D2[0].weights)
-
-
-def moreau(program: Program, space: Space, points: tuple[Point, Point], batch: Batch, rates: Rates) -> tuple[Point, Point]:
-    """pFedMe: theta nearly minimises the batch's loss + lambda/2 |theta - w|^2; w moves towards it."""
-    live = (batch.weights.sum() > 0).astype(batch.weights.dtype)  # an empty batch is no step
-    step, ridge, decay = live * rates["inner_step"], rates["ridge"], program.protocol.decay
-    w, theta = points
-    near = None if program.protocol.warm_start else space.around(w, batch, program.inner_steps)
-
-    def descend(space: Space, w: Point, batch: Batch, _: int, theta: Point) -> Point:
-        r = pull(program.task, space, theta, batch)
-        return space.move(blend((1 - step * (ridge + decay), theta), (step * ridge, w)), batch, -step * r)
-
-    if isinstance(space, Head) and space.own is not None:
-        return partly(program, space, points, batch, rates, live)
-    if near is None:
-        first = theta if program.protocol.warm_start else w
-        theta = lax.fori_loop(0, program.inner_steps, partial(descend, space, w, batch), first)
-    else:  # from w, the inner problem never leaves the batch's own span
-        walk = partial(descend, near, near.start(), batch._replace(rows=None))
-        moved = lax.fori_loop(0, program.inner_steps, walk, near.start())
-        theta = lifted(space, w, batch, moved)
-    towards = live * rates["server_step"] * ridge
-    return blend((1 - towards, w), (towards, theta)), theta
-
-
-def partly(
-    program: Program, space: Head, points: tuple[Array, Array], batch: Batch, rates: Rates, live: Array
-) -> tuple[Array, Array]:
-    """Moreau where only some rows may be a client's own: the others are w's in theta too, and follow the loss at theta."""
-    step, ridge, decay = live * rates["inner_step"], rates["ridge"], program.protocol.decay
-    w, last = points
-    moves = space._replace(keep=True)
-
-    def descend(_: int, theta: Array) -> Array:
-        pulled = moves.move((1 - step * (ridge + decay)) * theta + step * ridge * w, batch, -step * at(theta))
-        return space.held(pulled, w)
-
-    def at(theta: Array) -> Array:
-        return pull(program.task, space, theta, batch)
-
-    theta = lax.fori_loop(0, program.inner_steps, descend, last if program.protocol.warm_start else w)
-    eta = live * rates["server_step"]
-    follows = w - eta * ridge * (w - theta)
-    if not space.keep:
-        moved = space._replace(keep=False).move(w, batch, -eta * at(theta))
-        follows = space.held(follows, moved)
-    return follows, space.held(theta, follows)
-
-
-def descend(task: str, space: Space, theta: Point, batch: Batch, rates: Rates) -> Point:
-    """Fine-tuning: theta - alpha g(theta; D)."""
-    return space.move(theta, batch, -rates["local_step"] * pull(task, space, theta, batch))
-
-
-def shrink(program: Program, space: Space, theta: Point, batch: Batch, rates: Rates) -> Point:
-    """Ridge-tuning: the same with the gradient of the penalty, lambda (theta - theta_0)."""
-    live = (batch.weights.sum() > 0).astype(batch.weights.dtype)
-    towards = live * rates["local_step"] * program.protocol.penalty * rates["ridge"]
-    moved = blend((1 - towards, theta), (towards, space.start()))
-    return space.move(moved, batch, -rates["local_step"] * pull(program.task, space, theta, batch))
+def bound_stage(program: Program, rates: Rates) -> ServerStage:
+    """A server stage with its rates."""
+    assert isinstance(program.stage, ServerStage)
+    return program.stage.at(**{name: rates[name] for name in program.stage.settings() if name in rates})
 
 
 def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Space:
     """The form in which a client's model moves."""
     if program.form == "head":
-        own = None if program.kind == "keep" else data.personal
-        return Head(data.training, shared, program.classes, own, program.personal)
+        return Matrix(data.training, shared, program.classes, data.personal, program.personal)
     x = client_rows(program, data, member)
     gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, : program.width, : program.width]
     return Span(gram, jnp.matmul(x, shared))
@@ -149,47 +364,42 @@ def client_rows(program: Program, data: Packed, member: Array) -> Array:
     return data.training.read(data.training.features, data.training.first[member], program.width)
 
 
-def batches_of(data: Packed, member: Array, rows: Array) -> Batch:
+def side_by_side(function: Callable[..., Leaves], *trees: Any) -> Leaves:
+    """`jax.vmap(function)(*trees)`; one alone needs no axis, and its program is smaller and sooner compiled."""
+    if jax.tree.leaves(trees)[0].shape[0] > 1:
+        return jax.vmap(function)(*trees)
+    alone = function(*jax.tree.map(lambda leaf: leaf[0], trees))
+    along: Leaves = jax.tree.map(lambda leaf: leaf[None], alone)
+    return along
+
+
+def batches_of(data: Packed, member: Array, rows: Array) -> BatchRows:
     """All batches of a client's walk, (steps, batches a step, ...): read once, not in every step."""
-    read: Batch = jax.vmap(jax.vmap(partial(batch_of, data.training, member)))(rows)
+    read: BatchRows = jax.vmap(jax.vmap(partial(read_batch, data.training, member)))(rows)
     return read
 
 
 def walk(
     program: Program,
     space: Space,
-    planned: Batch,
+    planned: BatchRows,
     rates: Rates,
-    state: tuple[Point, Point],
+    state: tuple[Point, Any],
     start: Array | int,
     stop: Array | int,
-) -> tuple[Point, Point]:
-    """Local steps `start` to `stop` of one client; the state is its model and, for pFedMe, the inner one."""
+) -> tuple[Point, Any]:
+    """Local steps `start` to `stop` of one client; the state is its model, and what the stage carries."""
 
-    def step(k: Array, state: tuple[Point, Point]) -> tuple[Point, Point]:
-        batches = [jax.tree.map(lambda leaf, i=i: leaf[k, i], planned) for i in range(batches_a_step(program.kind))]
-        point, inner = state
-        match program.kind:
-            case "average":
-                return average(program.task, space, point, batches, rates), inner
-            case "dropped" | "free" | "exact" as hessian:
-                return meta(hessian, program.task, space, point, batches, rates), inner
-            case "moreau":
-                return moreau(program, space, state, batches[0], rates)
-            case "ridge":
-                return shrink(program, space, point, batches[0], rates), inner
-            case Stage() as stage:
-                rate = rates["local_step" if program.personal else "server_step"]
-                return take_step(stage, program.task, space, state, batches, rates, rate)
-            case _:
-                return descend(program.task, space, point, batches[0], rates), inner
+    def step(k: Array, state: tuple[Point, Any]) -> tuple[Point, Any]:
+        batches = [jax.tree.map(lambda leaf, i=i: leaf[k, i], planned) for i in range(program.stage.batches)]
+        return take_step(program.stage, program.task, space, state, batches, rates, rates[program.rate])
 
-    walked: tuple[Point, Point] = lax.fori_loop(start, stop, step, state)
+    if isinstance(program.stage, ClientStage) and program.stage.step_count == 0:
+        return state
+    walked: tuple[Point, Any] = lax.fori_loop(start, stop, step, state)
     return walked
 
 
-def beginning(program: Program, space: Space) -> tuple[Point, Point]:
-    """The state before the first step; pFedMe has an inner model, and a stage what it keeps from step to step."""
-    if isinstance(program.kind, Stage):
-        return space.start(), begin_state(program.kind, space)
-    return space.start(), space.start() if program.kind == "moreau" else ()
+def first_state(program: Program, space: Space) -> tuple[Point, Any]:
+    """The state before the first step."""
+    return space.start(), begin_state(program.stage, space)

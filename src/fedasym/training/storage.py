@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms.description import describe_algorithm, read_algorithm
-from fedasym.core.errors import InvalidInput, path_of, unknown
-from fedasym.core.files import replacing
-from fedasym.core.packages import needed
+from fedasym.core.errors import InvalidInput, import_package, path_of, unknown
+from fedasym.core.files import replace_file
 from fedasym.data.federation.files import KEY, check_file
 from fedasym.data.federation.samples import owners_of
 from fedasym.training.convergence import Exact
@@ -79,7 +78,7 @@ def write_history(history: History, path: str | Path) -> Path:
         raise InvalidInput(f"path is {str(place)!r}: its name must end in .safetensors")
     if not place.parent.is_dir():
         raise InvalidInput(f"path is {str(place)!r}: the folder {str(place.parent)!r} does not exist; make it first")
-    library = needed("safetensors.numpy", "a .safetensors file")
+    library = import_package("safetensors.numpy", "a .safetensors file")
     arrays = {name: getattr(history, name) for name in (*COUNTED, *OPTIONAL)}
     arrays |= {"heads": np.stack([history.personal(client) for client in history.federation.clients])}
     arrays |= {"training": np.asarray(history.federation.counts("train"), np.int64)}
@@ -87,7 +86,7 @@ def write_history(history: History, path: str | Path) -> Path:
     told = described(history)
     about = json.dumps(told | {"sum": checksum(held, told)})
     try:
-        with replacing(place) as fresh:
+        with replace_file(place) as fresh:
             fresh.write_bytes(library.save(held, metadata={KEY: about}))
     except OSError as reason:
         raise InvalidInput(f"path is {str(place)!r}: it cannot be written: {reason.strerror or reason}") from None
@@ -134,7 +133,7 @@ def read_history(path: str | Path) -> dict[str, Any]:
     """The fields of the history that `write_history` saved."""
     place = path_of("path", path)
     check_file(place)
-    safetensors = needed("safetensors", "a .safetensors file")
+    safetensors = import_package("safetensors", "a .safetensors file")
     try:
         with safetensors.safe_open(str(place), framework="numpy") as file:
             about = json.loads((file.metadata() or {})[KEY])

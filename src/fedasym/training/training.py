@@ -1,24 +1,170 @@
-"""The verb `train`: any algorithm on any federation, a single run or a grid with seeds, sharing all work there is to share."""
+"""The verb `train`: any algorithm on any federation, a single run or a grid with seeds, sharing all work there is to share;
+what it is asked for is checked before any work.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm
-from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.core.progress import Progress, check_progress
+from fedasym.algorithms import Algorithm, find
+from fedasym.algorithms.registry import REGISTRY
+from fedasym.core.errors import InvalidInput, MissingPackage, NoFormula, read_list, unknown
+from fedasym.core.hooks import Progress, check_progress
 from fedasym.data.federation.federation import Federation, check_federation
+from fedasym.training.convergence import stable_steps
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
-from fedasym.training.jobs import Grid, check_own, configurations, named, whole_numbers
-from fedasym.training.settings import SETTINGS, Protocol, Settings, default_for, resolve_protocol, takes_settings
-from fedasym.training.sharing import shared_work
+from fedasym.training.plans import shared_work
+from fedasym.training.settings import (
+    CHOSEN,
+    SETTINGS,
+    Protocol,
+    Settings,
+    check_steps,
+    check_trainable,
+    default_for,
+    default_of,
+    fixed_settings,
+    own_settings,
+    resolve_protocol,
+    resolve_ridge,
+    takes_settings,
+    used_settings,
+)
 
 if TYPE_CHECKING:
-    from fedasym.training.work import Outcome
+    from fedasym.training.runner import Outcome
+
+
+Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
+COHORT = 20  # clients a round, where there are that many
+
+
+def find_algorithms(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[Algorithm], bool]:
+    """The algorithms asked for, and whether several were."""
+    several = not isinstance(algorithm, str | Algorithm)
+    chosen: list[Algorithm] = []
+    for entry in read_list("algorithm", algorithm) if several else [algorithm]:
+        chosen.append(find(entry))
+        if chosen[-1].personal_from_server and chosen[-1].server.keeps_client():
+            raise NoFormula(
+                f"{chosen[-1].name} has personal models that clients keep from round to round: "
+                "fedasym.training.twin trains it, the compiled programs do not yet"
+            )
+        check_trainable(chosen[-1])
+        check_steps(chosen[-1])
+    if not chosen:
+        raise InvalidInput(f"algorithm is empty: name at least one of {', '.join(REGISTRY)}")
+    names = [entry.name for entry in chosen]
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"algorithm has {max(names, key=names.count)} twice: give each its own name")
+    return chosen, several
+
+
+def check_own(algorithms: Sequence[Algorithm], told: Iterable[str]) -> None:
+    """Refuse a setting that neither every run nor any of these algorithms has."""
+    known = (*SETTINGS, *(name for algorithm in algorithms for name in own_settings(algorithm)))
+    for name in told:
+        if name not in known:
+            raise unknown("setting", name, known)
+
+
+def check_whole_numbers(name: str, values: Iterable[int]) -> list[int]:
+    """Seeds, or numbers of splits, each once."""
+    numbers = read_list(name, values)
+    if not numbers:
+        raise InvalidInput(f"{name} is empty: give at least one whole number")
+    for value in numbers:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**64:
+            raise InvalidInput(f"{name.removesuffix('s')} is {value!r}: it must be a whole number from 0 to 2^64 - 1")
+    return list(dict.fromkeys(map(int, numbers)))
+
+
+def read_grid(grid: Any) -> dict[str, Any]:
+    """A grid with lists of values."""
+    if not isinstance(grid, Mapping):
+        raise InvalidInput(f"grid is {grid!r}: it must name settings and list their values")
+    return {
+        name: read_grid(values) if isinstance(values, Mapping) else read_list(f"grid's {name}", values)
+        for name, values in grid.items()
+    }
+
+
+def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[str, Any]) -> dict[str, list[float]]:
+    """The values to try for an algorithm, of the settings that it uses: from one grid for all, or from its own."""
+    names = [each.name for each in algorithms]
+    own = any(isinstance(values, Mapping) for values in grid.values())
+    for name, values in grid.items() if own else ():
+        if name not in names:
+            raise InvalidInput(f"grid has a part for {name}, which is not trained: trained are {', '.join(names)}")
+        if not isinstance(values, Mapping):
+            raise InvalidInput(f"grid's part for {name} is {values!r}: it must name settings and list their values")
+    axes = grid.get(algorithm.name, {}) if own else grid
+    users = [algorithm] if own else algorithms
+    for name, values in axes.items():
+        known = (*SETTINGS, *(own for user in users for own in own_settings(user)))
+        if name not in known:
+            raise unknown("grid entry", name, known)
+        if not any(name in tunable_settings(user) for user in users):
+            raise InvalidInput(f"grid has {name}, which {', '.join(user.name for user in users)} does not use: leave it out")
+        if not values:
+            raise InvalidInput(f"grid has no values for {name}: give at least one, or leave it out")
+    return {name: values for name, values in axes.items() if name in tunable_settings(algorithm)}
+
+
+def tunable_settings(algorithm: Algorithm) -> list[str]:
+    """The settings that make a difference to an algorithm: those it uses, but for a ridge that is its own."""
+    own = "ridge" in fixed_settings(algorithm.personalise)
+    return [name for name in used_settings(algorithm) if not (own and name == "ridge")]
+
+
+def list_configurations(
+    algorithms: Sequence[Algorithm],
+    told: Mapping[str, Any],
+    grid: Grid | None,
+    federation: Federation,
+    scaled: bool | None = None,
+) -> list[tuple[Algorithm, Settings]]:
+    """Every algorithm with every combination of its grid's values, validated.
+
+    scaled: whether there is an intercept, where steps that are not told are to suit the features' scale; None: the paper's.
+    """
+    able = int((federation.counts("train") > 0).sum())
+    tried = {} if grid is None else read_grid(grid)
+    jobs = []
+    for algorithm in algorithms:
+        axes = grid_of(algorithm, algorithms, tried)
+        for values in product(*axes.values()):
+            plain = (np.asarray(value).item() if np.ndim(value) == 0 else value for value in values)
+            settings = settle_settings(told, dict(zip(axes, plain, strict=True)), algorithm, federation, scaled)
+            if settings.cohort is not None and settings.cohort > able and not algorithm.shares_nothing:
+                raise InvalidInput(
+                    f"cohort is {settings.cohort}, and {able} clients have training samples: give at most that many"
+                )
+            jobs.append((algorithm, replace(settings, cohort=settings.cohort or min(COHORT, able))))
+    return jobs
+
+
+def settle_settings(
+    told: Mapping[str, Any], tried: Mapping[str, Any], algorithm: Algorithm, federation: Federation, scaled: bool | None
+) -> Settings:
+    """What is told with the values of a grid; the ridge and the steps that neither says are put in."""
+    missing = [name for name in CHOSEN if told.get(name) is None and name not in tried]
+    given = {name: value for name, value in {**told, **tried}.items() if name not in missing}
+    mine = own_settings(algorithm)
+    values = {name: each.check(given.get(name, default_of(algorithm, name))) for name, each in mine.items()}
+    run = {name: value for name, value in given.items() if name in SETTINGS}
+    settings = resolve_ridge(Settings(**run, own=tuple(values.items())), algorithm)
+    if scaled is None or not set(missing) & set(used_settings(algorithm)):
+        return settings
+    chosen = stable_steps(federation, scaled, settings.batch, settings.ridge)
+    steps: dict[str, Any] = {name: chosen[name] for name in missing}
+    return replace(settings, **steps)
 
 
 @takes_settings
@@ -73,13 +219,13 @@ def train(
     """
     check_federation(federation)
     check_progress(progress)
-    chosen, several = named(algorithm)
-    numbers = whole_numbers("seeds", [seed] if seeds is None else seeds)
-    deals = () if splits is None else tuple(whole_numbers("splits", splits))
+    chosen, several = find_algorithms(algorithm)
+    numbers = check_whole_numbers("seeds", [seed] if seeds is None else seeds)
+    deals = () if splits is None else tuple(check_whole_numbers("splits", splits))
     check_own(chosen, settings)
     told = {name: default_for(name) for name in SETTINGS} | settings
     rules = resolve_protocol(protocol, intercept, federation.intercept)
-    jobs = configurations(chosen, told, grid, federation, rules.intercept if protocol is None else None)
+    jobs = list_configurations(chosen, told, grid, federation, rules.intercept if protocol is None else None)
     choices = {"precision": (precision, ("float32", "float64", "mixed", "bfloat16")), "form": (form, ("gram", "head", None))}
     for name, (value, known) in choices.items():
         if not isinstance(value, str | None) or value not in known:
@@ -92,7 +238,7 @@ def train(
     dealt = [federation.resplit(split, fractions=None) for split in deals] or [federation]
     runs = [(number, place) for place in range(len(dealt)) for number in numbers]
     histories = [
-        recorded(job, dealt[place], rules, number, deals[place] if deals else None, outcome, stopped)
+        record_history(job, dealt[place], rules, number, deals[place] if deals else None, outcome, stopped)
         for job, row in zip(jobs, outcomes, strict=True)
         for (number, place), outcome in zip(runs, row, strict=True)
         if outcome.rounds
@@ -112,12 +258,11 @@ def compute(
         import jax  # noqa: F401
     except ImportError:
         raise MissingPackage("training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)") from None
-    from fedasym.training.engine import planned_steps, run
-    from fedasym.training.layout import this_machine
-    from fedasym.training.packing import SHORT, numbers_as
-    from fedasym.training.work import Draw, Work
+    from fedasym.training.heads import SHORT, numbers_as
+    from fedasym.training.plans import this_machine
+    from fedasym.training.runner import Draw, Runner, Work, count_steps
 
-    tree = shared_work(jobs, int(federation.counts("train").max()))
+    tree = shared_work(jobs, protocol, int(federation.counts("train").max()))
     done = 0
 
     def report(steps: int, text: str) -> None:
@@ -130,26 +275,27 @@ def compute(
         features = precision if precision == SHORT else models
         work = Work(federation, protocol, models, features, this_machine(), form, splits, report)
         draws = [Draw(seed, place) for place in range(max(len(splits), 1)) for seed in seeds]
-        total = planned_steps(tree, work, len(draws))
-        result = run(work, tree, len(jobs), draws)
-    if progress and not result[1]:
+        total = count_steps(tree, work, len(draws))
+        runner = Runner(work, tree, len(jobs), draws)
+        stopped = runner.run()
+    if progress and not stopped:
         progress(1.0, "done")
-    return result
+    return runner.outcomes, stopped
 
 
-def recorded(
+def record_history(
     job: tuple[Algorithm, Settings], federation: Federation, protocol: Protocol, seed: int, split: int | None,
     outcome: Outcome, stopped: bool,
 ) -> History:  # fmt: skip
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
     from fedasym.training.convergence import solve_exactly
-    from fedasym.training.packing import counted
+    from fedasym.training.heads import count_tested
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)
     exact = solve_exactly(algorithm, settings, protocol, seed, federation, outcome.head) if judged else None
-    totals = counted(federation, None if protocol.count_padding else federation.mask)
+    totals = count_tested(federation, None if protocol.count_padding else federation.mask)
     return History(
         algorithm=algorithm,
         settings=settings,

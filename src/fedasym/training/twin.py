@@ -1,39 +1,32 @@
 """Every algorithm in plain NumPy, one client and one batch at a time: the version to read, and the oracle of the fast one.
 
 From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared head for itself, how heads
-are tested; `twin_batches.py` has the loss and its gradient. The names alg:... are the paper's (appendix "Algorithm
-implementations"), its misprints corrected; the letters are r round, K local steps, W the shared head, w a client's copy of
-it, theta a personal head, D a batch. A head is a matrix (d, outputs), with the intercept as one more row where there is one.
+are tested; then one client and its batches, the loss of a batch and its gradient. The algorithms' own files
+(`fedasym.algorithms`) have their steps. The names alg:... are the paper's (appendix "Algorithm implementations"), its
+misprints corrected; the letters are r round, K local steps, W the shared head, w a client's copy of it, theta a personal
+head, D a batch. A head is a matrix (d, outputs), with the intercept as one more row where there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
-from fedasym.algorithms import Algorithm, Average, Descend, Interpolate, Keep, Meta, Moreau, Ridge
+from fedasym.algorithms import Algorithm, ServerStage
+from fedasym.algorithms.stages import Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.shuffles import PERSONAL, START, mix
-from fedasym.training.plans import cohorts
-from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, mixing_of, resolve_ridge
-from fedasym.training.twin_batches import (
-    Batch,
-    Client,
-    Head,
-    Rows,
-    batch_of,
-    gradient,
-    hessian_times,
-    mean_loss,
-    of_rows,
-    stepped,
-)
+from fedasym.data.federation.shuffles import PERSONAL, START, TRAINING, Words, mix
+from fedasym.training.plans import batches, cohorts
+from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, own_rate, resolve_ridge
 
+Head = NDArray[np.floating[Any]]
+Mask = NDArray[np.bool_] | None  # (d, 1): some rows of a head; None: all
 COHORT = 20  # clients in a round where the settings do not say
 
 
@@ -72,22 +65,25 @@ def run(
     able = [client for client in clients if client.n > 0]
     size = settings.cohort or min(COHORT, len(able))
     drawn = cohorts(seed, np.array([client.identity for client in able], np.uint64), settings.rounds, size)
-    mixing = mixing_of(algorithm, settings)
+    server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
+    kept, common = {client.name: server.init_client(W) for client in clients}, server.init_server(W)  # nothing, for most
     for r in range(settings.rounds + 1):
         if r in settings.evaluated:
-            yield Snapshot(r, W, {client.name: personalised(algorithm, client, W, r) for client in clients})
+            yield Snapshot(r, W, {each.name: own_head(algorithm, each, W, r, kept[each.name]) for each in clients})
         if r == settings.rounds or algorithm.shares_nothing:
             continue
         S = [able[place] for place in drawn[r]]  # alg:fedavg, line 2: the server samples clients
         n = sum(client.n for client in S)
-        change = np.zeros_like(W)
+        change, sent = np.zeros_like(W), np.zeros_like(W)
         for client in S:  # lines 4 to 11: each would do this on its own device
-            w = local_work(algorithm, client, W, r, turns[client.name])
+            w, kept[client.name], beside = local_work(algorithm, client, W, r, turns[client.name], kept[client.name], common)
             change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
+            sent += 0 if beside is None else client.n / n * beside
             turns[client.name] += 1
-        W = W + mixing * change  # line 12: sum_j p_j w_j; alg:pfedme, line 13: (1 - beta) W + beta sum_j p_j w_j
+        # line 12: sum_j p_j w_j, unless the algorithm has another rule
+        W, common = server.move_server(W, change, common, sent, len(S) / len(able))
 
 
 def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
@@ -107,110 +103,56 @@ def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DType
 # What a client does when it is drawn: K local steps from the shared head
 
 
-def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int) -> Head:
-    """The head that the client sends back; `turn` is how often it was drawn before."""
-    stage = bind_stage(algorithm.server, client.settings)
-    match stage:
-        case Average():
-            return averaged(W, client.steps(r, turn, 1), client.settings)
-        case Meta():
-            return meta(W, client.steps(r, turn, stage.batches), stage, client.settings.server_step, client.own)
-        case Moreau():  # with turn r: all clients work in every round, and the work of those not drawn is lost
-            return moreau(W, client.steps(r, r, 1), client.settings, client.protocol, client.own)[0]
-        case _:
-            return stepped(stage, W, client.steps(r, turn, stage.batches), client.settings.server_step)
+class Work(NamedTuple):
+    """What a drawn client has done: the head that it sends back, what it keeps for its next turn, what it sends beside."""
+
+    head: Head
+    kept: Any = None
+    sent: Head | None = None
 
 
-def averaged(w: Head, work: Iterable[list[Batch]], settings: Settings) -> Head:
-    """FedAvg: plain SGD (alg:fedavg, lines 6 to 9)."""
-    for (D,) in work:
-        w = w - settings.server_step * gradient(w, D)
-    return w
+def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int, kept: Any = None, common: Any = None) -> Work:
+    """K local steps; `turn` is how often the client was drawn before, `kept` and `common` what it and the server keep."""
+    stage, rate = bind_stage(algorithm.server, client.settings, client.protocol), client.settings.server_step
+    work = server_batches(stage, client, r, turn)
+    if not stage.keeps_client():
+        return Work(take_steps(stage, W, work, rate, client.own)[0])
+    w, state = take_steps(stage, W, work, rate, client.own, state=(kept, common))
+    return Work(w, *stage.finish(w, W, state, rate, client.settings.local_steps))
 
 
-def meta(w: Head, work: Iterable[list[Batch]], stage: Meta, eta: float, own: Rows = None) -> Head:
-    """MAML: a step along the gradient of loss(w - a grad(w)), which is (I - a Hessian(w)) grad(w - a grad(w)).
-
-    Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.) Where only some
-    rows may be a client's own, P being 1 on them, the loss is that of w - a P grad(w), and the Hessian is times P.
-    """
-    a, hessian, delta = float(stage.local_step or 0.0), stage.hessian, stage.difference
-    for D, *more in work:
-        g = gradient(w - a * of_rows(gradient(w, D), own), more[0])
-        if hessian == "dropped":  # MAML-FO
-            w = w - eta * g
-            continue
-        if hessian == "free":  # MAML-HF
-            along = delta * of_rows(g, own)
-            Hg: Head = (gradient(w + along, more[1]) - gradient(w - along, more[1])) / (2 * delta)
-        else:
-            Hg = hessian_times(w, more[1], of_rows(g, own))
-        w = w - eta * (g - a * Hg)
-    return w
-
-
-def moreau(
-    w: Head, work: Iterable[list[Batch]], settings: Settings, protocol: Protocol, own: Rows = None, keep: bool = False
-) -> tuple[Head, Head]:
-    """PFedMe: theta nearly minimises loss + ridge/2 |theta - w|^2, and w follows it (alg:pfedme, lines 8 and 9).
-
-    Rows that may not be a client's own are the same in theta and w, and follow the loss at theta; `keep` leaves them alone.
-    """
-    ridge, theta = ridge_of(settings), w
-    for (D,) in work:
-        theta = theta if protocol.warm_start else w
-        for _ in range(settings.inner_steps):
-            pulled = gradient(theta, D) + ridge * (theta - w) + protocol.decay * theta
-            theta = theta - settings.inner_step * of_rows(pulled, own)
-        w = w - settings.server_step * ridge * (w - theta)
-        if own is not None and not keep:
-            w = w - settings.server_step * of_rows(gradient(theta, D), ~own)
-            theta = np.where(own, theta, w)
-    return w, theta
+def server_batches(stage: ServerStage, client: Client, r: int, turn: int) -> Iterator[list[Batch]]:
+    """The batches of each of the K local steps."""
+    return client.steps(r, r if stage.everyone_works else turn, stage.batches)
 
 
 # What a client makes of the shared head for itself, from its training samples alone
 
 
-def personalised(algorithm: Algorithm, client: Client, W: Head, r: int) -> Head:
-    """The client's own head after r rounds; a client without training samples keeps the shared one."""
+def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = None) -> Head:
+    """The client's own head after r rounds; a client without training samples keeps the shared one.
+
+    kept: what the client keeps from round to round, where its own head is a part of that.
+    """
     settings, protocol = client.settings, client.protocol
-    stream, epochs = mix(client.seed, PERSONAL, client.identity, r), settings.personal_epochs
     own = None if algorithm.shares_nothing else client.own
-    if algorithm.shares_nothing and not isinstance(algorithm.personalise, Keep | Descend):
-        stream, epochs = mix(client.seed, PERSONAL, client.identity, 0), r  # alg:local: there are no rounds, r counts passes
-    match algorithm.server, algorithm.personalise:
-        case _ if client.n == 0:
-            return W
-        case _, Keep():  # FedAvg
-            return W
-        case _, Interpolate():  # alg:ftfa-detail, line 3; MAML; local training
-            return descended(W, client.passes(stream, epochs), settings.local_step, own=own)
-        case Moreau(), Ridge():  # pFedMe: what the client would do in round r, drawn or not
-            w, theta = moreau(W, client.steps(r, r, 1), settings, protocol, own, keep=True)
-            return theta if protocol.test_inner else w
-        case _, Ridge():  # alg:rtfa, line 3
-            pull = protocol.penalty * ridge_of(settings)
-            return descended(W, client.passes(stream, epochs), settings.local_step, pull, own)
-        case _, Descend(step, steps):
-            return descended(W, client.batches(stream, 0, steps), step, own=own)
-    stage = bind_stage(algorithm.personalise, settings)
-    return stepped(stage, W, ([D] for D in client.passes(stream, epochs)), settings.local_step, own)
-
-
-def descended(W: Head, work: Iterable[Batch], step: float, pull: float = 0.0, own: Rows = None) -> Head:
-    """SGD from W on the client's loss + pull/2 |theta - W|^2, in the rows that may be its own."""
-    theta = W
-    for D in work:
-        theta = theta - step * (of_rows(gradient(theta, D), own) + pull * (theta - W))
-    return theta
-
-
-def ridge_of(settings: Settings) -> float:
-    """The penalty lambda, put in by `resolve_ridge`."""
-    if settings.ridge is None:
-        raise InvalidInput("ridge is None: put the algorithm's own or the paper's in with resolve_ridge")
-    return settings.ridge
+    if client.n == 0:
+        return W
+    if algorithm.personal_from_server:  # pFedMe: what the client would do for the server in round r, drawn or not
+        server = bind_stage(algorithm.server, settings, protocol)
+        if server.keeps_client():
+            return np.asarray(server.personal_model(W, kept))
+        w, state = take_steps(server, W, server_batches(server, client, r, r), settings.server_step, own, keep=True)
+        return np.asarray(server.personal_model(w, state))
+    stage = bind_stage(algorithm.personalise, settings, protocol)
+    stream = mix(client.seed, PERSONAL, client.identity, r)
+    if stage.step_count is not None:  # none in FedAvg, which keeps W
+        work = client.batches(stream, 0, stage.step_count)
+    elif algorithm.shares_nothing:  # alg:local: there are no rounds, r counts passes
+        work = client.passes(mix(client.seed, PERSONAL, client.identity, 0), r)
+    else:
+        work = client.passes(stream, settings.personal_epochs)
+    return take_steps(stage, W, ([D] for D in work), own_rate(stage, settings), own, keep=True)[0]
 
 
 def personal_head(
@@ -227,7 +169,7 @@ def personal_head(
     """One client's head from the shared one of a round: what `run` has in `Snapshot.personal[client]`."""
     check_trainable(algorithm)
     one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
-    return personalised(algorithm, one, np.asarray(shared, dtype), round)
+    return own_head(algorithm, one, np.asarray(shared, dtype), round)
 
 
 # How heads are tested: one for all clients, or one for each
@@ -243,7 +185,7 @@ def accuracy(federation: Federation, heads: Heads, split: str = "test", count_pa
     def right(W: Head, D: Batch) -> int:
         return int(np.sum(((D.X @ W).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)))
 
-    return pooled(right, federation, heads, split, count_padding)
+    return pooled_mean(right, federation, heads, split, count_padding)
 
 
 def loss(federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False) -> float:
@@ -252,10 +194,10 @@ def loss(federation: Federation, heads: Heads, split: str = "test", count_paddin
     def lost(W: Head, D: Batch) -> float:
         return np.count_nonzero(D.weights) * mean_loss(W, D)
 
-    return pooled(lost, federation, heads, split, count_padding)
+    return pooled_mean(lost, federation, heads, split, count_padding)
 
 
-def pooled(
+def pooled_mean(
     total: Callable[[Head, Batch], float], federation: Federation, heads: Heads, split: str, count_padding: bool
 ) -> float:
     """The clients' totals over all their samples of a split, added up and divided by the number of samples (or positions)."""
@@ -265,3 +207,177 @@ def pooled(
         D = batch_of(federation, federation.rows(client, split), len(W) > federation.dimension, count_padding, W.dtype)
         sum_, count = sum_ + total(W, D), count + int(np.count_nonzero(D.weights))
     return sum_ / count if count else float("nan")
+
+
+# One client's batches, the loss of a batch, its gradient and its Hessian
+
+
+class Batch(NamedTuple):
+    """Some samples as they enter the loss; the positions of sequences stand below one another."""
+
+    X: Head  # (rows, d), with a last column of ones where heads have an intercept
+    Y: Head  # (rows, outputs): 1 at the label's class and 0 elsewhere, or the numbers to predict
+    weights: Head  # (rows,): equal and of sum one; 0 for padding
+    classes: bool  # whether the loss is softmax cross-entropy, or squares
+
+
+def batch_of(
+    federation: Federation, rows: NDArray[np.integer], intercept: bool, count_padding: bool, dtype: DTypeLike
+) -> Batch:
+    """The samples in these rows of the federation."""
+    X = federation.features[rows].reshape(-1, federation.dimension).astype(dtype)
+    labels, classes = federation.labels[rows], federation.classes is not None
+    Y = labels.reshape(-1, 1) == np.arange(federation.outputs) if classes else labels.reshape(-1, federation.outputs)
+    real = np.ones(len(X)) if federation.mask is None or count_padding else federation.mask[rows].ravel().astype(float)
+    if intercept:
+        X = np.column_stack([X, np.ones(len(X), dtype)])
+    return Batch(X, Y.astype(dtype), (real / max(real.sum(), 1)).astype(dtype), classes)  # no samples: a loss of 0
+
+
+def predictions(W: Head, D: Batch) -> Head:
+    """The probabilities of the classes (softmax), or the predicted numbers."""
+    Z = D.X @ W
+    if not D.classes:
+        return np.asarray(Z)
+    powers = np.exp(Z - Z.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def mean_loss(W: Head, D: Batch) -> float:
+    """Cross-entropy -log(probability of the label), or 1/2 |z - y|^2, averaged over the batch."""
+    Z = D.X @ W
+    if not D.classes:
+        return float(D.weights @ ((Z - D.Y) ** 2).sum(axis=1) / 2)
+    Z = Z - Z.max(axis=1, keepdims=True)
+    return float(D.weights @ (np.log(np.exp(Z).sum(axis=1)) - (Z * D.Y).sum(axis=1)))
+
+
+def gradient(W: Head, D: Batch) -> Head:
+    """X'R with the weighted residuals R: the same for both losses."""
+    R = D.weights[:, None] * (predictions(W, D) - D.Y)
+    return np.asarray(D.X.T @ R)
+
+
+def hessian_times(W: Head, D: Batch, V: Head) -> Head:
+    """The derivative of the gradient along V: X'(how the predictions change as X W moves along X V)."""
+    change = D.X @ V
+    if D.classes:
+        P = predictions(W, D)
+        change = P * (change - (P * change).sum(axis=1, keepdims=True))
+    return np.asarray(D.X.T @ (D.weights[:, None] * change))
+
+
+class Gradients:
+    """gradient(w), gradient(w, batch) and the Hessian along a direction, on a step's batches.
+
+    own: the rows of a head that may be a client's own; with `keep`, the others never move.
+    """
+
+    def __init__(self, batches: list[Batch], own: Mask, keep: bool) -> None:
+        self.batches, self.rows, self.keep = batches, own, keep
+
+    def __call__(self, w: Head, batch: int = 0) -> Head:
+        """Of the mean loss on one of the batches."""
+        G = gradient(w, self.batches[batch])
+        return self.own(G) if self.keep else G
+
+    def along(self, w: Head, direction: Head, batch: int = 0, difference: float | None = None) -> Head:
+        """The Hessian at w times a direction; with a difference, by gradients that far ahead and behind."""
+        if difference is not None:
+            ahead, behind = self(w + difference * direction, batch), self(w - difference * direction, batch)
+            return (ahead - behind) / (2 * difference)
+        HV = hessian_times(w, self.batches[batch], direction)
+        return self.own(HV) if self.keep else HV
+
+    def own(self, G: Head) -> Head:
+        """The part in rows that may be a client's own, 0 in the others."""
+        return of_rows(G, self.rows)
+
+    def repeat(self, count: int, step: Callable[[Head], Head], w: Head) -> Head:
+        """A step, over and over."""
+        for _ in range(count):
+            w = step(w)
+        return w
+
+    def common(self, G: Head) -> Head:
+        """The part in rows that are the same for all clients."""
+        return 0 * G if self.rows is None else of_rows(G, ~self.rows)
+
+
+def take_steps(
+    stage: Stage, W: Head, work: Iterable[list[Batch]], rate: float, own: Mask = None, keep: bool = False, state: Any = None
+) -> tuple[Head, Any]:
+    """A stage's step, batch after batch, from W: the head, and the state that the steps carried.
+
+    keep: rows that may not be a client's own stay as they are in W. state: to begin with, instead of the stage's own.
+    """
+    w, state = W, stage.init(W) if stage.has_state() and state is None else state
+    for D in work:
+        w, state = stage.advance((w, W, Gradients(D, own, keep), rate), state)
+        w = np.where(own, w, W) if keep and own is not None else w
+    return w, state
+
+
+def of_rows(G: Head, rows: Mask) -> Head:
+    """A gradient in these rows of the head alone, 0 in the others."""
+    return G if rows is None else np.where(rows, G, 0)
+
+
+def personal_rows(federation: Federation, intercept: bool) -> Mask:
+    """Which rows of a head may differ between clients: those of the personal features, and the intercept; None: all."""
+    if federation.personal is None or federation.personal.all():
+        return None
+    return np.append(federation.personal, np.ones(int(intercept), bool))[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One client and its training samples, which it hands out in batches; the seed and its identity decide which."""
+
+    federation: Federation
+    name: Any
+    settings: Settings
+    protocol: Protocol
+    seed: int
+    dtype: DTypeLike
+
+    @cached_property
+    def rows(self) -> NDArray[np.integer]:
+        """Where its training samples stand."""
+        return self.federation.rows(self.name, "train")
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    @cached_property
+    def own(self) -> Mask:
+        """The rows of a head that may be the client's own."""
+        return personal_rows(self.federation, self.protocol.intercept)
+
+    @cached_property
+    def identity(self) -> np.uint64:
+        """The name as a number for hashes."""
+        return np.uint64(self.federation.identities[self.federation.clients.index(self.name)])
+
+    def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
+        """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may be short."""
+        intercept, padding = self.protocol.intercept, self.protocol.count_padding
+        batch = min(self.settings.batch, max(self.n, 1))  # a larger one holds no more samples
+        for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, batch)[0]:
+            yield batch_of(self.federation, self.rows[drawn[drawn >= 0]], intercept, padding, self.dtype)
+
+    def passes(self, stream: Words, count: int) -> Iterator[Batch]:
+        """The batches of `count` passes over all samples."""
+        return self.batches(stream, 0, count * -(-self.n // self.settings.batch))
+
+    def steps(self, r: int, turn: int, each: int) -> Iterator[list[Batch]]:
+        """The batches for the K local steps of round r, `each` for a step; `turn` is how often the client has worked before."""
+        K = self.settings.local_steps
+        stream, first = mix(self.seed, TRAINING, self.identity, r + 1), 0
+        if self.protocol.continued_passes:
+            stream, first = mix(self.seed, TRAINING, self.identity, 0), turn * K * each
+        work = self.batches(stream, first, K * each)
+        for _ in range(K):
+            yield [next(work) for _ in range(each)]

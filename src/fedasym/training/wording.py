@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import Descend, Keep, Meta, Moreau
 from fedasym.core.text import number
 from fedasym.data.federation.federation import Federation
-from fedasym.training.convergence import NEAR
-from fedasym.training.scales import columns_out_of_scale
+from fedasym.training.convergence import NEAR, columns_out_of_scale
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -137,7 +135,7 @@ def how_far(history: History) -> str:
         ("personal", history.training_loss, history.exact_loss, history.excess),
         ("shared", history.shared_training_loss, history.exact_shared_loss, history.shared_excess),
     ):
-        same = history.exact is not None and whose == "shared" and isinstance(history.algorithm.personalise, Keep)
+        same = history.exact is not None and whose == "shared" and history.algorithm.personalise.step_count == 0
         if excess[-1] > NEAR and not same:
             model = "models'" if whose == "personal" else "model's"
             parts.append(f"the {whose} {model} training loss is {above(float(loss[-1]), float(exact[-1]))}")
@@ -166,7 +164,7 @@ def how_on(histories: Sequence[History]) -> str:
         advice.append(
             "more rounds or a larger server_step for the shared model (fewer local_steps where more rounds change nothing)"
         )
-    if any(run.excess[-1] > NEAR and not isinstance(run.algorithm.personalise, Keep) for run in sharing):
+    if any(run.excess[-1] > NEAR and run.algorithm.takes_own_steps for run in sharing):
         advice.append("more personal_epochs or a larger local_step for personalization, unless it is to stop early")
     data = histories[0].federation
     far = columns_out_of_scale(data) if isinstance(data, Federation) else {}  # a saved history has no samples
@@ -178,17 +176,12 @@ def remedy(history: History) -> str:
     tested = np.flatnonzero(np.asarray(history.rounds) >= (history.diverged or 0))[:1]
     counted = history.shared_losses[tested][:, history.totals > 0]
     by_server = not history.algorithm.shares_nothing and not (counted.size and np.isfinite(counted).all())
-    match history.algorithm.server, history.algorithm.personalise:
-        case Moreau(), _:
-            names = ["server_step", "ridge", "inner_step"]
-        case Meta(), _ if by_server:
-            names = ["server_step", "local_step"]
-        case _ if by_server:
-            names = ["server_step"]
-        case _, Descend(step):
-            return f"Try a smaller step than Descend's {shown(step)}, {or_scale(history)}."
-        case _:
-            names = ["local_step"]
+    names: tuple[str, ...] = ("local_step",)
+    stage = history.algorithm.personalise
+    if by_server or history.algorithm.personal_from_server:
+        names = history.algorithm.server.step_settings
+    elif (step := stage.get("local_step")) is not None:
+        return f"Try a smaller step than {type(stage).__name__}'s {shown(step)}, {or_scale(history)}."
     listed = " or ".join(f"{name} (now {shown(getattr(history.settings, name))})" for name in names)
     return f"Try a smaller {listed}, {or_scale(history)}."
 

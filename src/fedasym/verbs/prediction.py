@@ -1,33 +1,152 @@
-"""`predict`: every algorithm's test loss on a population, from the limits and the finite-client formulas."""
+"""`predict`: every algorithm's test loss, or accuracy, on a population; and what each verb asks of a task.
+
+A verb is written once: it checks its arguments, finds the task of the world, regression (`losses`) or classification
+(`accuracies`), and has it answer.
+"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, overload
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Ridge
 from fedasym.algorithms.meta import MAML_STEP
-from fedasym.algorithms.registry import resolve
-from fedasym.core.arrays import Array
-from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning, listed, one_of
-from fedasym.core.numbers import flag
-from fedasym.results.comparison import Comparison, Risk
-from fedasym.theory.infinite import Answer, limit
-from fedasym.theory.worlds import Worlds, centre_energy, flatten
-from fedasym.verbs.sentences import how_many, thresholds, verdicts
+from fedasym.core.arrays import Array, flag
+from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
+from fedasym.results.comparison import Accuracy, Comparison, Risk, Scores
+from fedasym.results.result import Metric
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import Population, checked_clients
-
-MOST_AT_ONCE = 1 << 19  # worlds x atoms that the finite-client formulas hold at once
-FORMULA, SIMULATE = "formula", "simulate"  # by which a loss is found
+from fedasym.worlds.population import Population
 
 if TYPE_CHECKING:
-    from fedasym.results.accuracy import AccuracyTable
+    from fedasym.results.regimes import FineTuning
+    from fedasym.results.simulation import Simulation
+    from fedasym.verbs.simulation import SimulationRequest
+
+FORMULA, SIMULATE = "formula", "simulate"  # by which a loss is found
+TASKS = {"regression": "fedasym.verbs.losses", "classification": "fedasym.verbs.accuracies"}
+EITHER = "give a Population or a ClassPopulation"
 Names = Iterable[str | Algorithm] | str | Algorithm | None
+
+
+class LearningTask(ABC, Generic[Scores]):
+    """What is learned in a world: how its algorithms are found, its formulas, and what they are compared by.
+
+    world: the name of its worlds. foreign: arguments of the verbs that it has no use for, and what they are by default.
+    options: arguments of `predict` that a diagram may fix.
+    """
+
+    world: ClassVar[str]
+    metric: ClassVar[Metric]
+    foreign: ClassVar[Mapping[str, object]] = {}
+    options: ClassVar[tuple[str, ...]]
+
+    def refuse(self, **given: object) -> None:
+        """Refuse arguments that have no meaning in these worlds."""
+        for name, value in given.items():
+            usual = self.foreign.get(name, value)
+            if value is not usual and not (isinstance(value, str) and value == usual):
+                raise InvalidInput(f"{name} is {value!r}, which is for a Population: leave it out with a {self.world}")
+
+    @abstractmethod
+    def resolve(self, algorithms: Names, ridge: ArrayLike | None, maml_step: float) -> list[Algorithm]:
+        """The algorithms asked for, with the given ridge and MAML step put in."""
+
+    @abstractmethod
+    def predict(self, worlds: Sequence[Any], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Scores]:
+        """All algorithms on one world, on each world of a grid, or on a list of clients."""
+
+    @abstractmethod
+    def evaluate(self, world: Any, chosen: list[Algorithm], shape: tuple[int, ...], asked: PredictionRequest) -> list[Array]:
+        """The metric alone of each algorithm, over a grid: what a diagram needs."""
+
+    @abstractmethod
+    def check_grid(self, world: Any, points: int) -> float:
+        """Refuse a diagram of too many points; the relative precision of its boundary."""
+
+    @abstractmethod
+    def fine_tune(self, world: Any, walk: TuningRequest) -> FineTuning[Scores]:
+        """The scores along early-stopped fine-tuning, and where to stop."""
+
+    @abstractmethod
+    def step_once(self, world: Any, step: ArrayLike | None) -> tuple[float | Array, Scores]:
+        """One gradient step from the shared model: its size and its scores."""
+
+    @abstractmethod
+    def best_ridge(self, world: Any) -> Array:
+        """The best ridge of rtfa in each world, along one axis."""
+
+    @abstractmethod
+    def simulate(self, request: SimulationRequest) -> Simulation[Any]:
+        """Every algorithm on drawn clients."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionRequest:
+    """What `predict` was asked beside world and algorithms, checked.
+
+    optional: whether all algorithms were asked for by default; several: whether the worlds are a list.
+    """
+
+    clients: ArrayLike | None = None
+    member: bool = True
+    weights: ArrayLike | str | None = None
+    method: str = FORMULA
+    optional: bool = False
+    several: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "member", flag("member", self.member))
+        one_of("method", self.method, (FORMULA, SIMULATE))
+        if self.weights is not None and not self.several:
+            raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
+
+
+@dataclass(frozen=True, eq=False)
+class TuningRequest:
+    """What `fine_tuning` was asked, its flags checked."""
+
+    step: float | None
+    steps: ArrayLike | None
+    flow: bool
+    times: ArrayLike | None
+    clients: float | None
+    member: bool
+
+    def __post_init__(self) -> None:
+        for name in ("flow", "member"):
+            object.__setattr__(self, name, flag(name, getattr(self, name)))
+        if self.flow and (self.step is not None or self.steps is not None):
+            raise InvalidInput("flow=True takes times=[...], not step or steps: leave those out")
+
+
+def load_task(name: str) -> LearningTask[Any]:
+    """A task by its name, imported where it is needed: the limits alone should start quickly."""
+    task: LearningTask[Any] = import_module(TASKS[name]).TASK
+    return task
+
+
+def task_of(world: object, wanted: str = EITHER) -> LearningTask[Any]:
+    """The task of a world; what is no world is refused."""
+    name = getattr(type(world), "task", None)
+    if not isinstance(name, str) or name not in TASKS:
+        raise InvalidInput(f"world is {world!r}: {wanted}")
+    return load_task(name)
+
+
+def read_worlds(world: Any, wanted: str) -> tuple[LearningTask[Any], list[Any], bool]:
+    """The task of a world or of a list of them, all worlds, and whether they came as a list."""
+    if hasattr(type(world), "task"):
+        return task_of(world), [world], False
+    worlds = read_list("world", world, wanted)
+    tasks = [getattr(type(each), "task", None) for each in worlds]
+    return load_task("classification" if "classification" in tasks else "regression"), worlds, True
 
 
 @overload
@@ -35,13 +154,13 @@ def predict(
     world: Population | Sequence[Population], algorithms: Names = None, *, ridge: ArrayLike | None = None,
     clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None,
     weights: ArrayLike | str | None = None, method: str = FORMULA,
-) -> Comparison: ...  # fmt: skip
+) -> Comparison[Risk]: ...  # fmt: skip
 @overload
 def predict(
     world: ClassPopulation, algorithms: Names = None, *, ridge: ArrayLike | None = None,
     clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None,
     weights: ArrayLike | str | None = None, method: str = FORMULA,
-) -> AccuracyTable: ...  # fmt: skip
+) -> Comparison[Accuracy]: ...  # fmt: skip
 
 
 def predict(
@@ -54,7 +173,7 @@ def predict(
     maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
     method: str = FORMULA,
-) -> Comparison | AccuracyTable:
+) -> Comparison[Any]:
     """Test loss, bias and variance of each algorithm on a population of clients; for a `ClassPopulation` the accuracy.
 
     With infinitely many clients (`clients=None`) these are the limits of the paper's theorems,
@@ -62,10 +181,10 @@ def predict(
     ridge = kappa (1 - aspect sum h s/(s+kappa)). With `clients=m` they are exact for m clients in the limit of large
     dimension: for a client that took part (`member=True`) or for a new one.
 
-    world: a `Population` (of numbers or arrays), or a list of them: one per client, all different if you like. A
-        `ClassPopulation` gives an `AccuracyTable`.
+    world: a `Population` (of numbers or arrays), or a list of them: one per client, all different if you like; or
+        a `ClassPopulation`.
     algorithms: names or `Algorithm` objects; all of the paper's by default.
-    ridge: for the methods that have one; by default each gets its best.
+    ridge: for the algorithms that have one; by default each gets its best.
     clients: how many clients, None for infinitely many; for a list of populations, how many of each (one by default).
     member: whether the client took part in training, or is new.
     maml_step: the inner step of MAML, 0.1 unless given, which matters with finitely many clients.
@@ -86,173 +205,40 @@ def predict(
     >>> fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)).best
     'rtfa'
     """
-    member = flag("member", member)
-    if isinstance(world, ClassPopulation | Population) and weights is not None:
-        raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
-    one_of("method", method, (FORMULA, SIMULATE))
-    if isinstance(world, ClassPopulation):
-        from fedasym.verbs.classes.prediction import predict_classes
-
-        refuse_for_classes(maml_step=maml_step, method=None if method == FORMULA else method)
-        return predict_classes(world, algorithms, ridge, clients, member)
-    wanted = "give a Population, a ClassPopulation or a list of Population"
-    worlds = [world] if isinstance(world, Population) else listed("world", world, wanted)
-    if any(isinstance(each, ClassPopulation) for each in worlds):
-        raise NoFormula("accuracy is derived for clients of one ClassPopulation, not for a list: predict each of them alone")
-    chosen = resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step)
-    if method == SIMULATE:
-        from fedasym.verbs.drawing import predict_by_drawing
-
-        return predict_by_drawing(world, chosen, clients, member, weights)
-    if isinstance(world, Population):
-        return predict_equal(world, chosen, algorithms is None, clients, member)
-    if not worlds:
-        raise InvalidInput("the list of populations is empty: give at least one client")
-    return predict_different(worlds, chosen, algorithms is None, clients, member, weights)
-
-
-def refuse_for_classes(**given: object) -> None:
-    """Refuse arguments that a ClassPopulation has no use for."""
-    for name, value in given.items():
-        if value is not None:
-            raise InvalidInput(f"{name} is {value!r}, which is for a Population: leave it out with a ClassPopulation")
-
-
-def predict_equal(
-    world: Population, chosen: list[Algorithm], optional: bool, clients: ArrayLike | None, member: bool
-) -> Comparison:
-    """All algorithms on one population, or on each world of a grid."""
-    m = None if clients is None else checked_clients(clients)
-    ridges = [a.personalise.ridge for a in chosen if isinstance(a.personalise, Ridge) and a.personalise.ridge is not None]
-    try:
-        shape = np.broadcast_shapes(world.shape, () if m is None else m.shape, *(np.shape(ridge) for ridge in ridges))
-    except ValueError:
-        raise InvalidInput(f"ridge or clients do not broadcast with the population's shape {world.shape}") from None
-    shared = flatten(world, shape)
-    alone = None if world.norm is None else flatten(world, shape, alone=True)
-    count = None if m is None else np.broadcast_to(m, shape).ravel()
-    known: dict[tuple[object, ...], Answer] = {}
-
-    def answer(algorithm: Algorithm) -> Answer:
-        seen = alone if algorithm.shares_nothing else shared
-        if seen is None:
-            raise MissingNorm
-        ridge = ridge_of(algorithm, shape)
-        if count is None or algorithm.shares_nothing:  # the same for every server stage
-            stage = type(algorithm.personalise) if isinstance(algorithm.personalise, Ridge) else algorithm.personalise
-            key = (algorithm.shares_nothing, stage, None if ridge is None else ridge.tobytes())
-            if key not in known:
-                known[key] = limit(algorithm.personalise, seen, ridge)
-            return known[key]
-        from fedasym.theory.finite import equal_clients  # only here: the limits alone should start quickly
-
-        def piece(part: slice) -> Answer:
-            some = shared.take(part)
-            centre = None if alone is None else centre_energy(some, alone.take(part))
-            return equal_clients(algorithm, some, cut(ridge, part), count[part], member, centre)
-
-        return in_pieces(shared, piece)
-
-    risks, notes = collect(chosen, optional, answer, shape)
-    table = Comparison(risks, f"{world} · {how_many(count, member)}")
-    seen = shared.gamma * world.spectrum.rank
-    near = warned(thresholds(seen, None if count is None else seen / count, [each.personalise for each in chosen]))
-    return Comparison(risks, table.title, (*verdicts(table, world, count, member), *notes, *near))
-
-
-def predict_different(
-    populations: list[Population],
-    chosen: list[Algorithm],
-    optional: bool,
-    clients: ArrayLike | None,
-    member: bool,
-    weights: ArrayLike | str | None,
-) -> Comparison:
-    """All algorithms on a list of clients: one row each, identical ones computed once."""
-    from fedasym.theory.different import Different, merge
-
-    federation = merge(populations, clients, weights)
-    different = Different(federation, member)
-
-    def answer(algorithm: Algorithm) -> Answer:
-        rows = []
-        for i, kind in enumerate(federation.kinds):
-            ridge = ridge_of(algorithm, (len(populations),))
-            if ridge is not None:
-                ridge = ridge[federation.row == i][:1]
-            if not algorithm.shares_nothing:
-                rows.append(different.answer(algorithm, i, ridge))
-            elif kind.norm is None:
-                raise MissingNorm
-            else:
-                rows.append(limit(algorithm.personalise, flatten(kind, (), alone=True), ridge))
-        bias, variance = (np.concatenate([row[j] for row in rows])[federation.row] for j in (0, 1))
-        if not isinstance(algorithm.personalise, Ridge):
-            return bias, variance, None
-        return bias, variance, np.concatenate([np.asarray(row[2]) for row in rows])[federation.row]
-
-    risks, notes = collect(chosen, optional, answer, (len(populations),))
-    who = "members" if member else "new clients like them"
-    title = f"{federation.count.sum():g} clients of {len(federation.kinds)} kinds, {who}"
-    if weights is None and "pfedme" in risks and len({float(np.asarray(kind.noise)) for kind in federation.kinds}) > 1:
-        notes.append("pfedme weighs clients by samples over noise^2, its optimum; the other methods by samples.")
-    own = np.array([float(np.asarray(kind.aspect)) * kind.spectrum.rank for kind in federation.kinds])
-    near = warned(thresholds(own, different.groups.ratio, [each.personalise for each in chosen]))
-    return Comparison(risks, title, (*notes, *near), tuple(f"{i}: {each.brief}" for i, each in enumerate(populations)))
-
-
-def warned(notes: list[str]) -> list[str]:
-    """Emit each note as a warning to the caller of `predict`, and pass them on."""
-    for note in notes:
-        warnings.warn(note, ThresholdWarning, stacklevel=4)
-    return notes
-
-
-def in_pieces(world: Worlds, solve: Callable[[slice], Answer]) -> Answer:
-    """Apply a formula to pieces of a large grid, so that memory stays bounded."""
-    size = max(1, MOST_AT_ONCE // world.spectrum.values.size)
-    answers = [solve(slice(i, i + size)) for i in range(0, max(world.r2.size, 1), size)]
-    bias, variance = (np.concatenate([each[i] for each in answers]) for i in (0, 1))
-    return bias, variance, None if answers[0][2] is None else np.concatenate([np.asarray(each[2]) for each in answers])
-
-
-def cut(values: Array | None, part: slice) -> Array | None:
-    """A piece of an array that may be absent."""
-    return None if values is None else values[part]
+    task, worlds, several = read_worlds(world, "give a Population, a ClassPopulation or a list of Population")
+    asked = PredictionRequest(clients, member, weights, method, algorithms is None, several)
+    task.refuse(maml_step=maml_step, method=method)
+    chosen = task.resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step)
+    return task.predict(worlds, chosen, asked)
 
 
 def collect(
-    chosen: list[Algorithm], optional: bool, answer: Callable[[Algorithm], Answer], shape: tuple[int, ...]
-) -> tuple[dict[str, Risk], list[str]]:
+    chosen: Iterable[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
+) -> tuple[dict[str, Scores], list[str]]:
     """Ask for each algorithm; where all were asked for by default, leave out, with a word, those without an answer."""
-    risks: dict[str, Risk] = {}
+    rows: dict[str, Scores] = {}
     missing: dict[str, list[str]] = {}
     for algorithm in chosen:
         try:
-            bias, variance, used = answer(algorithm)
+            rows[algorithm.name] = answer(algorithm)
         except InvalidInput as reason:
             if not optional or not isinstance(reason, NoFormula | MissingNorm):
                 raise type(reason)(f"{algorithm.name}: {reason}") from None
             missing.setdefault(str(reason), []).append(algorithm.name)
-            continue
-        # Differences of large terms may round to just below zero.
-        bias, variance = np.maximum(bias, 0), np.maximum(variance, 0)
-        ridge = None if used is None else shaped(used, shape)
-        risks[algorithm.name] = Risk(shaped(bias, shape), shaped(variance, shape), ridge)
-    notes = left_out(missing)
-    if not risks:
+    notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
+    if not rows:
         raise NoFormula(" ".join(notes))
-    return risks, notes
+    return rows, notes
 
 
-def left_out(missing: dict[str, list[str]]) -> list[str]:
-    """A sentence for each reason why some were left out."""
-    return [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
-
-
-def shaped(values: Array, shape: tuple[int, ...]) -> float | Array:
-    """A plain number for a single world, else an array of the grid's shape."""
-    return float(values[0]) if shape == () else values.reshape(shape)
+def joint_shape(world: Any, chosen: list[Algorithm], m: Array | None) -> tuple[int, ...]:
+    """The common shape of a world, the ridges and the numbers of clients."""
+    stages = (each.personalise for each in chosen)
+    ridges = [np.shape(each.ridge) for each in stages if isinstance(each, Ridge) and each.ridge is not None]
+    try:
+        return np.broadcast_shapes(world.shape, () if m is None else m.shape, *ridges)
+    except ValueError:
+        raise InvalidInput(f"ridge or clients do not broadcast with the population's shape {world.shape}") from None
 
 
 def ridge_of(algorithm: Algorithm, shape: tuple[int, ...]) -> Array | None:
@@ -265,3 +251,8 @@ def ridge_of(algorithm: Algorithm, shape: tuple[int, ...]) -> Array | None:
         return np.broadcast_to(ridge, shape).ravel()
     except ValueError:
         raise InvalidInput(f"ridge has shape {ridge.shape}: give one number, or one for each of {shape}") from None
+
+
+def box(values: Array, shape: tuple[int, ...]) -> float | Array:
+    """Values along one axis in the shape of the answer: a plain number for a single world."""
+    return float(np.ravel(values)[0]) if shape == () else np.reshape(values, shape)

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms.algorithm import Algorithm
 from fedasym.algorithms.average import Average
-from fedasym.algorithms.registry import resolve
-from fedasym.core.arrays import Array
+from fedasym.algorithms.registry import Algorithm, resolve
+from fedasym.core.arrays import MOST, Array, floats, whole
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
-from fedasym.core.numbers import MOST, floats, whole
 from fedasym.core.privacy import Privacy
 from fedasym.core.text import number
+from fedasym.results.result import LOSS
 from fedasym.results.rounds import BYTES, Rounds
-from fedasym.theory.newcomers import fine_tuned
-from fedasym.theory.paths import Filter
+from fedasym.theory.contours import subordinate
+from fedasym.theory.filters import DescentFilter
+from fedasym.theory.limits import Worlds, centre_energy, flatten
+from fedasym.theory.members import newcomer_risk_per_atom
 from fedasym.theory.rounds import (
     Energies,
     LocalFilter,
@@ -36,9 +37,8 @@ from fedasym.theory.rounds import (
     integrate_moments,
     moments_of_steps,
 )
-from fedasym.theory.subordination import subordinate
-from fedasym.theory.worlds import Worlds, centre_energy, flatten
-from fedasym.worlds.population import Population, check_world
+from fedasym.verbs.prediction import task_of
+from fedasym.worlds.population import Population
 
 REPORTED = 40  # rounds of a path, unless others are asked for
 MOST_ROUNDS = 10**6
@@ -135,7 +135,8 @@ def rounds(
     >>> path.shared_error.round(4).tolist()
     [3.0, 1.6366, 0.2255, 0.1057]
     """
-    check_world(world, "give a Population; over rounds there are formulas for the squared loss alone")
+    if task_of(world).metric is not LOSS:
+        raise NoFormula("over rounds there are formulas for the squared loss alone: give a Population")
     (chosen,) = resolve(algorithm, ridge, maml_step)
     check_shared(chosen)
     given = {
@@ -247,7 +248,7 @@ def local_filters(algorithm: Algorithm, plan: Plan, world: Worlds) -> Iterator[t
         rows = np.flatnonzero((world.gamma == gamma) & (plan.server_step == step))
         times = plan.local_steps[rows]
         if isinstance(algorithm.server, Average):  # its power of 1 - step x keeps all digits
-            yield rows, Filter(times, float(step)), float(gamma)
+            yield rows, DescentFilter(times, float(step)), float(gamma)
         else:
             yield rows, StepFilter(algorithm.server, times, float(step)), float(gamma)
 
@@ -259,7 +260,7 @@ def gather_moments(algorithm: Algorithm, world: Worlds, plan: Plan) -> Moments:
     for rows, filter_, gamma in local_filters(algorithm, plan, world):
         times, back = np.unique(filter_.times, return_inverse=True)
         few = replace(filter_, times=times)  # type: ignore[type-var]
-        if isinstance(few, Filter):
+        if isinstance(few, DescentFilter):
             found = moments_of_steps(few, gamma, world.spectrum)
         else:
             found = integrate_moments(few, gamma, world.spectrum)
@@ -286,8 +287,8 @@ def miss_centre(algorithm: Algorithm, world: Worlds, plan: Plan, moments: Moment
         for i in rows[np.isfinite(plan.clients[rows])]:
             times = plan.local_steps[i : i + 1]
             one: LocalFilter = StepFilter(algorithm.server, times, float(plan.server_step[i]))
-            if isinstance(filter_, Filter) and np.isfinite(times[0]):
-                one = Filter(times, filter_.step)
+            if isinstance(filter_, DescentFilter) and np.isfinite(times[0]):
+                one = DescentFilter(times, filter_.step)
 
             def weights(x: Array, one: LocalFilter = one) -> Array:
                 seen = np.where(x > 0, s * x, 1.0)
@@ -369,7 +370,7 @@ def personalise_energies(algorithm: Algorithm, start: Start, M: Energies) -> tup
     stage = algorithm.personalise
     fixed = stage.get("ridge") if algorithm.has_ridge else None
     ridge = None if fixed is None else np.broadcast_to(np.asarray(fixed, dtype=float), (P * R,))
-    found = fine_tuned(stage, one, ridge, shift.reshape(-1, K), M.noise.reshape(-1, K))
+    found = newcomer_risk_per_atom(stage, one, ridge, shift.reshape(-1, K), M.noise.reshape(-1, K))
     used = None if found[2] is None else found[2].reshape(P, R)
     return found[0].reshape(P, R), found[1].reshape(P, R), used
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -12,31 +15,68 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.meta import MAML_STEP
-from fedasym.algorithms.registry import resolve
-from fedasym.algorithms.ridge import checked_ridge
-from fedasym.core.errors import InvalidInput, listed, one_of
-from fedasym.core.machine import physical_memory
-from fedasym.core.numbers import check_seed, flag, whole
-from fedasym.core.progress import Progress, check_progress
-from fedasym.exact.draw import FEATURES, apportioned
-from fedasym.results.comparison import Risk
-from fedasym.theory.different import client_weights
-from fedasym.verbs.diagrams import spread_of
-from fedasym.verbs.simulation_files import Ledger
-from fedasym.verbs.simulation_plans import Losses, Plan, Setting, planned
-from fedasym.verbs.simulation_trials import MATRICES, fill
-from fedasym.verbs.simulations import Simulated, Simulation
+from fedasym.algorithms.penalties import check_ridge
+from fedasym.algorithms.registry import CEILINGS, resolve
+from fedasym.core.arrays import Array, check_seed, flag, whole
+from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning, one_of
+from fedasym.core.hooks import Progress, ask, check_progress
+from fedasym.core.machine import few_threads, physical_memory
+from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_generator
+from fedasym.results.comparison import Accuracy, Risk
+from fedasym.results.result import ACCURACY
+from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
+from fedasym.theory.finite import client_weights
+from fedasym.verbs.prediction import collect, predict, read_worlds, task_of
+from fedasym.verbs.regimes import read_range
+from fedasym.verbs.trials import Plan, Setting, Tick, make_plan, one_trial
+from fedasym.verbs.verdicts import how_many
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import RANGES, Population
 
 if TYPE_CHECKING:
-    from fedasym.core.executors import Executor
-    from fedasym.verbs.classes.simulated import AccuracySimulation
+    from fedasym.core.hooks import Executor
+    from fedasym.exact.class_clients import DrawnClient, Layout, Scored
 
-MODES = ("expectation", "sampling")
-OPTIONS = ("clients", "dimension", "ridge")  # arguments of simulate, rather than of the population, that can vary
-
+MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
+OPTIONS = ("clients", "dimension", "ridge")  # arguments that can vary beside the population's numbers
 CLIENTS = 300  # unless told otherwise
+MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
+WANTED = "give a Population, or a list of them"
+LOOKED_AT = 4  # clients with classes that are scored in a trial
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationRequest:
+    """The arguments of `simulate`: those that mean the same in every world are checked."""
+
+    worlds: tuple[Any, ...]
+    alike: bool  # one population, rather than a list of them
+    dimension: int
+    clients: int | Sequence[int] | None
+    trials: int
+    seed: int
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None
+    member: bool
+    ridge: ArrayLike | None
+    maml_step: float | None
+    weights: ArrayLike | str | None
+    features: str
+    mode: str
+    vary: Mapping[str, ArrayLike] | None
+    save: str | Path | None = None
+    progress: Progress | None = None
+    on: Executor | str | None = None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "member": flag("member", self.member),
+            "dimension": whole("dimension", self.dimension, 1),
+        }
+        checked |= {"trials": whole("trials", self.trials, 1), "seed": check_seed(self.seed)}
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        check_progress(self.progress)
+        check_room(self.dimension)
 
 
 @overload
@@ -46,13 +86,13 @@ def simulate(
     ridge: ArrayLike | None = None, maml_step: float | None = None, weights: ArrayLike | str | None = None,
     features: str = "gaussian", mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None,
     save: str | Path | None = None, progress: Progress | None = None, on: Executor | str | None = None,
-) -> Simulation: ...  # fmt: skip
+) -> Simulation[Simulated]: ...  # fmt: skip
 @overload
 def simulate(
     world: ClassPopulation, *, dimension: int = 200, clients: int | None = None, trials: int = 4, seed: int = 0,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True, ridge: ArrayLike | None = None,
     progress: Progress | None = None,
-) -> AccuracySimulation: ...  # fmt: skip
+) -> Simulation[SimulatedAccuracy]: ...  # fmt: skip
 
 
 def simulate(
@@ -73,7 +113,7 @@ def simulate(
     save: str | Path | None = None,
     progress: Progress | None = None,
     on: Executor | str | None = None,
-) -> Simulation | AccuracySimulation:
+) -> Simulation[Any]:
     """Test loss (with classes, accuracy) of each algorithm on drawn clients, beside what `predict` says of them.
 
     Given the features X the loss E|theta_hat - theta_i|^2_Sigma is a trace, so that only features are drawn: the shared
@@ -102,29 +142,24 @@ def simulate(
     >>> table.best, abs(table["pfedme"].loss / table["pfedme"].predicted.loss - 1) < 0.03
     ('pfedme', True)
     """
-    member = flag("member", member)
-    check_progress(progress)
-    if isinstance(world, ClassPopulation):
-        from fedasym.verbs.classes.simulation import simulate_classes
-
-        others = {"weights": weights, "vary": vary, "save": save, "features": features, "mode": mode, "on": on}
-        others["maml_step"] = maml_step
-        return simulate_classes(world, dimension, clients, trials, seed, algorithms, member, ridge, progress, others)
-    count = CLIENTS if clients is None else clients
-    setting = checked(
-        world, dimension, count, seed, algorithms, member, ridge, maml_step, weights, features, mode, vary
+    task, worlds, several = read_worlds(world, WANTED)
+    task.refuse(
+        weights=weights,
+        vary=vary,
+        save=save,
+        features=features,
+        mode=mode,
+        on=on,
+        maml_step=maml_step,
+    )
+    request = SimulationRequest(
+        tuple(worlds), not several, dimension, clients, trials, seed, algorithms, member, ridge, maml_step, weights, features,
+        mode, vary, save, progress, on,
     )  # fmt: skip
-    repeats = whole("trials", trials, 1)
-    ledger = Ledger(save, setting.arguments)
-    plans = [planned(point) for point in setting.points]
-    ledger.check({each.name for each in plans[0].algorithms})
-    fill(ledger, plans, repeats, setting, progress, on)
+    found = task.simulate(request)
     if progress is not None:
         progress(1.0, "done")
-    found = [[ledger.get(place, trial) or {} for trial in range(repeats)] for place in range(len(plans))]
-    result = gathered(setting, plans, found)
-    ledger.write(json.loads(result.to_json()))
-    return result
+    return found
 
 
 def check_room(dimension: int) -> None:
@@ -138,7 +173,100 @@ def check_room(dimension: int) -> None:
         )
 
 
-def gathered(setting: Setting, plans: list[Plan], found: list[list[Losses]]) -> Simulation:
+def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
+    """The losses of populations; see `simulate`."""
+    setting = read_setting(request)
+    ledger = Ledger(request.save, setting.arguments)
+    plans = [make_plan(point) for point in setting.points]
+    ledger.check({each.name for each in plans[0].algorithms})
+    fill_ledger(ledger, plans, setting, request)
+    found = [[ledger.get(place, trial) or {} for trial in range(request.trials)] for place in range(len(plans))]
+    result = summarise_losses(setting, plans, found)
+    ledger.write(json.loads(result.to_json()))
+    return result
+
+
+def read_setting(request: SimulationRequest) -> Setting:
+    """What is simulated on populations, checked once."""
+    worlds, alike, ridge, weights = request.worlds, request.alike, request.ridge, request.weights
+    for each in worlds:
+        task_of(each, WANTED)
+        if each.shape != ():
+            raise InvalidInput("the population holds arrays: give plain numbers, and the values of one parameter in vary")
+    if not worlds:
+        raise InvalidInput("the list of populations is empty: give at least one")
+    if alike and weights is not None:
+        raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
+    one_of("features", request.features, FEATURES)
+    one_of("mode", request.mode, MODES)
+    if ridge is not None and np.shape(check_ridge(ridge)) not in ((), (len(worlds),)):
+        raise InvalidInput(f"ridge has shape {np.shape(ridge)}: give one number, or one per population; use vary for several")
+    axis = None if request.vary is None else check_axis(request.vary, alike)
+    count = count_clients(CLIENTS if request.clients is None else request.clients, len(worlds), alike)
+    if weights is not None:
+        client_weights(worlds, np.array(count, dtype=float), weights)
+    chosen = tuple(resolve(request.algorithms, ridge, MAML_STEP if request.maml_step is None else request.maml_step))
+    if axis is not None and axis[0] == "ridge" and not any(each.has_ridge for each in chosen):
+        raise InvalidInput("vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or local_ridge")
+    return Setting(
+        worlds, alike, request.dimension, count, request.seed, chosen, request.algorithms is None, request.member,
+        request.features, request.mode, weights, axis,
+    )  # fmt: skip
+
+
+def count_clients(clients: int | Sequence[int], kinds: int, alike: bool) -> tuple[int, ...]:
+    """How many clients there are of each kind."""
+    given = np.asarray(clients, dtype=object)  # each number as it is: they are checked one by one
+    if given.ndim == 0:
+        total = whole("clients", clients, kinds)
+        return (total,) if alike else tuple(apportion(np.full(kinds, 1 / kinds), total).tolist())
+    if alike or given.shape != (kinds,):
+        raise InvalidInput(
+            f"clients is {clients!r}: give one number; a list is for a list of populations, one for each, or for vary"
+        )
+    return tuple(whole("clients", each, 1) for each in given)
+
+
+def check_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[float, ...]]:
+    """The parameter that varies and its values, in ascending order."""
+    if not isinstance(vary, Mapping) or len(vary) != 1:
+        raise InvalidInput('vary must name one parameter, such as {"clients": [2, 5, 10, 50]} or {"noise": (0, 2, 9)}')
+    if not alike:
+        raise InvalidInput("vary is for one population: simulate a list of them without it")
+    ((name, values),) = vary.items()
+    one_of("parameter in vary", name, (*RANGES, *OPTIONS))
+    array = np.unique(read_range(name, values))
+    if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
+        raise InvalidInput(f"vary[{name!r}] must hold finite numbers: give a list of them, or (start, stop, count)")
+    if name in ("clients", "dimension"):
+        return name, tuple(whole(name, value, 1) for value in np.unique(np.round(array)))
+    return name, tuple(float(value) for value in array)
+
+
+def fill_ledger(ledger: Ledger, plans: Sequence[Plan], setting: Setting, request: SimulationRequest) -> None:
+    """Have all trials in the ledger; each draws from its own seed, so that where and when does not matter."""
+    repeats, progress, on = request.trials, request.progress, request.on
+    missing = [(place, trial) for place in range(len(plans)) for trial in range(repeats) if ledger.get(place, trial) is None]
+    if on is not None and missing:
+        size = int(MATRICES * 8.0 * max(plan.kinds[0].s.size for plan in plans) ** 2)
+        ask("run trials")(ask("read executor")(on), plans, setting.mode, missing, size, ledger.add, progress)
+        return
+    for place, trial in missing:
+        tick = tell_progress(progress, setting, (place, trial), (len(plans), repeats))
+        ledger.add(place, trial, one_trial(plans[place], setting.mode, trial, tick))
+
+
+def tell_progress(progress: Progress | None, setting: Setting, at: tuple[int, int], of: tuple[int, int]) -> Tick:
+    """Tell the progress of one trial (a point and a repeat) as that of the whole."""
+    if progress is None:
+        return lambda share: None
+    (place, trial), (points, repeats) = at, of
+    where = "" if setting.vary is None else f"{setting.vary[0]} {setting.vary[1][place]:g}, "
+    text = f"{where}trial {trial + 1} of {repeats}"
+    return lambda share: progress((place * repeats + trial + share) / (points * repeats), text)
+
+
+def summarise_losses(setting: Setting, plans: list[Plan], found: list[list[Losses]]) -> Simulation[Simulated]:
     """All trials as one result: numbers for a single population, arrays over what varies or over the kinds of clients."""
 
     def boxed(values: Any) -> Any:
@@ -171,78 +299,140 @@ def gathered(setting: Setting, plans: list[Plan], found: list[list[Losses]]) -> 
             ridge=None if each.ridge is None else boxed([plan.algorithms[place].ridge for plan in plans]),
         )
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
-    return Simulation(rows, setting, len(found[0]), notes)
+    trials, title = len(found[0]), simulation_title(setting, len(found[0]))
+    result = Simulation(rows, title, trials, setting.dimension, notes, vary=setting.vary, labels=entry_labels(setting))
+    return result if setting.vary is None else replace(result, lines=partial(predict_curve, setting))
 
 
-def checked(
-    world: Population | Sequence[Population],
-    dimension: int,
-    clients: int | Sequence[int],
-    seed: int,
-    algorithms: Iterable[str | Algorithm] | str | Algorithm | None,
-    member: bool,
-    ridge: ArrayLike | None,
-    maml_step: float | None,
-    weights: ArrayLike | str | None,
-    features: str,
-    mode: str,
-    vary: Mapping[str, ArrayLike] | None,
-) -> Setting:
-    """The arguments of `simulate`, checked once."""
-    alike = isinstance(world, Population)
-    wanted = "give a Population, or a list of them"
-    worlds = (world,) if isinstance(world, Population) else tuple(listed("world", world, wanted))
-    for each in worlds:
-        if not isinstance(each, Population):
-            raise InvalidInput(f"world is {each!r}: {wanted}")
-        if each.shape != ():
-            raise InvalidInput("the population holds arrays: give plain numbers, and the values of one parameter in vary")
-    if not worlds:
-        raise InvalidInput("the list of populations is empty: give at least one")
-    if alike and weights is not None:
-        raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
-    one_of("features", features, FEATURES)
-    one_of("mode", mode, MODES)
-    if ridge is not None and np.shape(checked_ridge(ridge)) not in ((), (len(worlds),)):
-        raise InvalidInput(f"ridge has shape {np.shape(ridge)}: give one number, or one per population; use vary for several")
-    size, axis = whole("dimension", dimension, 1), None if vary is None else checked_axis(vary, alike)
-    check_room(size)
-    count = counted(clients, len(worlds), alike)
-    if weights is not None:
-        client_weights(worlds, np.array(count, dtype=float), weights)
-    chosen = tuple(resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step))
-    if axis is not None and axis[0] == "ridge" and not any(each.has_ridge for each in chosen):
-        raise InvalidInput("vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or local_ridge")
-    return Setting(
-        worlds, alike, size, count, check_seed(seed), chosen, algorithms is None, member, features, mode,
-        weights, axis,
-    )  # fmt: skip
+def entry_labels(setting: Setting) -> tuple[str, ...]:
+    """What the entries of arrays stand for; empty for a single population."""
+    if setting.vary is not None:
+        name, values = setting.vary
+        return tuple(f"{name} {value:g}" for value in values)
+    return () if setting.alike else tuple(f"{i}: {each.brief}" for i, each in enumerate(setting.worlds))
 
 
-def counted(clients: int | Sequence[int], kinds: int, alike: bool) -> tuple[int, ...]:
-    """How many clients there are of each kind."""
-    given = np.asarray(clients, dtype=object)  # each number as it is: they are checked one by one
-    if given.ndim == 0:
-        total = whole("clients", clients, kinds)
-        return (total,) if alike else tuple(apportioned(np.full(kinds, 1 / kinds), total).tolist())
-    if alike or given.shape != (kinds,):
-        raise InvalidInput(
-            f"clients is {clients!r}: give one number; a list is for a list of populations, one for each, or for vary"
-        )
-    return tuple(whole("clients", each, 1) for each in given)
+def simulation_title(setting: Setting, trials: int) -> str:
+    """What was simulated, in one line."""
+    varied = None if setting.vary is None else setting.vary[0]
+    who = "a member" if setting.member else "a new client"
+    if setting.alike:
+        parts = setting.worlds[0].facts(without=(varied,))
+        parts.append(f"seen by {who}" if varied == "clients" else how_many(np.array(setting.clients), setting.member))
+    else:
+        parts = [f"{sum(setting.clients)} clients of {len(setting.worlds)} kinds, seen by {who}"]
+    parts += [f"dimension {setting.dimension}"] if varied != "dimension" else []
+    parts += [f"{setting.features} features"] if setting.features != "gaussian" else []
+    parts.append(f"{trials} trial{'s' if trials > 1 else ''}, {MODES[setting.mode]}")
+    return " · ".join(parts)
 
 
-def checked_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[float, ...]]:
-    """The parameter that varies and its values, in ascending order."""
-    if not isinstance(vary, Mapping) or len(vary) != 1:
-        raise InvalidInput('vary must name one parameter, such as {"clients": [2, 5, 10, 50]} or {"noise": (0, 2, 9)}')
-    if not alike:
-        raise InvalidInput("vary is for one population: simulate a list of them without it")
-    ((name, values),) = vary.items()
-    one_of("parameter in vary", name, (*RANGES, *OPTIONS))
-    array = np.unique(spread_of(name, values))
-    if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
-        raise InvalidInput(f"vary[{name!r}] must hold finite numbers: give a list of them, or (start, stop, count)")
-    if name in ("clients", "dimension"):
-        return name, tuple(whole(name, value, 1) for value in np.unique(np.round(array)))
-    return name, tuple(float(value) for value in array)
+def predict_curve(setting: Setting, name: str, at: Array) -> tuple[Array, Array]:
+    """Prediction and limit of an algorithm over values of the parameter that varies; NaN where there is no formula."""
+    assert setting.vary is not None
+    varied = setting.vary[0]
+    world = replace(lay_out_population(setting.worlds[0], setting.dimension)[0], aspect=setting.worlds[0].aspect)
+    clients: Any = setting.clients[0]
+    if varied == "clients":
+        clients = np.round(at)
+    elif varied != "dimension":
+        setting = replace(setting, worlds=(world,)).at(varied, at)
+        world = setting.worlds[0]
+    (algorithm,) = (each for each in setting.algorithms if each.name == name)
+    lines = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ThresholdWarning)
+        for options in ({"clients": clients, "member": setting.member}, {}):
+            try:
+                lines.append(np.asarray(predict(world, [algorithm], **options)[name].loss, dtype=float))
+            except NoFormula:
+                lines.append(np.array(np.nan))
+    return np.broadcast_to(lines[0], at.shape), np.broadcast_to(lines[1], at.shape)
+
+
+def simulate_accuracies(request: SimulationRequest) -> Simulation[SimulatedAccuracy]:
+    """The accuracies of a population with classes; see `simulate`."""
+    from fedasym.exact.class_clients import lay_out
+
+    if not request.alike:
+        raise InvalidInput(f"world is {list(request.worlds)!r}: give one ClassPopulation at a time")
+    (world,), trials = request.worlds, request.trials
+    dimension, clients = whole("dimension", request.dimension, 2), request.clients
+    clients = None if clients is None else whole("clients", clients, 1)
+    if world.shape != ():
+        raise InvalidInput("the population holds arrays: give plain numbers, one world at a time")
+    layout = lay_out(world, dimension)
+    chosen, rows, notes = foresee_accuracies(layout.world, request, clients)
+    found: list[dict[str, Scored]] = []
+    with few_threads(dimension):
+        for trial in range(trials):
+            if request.progress is not None:
+                request.progress(trial / trials, f"trial {trial + 1} of {trials}")
+            found.append(one_labelled_trial(layout, chosen, rows, clients, request, trial))
+    simulated = {name: SimulatedAccuracy.of_trials(row, np.array([each[name] for each in found])) for name, row in rows.items()}
+    many = how_many(None if clients is None else np.array([clients]), request.member)
+    looked = LOOKED_AT if clients is None or not request.member else min(LOOKED_AT, clients)
+    title = f"{world} · {many} · dimension {dimension} · {trials} trials of {looked} client{'s' * (looked > 1)}"
+    return Simulation(simulated, title, trials, dimension, tuple(notes), ACCURACY)
+
+
+def foresee_accuracies(
+    world: ClassPopulation, request: SimulationRequest, clients: int | None
+) -> tuple[list[Algorithm], dict[str, Accuracy], list[str]]:
+    """The algorithms that the theory covers, what it says of them, and why others are left out."""
+    from fedasym.verbs.accuracies import DEFAULT, make_solver
+
+    optional = request.algorithms is None
+    usual = [*(name for name in DEFAULT if name not in CEILINGS), "stopped"]
+    wanted = task_of(world).resolve(usual if optional else request.algorithms, request.ridge, MAML_STEP)
+    if any(np.ndim(each.personalise.get("ridge")) for each in wanted if each.personalise.get("ridge") is not None):
+        raise InvalidInput("ridge must be one number here; simulate once for each")
+    for each in wanted:
+        if each.name in CEILINGS:
+            raise InvalidInput(f"{each.name} is a ceiling, no algorithm: leave it out, or see it in predict")
+    m = None if clients is None else np.array(float(clients))
+    rows, notes = collect(wanted, optional, make_solver(world, (), m, request.member))
+    chosen = [each for each in wanted if each.name in rows]
+    if any(row.time is not None for row in rows.values()):
+        notes.append("stopped is predicted by a clock that is good to about 0.3 percentage points, not by a limit.")
+    return chosen, rows, notes
+
+
+def one_labelled_trial(
+    layout: Layout,
+    chosen: list[Algorithm],
+    rows: dict[str, Accuracy],
+    clients: int | None,
+    request: SimulationRequest,
+    trial: int,
+) -> dict[str, Scored]:
+    """Every algorithm's scores, the mean over the clients looked at."""
+    from fedasym.exact import class_clients
+    from fedasym.theory.classes.limits import canonical_pair
+
+    world, seed = layout.world, request.seed
+    theta0 = class_clients.draw_shared(layout, seed, trial)
+
+    def draw(role: int, count: int) -> list[DrawnClient]:
+        return [class_clients.draw_client(layout, theta0, seeded_generator(seed, trial, role, j)) for j in range(count)]
+
+    if clients is None:
+        looked, shared = draw(class_clients.CLIENT, LOOKED_AT), class_clients.shared_shrinkage(world) * theta0
+    else:
+        members = draw(class_clients.CLIENT, clients)
+        looked, shared = members[:LOOKED_AT], class_clients.fit_pooled(members)
+        if not request.member:
+            looked = draw(class_clients.NEWCOMER, LOOKED_AT)
+    starts = class_clients.Starts(shared, class_clients.squared_slope(world) * theta0)
+    scores: dict[str, list[Scored]] = {each.name: [] for each in chosen}
+    for place, one in enumerate(looked):
+        rng = seeded_generator(seed, trial, 3, place)
+        models: dict[tuple[object, ...], tuple[Array, bool]] = {}
+        for each in chosen:
+            pair, row = canonical_pair(each), rows[each.name]
+            at = {name: None if (x := getattr(row, name)) is None else float(x) for name in ("ridge", "step", "time")}
+            key = (*map(type, pair), *at.values())
+            if key not in models:  # local and ftfa end at the same model
+                models[key] = class_clients.fit_pair(one, pair, starts, **at)
+            scores[each.name].append(class_clients.score_model(one, models[key][0], world, rng, models[key][1]))
+    return {name: tuple(np.mean(each, axis=0)) for name, each in scores.items()}

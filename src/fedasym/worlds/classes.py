@@ -5,10 +5,10 @@ Numbers may be arrays; they broadcast, so one `ClassPopulation` can hold a whole
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.worlds.energies import Energies
-from fedasym.worlds.population import checked, checked_weights, common_shape, shares, shown
 from fedasym.worlds.spectra import Spectrum, identity
+from fedasym.worlds.world import check_energies, check_values, common_shape, describe_values, shares
 
 RANGES = {
     "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",
@@ -55,6 +55,8 @@ class ClassPopulation:
     ((), 2)
     """
 
+    task: ClassVar[str] = "classification"
+    ranges: ClassVar[Mapping[str, str]] = RANGES
     radius: ArrayLike
     centre: ArrayLike
     aspect: ArrayLike
@@ -69,11 +71,11 @@ class ClassPopulation:
     def __post_init__(self) -> None:
         for name in RANGES:
             most = MOST_FLIPS if name == "flips" else np.inf
-            object.__setattr__(self, name, checked(name, getattr(self, name), RANGES, most))
-        object.__setattr__(self, "classes", checked_classes(self.classes))
+            object.__setattr__(self, name, check_values(name, getattr(self, name), RANGES, most))
+        object.__setattr__(self, "classes", check_class_count(self.classes))
         if self.classes > 2 and np.any(np.asarray(self.flips) > 0):
             raise NoFormula(
-                f"flips is {shown(self.flips)} with {self.classes} classes: flipped labels are derived for two; "
+                f"flips is {describe_values(self.flips)} with {self.classes} classes: flipped labels are derived for two; "
                 "give flips=0, classes=2, or train on datasets.synthetic, which draws them"
             )
         if self.spectrum is None:
@@ -82,7 +84,7 @@ class ClassPopulation:
             raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
         for owner in ("shift", "centre"):
             power, weights = getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights")
-            object.__setattr__(self, f"{owner}_weights", checked_weights(owner, power, weights, self.spectrum))
+            object.__setattr__(self, f"{owner}_weights", check_energies(owner, power, weights, self.spectrum))
         numbers = {name: getattr(self, name) for name in RANGES}
         object.__setattr__(self, "_shape", common_shape(numbers, self.share("shift"), self.share("centre")))
         if self.classes == 2:  # the limits for more have their own, lower bound, where they are computed
@@ -94,7 +96,8 @@ class ClassPopulation:
             steepest = float(np.max(self.energies.rho, initial=0.0))
         if not steepest <= STEEPEST:
             raise InvalidInput(
-                f"radius is {shown(self.radius)} and centre is {shown(self.centre)}: logits then have a standard deviation of "
+                f"radius is {describe_values(self.radius)} and centre is {describe_values(self.centre)}: "
+                "logits then have a standard deviation of "
                 f"{steepest:.6g}, and limits are computed up to {STEEPEST:.0f}, where chance decides less than a label in a "
                 "thousand; give smaller ones"
             )
@@ -152,7 +155,7 @@ class ClassPopulation:
         numbers = {name: getattr(self, name) for name in ("radius", "centre", "aspect")}
         if np.any(np.asarray(self.flips) > 0):
             numbers["flips"] = self.flips
-        parts = [f"{name} {shown(value)}" for name, value in numbers.items() if name not in without]
+        parts = [f"{name} {describe_values(value)}" for name, value in numbers.items() if name not in without]
         parts += [f"{self.classes} classes", f"{self.spectrum.name} covariance"]
         if not self.isotropic:
             parts.append("aligned optima")
@@ -162,7 +165,7 @@ class ClassPopulation:
         return " · ".join(self.facts())
 
 
-def checked_classes(classes: Any) -> int:
+def check_class_count(classes: Any) -> int:
     """How many classes: a whole number from 2 to 200."""
     try:
         whole = int(classes)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import fedasym as fa
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.reading import read
+from fedasym.data.sets.formats import read
 
 WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "na", " ")
 WEAK = (".", "?", "-")
@@ -277,9 +277,9 @@ def judge_numbers(advice: Any) -> None:
             ends = [row.get(key) for key in (f"{name}_low", name, f"{name}_high")]
             known = [value for value in ends if value is not None]
             assert known == sorted(known), row
-    rows = advice.scores if isinstance(advice, fa.ScoredAdvice) else advice.predictions
+    rows = advice.predictions
     for row in rows.values():
-        shown = [row.log_loss, row.accuracy] if isinstance(advice, fa.ScoredAdvice) else [row.shown]
+        shown = [row.log_loss, row.accuracy] if advice.metric.name == "log_loss" else [row.level]
         assert all(each.low <= each.value <= each.high for each in shown if np.isfinite(each.value)), row
         if not isinstance(advice, fa.Advice):
             assert all(0 <= value <= 1 for value in asdict(shown[-1]).values()), row

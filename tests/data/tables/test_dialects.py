@@ -8,9 +8,9 @@ import pytest
 import xlsxwriter
 
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.data.sets.reading import read
-from fedasym.data.tables import dialects
-from fedasym.data.tables.dialects import find_separator, read_file
+from fedasym.data.sets.formats import read
+from fedasym.data.tables import frames
+from fedasym.data.tables.frames import find_separator, read_file
 
 ROWS = [("a", "1.5", "x"), ("a", "2.5", "y"), ("b", "3.0", "x"), ("b", "-4.25", "y")]
 
@@ -79,10 +79,10 @@ def test_quoted_separators_do_not_count():
 
 def test_excel_needs_a_package_or_reads(tmp_path, monkeypatch):
     file = written(tmp_path, b"PK", "t.xlsx")
-    monkeypatch.setattr(dialects, "find_spec", lambda name: None)
+    monkeypatch.setattr(frames, "find_spec", lambda name: None)
     with pytest.raises(MissingPackage, match=r"pip install 'fedasym\[excel\]'"):
         read(file)
-    monkeypatch.setattr(dialects, "find_spec", lambda name: name == "fastexcel")
+    monkeypatch.setattr(frames, "find_spec", lambda name: name == "fastexcel")
     with pytest.raises(InvalidInput, match=r"cannot be read as \.xlsx"):
         read(file)
 

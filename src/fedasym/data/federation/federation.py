@@ -1,4 +1,8 @@
-"""Client data, the input of every training run: the samples of all clients, checked at the door, split and in one order."""
+"""Client data, the input of every training run: the samples of all clients, checked at the door, split and in one order.
+
+They come as arrays, as frames, from files, or part by part as from data loaders: a client's samples at once, in batches or
+one by one. A federation tells of itself in a few lines, and in one record per client.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,113 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.errors import InvalidInput, listed, unknown
-from fedasym.core.numbers import whole
-from fedasym.core.text import preformatted
+from fedasym.core.arrays import whole
+from fedasym.core.errors import InvalidInput, read_list, unknown
+from fedasym.core.text import notebook_text, plural
 from fedasym.data.federation import files
-from fedasym.data.federation.frames import check_names, is_nested, is_of_lists, opened, read_frame
-from fedasym.data.federation.parts import collected
-from fedasym.data.federation.samples import checked_fields, gathered, identities_of
-from fedasym.data.federation.splits import FRACTIONS, TRAIN, Fractions, code_of, reassigned
-from fedasym.data.federation.summary import records, summarised
-from fedasym.data.federation.targets import merged
+from fedasym.data.federation.samples import (
+    check_federation_fields,
+    gather_fields,
+    identities_of,
+    is_text_array,
+    merge_rare_classes,
+    read_features,
+    read_label_array,
+)
+from fedasym.data.federation.splits import FRACTIONS, SPLITS, TRAIN, Fractions, code_of, reassign_splits
 from fedasym.data.tables.fields import read_table
+from fedasym.data.tables.frames import check_names, has_lists, is_nested_column, open_frame, read_frame
 from fedasym.data.tables.recipe import Recipe
+
+
+def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], list[Any]]:
+    """Features, labels and names, one per row, from (client, features, labels) of one sample or of a batch each.
+
+    >>> features, labels, names = collect_parts([("ann", [[1.0, 2.0], [3.0, 4.0]], [0, 1]), ("bob", [5.0, 6.0], 1)])
+    >>> features.shape, labels.tolist(), names
+    ((3, 2), [0, 1, 1], ['ann', 'ann', 'bob'])
+    """
+    if not isinstance(parts, Iterable):
+        raise InvalidInput(f"the clients are {parts!r}: give an iterable of (client, features, labels)")
+    features: list[NDArray[Any]] = []
+    labels: list[NDArray[Any]] = []
+    names: list[Any] = []
+    for number, part in enumerate(parts):
+        try:
+            name, x, y = part
+        except (TypeError, ValueError):
+            raise InvalidInput(f"part {number} is not (client, features, labels): give these three for each client") from None
+        who = f"client {name!r} (part {number})"
+        rows, values = read_batch(who, x, y)
+        if features and rows.shape[1:] != features[0].shape[1:]:
+            raise InvalidInput(
+                f"{who} has samples of shape {rows.shape[1:]} while those of the first part have {features[0].shape[1:]}: give "
+                "every client the same features; pad sequences to one length and mark the padding with mask"
+            )
+        if labels and (values.shape[1:] != labels[0].shape[1:] or is_text_array(values) != is_text_array(labels[0])):
+            raise InvalidInput(
+                f"{who} has labels of shape {values.shape[1:]} and type {values.dtype.name} while those of the first part have "
+                f"{labels[0].shape[1:]} and {labels[0].dtype.name}: give every client the same kind of labels"
+            )
+        features.append(rows)
+        labels.append(values)
+        names += [name] * len(rows)
+    if not names:
+        raise InvalidInput("there are no samples: give at least one (client, features, labels)")
+    return np.concatenate(features), np.concatenate(labels), names
+
+
+def read_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """One part's features and labels with the samples along the first axis; features of one axis are one sample's."""
+    try:
+        rows, values = read_features(x), read_label_array(y)
+    except InvalidInput as reason:
+        raise reason.at(who) from None
+    if values.ndim == 0 and rows.ndim > 1 and len(rows) == 1:
+        values = values[None]
+    if rows.ndim == 1:
+        if values.size != 1:
+            raise InvalidInput(
+                f"{who}: features have shape {rows.shape}, one sample, and labels {values.shape}: give one label; or features "
+                "of shape (samples, features), also where there is one feature or one sample"
+            )
+        rows, values = rows[None], values.reshape(1)
+    if rows.ndim == 0 or values.ndim == 0 or len(rows) != len(values):
+        raise InvalidInput(f"{who}: features have shape {rows.shape} and labels {values.shape}: give one label per sample")
+    if rows.size == 0:
+        raise InvalidInput(f"{who}: features have shape {rows.shape}: leave out clients without samples or features")
+    return rows, values
+
+
+def summarise_federation(federation: Federation) -> str:
+    """Clients, task, sizes and split, and who has nothing to train on."""
+    sizes = np.diff(federation.starts)
+    about = [plural(len(federation), "client"), federation.task]
+    if federation.sequences:
+        about.append(f"sequences of {plural(federation.features.shape[1], 'position')}")
+    about += [
+        plural(federation.dimension, "feature"),
+        plural(federation.outputs, "output" if federation.classes is None else "class"),
+    ]
+    totals = ", ".join(f"{split} {federation.counts(split).sum()}" for split in SPLITS)
+    lines = [
+        f"Federation: {' · '.join(about)}",
+        f"samples: {sizes.sum()}, a client has {sizes.min()} to {sizes.max()}, median {np.median(sizes):g}",
+        f"split: {totals}",
+    ]
+    if federation.mask is not None:
+        lines.append(f"padding: {1 - federation.mask.mean():.1%} of the positions")
+    idle = int(np.count_nonzero(federation.counts("train") == 0))
+    if idle:
+        lines.append(f"{plural(idle, 'client')} without training samples: never drawn, served by the shared model")
+    return "\n".join(lines)
+
+
+def client_records(federation: Federation) -> list[dict[str, Any]]:
+    """Each client's name and number of samples, in all and by split."""
+    counts = {"samples": np.diff(federation.starts), **{split: federation.counts(split) for split in SPLITS}}
+    lists = {name: count.tolist() for name, count in counts.items()}
+    return [{"client": name, **{key: lists[key][i] for key in lists}} for i, name in enumerate(federation.clients)]
 
 
 class Samples(NamedTuple):
@@ -75,7 +174,7 @@ class Federation:
     def __post_init__(self) -> None:
         if not isinstance(self.recipe, Recipe | None):
             raise InvalidInput(f"recipe is a {type(self.recipe).__name__}: give a Recipe, as from_frame makes it, or None")
-        for name, value in checked_fields(vars(self)).items():
+        for name, value in check_federation_fields(vars(self)).items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -114,8 +213,8 @@ class Federation:
         >>> federation.task, federation.clients, federation.counts("train").tolist()
         ('regression', (7, 8), [2, 0])
         """
-        named = None if names is None else tuple(str(name) for name in listed("names", names, "give a name per feature"))
-        fields = gathered(features, labels, clients, split, seed, mask, classes, task, named)
+        named = None if names is None else tuple(str(name) for name in read_list("names", names, "give a name per feature"))
+        fields = gather_fields(features, labels, clients, split, seed, mask, classes, task, named)
         return cls(**fields, names=named, personal=personal, intercept=intercept, recipe=recipe)  # type: ignore[arg-type]
 
     @classmethod
@@ -129,7 +228,7 @@ class Federation:
         >>> len(Federation.from_clients((name, x, y) for name, samples in loaders.items() for x, y in samples))
         2
         """
-        return cls.from_arrays(*collected(parts), **options)
+        return cls.from_arrays(*collect_parts(parts), **options)
 
     @classmethod
     def from_frame(
@@ -172,9 +271,9 @@ class Federation:
         >>> federation.names, federation.task
         (('sex=m', 'hours'), 'regression')
         """
-        frame = opened(frame)
+        frame = open_frame(frame)
         check_names(label, client, features)
-        if is_of_lists(frame, label, client, features, split, mask):
+        if has_lists(frame, label, client, features, split, mask):
             told = {
                 "missing": missing != "error",
                 "roles": bool(roles),
@@ -205,7 +304,7 @@ class Federation:
         frame, fields = files.read_parquet(Path(path), as_saved)
         if fields is not None:
             return cls(**fields | {name: options[name] for name in ("intercept",) if name in options})
-        masked = "mask" in frame.columns and is_nested(frame, "mask")
+        masked = "mask" in frame.columns and is_nested_column(frame, "mask")
         options = ({"split": "split"} if "split" in frame.columns else {}) | ({"mask": "mask"} if masked else {}) | options
         try:
             return cls.from_frame(frame, label=label, client=client, **options)
@@ -226,7 +325,7 @@ class Federation:
 
     def save(self, path: str | Path) -> Path:
         """Write to a .safetensors or .parquet file, whole or not at all; returns where it is."""
-        return files.write(vars(self), Path(path))
+        return files.write_federation(vars(self), Path(path))
 
     @property
     def task(self) -> str:
@@ -298,7 +397,7 @@ class Federation:
         >>> bool(np.all((federation.resplit(seed=1).split == 2) == (federation.split == 2)))
         True
         """
-        return replace(self, split=reassigned(self.split, self.owner, self.identities, seed, fractions, keep_test))
+        return replace(self, split=reassign_splits(self.split, self.owner, self.identities, seed, fractions, keep_test))
 
     def merge_rare(self, classes: int) -> Federation:
         """The same samples in at most so many classes: the commonest of the training samples, and one of all others.
@@ -316,21 +415,21 @@ class Federation:
         if len(self.classes) <= most:
             return self
         counted = self.split == TRAIN if self.mask is None else self.mask & (self.split == TRAIN)[:, None]
-        codes, names = merged(self.labels, self.classes, self.labels[counted].ravel(), most)
+        codes, names = merge_rare_classes(self.labels, self.classes, self.labels[counted].ravel(), most)
         return replace(self, labels=codes, classes=names, truth=None)
 
     def table(self) -> list[dict[str, Any]]:
         """One record per client: feed it to any data frame."""
-        return records(self)
+        return client_records(self)
 
     def __len__(self) -> int:
         return len(self.clients)
 
     def __repr__(self) -> str:
-        return summarised(self)
+        return summarise_federation(self)
 
     def _repr_html_(self) -> str:
-        return preformatted(self)
+        return notebook_text(self)
 
 
 def check_federation(federation: Any) -> None:

@@ -1,8 +1,15 @@
-"""Federations in files: safetensors for arrays as they are, Parquet for other tools. Whole or not at all, never unpickled."""
+"""Federations and recipes in files: safetensors for arrays as they are, Parquet for other tools, JSON for recipes.
+
+Whole or not at all, never unpickled. Of what comes from outside every field is looked at, and nothing else is believed.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import struct
+import tokenize
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,21 +18,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, UnreadableFile
-from fedasym.core.files import replacing
+from fedasym.core.errors import InvalidInput, UnreadableFile, import_package
+from fedasym.core.files import replace_file
 from fedasym.core.machine import check_fits
-from fedasym.core.packages import needed
-from fedasym.data.federation.frames import column
-from fedasym.data.federation.samples import owners_of
+from fedasym.data.federation.samples import TASKS, owners_of
 from fedasym.data.federation.splits import SPLITS
-from fedasym.data.tables.recipe import Recipe
+from fedasym.data.tables.cells import CellKind, Target
+from fedasym.data.tables.frames import read_column
+from fedasym.data.tables.recipe import (
+    COLUMN_KINDS,
+    MISSING_RULES,
+    PARTS,
+    RECIPE_FORMAT,
+    SCALES,
+    Feature,
+    LeftOut,
+    Nested,
+    Recipe,
+    TableColumn,
+)
+from fedasym.data.tables.roles import Reason
+
+# NumPy parses an array's header as Python text, and allocates what it claims before it reads.
+BROKEN = (
+    OSError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 FORMAT = "fedasym federation 1"
 KEY = "fedasym"  # of the metadata, in both kinds of file
 ARRAYS = ("features", "labels", "owner", "split", "mask")
 
 
-def write(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None = None) -> Path:
+def write_federation(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None = None) -> Path:
     """Save by the ending of the name, whole or not at all.
 
     notes: further metadata, such as how the features were made; reading leaves them alone.
@@ -39,22 +73,28 @@ def write(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None
     if not path.parent.is_dir():
         raise InvalidInput(f"path is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first")
     try:
-        with replacing(path) as fresh:
+        with replace_file(path) as fresh:
             writers[path.suffix](fields, fresh, notes or {})
     except OSError as reason:
         raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}") from None
     return path
 
 
-def described(fields: Mapping[str, Any]) -> str:
+def describe_fields(fields: Mapping[str, Any]) -> str:
     """What the arrays do not say, and a checksum of what they do."""
     named = {"clients": list(fields["clients"]), "classes": None if fields["classes"] is None else list(fields["classes"])}
     return json.dumps(
-        {"format": FORMAT, "dtype": fields["features"].dtype.name, "sum": checksum(fields), **named, **about_features(fields)}
+        {
+            "format": FORMAT,
+            "dtype": fields["features"].dtype.name,
+            "sum": fields_checksum(fields),
+            **named,
+            **feature_notes(fields),
+        }
     )
 
 
-def about_features(fields: Mapping[str, Any]) -> dict[str, Any]:
+def feature_notes(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What is said of the features beside their numbers, where it is not as usual: so that older files stay whole."""
     personal = fields.get("personal")
     told = {"names": fields.get("names"), "personal": None if personal is None else np.asarray(personal).tolist()}
@@ -64,8 +104,8 @@ def about_features(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items() if value is not None}
 
 
-def told_of_features(held: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that `about_features` described."""
+def read_feature_notes(held: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that `feature_notes` described."""
     names, recipe = held.get("names"), held.get("recipe")
     return {
         "names": tuple(names) if isinstance(names, list) else None,
@@ -75,9 +115,9 @@ def told_of_features(held: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def checksum(fields: Mapping[str, Any]) -> int:
+def fields_checksum(fields: Mapping[str, Any]) -> int:
     """CRC-32 over all arrays and names: a file that was damaged or edited is told from one that is whole."""
-    total = zlib.crc32(json.dumps([fields["clients"], fields["classes"], *filter(None, [about_features(fields)])]).encode())
+    total = zlib.crc32(json.dumps([fields["clients"], fields["classes"], *filter(None, [feature_notes(fields)])]).encode())
     truth = fields.get("truth") or {}
     for name, array in [*((name, fields[name]) for name in ARRAYS), *sorted(truth.items())]:
         if array is not None:
@@ -86,7 +126,7 @@ def checksum(fields: Mapping[str, Any]) -> int:
     return total
 
 
-def recognised(text: str | None, path: Path) -> dict[str, Any]:
+def read_description(text: str | None, path: Path) -> dict[str, Any]:
     """The description of a file that `save` wrote."""
     try:
         held = json.loads(text or "")
@@ -101,7 +141,7 @@ def recognised(text: str | None, path: Path) -> dict[str, Any]:
 
 def check_whole(fields: Mapping[str, Any], held: Mapping[str, Any], path: Path, offer: str) -> None:
     """Refuse what is not what was saved."""
-    if checksum(fields) != held.get("sum"):
+    if fields_checksum(fields) != held.get("sum"):
         raise UnreadableFile(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}")
 
 
@@ -115,30 +155,30 @@ def check_file(path: Path) -> None:
 
 def write_safetensors(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
     """All arrays as they are, the names in the metadata."""
-    library = needed("safetensors.numpy", "a .safetensors file")
+    library = import_package("safetensors.numpy", "a .safetensors file")
     arrays = {name: fields[name] for name in ARRAYS if fields[name] is not None}
     arrays |= {f"truth.{name}": array for name, array in (fields["truth"] or {}).items()}
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
-        library.save_file(arrays, path, metadata={KEY: described(fields), **notes})
-    except needed("safetensors", "a .safetensors file").SafetensorError as reason:
+        library.save_file(arrays, path, metadata={KEY: describe_fields(fields), **notes})
+    except import_package("safetensors", "a .safetensors file").SafetensorError as reason:
         raise OSError(str(reason)) from None
 
 
 def read_safetensors(path: Path) -> dict[str, Any]:
     """The fields that `write_safetensors` wrote."""
     check_file(path)
-    safetensors = needed("safetensors", "a .safetensors file")
+    safetensors = import_package("safetensors", "a .safetensors file")
     try:
         with safetensors.safe_open(str(path), framework="numpy") as file:
-            held = recognised((file.metadata() or {}).get(KEY), path)
+            held = read_description((file.metadata() or {}).get(KEY), path)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (OSError, safetensors.SafetensorError) as reason:
         raise UnreadableFile(f"path is {str(path)!r}: it cannot be read as safetensors: {reason}") from None
     truth = {name.removeprefix("truth."): array for name, array in arrays.items() if name.startswith("truth.")}
     fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
     fields |= {name: None if held[name] is None else tuple(held[name]) for name in ("clients", "classes")}
-    fields |= {"truth": truth or None, **told_of_features(held)}
+    fields |= {"truth": truth or None, **read_feature_notes(held)}
     if any(fields[name] is None for name in ARRAYS[:4]):
         raise UnreadableFile(f"path is {str(path)!r}: an array is missing from this file; save the federation again")
     check_whole(fields, held, path, "save the federation again")
@@ -147,7 +187,7 @@ def read_safetensors(path: Path) -> dict[str, Any]:
 
 def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
     """One row per sample: client, split, label by name, features (and labels and mask of sequences) as fixed-size lists."""
-    pl = needed("polars", "a .parquet file")
+    pl = import_package("polars", "a .parquet file")
     if fields["truth"] is not None:
         raise InvalidInput("truth does not fit a table: save to a .safetensors file, or leave it out with dataclasses.replace")
     features, labels, classes = fields["features"], fields["labels"], fields["classes"]
@@ -170,7 +210,7 @@ def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str
     if fields["mask"] is not None:
         columns["mask"] = pl.Series(np.ascontiguousarray(fields["mask"]))
     try:
-        pl.DataFrame(columns).write_parquet(path, metadata={KEY: described(fields), **notes})
+        pl.DataFrame(columns).write_parquet(path, metadata={KEY: describe_fields(fields), **notes})
     except pl.exceptions.PolarsError as reason:
         raise OSError(str(reason)) from None
 
@@ -178,7 +218,7 @@ def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str
 def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None]:
     """A Parquet file as a frame, and as fields where `save` wrote it and it is wanted so."""
     check_file(path)
-    pl = needed("polars", "a .parquet file")
+    pl = import_package("polars", "a .parquet file")
     try:
         text = pl.read_parquet_metadata(path).get(KEY)
         columns = len(pl.read_parquet_schema(path))
@@ -188,27 +228,201 @@ def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None
         raise UnreadableFile(f"path is {str(path)!r}: it cannot be read as Parquet: {reason}") from None
     if not as_saved or text is None:
         return frame, None
-    held = recognised(text, path)
+    held = read_description(text, path)
     offer = "to read it as a plain table, name its columns: features='features', split='split'"
     try:
         owners = owners_of(frame["client"])
-        labels: NDArray[Any] = column(frame, "label")
+        labels: NDArray[Any] = read_column(frame, "label")
         if held["classes"] is None:
-            labels = labels.reshape(len(labels), *column(frame, "features").shape[1:-1], -1)
+            labels = labels.reshape(len(labels), *read_column(frame, "features").shape[1:-1], -1)
         else:
             code = {name: position for position, name in enumerate(held["classes"])}
             labels = np.array([code[name] for name in labels.ravel().tolist()], np.int64).reshape(labels.shape)
         fields = {
-            "features": column(frame, "features").astype(held["dtype"]),
+            "features": read_column(frame, "features").astype(held["dtype"]),
             "labels": labels,
             "clients": owners.names,
             "owner": owners.owner,
             "split": np.array([SPLITS.index(name) for name in frame["split"]], np.int8),
-            "mask": column(frame, "mask") if "mask" in frame.columns else None,
+            "mask": read_column(frame, "mask") if "mask" in frame.columns else None,
             "classes": None if held["classes"] is None else tuple(held["classes"]),
-            **told_of_features(held),
+            **read_feature_notes(held),
         }
     except (KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
         raise UnreadableFile(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}") from None
     check_whole(fields, held, path, offer)
     return frame, fields
+
+
+Check = Callable[[Any], bool]
+
+
+def read_recipe(text: str) -> Recipe:
+    """The recipe that `Recipe.to_json` wrote."""
+    try:
+        held = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise InvalidInput("the recipe is no JSON: give what to_json wrote") from None
+    if not isinstance(held, dict) or held.get("format") != RECIPE_FORMAT:
+        found = held.get("format") if isinstance(held, dict) else held
+        raise InvalidInput(f"the recipe's format is {found!r}: it must be {RECIPE_FORMAT!r}; give what to_json wrote")
+    check_held("recipe", held, RECIPE | {"format": is_text})
+    columns = tuple(TableColumn(**to_tuples(each)) for each in check_each("columns", held["columns"], COLUMN))
+    features = tuple(Feature(**each) for each in check_each("features", held["features"], FEATURE))
+    left = [LeftOut(each["name"], Reason(each["reason"]), tuple(each["of"])) for each in check_each("left", held["left"], LEFT)]
+    check_held("target", held["target"], TARGET)
+    recipe = Recipe(
+        **{name: held[name] for name in PLAIN},
+        target=Target(**to_tuples(held["target"])),
+        columns=columns,
+        features=features,
+        left=tuple(left),
+        nested=tuple(Nested(**each) for each in check_each("nested", held["nested"], NESTED)),
+    )
+    check_consistent(recipe)
+    return recipe
+
+
+def to_tuples(held: dict[str, Any]) -> dict[str, Any]:
+    """JSON's lists as tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in held.items()}
+
+
+def check_held(where: str, held: Any, checks: dict[str, Check]) -> None:
+    """All fields, each as it should be, and no others."""
+    if not isinstance(held, dict) or held.keys() != checks.keys():
+        raise InvalidInput(f"the recipe's {where} has other fields than {', '.join(checks)}: give what to_json wrote")
+    for name, check in checks.items():
+        if not check(held[name]):
+            raise InvalidInput(f"the recipe's {where} has {name} {str(held[name])[:60]!r}: give what to_json wrote")
+
+
+def check_each(where: str, held: Any, checks: dict[str, Check]) -> list[dict[str, Any]]:
+    """A list of such fields."""
+    if not isinstance(held, list):
+        raise InvalidInput(f"the recipe's {where} is no list: give what to_json wrote")
+    for each in held:
+        check_held(where, each, checks)
+    return held
+
+
+def check_consistent(recipe: Recipe) -> None:
+    """Features of columns that are there, each named once, with levels that their column has."""
+    columns = {column.name: column for column in recipe.columns}
+    names = [feature.name for feature in recipe.features]
+    wrong = len(columns) < len(recipe.columns) or len(set(names)) < len(names) or not names
+    for feature in recipe.features:
+        column = columns.get(feature.column)
+        if column is None:
+            wrong = True
+            continue
+        category = column.kind == "category"
+        wrong |= category != (feature.part in ("level", "other"))
+        wrong |= feature.part == "level" and feature.level not in column.levels
+        wrong |= feature.part == "other" and not column.other
+    wrong |= any(not any(each.column == name for each in recipe.features) for name in columns)
+    if wrong:
+        raise InvalidInput("the recipe's columns and features do not fit together: give what to_json wrote")
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is text."""
+    return isinstance(value, str)
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is a count."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether it is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_bool(value: Any) -> bool:
+    """Whether it is true or false."""
+    return isinstance(value, bool)
+
+
+def is_texts(value: Any) -> bool:
+    """Whether it is a list of texts."""
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def is_text_or_none(value: Any) -> bool:
+    """Whether it is text, or nothing."""
+    return value is None or isinstance(value, str)
+
+
+def is_share(value: Any) -> bool:
+    """Whether it is a number from 0 to 1, or nothing."""
+    return value is None or (is_finite_number(value) and 0 <= value <= 1)
+
+
+def is_spread(value: Any) -> bool:
+    """Whether one can divide by it."""
+    return is_finite_number(value) and value > 0
+
+
+def is_among(allowed: Any) -> Check:
+    """Whether it is one of these words."""
+    return lambda value: isinstance(value, str) and value in tuple(allowed)
+
+
+def is_count_by_name(value: Any) -> bool:
+    """Whether it is a count by name."""
+    return isinstance(value, dict) and all(is_count(each) for each in value.values())
+
+
+def is_list(value: Any) -> bool:
+    """Whether it is a list."""
+    return isinstance(value, list)
+
+
+COLUMN: dict[str, Check] = {
+    "name": is_text,
+    "kind": is_among(COLUMN_KINDS),
+    "fill": is_finite_number,
+    "origin": is_finite_number,
+    "levels": is_texts,
+    "reference": is_text_or_none,
+    "pooled": is_texts,
+    "other": is_bool,
+}
+FEATURE: dict[str, Check] = {
+    "name": is_text,
+    "column": is_text,
+    "part": is_among(PARTS),
+    "level": is_text_or_none,
+    "centre": is_finite_number,
+    "spread": is_spread,
+    "personal": is_bool,
+}
+LEFT: dict[str, Check] = {"name": is_text, "reason": is_among(Reason), "of": is_texts}
+NESTED: dict[str, Check] = {"column": is_text, "groups": is_count, "explained": is_share}
+TARGET: dict[str, Check] = {
+    "columns": lambda value: is_texts(value) and bool(value),
+    "kind": is_among(CellKind),
+    "values": is_count,
+    "task": is_among(TASKS),
+    "asked": is_bool,
+}
+PLAIN: dict[str, Check] = {
+    "client": is_text,
+    "client_kind": is_among(("text", "whole")),
+    "scale": is_among(SCALES),
+    "missing": is_among(MISSING_RULES),
+    "intercept": is_bool,
+    "rows": is_count,
+    "training": is_count,
+    "dropped": is_count,
+    "filled": is_count_by_name,
+}
+RECIPE: dict[str, Check] = PLAIN | {
+    "target": lambda value: isinstance(value, dict),
+    "columns": is_list,
+    "features": is_list,
+    "left": is_list,
+    "nested": is_list,
+}

@@ -1,18 +1,28 @@
-"""Which samples train, validate and test: dealt out per client by hashes, so that no client's split depends on another's."""
+"""Which samples train, validate and test, and which of them are in two of these splits.
+
+Samples are dealt out per client by hashes, so that no client's split depends on another's. Exact duplicates across splits
+are samples that a model may have learnt by heart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import SUM_TOLERANCE
+from fedasym.core.arrays import SUM_TOLERANCE, check_seed
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.numbers import check_seed
+from fedasym.core.text import notebook_text, plural
 from fedasym.data.federation.shuffles import SPLIT, mix
+
+if TYPE_CHECKING:
+    from fedasym.data.federation.federation import Federation
 
 SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = 0, 1, 2
@@ -59,7 +69,7 @@ def are_fractions(split: Any, samples: int) -> bool:
     return samples != len(SPLITS) or isinstance(split, tuple) or not all(isinstance(each, Integral) for each in split)
 
 
-def coded(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[np.int8]:
+def read_codes(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[np.int8]:
     """One code per sample from codes or names; `spot` says where a row is."""
     if (
         isinstance(split, np.ndarray)
@@ -82,13 +92,13 @@ def coded(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[np.in
     return codes
 
 
-def sizes(counts: Integers, fractions: Fractions) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def split_sizes(counts: Integers, fractions: Fractions) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """How many samples of each client validate and test; the rest, at least one, trains.
 
     Shares are rounded. From three samples on, each kind with a fraction above 0 has at least one; of two samples one tests
     (or validates, where nothing tests); a single sample trains.
 
-    >>> [kind.tolist() for kind in sizes(np.array([1, 2, 3, 10, 25]), (0.8, 0.1, 0.1))]
+    >>> [kind.tolist() for kind in split_sizes(np.array([1, 2, 3, 10, 25]), (0.8, 0.1, 0.1))]
     [[0, 0, 1, 1, 3], [0, 1, 1, 1, 3]]
     """
     _, v, t = fractions
@@ -105,7 +115,7 @@ def sizes(counts: Integers, fractions: Fractions) -> tuple[NDArray[np.intp], NDA
     return validation, test
 
 
-def dealt(
+def deal_samples(
     owner: Integers, identities: NDArray[np.uint64], seed: int, validation: Integers, test: Integers, kept: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
     """Each client's samples in the order of their hashes: first those that test, then those that validate, then the rest.
@@ -121,17 +131,17 @@ def dealt(
     return np.where(kept, TEST, split).astype(np.int8)
 
 
-def assigned(owner: Integers, identities: NDArray[np.uint64], seed: int, fractions: Fractions) -> NDArray[np.int8]:
+def assign_splits(owner: Integers, identities: NDArray[np.uint64], seed: int, fractions: Fractions) -> NDArray[np.int8]:
     """A fresh split by fractions.
 
-    >>> assigned(np.zeros(5, int), np.array([7], np.uint64), 0, (0.6, 0.2, 0.2)).tolist().count(0)
+    >>> assign_splits(np.zeros(5, int), np.array([7], np.uint64), 0, (0.6, 0.2, 0.2)).tolist().count(0)
     3
     """
-    validation, test = sizes(np.bincount(owner, minlength=identities.size), check_fractions(fractions))
-    return dealt(owner, identities, check_seed(seed), validation, test, np.zeros(owner.size, bool))
+    validation, test = split_sizes(np.bincount(owner, minlength=identities.size), check_fractions(fractions))
+    return deal_samples(owner, identities, check_seed(seed), validation, test, np.zeros(owner.size, bool))
 
 
-def reassigned(
+def reassign_splits(
     split: NDArray[np.int8],
     owner: Integers,
     identities: NDArray[np.uint64],
@@ -152,8 +162,121 @@ def reassigned(
         validation, test = np.bincount(owner[split == VALIDATION], minlength=m), tested
     else:
         train, v, t = check_fractions(fractions, "fractions")
-        validation, test = sizes(counts, (train, v, t))
+        validation, test = split_sizes(counts, (train, v, t))
         if keep_test:
-            shared, _ = sizes(counts - tested, (train / (train + v), v / (train + v), 0.0))
+            shared, _ = split_sizes(counts - tested, (train / (train + v), v / (train + v), 0.0))
             validation = np.where(test == tested, validation, shared)
-    return dealt(owner, identities, seed, validation, np.zeros_like(test) if keep_test else test, kept)
+    return deal_samples(owner, identities, seed, validation, np.zeros_like(test) if keep_test else test, kept)
+
+
+SHOWN = 5  # examples per pair of splits
+
+
+@dataclass(frozen=True)
+class TwinSamples:
+    """Two samples with the same features: their rows in the federation and whose they are."""
+
+    rows: tuple[int, int]
+    clients: tuple[Any, Any]
+    same_label: bool
+
+
+@dataclass(frozen=True)
+class CommonSamples:
+    """What two splits have in common.
+
+    splits: the two. samples: how many of the second split's samples occur in the first. contents: how many different ones.
+    own: how many of those samples occur among the first split's samples of the same client. examples: some of them.
+    """
+
+    splits: tuple[str, str]
+    samples: int
+    contents: int
+    own: int
+    examples: tuple[TwinSamples, ...]
+
+    def __str__(self) -> str:
+        first, second = self.splits
+        head = f"{first} and {second}: {plural(self.samples, 'sample')} of {second} in {first}"
+        return head + (f", {self.own} of the same client" if self.samples else "")
+
+
+@dataclass(frozen=True, repr=False)
+class Duplicates:
+    """What every pair of splits has in common."""
+
+    pairs: tuple[CommonSamples, ...]
+
+    def __getitem__(self, splits: tuple[str, str]) -> CommonSamples:
+        return next(pair for pair in self.pairs if set(pair.splits) == set(splits))
+
+    def table(self) -> list[dict[str, Any]]:
+        """One record per example: feed it to any data frame."""
+        return [
+            {"splits": " and ".join(pair.splits), "rows": twins.rows, "clients": twins.clients, "same_label": twins.same_label}
+            for pair in self.pairs
+            for twins in pair.examples
+        ]
+
+    def __repr__(self) -> str:
+        lines = ["exact duplicates across splits"]
+        for pair in self.pairs:
+            lines.append(str(pair))
+            lines += [
+                f"  rows {one.rows[0]} and {one.rows[1]}, clients {one.clients[0]!r} and {one.clients[1]!r}"
+                for one in pair.examples
+            ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return notebook_text(self)
+
+
+def duplicates(federation: Federation, examples: int = SHOWN) -> Duplicates:
+    """Samples with exactly the same features in two splits, whatever their labels; padding is left out of the comparison.
+
+    >>> import fedasym as fa
+    >>> rows = [[0.0, 1.0], [2.0, 3.0], [0.0, 1.0], [4.0, 5.0]]
+    >>> twice = fa.Federation.from_arrays(rows, [0, 1, 0, 1], list("aabb"), split=["train", "train", "test", "test"])
+    >>> duplicates(twice)
+    exact duplicates across splits
+    train and validation: 0 samples of validation in train
+    train and test: 1 sample of test in train, 0 of the same client
+      rows 0 and 2, clients 'a' and 'b'
+    validation and test: 0 samples of test in validation
+    """
+    _, content = np.unique(np.fromiter(feature_hashes(federation), "S16", len(federation.owner)), return_inverse=True)
+    return Duplicates(
+        tuple(common_samples(federation, content, pair, examples) for pair in combinations(range(len(SPLITS)), 2))
+    )
+
+
+def feature_hashes(federation: Federation) -> Iterator[bytes]:
+    """16 letters for each sample's features, 64 bits."""
+    for row, features in enumerate(federation.features):
+        real = features if federation.mask is None else features[federation.mask[row]]
+        yield hashlib.blake2b(np.ascontiguousarray(real).data, digest_size=8).hexdigest().encode()
+
+
+def common_samples(federation: Federation, content: NDArray[np.intp], pair: tuple[int, int], examples: int) -> CommonSamples:
+    """What one pair of splits has in common."""
+    first, second = (np.flatnonzero(federation.split == code) for code in pair)
+    found = second[np.isin(content[second], content[first])]
+    origins = first[np.isin(content[first], content[found])]
+    owners = {(content[row], federation.owner[row]) for row in origins.tolist()}
+    where = {content[row]: row for row in origins[::-1].tolist()}  # the first of each
+    twins = [(where[content[row]], row) for row in found[:examples].tolist()]
+    return CommonSamples(
+        (SPLITS[pair[0]], SPLITS[pair[1]]),
+        int(found.size),
+        int(np.unique(content[found]).size),
+        sum((content[row], federation.owner[row]) in owners for row in found.tolist()),
+        tuple(
+            TwinSamples(
+                rows,
+                (federation.clients[federation.owner[rows[0]]], federation.clients[federation.owner[rows[1]]]),
+                bool(np.array_equal(federation.labels[rows[0]], federation.labels[rows[1]])),
+            )
+            for rows in twins
+        ),
+    )

@@ -12,18 +12,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedasym.data.sets.catalogue import load
-    from fedasym.data.sets.fetching import fetch
-    from fedasym.data.sets.leaks import duplicates
-    from fedasym.data.sets.reading import read
+    from fedasym.data.federation.splits import duplicates
+    from fedasym.data.sets.catalogue import fetch, load
+    from fedasym.data.sets.formats import read
     from fedasym.data.sets.synthesis import synthetic
 
 # The module has another name than its function: a submodule, once imported, would stand in the function's place.
 _HOME = {
-    "duplicates": "fedasym.data.sets.leaks",
-    "fetch": "fedasym.data.sets.fetching",
+    "duplicates": "fedasym.data.federation.splits",
+    "fetch": "fedasym.data.sets.catalogue",
     "load": "fedasym.data.sets.catalogue",
-    "read": "fedasym.data.sets.reading",
+    "read": "fedasym.data.sets.formats",
     "synthetic": "fedasym.data.sets.synthesis",
 }
 

@@ -1,20 +1,59 @@
 """The cells of one column: what is missing, and whether the others are numbers, dates, booleans or words.
 
 Text is looked at cell by cell, since a CSV has nothing else: the words for a missing value are known in every column, and
-numbers stored as text are numbers, except codes such as 007.
+numbers stored as text are numbers, except codes such as 007. Names of clients are text as it is written, or whole numbers.
+As labels, words and booleans are classes, numbers are numbers, and two whole numbers are two classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, NotNumbers
-from fedasym.data.tables.frames import format_level, import_polars
+from fedasym.core.errors import InvalidInput, NotNumbers, import_package, one_of
+from fedasym.data.federation.samples import TASKS
+
+LARGEST_FEATURE = 1e100  # of a feature: its square, times a million samples, is a float
+
+
+@dataclass(frozen=True)
+class Target:
+    """The label: its columns, what their cells are, how many values they have, and what they were taken for.
+
+    asked: whether the user said so.
+    """
+
+    columns: tuple[str, ...]
+    kind: str
+    values: int
+    task: str
+    asked: bool = False
+
+
+def import_polars() -> Any:
+    """polars, imported when a table is read."""
+    return import_package("polars", "a table of client data")
+
+
+def format_level(value: Any) -> str:
+    """A level as text: whole numbers alike whether they came as 3, 3.0 or "3"; booleans as true and false.
+
+    >>> [format_level(value) for value in (3, 3.0, "3", 2.5, True)]
+    ['3', '3', '3', '2.5', 'true']
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, Real):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else str(value)
+    return str(value)
+
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # in lower case, in any column
 MISSING_NUMBER = (".", "?", "-")  # where the rest of the column are numbers
@@ -28,7 +67,7 @@ EXACT = 2.0**53
 LARGEST = 1e150  # larger numbers have squares that no float holds
 
 
-class Kind(StrEnum):
+class CellKind(StrEnum):
     """What the cells of a column are."""
 
     NUMBER = "number"
@@ -51,7 +90,7 @@ class Cells:
     """
 
     name: str
-    kind: Kind
+    kind: CellKind
     values: Any
     stray: int | None = None
     declared: bool = False
@@ -84,33 +123,33 @@ def read_cells(series: Any, name: str) -> Cells:
         return read_text(series, name)
     if dtype in (pl.Categorical, pl.Enum):
         words = blank_words(series.cast(pl.String), MISSING)
-        return Cells(name, Kind.TEXT if words.count() else Kind.EMPTY, words, declared=True)
+        return Cells(name, CellKind.TEXT if words.count() else CellKind.EMPTY, words, declared=True)
     if dtype == pl.Boolean:
-        return Cells(name, Kind.BOOLEAN if series.count() else Kind.EMPTY, series)
+        return Cells(name, CellKind.BOOLEAN if series.count() else CellKind.EMPTY, series)
     if dtype.is_integer():
         return read_integers(series, name)
     if dtype.is_float() or dtype.is_decimal():
         return read_floats(series.cast(pl.Float64), name)
     if dtype == pl.Null:
-        return Cells(name, Kind.EMPTY, series)
+        return Cells(name, CellKind.EMPTY, series)
     if dtype in (pl.Date, pl.Datetime):
         local = series.dt.replace_time_zone(None) if getattr(dtype, "time_zone", None) else series
-        return Cells(name, Kind.DATE if series.count() else Kind.EMPTY, local.cast(pl.Datetime("us")))
+        return Cells(name, CellKind.DATE if series.count() else CellKind.EMPTY, local.cast(pl.Datetime("us")))
     if dtype == pl.Duration:
         days = series.cast(pl.Duration("us")).cast(pl.Int64).cast(pl.Float64) / DAY
-        return Cells(name, Kind.NUMBER if series.count() else Kind.EMPTY, days)
-    return Cells(name, Kind.LISTS, series)
+        return Cells(name, CellKind.NUMBER if series.count() else CellKind.EMPTY, days)
+    return Cells(name, CellKind.LISTS, series)
 
 
 def read_integers(series: Any, name: str) -> Cells:
     """Whole numbers; those that 64 bits do not hold are numbers like any other."""
     pl = import_polars()
     if not series.count():
-        return Cells(name, Kind.EMPTY, series)
+        return Cells(name, CellKind.EMPTY, series)
     small = series.cast(pl.Int64, strict=False)
     if small.count() == series.count():
-        return Cells(name, Kind.WHOLE, small)
-    return Cells(name, Kind.NUMBER, series.cast(pl.Float64))
+        return Cells(name, CellKind.WHOLE, small)
+    return Cells(name, CellKind.NUMBER, series.cast(pl.Float64))
 
 
 def read_floats(series: Any, name: str) -> Cells:
@@ -118,11 +157,11 @@ def read_floats(series: Any, name: str) -> Cells:
     pl = import_polars()
     values = series.fill_nan(None)
     if not values.count():
-        return Cells(name, Kind.EMPTY, values)
+        return Cells(name, CellKind.EMPTY, values)
     whole = values.null_count() > 0 and ((values == values.floor()) & (values.abs() < EXACT)).all()
     if whole:
-        return Cells(name, Kind.WHOLE, values.cast(pl.Int64))
-    return Cells(name, Kind.NUMBER, values)
+        return Cells(name, CellKind.WHOLE, values.cast(pl.Int64))
+    return Cells(name, CellKind.NUMBER, values)
 
 
 def read_text(series: Any, name: str) -> Cells:
@@ -130,30 +169,30 @@ def read_text(series: Any, name: str) -> Cells:
     pl = import_polars()
     words = blank_words(series.str.strip_chars(), MISSING)
     if not words.count():
-        return Cells(name, Kind.EMPTY, words)
+        return Cells(name, CellKind.EMPTY, words)
     digits = blank_words(words, MISSING_NUMBER)
     numeric = digits.str.contains(NUMBER).fill_null(False)
     count, of = int(numeric.sum()), digits.count()
     if of and count == of and not digits.str.contains(CODE).any():
         if digits.str.contains(WHOLE).all():
             whole = digits.str.strip_prefix("+").cast(pl.Int64, strict=False)
-            return Cells(name, Kind.WHOLE, whole, words=digits)
+            return Cells(name, CellKind.WHOLE, whole, words=digits)
         numbers = digits.str.strip_prefix("+").cast(pl.Float64, strict=False)
-        return Cells(name, Kind.NUMBER, numbers, words=digits)
+        return Cells(name, CellKind.NUMBER, numbers, words=digits)
     if of and count == of:
-        return Cells(name, Kind.TEXT, words)
+        return Cells(name, CellKind.TEXT, words)
     if count and 2 * count >= of:
         odd = (~numeric & digits.is_not_null()).arg_true()
-        return Cells(name, Kind.TEXT, words, stray=int(odd[0]))
+        return Cells(name, CellKind.TEXT, words, stray=int(odd[0]))
     lower = words.str.to_lowercase()
     if lower.drop_nulls().is_in(["true", "false"]).all():
-        return Cells(name, Kind.BOOLEAN, lower == "true")
+        return Cells(name, CellKind.BOOLEAN, lower == "true")
     if words.str.contains(DATE).all():
-        return Cells(name, Kind.DATE, words)
+        return Cells(name, CellKind.DATE, words)
     thousands = words.str.contains(THOUSANDS).fill_null(False)
     if 2 * int(thousands.sum()) >= words.count():
-        return Cells(name, Kind.TEXT, words, stray=int(thousands.arg_true()[0]))
-    return Cells(name, Kind.TEXT, words)
+        return Cells(name, CellKind.TEXT, words, stray=int(thousands.arg_true()[0]))
+    return Cells(name, CellKind.TEXT, words)
 
 
 def blank_words(series: Any, words: tuple[str, ...]) -> Any:
@@ -187,16 +226,16 @@ def refuse_stray(cells: Cells, line: int | None, use: str = "feature") -> None:
     )
 
 
-def read_numbers(cells: Cells, line: int | None = None) -> NDArray[np.float64]:
+def cell_numbers(cells: Cells, line: int | None = None) -> NDArray[np.float64]:
     """The cells as floats, missing ones as NaN; dates as days since 1970."""
     pl = import_polars()
     refuse_stray(cells, line)
-    if cells.kind is Kind.DATE:
+    if cells.kind is CellKind.DATE:
         return read_days(cells)
-    if cells.kind is Kind.EMPTY:
+    if cells.kind is CellKind.EMPTY:
         return np.full(len(cells.values), np.nan)
-    if cells.kind in (Kind.TEXT, Kind.LISTS):
-        held = "lists" if cells.kind is Kind.LISTS else "words"
+    if cells.kind in (CellKind.TEXT, CellKind.LISTS):
+        held = "lists" if cells.kind is CellKind.LISTS else "words"
         row = int(np.argmin(cells.missing))
         raise NotNumbers(
             f"column {cells.name!r} holds {held} where numbers are expected, such as {str(cells.values[row])[:40]!r} in "
@@ -243,12 +282,143 @@ def read_days(cells: Cells) -> NDArray[np.float64]:
 def read_levels(cells: Cells) -> list[str | None]:
     """The cells as levels of a category, missing ones as None."""
     pl = import_polars()
-    if cells.kind is Kind.LISTS:
-        read_numbers(cells)  # refused in words
+    if cells.kind is CellKind.LISTS:
+        cell_numbers(cells)  # refused in words
     if cells.words is not None:
         written: list[str | None] = cells.words.to_list()
         return written
-    if cells.kind is Kind.NUMBER:
+    if cells.kind is CellKind.NUMBER:
         return [None if value is None else format_level(value) for value in cells.values.to_list()]
     texts: list[str | None] = cells.values.cast(pl.String).to_list()
     return texts
+
+
+def read_names(series: Any, column: str, wanted: str | None = None) -> tuple[list[Any], str]:
+    """Each row's client, and whether clients are "text" or "whole".
+
+    wanted: what they were when a recipe was fitted; numbers are then read as text, or text as whole numbers.
+
+    >>> import polars as pl
+    >>> read_names(pl.Series(["007", "na"]), "who"), read_names(pl.Series([7.0, None]), "who")
+    ((['007', None], 'text'), ([7, None], 'whole'))
+    """
+    pl = import_polars()
+    if series.dtype in (pl.String, pl.Categorical, pl.Enum):
+        if wanted == "whole":
+            return read_whole(series.cast(pl.String), column), "whole"
+        return blank_words(series.cast(pl.String), MISSING).to_list(), "text"
+    cells = read_cells(series, column)
+    values = cells.values
+    if cells.kind is CellKind.NUMBER and wanted is not None:  # 7.0 for 7, as another table may have it
+        whole = values.cast(pl.Int64, strict=False)
+        if (whole.cast(pl.Float64) == values).all():
+            cells, values = read_cells(whole, column), whole
+    if cells.kind is CellKind.EMPTY:
+        return [None] * len(values), wanted or "text"
+    if cells.kind is not CellKind.WHOLE:
+        row = int(values.is_not_null().arg_true()[0])
+        raise InvalidInput(
+            f"the client of row {row}, in column {column!r}, is {values[row]!r}, of type {type(values[row]).__name__}: names "
+            "are all strings or all whole numbers; convert them, for instance with str"
+        )
+    if wanted == "text":
+        return values.cast(pl.String).to_list(), "text"
+    return values.to_list(), "whole"
+
+
+def read_whole(series: Any, column: str) -> list[Any]:
+    """Text as whole numbers, since the federation's clients are whole numbers."""
+    pl = import_polars()
+    words = blank_words(series.str.strip_chars(), MISSING)
+    whole = words.cast(pl.Int64, strict=False)
+    bad = (whole.is_null() & words.is_not_null()).arg_true()
+    if len(bad):
+        row = int(bad[0])
+        raise InvalidInput(
+            f"the client of row {row}, in column {column!r}, is {words[row]!r}: the federation's clients are whole numbers"
+        )
+    names: list[Any] = whole.to_list()
+    return names
+
+
+COUNTED = 2**53  # beyond, neighbouring whole numbers are one float
+
+
+class Labels(NamedTuple):
+    """Labels as `Federation.from_arrays` takes them, the task, and what is said of them."""
+
+    values: NDArray[Any]
+    task: str
+    target: Target
+
+
+def read_label_column(
+    cells: Sequence[Cells], task: str | None, classes: Any, rows: NDArray[np.intp], line: int | None
+) -> Labels:
+    """Labels of the rows that are kept.
+
+    cells: one column, or several that are the outputs of a regression; all rows of the table.
+    """
+    if task is not None:
+        one_of("task", task, TASKS)
+    names = tuple(each.name for each in cells)
+    kind = decide_kind(cells)
+    if len(cells) == 1:
+        refuse_label(cells[0], line)
+    counted = cells[0].values.gather(rows).n_unique()
+    if kind is CellKind.NUMBER and counted == 2 and are_whole(cells[0].values.gather(rows)):
+        kind = CellKind.WHOLE  # 0.0 and 1.0 are what pandas makes of 0, 1 and a missing cell
+    asked = task is not None or classes is not None
+    if task is None:
+        two = kind in (CellKind.WHOLE, CellKind.BOOLEAN) and counted == 2 and len(cells) == 1
+        words = kind is CellKind.TEXT or kind is CellKind.BOOLEAN
+        task = "classification" if classes is not None or two or words else "regression"
+    target = Target(names, kind.value, counted, task, asked)
+    if task == "regression":
+        if kind in (CellKind.TEXT, CellKind.DATE):
+            word = cells[0].values.gather(rows)[0]
+            raise InvalidInput(
+                f"task is 'regression' while label column {names[0]!r} holds {str(word)!r}: give numbers, or "
+                "task='classification' for classes"
+            )
+        columns = [cell_numbers(each, line) for each in cells]
+        for each, values in zip(cells, columns, strict=True):
+            check_magnitude(values, each.name, LARGEST_FEATURE, line)
+        return Labels(np.stack(columns, 1)[rows], task, target)
+    if len(cells) > 1:
+        raise InvalidInput(f"label names {len(cells)} columns, which are outputs of a regression: name one for classes")
+    return Labels(read_class_names(cells[0], rows), task, target)
+
+
+def are_whole(values: Any) -> bool:
+    """Whether all of a column of floats are whole numbers that a float can count."""
+    return bool(values.dtype.is_float() and ((values == values.round()) & (values.abs() < COUNTED)).all())
+
+
+def decide_kind(cells: Sequence[Cells]) -> CellKind:
+    """What the label's cells are; of several columns, which must be numbers, whole if all are."""
+    if len(cells) == 1:
+        if cells[0].kind in (CellKind.EMPTY, CellKind.LISTS):
+            held = "is empty" if cells[0].kind is CellKind.EMPTY else "holds lists"
+            raise InvalidInput(f"label column {cells[0].name!r} {held}: name a column with one number or class a row")
+        return cells[0].kind
+    for each in cells:
+        if each.kind not in (CellKind.NUMBER, CellKind.WHOLE, CellKind.BOOLEAN):
+            raise InvalidInput(
+                f"label column {each.name!r} holds {each.kind.value}: several label columns are outputs of a regression; "
+                "give numbers"
+            )
+    return CellKind.NUMBER
+
+
+def refuse_label(cells: Cells, line: int | None) -> None:
+    """Refuse a word among numbers."""
+    refuse_stray(cells, line, "label")
+
+
+def read_class_names(cells: Cells, rows: NDArray[np.intp]) -> NDArray[Any]:
+    """Names of classes: text, booleans or whole numbers."""
+    held = cells.values.gather(rows)
+    if cells.kind is CellKind.DATE or held.dtype == "String":
+        return np.array([str(value) for value in held.to_list()], object)
+    return np.asarray((held.cast(int) if are_whole(held) else held).to_numpy())

@@ -1,45 +1,203 @@
 """From a table to what `Federation.from_arrays` takes: rows, split, features, labels, and the recipe behind them.
 
 The order matters: what a column is comes from all rows, then rows with missing values go, then the split is dealt out, and
-only then do the training rows say by what features are centred and scaled.
+only then do the training rows say by what features are centred and scaled, which levels there are, and which features
+others determine.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.core.arrays import flag
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.numbers import flag
-from fedasym.data.federation.frames import check_column
 from fedasym.data.federation.samples import Owners, identities_of, owners_of
-from fedasym.data.federation.splits import FRACTIONS, TRAIN, are_fractions, assigned, coded
-from fedasym.data.tables.cells import Cells, check_magnitude, read_cells, read_numbers, refuse_stray
-from fedasym.data.tables.clients import read_names
-from fedasym.data.tables.fit import Fitted, fit_columns
-from fedasym.data.tables.frames import read_polars
-from fedasym.data.tables.labels import Labels, read_labels
+from fedasym.data.federation.splits import FRACTIONS, TRAIN, are_fractions, assign_splits, read_codes
+from fedasym.data.tables.cells import (
+    LARGEST_FEATURE,
+    CellKind,
+    Cells,
+    Labels,
+    cell_numbers,
+    check_magnitude,
+    read_cells,
+    read_label_column,
+    read_levels,
+    read_names,
+    refuse_stray,
+)
+from fedasym.data.tables.frames import check_column, read_polars
 from fedasym.data.tables.recipe import (
+    ABSENT,
     DATES,
-    LARGEST,
-    MISSING,
+    MISSING_RULES,
     SCALES,
+    Feature,
     LeftOut,
     Nested,
     Recipe,
+    TableColumn,
+    UnknownCells,
+    encode_column,
     refuse_missing,
 )
-from fedasym.data.tables.roles import (
-    Reason,
-    Role,
-    assign_role,
-    check_roles,
-    encode_values,
-    explain_variance,
-)
+from fedasym.data.tables.roles import Reason, Role, assign_role, check_roles, encode_values, explain_variance, find_combinations
+
+MOST_LEVELS = 30  # of a category, the pooled ones counted as one
+RARE_SHARE = 0.005  # of the training rows
+RARE_ROWS = 5
+LISTED = 1000  # pooled levels that a recipe still lists
+FLAT_SHARE = 1e-13  # of the largest value: a spread below it is rounding
+
+
+@dataclass(frozen=True)
+class FittedColumns:
+    """What the training rows say: columns and features of a recipe, and what is left out."""
+
+    columns: tuple[TableColumn, ...]
+    features: tuple[Feature, ...]
+    left: tuple[LeftOut, ...]
+
+
+def fit_columns(
+    cells: Mapping[str, Cells], roles: Mapping[str, Role], scale: str, missing: str, intercept: bool
+) -> FittedColumns:
+    """Columns and features from the training rows of a table.
+
+    cells: the training rows. roles: of the same columns; those without a kind are left out already.
+    """
+    columns: list[TableColumn] = []
+    features: list[Feature] = []
+    fixed: list[bool] = []
+    left: list[LeftOut] = []
+    raw: list[NDArray[np.float64]] = []
+    for name, role in roles.items():
+        if role.kind is None:
+            continue
+        column, parts = fit_column(cells[name], role, missing, intercept)
+        values = encode_column(column, parts, cells[name], UnknownCells({}, {})) if parts else np.zeros((0, 0))
+        used = [place for place in range(len(parts)) if role.fixed or not is_flat(values[:, place])]
+        if not any(parts[place].part != "missing" or role.fixed for place in used):
+            left.append(LeftOut(name, Reason.CONSTANT))
+            continue
+        columns.append(column)
+        for place in used:
+            x = values[:, place]
+            centre, spread = measure(x, intercept) if scale == "standard" else (0.0, 1.0)
+            features.append(replace(parts[place], centre=centre, spread=spread))
+            fixed.append(role.fixed)
+            raw.append(standardize(x, *measure(x, intercept)))
+    features = name_apart(features)
+    if features:
+        features, columns = drop_combinations(features, columns, np.stack(raw, 1), np.array(fixed), left)
+    return FittedColumns(tuple(columns), tuple(features), tuple(left))
+
+
+def fit_column(cells: Cells, role: Role, missing: str, intercept: bool) -> tuple[TableColumn, list[Feature]]:
+    """One column, and the features that it could have; their centre and spread come later."""
+    name = cells.name
+    if role.kind == "category":
+        return fit_levels(name, read_levels(cells), role, intercept)
+    values = cell_numbers(cells)
+    there = values[~np.isnan(values)]
+    dated = cells.kind is CellKind.DATE
+    origin = float(np.floor(there.min())) if dated and there.size else 0.0
+    fill = measure(there - origin, True)[0] if there.size else 0.0
+    column = TableColumn(name, "date" if dated else "number", fill=fill, origin=origin)
+    features = [Feature(name, name, personal=role.personal)]
+    if missing == "indicator" and there.size < values.size:
+        features.append(Feature(f"{name} missing", name, "missing", personal=role.personal))
+    return column, features
+
+
+def fit_levels(name: str, cells: list[str | None], role: Role, intercept: bool) -> tuple[TableColumn, list[Feature]]:
+    """The levels of a category, commonest first as the reference, which has no indicator beside an intercept."""
+    counts = Counter(ABSENT if level is None else level for level in cells)
+    rare = max(min(RARE_ROWS, ceil(0.05 * len(cells))), ceil(RARE_SHARE * len(cells)))
+    order = sorted(counts, key=lambda level: (-counts[level], level))
+    own = [level for level in order if counts[level] >= rare][: MOST_LEVELS - 1] or order[:1]
+    if ABSENT in counts and None in cells and ABSENT not in own:
+        own.append(ABSENT)
+    rest = [level for level in order if level not in own]
+    if len(rest) == 1:  # a level alone keeps its name
+        own, rest = [*own, *rest], []
+    reference = own[0] if intercept and (len(own) > 1 or rest) else None
+    listed = tuple(sorted(rest)) if len(rest) <= LISTED else ()
+    column = TableColumn(name, "category", levels=tuple(own), reference=reference, pooled=listed, other=bool(rest))
+    shown = sorted(level for level in own if level != reference)
+    features = [Feature(f"{name}={level}", name, "level", level, personal=role.personal) for level in shown]
+    if rest:
+        features.append(Feature(f"{name}=other", name, "other", personal=role.personal))
+    return column, features
+
+
+def measure(x: NDArray[np.float64], centred: bool) -> tuple[float, float]:
+    """Mean and standard deviation, without overflow; without centring 0 and the root mean square."""
+    largest = float(np.abs(x).max(initial=0.0))
+    if largest == 0 or not np.isfinite(largest):
+        return 0.0, 1.0
+    scaled = x / largest
+    mean = float(scaled.mean()) if centred else 0.0
+    spread = float(np.sqrt(np.mean((scaled - mean) ** 2)))
+    flat = spread <= FLAT_SHARE or spread * largest == 0
+    return mean * largest, 1.0 if flat else spread * largest
+
+
+def standardize(x: NDArray[np.float64], centre: float, spread: float) -> NDArray[np.float64]:
+    """(x - centre)/spread."""
+    return np.asarray((x - centre) / spread)
+
+
+def is_flat(x: NDArray[np.float64]) -> bool:
+    """Whether values are all the same, up to rounding."""
+    largest = float(np.abs(x).max(initial=0.0))
+    if largest == 0:
+        return True
+    return float(np.std(x / largest)) <= FLAT_SHARE
+
+
+def name_apart(features: list[Feature]) -> list[Feature]:
+    """Features whose names differ: a column may be called as an indicator of another."""
+    seen: set[str] = set()
+    apart = []
+    for feature in features:
+        name, number = feature.name, 2
+        while name in seen:
+            name, number = f"{feature.name} ({number})", number + 1
+        seen.add(name)
+        apart.append(replace(feature, name=name))
+    return apart
+
+
+def drop_combinations(
+    features: list[Feature], columns: list[TableColumn], X: NDArray[np.float64], fixed: NDArray[np.bool_], left: list[Any]
+) -> tuple[list[Feature], list[TableColumn]]:
+    """Features and columns without those that earlier ones determine."""
+    found = find_combinations(X, fixed)
+    if not found:
+        return features, columns
+    kept = [each for place, each in enumerate(features) if place not in found]
+    held = {each.column for each in kept}
+    for column in columns:
+        places = [place for place in found if features[place].column == column.name]
+        if column.name in held:
+            left += [LeftOut(features[j].name, Reason.COMBINATION, columns_of_features(features, found[j])) for j in places]
+        elif places:
+            of = sorted({part for j in places for part in found[j]})
+            left.append(LeftOut(column.name, Reason.COMBINATION, columns_of_features(features, of)))
+    return kept, [column for column in columns if column.name in held]
+
+
+def columns_of_features(features: list[Feature], places: list[int]) -> tuple[str, ...]:
+    """The columns of some features, each once."""
+    return tuple(dict.fromkeys(features[place].column for place in places))
 
 
 def read_table(
@@ -63,7 +221,7 @@ def read_table(
 
     line: that of row 0 in the file, where there is one; for errors.
     """
-    for field, value, allowed in (("scale", scale, SCALES), ("missing", missing, MISSING), ("dates", dates, DATES)):
+    for field, value, allowed in (("scale", scale, SCALES), ("missing", missing, MISSING_RULES), ("dates", dates, DATES)):
         one_of(field, value, allowed)
     intercept = flag("intercept", intercept)
     names = Names.read(frame, label, client, features, split)
@@ -87,7 +245,7 @@ def read_table(
     check_cells(held, chosen, scale, line)
     rows, dropped, filled = select_rows(table.height, known, names, outputs, held, used, missing, line)
 
-    labels = read_labels(outputs, task, classes, rows, line)
+    labels = read_label_column(outputs, task, classes, rows, line)
     clients = take_names(who, rows)
     owners = owners_of(clients)
     codes = read_split(table, split, rows, owners, seed)
@@ -177,9 +335,9 @@ def check_cells(held: Mapping[str, Cells], chosen: Mapping[str, Role], scale: st
     for name, role in chosen.items():
         if role.kind == "number":
             refuse_stray(held[name], line)
-            values = read_numbers(held[name], line)
+            values = cell_numbers(held[name], line)
             if scale == "none":
-                check_magnitude(values, name, LARGEST, line)
+                check_magnitude(values, name, LARGEST_FEATURE, line)
 
 
 def select_rows(
@@ -217,22 +375,22 @@ def select_rows(
 def read_split(table: Any, split: Any, rows: NDArray[np.intp], owners: Owners, seed: int) -> NDArray[np.int8]:
     """Which rows train, validate and test, in the order of the rows."""
     if isinstance(split, str):
-        return coded(table[split].gather(rows).to_list(), rows.size, owners.spot)
+        return read_codes(table[split].gather(rows).to_list(), rows.size, owners.spot)
     split = FRACTIONS if split is None else split
     if not are_fractions(split, table.height):
         values = split.tolist() if hasattr(split, "tolist") else list(split)
         values = [values[row] for row in rows] if len(values) == table.height else values
-        return coded(values, rows.size, owners.spot)
+        return read_codes(values, rows.size, owners.spot)
     order = owners.order
     identities = identities_of(owners.names)
     if order is None:
-        return assigned(owners.owner, identities, seed, split)
+        return assign_splits(owners.owner, identities, seed, split)
     codes = np.empty(rows.size, np.int8)
-    codes[order] = assigned(owners.owner[order], identities, seed, split)
+    codes[order] = assign_splits(owners.owner[order], identities, seed, split)
     return codes
 
 
-def list_left(chosen: Mapping[str, Role], fitted: Fitted) -> tuple[LeftOut, ...]:
+def list_left(chosen: Mapping[str, Role], fitted: FittedColumns) -> tuple[LeftOut, ...]:
     """What is left out, by role and by the training rows, in the table's order."""
     by_role = [LeftOut(name, role.reason) for name, role in chosen.items() if role.reason is not None]
     return (*by_role, *fitted.left)

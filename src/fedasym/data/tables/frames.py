@@ -1,23 +1,210 @@
-"""Frames at the door: polars as it is, pandas column by column, anything else that speaks Arrow."""
+"""Tables at the door: users' frames, and tables in text and Excel files.
+
+Columns of frames become arrays, lists further axes. In files, separators, quotes, decimal commas, byte-order marks and line
+ends are as they come. Every cell is read as text first, and columns become numbers where all of their cells are: a library
+that guesses from the first rows would take `NA` for a word and `007` for seven.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
+import difflib
+import io
 import math
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection, Hashable
 from datetime import date, datetime, timedelta
+from importlib import import_module
+from importlib.util import find_spec
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput
-from fedasym.core.packages import needed
-from fedasym.data.federation.frames import opened
+from fedasym.core.errors import InvalidInput, MissingColumn, MissingPackage, NotNumbers, UnreadableFile, import_package, unknown
+from fedasym.core.machine import check_fits
+from fedasym.data.tables.cells import MISSING, MISSING_NUMBER, CellKind, blank_words, format_level, import_polars, read_cells
+
+MANY_COLUMNS = 30  # columns that an error still lists in full
 
 
-def import_polars() -> Any:
-    """polars, imported when a table is read."""
-    return needed("polars", "a table of client data")
+def read_frame(frame: Any, label: Any, client: Any, features: Any, split: Any, mask: Any) -> dict[str, Any]:
+    """What `from_arrays` takes, from the named columns of a frame."""
+    frame = open_frame(frame)
+    columns = list(frame.columns)
+    labels = list(label) if isinstance(label, list | tuple) else [label]
+    taken: dict[str, list[Any]] = {"client": [client], "label": labels, "split": [split] if isinstance(split, str) else []}
+    taken["mask"] = [mask] if isinstance(mask, str) else []
+    taken["features"] = list(features) if isinstance(features, list | tuple) else [] if features is None else [features]
+    for field, names in taken.items():
+        for name in names:
+            check_column(field, name, columns)
+    others = [name for name in columns if not any(name in names for names in taken.values())]
+    chosen = taken["features"] or default_features(frame, others)
+    both = [name for name in chosen if name in (*taken["client"], *labels, *taken["split"], *taken["mask"])]
+    if both:
+        raise InvalidInput(f"column {both[0]!r} is a feature and also the label, client, split or mask: name it once")
+    read: dict[str, Any] = {
+        "features": stack_columns("features", frame, chosen),
+        "labels": stack_columns("label", frame, labels),
+        "clients": read_column(frame, client),
+    }
+    if split is not None:
+        read["split"] = read_column(frame, split) if isinstance(split, str) else split
+    if mask is not None:
+        read["mask"] = read_column(frame, mask) if isinstance(mask, str) else mask
+    return read
+
+
+def check_names(label: Any, client: Any, features: Any) -> None:
+    """Names of columns, one or several, rather than values."""
+    for field, value in (("label", label), ("client", client), ("features", features)):
+        if field == "features" and value is None:
+            continue
+        several = value if isinstance(value, list | tuple) and field != "client" else [value]
+        named = all(isinstance(name, Hashable) and name is not None for name in several)
+        if not (several and named):
+            what = "the name of a column" + ("" if field == "client" else ", or several in a list")
+            raise InvalidInput(f"{field} is {str(value)[:60]}: give {what}")
+
+
+def has_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, mask: Any) -> bool:
+    """Whether samples are lists in a column, taken as they are, rather than one value in each of several columns."""
+    columns = list(frame.columns)
+    named = [split if isinstance(split, str) else None, mask if isinstance(mask, str) else None]  # else values
+    several = [list(each) if isinstance(each, list | tuple) else [each] for each in (label, client, *named, features)]
+    labels, chosen = ([name for name in names if name in columns] for names in (several[0], several[4]))
+    if mask is not None or any(is_nested_column(frame, name) for name in (*labels, *chosen)):
+        return True
+    if features is not None:
+        return False
+    taken = [name for names in several[:4] for name in names if name is not None]
+    others = [name for name in columns if name not in taken]
+    return not any(is_numeric_column(frame, name) for name in others) and any(is_nested_column(frame, name) for name in others)
+
+
+def open_frame(frame: Any) -> Any:
+    """A frame of pandas or polars as narwhals shows it; other tables that speak Arrow go through polars."""
+    nw = import_package("narwhals", "a table of client data")
+    try:
+        if hasattr(frame, "__arrow_c_stream__") and not nw.dependencies.is_into_dataframe(frame):
+            shown = nw.from_arrow(frame, backend="polars")
+        else:
+            shown = nw.from_native(frame)
+        shown = shown.collect("polars") if isinstance(shown, nw.LazyFrame) else shown
+        if shown.implementation.is_pyarrow():
+            shown = nw.from_native(shown.to_polars())
+    except nw.exceptions.DuplicateError:
+        names = list(getattr(frame, "column_names", None) or frame.columns)
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"the frame has several columns {twice!r}: rename them") from None
+    except TypeError:
+        what = f"{type(frame).__module__.split('.')[0]}.{type(frame).__name__}"
+        raise InvalidInput(f"frame is a {what}: give a polars or pandas DataFrame; for arrays use from_arrays") from None
+    return shown
+
+
+def check_column(field: str, name: Any, columns: list[Any]) -> None:
+    """A column that is there; of very many columns the nearest are offered."""
+    if name not in columns:
+        known = [str(each) for each in columns]
+        if len(known) > MANY_COLUMNS:
+            known = [*difflib.get_close_matches(str(name), known, n=5, cutoff=0.0), f"{len(known) - 5} more"]
+        raise unknown(f"{field} column", name, known, MissingColumn)
+
+
+def default_features(frame: Any, others: list[Any]) -> list[Any]:
+    """All columns of numbers, or else the only column of lists."""
+    chosen = [name for name in others if is_numeric_column(frame, name)] or [
+        name for name in others if is_nested_column(frame, name)
+    ]
+    if not chosen or (len(chosen) > 1 and is_nested_column(frame, chosen[0])):
+        found = f"{len(chosen)} columns of lists" if chosen else "no columns of numbers or lists"
+        raise InvalidInput(
+            f"features is None and beside label, client, split and mask there are {found}: name the features' columns"
+        )
+    return chosen
+
+
+def is_numeric_column(frame: Any, name: Any) -> bool:
+    """Whether a column holds numbers (booleans are none)."""
+    return bool(open_frame(frame).get_column(name).dtype.is_numeric())
+
+
+def is_nested_column(frame: Any, name: Any) -> bool:
+    """Whether a column holds lists or arrays."""
+    series = open_frame(frame).get_column(name)
+    if series.implementation.is_polars():
+        return type(series.dtype).__name__ in ("List", "Array")
+    return len(series) > 0 and isinstance(series.to_native().iloc[0], list | tuple | np.ndarray)
+
+
+def stack_columns(field: str, frame: Any, names: list[Any]) -> NDArray[Any]:
+    """One column as it is, of numbers along a last axis if it is a feature; several side by side."""
+    if len(names) == 1 and (field == "label" or is_nested_column(frame, names[0])):
+        return read_column(frame, names[0])
+    arrays = [read_column(frame, name) for name in names]
+    for name, array in zip(names, arrays, strict=True):
+        if array.ndim > 1:
+            raise InvalidInput(f"{field} column {name!r} holds lists: name it alone, or give columns of numbers")
+        if array.dtype.kind not in "biuf":
+            held = frame.get_column(name).to_native().dtype
+            raise NotNumbers(f"{field} column {name!r} holds {held}: give numbers; encode text and categories first")
+    return np.stack(arrays, axis=1)
+
+
+def read_column(frame: Any, name: Any) -> NDArray[Any]:
+    """A column as an array: missing numbers are NaN, other missing values None, lists of one length further axes."""
+    series = open_frame(frame).get_column(name)
+    if series.implementation.is_polars():
+        return polars_array(series.to_native(), lambda row: f"column {name!r}, row {row}")
+    if is_nested_column(frame, name):
+        return stack_lists(series.to_list(), lambda row: f"column {name!r}, row {row}")
+    return np.asarray(series.to_numpy())
+
+
+def polars_array(series: Any, at: Callable[[int], str]) -> NDArray[Any]:
+    """A polars column; lists must have one length."""
+    kind = type(series.dtype).__name__
+    if kind not in ("List", "Array"):
+        if kind in ("Categorical", "Enum"):
+            series = series.cast(import_module("polars").String)
+        if kind == "Decimal":
+            series = series.cast(import_module("polars").Float64)
+        return np.asarray(series.to_numpy())
+    lists = series.arr.to_list() if kind == "Array" else series
+    lengths = lists.list.len().fill_null(0).to_numpy()
+    check_lengths(lengths, at)
+    each = int(lengths[0])
+    inner = polars_array(lists.explode(), lambda entry: f"{at(entry // each)}, entry {entry % each}")
+    return inner.reshape(len(series), each, *inner.shape[1:])
+
+
+def stack_lists(rows: list[Any], at: Callable[[int], str]) -> NDArray[Any]:
+    """Lists or arrays, which may hold further ones, along a first axis; they must have one length."""
+    check_lengths(np.array([len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in rows]), at)
+    if isinstance(rows[0][0], list | tuple | np.ndarray):
+        each = len(rows[0])
+        inner = stack_lists(
+            [entry for row in rows for entry in row], lambda entry: f"{at(entry // each)}, entry {entry % each}"
+        )
+        return inner.reshape(len(rows), each, *inner.shape[1:])
+    return np.stack([np.asarray(row) for row in rows])
+
+
+def check_lengths(lengths: NDArray[Any], at: Callable[[int], str]) -> None:
+    """Lists of one length, none of them missing or empty."""
+    odd = np.flatnonzero((lengths != lengths[0]) | (lengths == 0)) if lengths.size else np.zeros(0, int)
+    if odd.size:
+        row = int(odd[0])
+        raise InvalidInput(
+            f"{at(row)} holds a list of {int(lengths[row])} while the first has {int(lengths[0])}: give lists of one "
+            "length above 0; pad sequences and mark the padding with mask"
+        )
 
 
 def read_polars(frame: Any, strict: Collection[Any] = ()) -> Any:
@@ -29,10 +216,10 @@ def read_polars(frame: Any, strict: Collection[Any] = ()) -> Any:
     >>> read_polars(pd.DataFrame({"a": [1, 2], "b": ["x", None]})).rows()
     [(1, 'x'), (2, None)]
     """
-    frame = opened(frame)
-    pl = import_polars()
-    if isinstance(frame, pl.DataFrame):
-        return frame
+    shown, pl = open_frame(frame), import_polars()
+    if shown.implementation.is_polars():
+        return shown.to_native()
+    frame = shown.to_native()
     columns = [read_pandas_column(frame[name], name, name in strict) for name in frame.columns]
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
@@ -114,15 +301,196 @@ def refuse_mixture(values: list[Any], name: Any) -> None:
             )
 
 
-def format_level(value: Any) -> str:
-    """A level as text: whole numbers alike whether they came as 3, 3.0 or "3"; booleans as true and false.
+TEXTS = (".csv", ".tsv", ".txt")
+EXCEL = (".xlsx",)
+SEPARATORS = (",", ";", "\t", "|")
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+HEAD = 1 << 16  # bytes in which separators are counted
+LINES = 50
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")  # gzip, Zstandard, zlib
+WIDE_TEXT = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # Excel's "Unicode text"
+DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
+DECIMAL_OR_WHOLE = r"^[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?$"
+CANONICAL = r"^(0|-?[1-9][0-9]{0,17})$"  # a whole number that reads back as it was written
 
-    >>> [format_level(value) for value in (3, 3.0, "3", 2.5, True)]
-    ['3', '3', '3', '2.5', 'true']
+
+def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
+    r"""A table in a .csv, .tsv, .txt, .xlsx or .parquet file as a polars frame, ready for `Recipe.apply`.
+
+    names: columns that hold names, such as the clients': they stay as they are written, and are numbers only where
+        all of them are written as whole numbers.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "shops.csv")
+    ...     size = file.write_text("shop;price;day\n01;1,5;mo\n02;NA;tu\n")
+    ...     read_file(file, names=["shop"]).rows()
+    [('01', 1.5, 'mo'), ('02', None, 'tu')]
     """
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value)).lower()
-    if isinstance(value, Real):
-        number = float(value)
-        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else str(value)
-    return str(value)
+    file = Path(path)
+    if not file.is_file():
+        raise UnreadableFile(f"path is {str(path)!r}: there is no such file; check the name")
+    ending = file.suffix.lower()
+    if ending in TEXTS:
+        return read_text_file(file, names)
+    if ending in EXCEL:
+        return read_excel(file)
+    if ending == ".parquet":
+        from fedasym.data.federation.files import read_parquet
+
+        return read_parquet(file, False)[0]
+    raise InvalidInput(f"path is {str(path)!r}: tables end in {', '.join((*TEXTS, *EXCEL))} or .parquet")
+
+
+def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
+    """A text table with a header: missing cells as nulls, columns of numbers as numbers."""
+    pl = import_polars()
+    head = read_head(file)
+    separator = find_separator(head)
+    wide = next((code for start, code in WIDE_TEXT.items() if head.startswith(start)), None)
+    try:
+        source: Any = file if wide is None else io.BytesIO(file.read_bytes().decode(wide).encode())
+        frame = pl.read_csv(source, separator=separator, infer_schema=False, truncate_ragged_lines=False)
+    except UnicodeDecodeError:
+        raise UnreadableFile(f"{file}: it cannot be read as UTF-16 text: save it as UTF-8") from None
+    except (OSError, pl.exceptions.PolarsError) as reason:
+        raise UnreadableFile(f"{file}: it cannot be read as CSV: {explain_failure(head, separator, reason)}") from None
+    except pl.exceptions.PanicException:
+        raise UnreadableFile(f"{file}: it cannot be read as CSV: check its quotes and line ends") from None
+    frame = frame.rename(strip_header(file, frame.columns))
+    comma = separator != ","
+    columns = {}
+    for name in frame.columns:
+        if name in names:
+            columns[name] = read_name_column(frame[name])
+            continue
+        series = read_decimal_commas(frame[name]) if comma else frame[name]
+        columns[name] = type_column(series, name)
+    return pl.DataFrame(columns)
+
+
+def read_head(file: Path) -> bytes:
+    """The first bytes of a text file; a packed one is refused, which polars would unpack however much it unpacks to."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(HEAD)
+    except OSError as reason:
+        raise UnreadableFile(f"{file}: it cannot be read: {reason.strerror or reason}") from None
+    if head.startswith(PACKED):
+        raise UnreadableFile(f"{file}: it is compressed: unpack it first, and read what comes out")
+    if not head.startswith(tuple(WIDE_TEXT)):
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
+        except UnicodeDecodeError as reason:
+            line = head[: reason.start].count(b"\n") + 1
+            raise UnreadableFile(f"{file}: line {line} is not UTF-8 text: save the table as UTF-8") from None
+    return head
+
+
+def find_separator(head: bytes) -> str:
+    r"""The separator that cuts the header and the first lines into the same number of fields, quotes respected.
+
+    >>> find_separator(b'a;"b,c";d\n1,5;x;2\n'), find_separator(b"a\n1\n")
+    (';', ',')
+    """
+    wide = next((code for start, code in WIDE_TEXT.items() if head.startswith(start)), "utf-8-sig")
+    text = head.decode(wide, errors="ignore")
+    lines = [line for line in text.splitlines() if line.strip()][:LINES]
+    if len(head) == HEAD and len(lines) > 2:
+        lines = lines[:-1]  # the last may be cut
+    best, score = ",", (0.0, 0)
+    for separator in SEPARATORS:
+        try:
+            counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+        except csv.Error:
+            continue
+        if not counts or counts[0] < 2:
+            continue
+        alike = sum(count == counts[0] for count in counts) / len(counts)
+        if (alike, counts[0]) > score:
+            best, score = separator, (alike, counts[0])
+    return best
+
+
+def explain_failure(head: bytes, separator: str, reason: Exception) -> str:
+    """Why polars could not read a text table, with the line where that is simple."""
+    told = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+    if "utf" in told.lower():
+        return "it is not UTF-8 text: save it as UTF-8"
+    if "more fields" in told:
+        rows = csv.reader(head.decode("utf-8-sig", errors="ignore").splitlines(), delimiter=separator)
+        try:
+            width = len(next(rows))
+            for number, row in enumerate(rows, 2):
+                if len(row) > width:
+                    return (
+                        f"line {number} has {len(row)} fields and the header {width}, separated by "
+                        f"{SEPARATOR_NAMES[separator]}: quote fields that hold a separator, and name every column"
+                    )
+        except (csv.Error, StopIteration):
+            pass
+    return told
+
+
+def strip_header(file: Path, columns: list[str]) -> dict[str, str]:
+    """Names of columns without spaces around them, each once."""
+    renamed = {name: name.strip().removeprefix("\ufeff").strip('"').replace('""', '"') for name in columns}
+    twice = [name for name in columns if re.search(r"_duplicated_\d+$", name)]
+    names = list(renamed.values())
+    if twice and twice[0].rsplit("_duplicated_", 1)[0] in columns:
+        name = twice[0].rsplit("_duplicated_", 1)[0]
+        raise InvalidInput(f"{file}: there are several columns {name!r}: rename them")
+    if len(set(names)) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"{file}: there are several columns {name!r}: rename them")
+    return renamed
+
+
+def read_name_column(series: Any) -> Any:
+    """Names as they are written; numbers only where all of them are written as whole numbers."""
+    pl = import_polars()
+    names = blank_words(series, MISSING)
+    held = names.drop_nulls()
+    if len(held) and held.str.contains(CANONICAL).all():
+        return names.cast(pl.Int64)
+    return names
+
+
+def read_decimal_commas(series: Any) -> Any:
+    """A column of numbers with decimal commas with points instead; any other as it is."""
+    words = blank_words(blank_words(series.str.strip_chars(), MISSING), MISSING_NUMBER).drop_nulls()
+    if not len(words) or not words.str.contains(DECIMAL_COMMA).any():
+        return series
+    return series.str.replace(",", ".", literal=True) if words.str.contains(DECIMAL_OR_WHOLE).all() else series
+
+
+def type_column(series: Any, name: str) -> Any:
+    """A column of text as what all of its cells are; with a word among numbers it stays text, for the word to be named."""
+    pl = import_polars()
+    cells = read_cells(series, name)
+    if cells.kind is CellKind.EMPTY:
+        return pl.Series(name, [None] * len(series), dtype=pl.Null)
+    if cells.kind in (CellKind.NUMBER, CellKind.WHOLE, CellKind.BOOLEAN):
+        return cells.values.alias(name)
+    return series.str.strip_chars().alias(name)
+
+
+def read_excel(file: Path) -> Any:
+    """The first sheet of an Excel file."""
+    pl = import_polars()
+    engine = next((name for module, name in (("fastexcel", "calamine"), ("openpyxl", "openpyxl")) if find_spec(module)), None)
+    if engine is None:
+        raise MissingPackage(f"{file}: an Excel file needs fastexcel: pip install 'fedasym[excel]', or save it as CSV")
+    try:
+        with ZipFile(file) as archive:
+            check_fits(sum(each.file_size for each in archive.infolist()), f"{file}: it")
+    except (OSError, BadZipFile, NotImplementedError):
+        raise UnreadableFile(f"{file}: it cannot be read as .xlsx: save it again, or as CSV") from None
+    try:
+        frame = pl.read_excel(file, engine=engine, infer_schema_length=None)
+    except InvalidInput:
+        raise
+    except Exception as reason:  # each engine has errors of its own
+        told = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+        raise UnreadableFile(f"{file}: it cannot be read as .xlsx: {told}") from None
+    return frame.rename(strip_header(file, frame.columns))

@@ -1,7 +1,8 @@
 """How the features of a federation are made from the columns of a table: fitted on its training rows, applied to any rows.
 
 A recipe is a value: frozen, written as JSON, never pickled. It holds what a statistician would note down: which columns serve
-as what, their means, standard deviations and levels, and what was left out and why.
+as what, their means, standard deviations and levels, and what was left out and why. In words it is one short paragraph, which
+commands print before their answer.
 """
 
 from __future__ import annotations
@@ -9,28 +10,38 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues
-from fedasym.data.tables.cells import Cells, Kind, check_magnitude, read_cells, read_levels, read_numbers
-from fedasym.data.tables.clients import read_names
+from fedasym.core.text import join_names
+from fedasym.data.tables.cells import (
+    LARGEST_FEATURE,
+    CellKind,
+    Cells,
+    Target,
+    cell_numbers,
+    check_magnitude,
+    read_cells,
+    read_levels,
+    read_names,
+)
 from fedasym.data.tables.frames import read_polars
 from fedasym.data.tables.roles import Reason
 
-FORMAT = "fedasym recipe 1"
+RECIPE_FORMAT = "fedasym recipe 1"
 SCALES = ("standard", "none")
-MISSING = ("error", "drop", "mean", "indicator")
+MISSING_RULES = ("error", "drop", "mean", "indicator")
 DATES = ("ignore", "number")
-KINDS = ("number", "category", "date")
+COLUMN_KINDS = ("number", "category", "date")
 PARTS = ("value", "level", "other", "missing")
 ABSENT = "missing"  # the level of a missing cell
-LARGEST = 1e100  # of a feature: its square, times a million samples, is a float
 
 
-class Counts(NamedTuple):
+class UnknownCells(NamedTuple):
     """Cells that a recipe met without knowing them, by column."""
 
     unseen: dict[str, int]
@@ -38,7 +49,7 @@ class Counts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of the table and what is known of it from the training rows.
 
     kind: "number", "category" or "date" (days since `origin`).
@@ -88,20 +99,6 @@ class Nested:
     explained: float | None = None
 
 
-@dataclass(frozen=True)
-class Target:
-    """The label: its columns, what their cells are, how many values they have, and what they were taken for.
-
-    asked: whether the user said so.
-    """
-
-    columns: tuple[str, ...]
-    kind: str
-    values: int
-    task: str
-    asked: bool = False
-
-
 @dataclass(frozen=True, repr=False)
 class Recipe:
     """How features are made from a table's columns, as `Federation.from_frame` fitted it on the training rows.
@@ -127,7 +124,7 @@ class Recipe:
     client: str
     client_kind: str
     target: Target
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     features: tuple[Feature, ...]
     left: tuple[LeftOut, ...] = ()
     nested: tuple[Nested, ...] = ()
@@ -149,7 +146,7 @@ class Recipe:
         """Which features' weights may differ between clients."""
         return np.array([feature.personal for feature in self.features], bool)
 
-    def apply(self, frame: Any) -> tuple[NDArray[np.float64], Counts]:
+    def apply(self, frame: Any) -> tuple[NDArray[np.float64], UnknownCells]:
         """Features of raw rows, in the order of `names`, and how many cells were missing or of unseen levels.
 
         frame: polars or pandas, with the columns that serve as features; others are not looked at, and text that is numbers
@@ -167,8 +164,8 @@ class Recipe:
         absent = [column.name for column in self.columns if column.name not in held.columns]
         if absent:
             raise MissingColumn(
-                f"the table lacks {describe_names(absent)}, of which features are made: there is "
-                f"{describe_names(held.columns)}; give the columns that the model was fitted with"
+                f"the table lacks {join_names(absent, quoted=True)}, of which features are made: there is "
+                f"{join_names(held.columns, quoted=True)}; give the columns that the model was fitted with"
             )
         if held.height == 0:
             raise InvalidInput("the table has no rows: give at least one")
@@ -177,9 +174,9 @@ class Recipe:
             refuse_missing({name: each.missing for name, each in cells.items()}, applied=True)
         return self.encode(cells)
 
-    def encode(self, cells: Mapping[str, Cells]) -> tuple[NDArray[np.float64], Counts]:
+    def encode(self, cells: Mapping[str, Cells]) -> tuple[NDArray[np.float64], UnknownCells]:
         """Features from columns that are read already."""
-        counts = Counts({}, {})
+        counts = UnknownCells({}, {})
         raw = [
             encode_column(column, [each for each in self.features if each.column == column.name], cells[column.name], counts)
             for column in self.columns
@@ -193,9 +190,9 @@ class Recipe:
         with np.errstate(over="ignore"):
             X -= centre
             X /= spread
-        if not np.abs(X).max() <= LARGEST:
+        if not np.abs(X).max() <= LARGEST_FEATURE:
             for place, name in enumerate(self.names):
-                check_magnitude(X[:, place], name, LARGEST, remedy="correct that row, or leave the column out")
+                check_magnitude(X[:, place], name, LARGEST_FEATURE, remedy="correct that row, or leave the column out")
         return np.ascontiguousarray(X), counts
 
     def read_clients(self, frame: Any) -> list[Any]:
@@ -209,7 +206,9 @@ class Recipe:
         """
         held = read_polars(frame)
         if self.client not in held.columns:
-            raise MissingColumn(f"the table lacks the client column {self.client!r}: there is {describe_names(held.columns)}")
+            raise MissingColumn(
+                f"the table lacks the client column {self.client!r}: there is {join_names(held.columns, quoted=True)}"
+            )
         names, _ = read_names(held[self.client], self.client, self.client_kind)
         absent = [row for row, name in enumerate(names) if name is None]
         if absent:
@@ -223,13 +222,11 @@ class Recipe:
 
         flags: whether to name the flags of the command line that change it.
         """
-        from fedasym.data.tables.description import describe_recipe
-
         return describe_recipe(self, flags)
 
     def to_json(self) -> str:
         """The recipe as JSON, which `from_json` reads."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, allow_nan=False)
+        return json.dumps({"format": RECIPE_FORMAT, **asdict(self)}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
@@ -240,7 +237,7 @@ class Recipe:
         ...
         fedasym.InvalidInput: the recipe's format is None: it must be 'fedasym recipe 1'; give what to_json wrote
         """
-        from fedasym.data.tables.validation import read_recipe
+        from fedasym.data.federation.files import read_recipe
 
         return read_recipe(text)
 
@@ -251,13 +248,13 @@ class Recipe:
         return f"Recipe({len(self.features)} features of {len(self.columns)} columns, label {self.target.columns})"
 
 
-def encode_column(column: Column, features: list[Feature], cells: Cells, counts: Counts) -> NDArray[np.float64]:
+def encode_column(column: TableColumn, features: list[Feature], cells: Cells, counts: UnknownCells) -> NDArray[np.float64]:
     """The raw features of one column, one beside the other."""
     if column.kind == "category":
         return encode_levels(column, features, read_levels(cells), counts)
-    if column.kind == "date" and cells.kind not in (Kind.DATE, Kind.EMPTY):
+    if column.kind == "date" and cells.kind not in (CellKind.DATE, CellKind.EMPTY):
         raise InvalidInput(f"column {column.name!r} holds no dates, as it did when the recipe was fitted: give dates")
-    values = read_numbers(cells) - column.origin
+    values = cell_numbers(cells) - column.origin
     absent = np.isnan(values)
     if absent.any():
         counts.missing[column.name] = int(absent.sum())
@@ -265,7 +262,9 @@ def encode_column(column: Column, features: list[Feature], cells: Cells, counts:
     return np.stack([values if each.part == "value" else absent.astype(float) for each in features], axis=1)
 
 
-def encode_levels(column: Column, features: list[Feature], levels: list[str | None], counts: Counts) -> NDArray[np.float64]:
+def encode_levels(
+    column: TableColumn, features: list[Feature], levels: list[str | None], counts: UnknownCells
+) -> NDArray[np.float64]:
     """Indicators of the levels: of its own for each known one, of "other" for the rest where that is a feature."""
     known = {level: place for place, level in enumerate(column.levels)}
     OTHER = len(known)
@@ -284,12 +283,6 @@ def encode_levels(column: Column, features: list[Feature], levels: list[str | No
     codes = np.where(unseen, unknown_level, codes)
     places = [OTHER if each.part == "other" else known[each.level or ""] for each in features]
     return np.asarray(codes[:, None] == np.array(places, np.intp), np.float64)
-
-
-def describe_names(names: Any, most: int = 8) -> str:
-    """Some names for an error: the first few."""
-    quoted = [repr(str(name)) for name in names]
-    return ", ".join(quoted[:most]) + (f" and {len(quoted) - most} more" if len(quoted) > most else "")
 
 
 def refuse_missing(absent: Mapping[str, NDArray[np.bool_]], line: int | None = None, applied: bool = False) -> None:
@@ -313,3 +306,114 @@ def refuse_missing(absent: Mapping[str, NDArray[np.bool_]], line: int | None = N
         'categories a level "missing") or "indicator" (a feature says so besides); on the command line '
         "--missing drop|mean|indicator"
     )
+
+
+MOST_NAMES = 12  # names that are listed in full
+WIDTH = 100
+WHY = {
+    Reason.IDENTIFIER: ("identifier", "identifiers"),
+    Reason.CONSTANT: ("constant", "constant"),
+    Reason.DATE: ("dates", "dates"),
+    Reason.EMPTY: ("empty", "empty"),
+    Reason.LISTS: ("lists", "lists"),
+    Reason.IGNORED: ("as you say", "as you say"),
+}
+FLAGS = {Reason.DATE: "--dates number takes them"}
+
+
+def describe_recipe(recipe: Recipe, flags: bool = True) -> str:
+    """The label's line, then the features, what is left out, and what was missing.
+
+    flags: whether to name the flags of the command line that change it.
+    """
+    parts = [
+        describe_features(recipe),
+        describe_sharing(recipe),
+        describe_left(recipe, flags),
+        *(describe_nested(recipe)),
+        describe_missing(recipe),
+        "With an intercept." if recipe.intercept else "Without an intercept.",
+    ]
+    text = " ".join(part for part in parts if part)
+    return describe_target(recipe.target, flags) + "\n" + fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def describe_target(target: Target, flags: bool = True) -> str:
+    """What the label was taken for, and how to say otherwise.
+
+    >>> from fedasym.data.tables.recipe import Target
+    >>> describe_target(Target(("score",), "whole", 6, "regression"))
+    "label 'score' has 6 whole numbers, taken as numbers: --task classification takes them as classes"
+    """
+    if len(target.columns) > 1:
+        return f"labels {join_names(target.columns, MOST_NAMES, quoted=True)} have numbers"
+    name, classes = target.columns[0], target.task == "classification"
+    kind = {"whole": "whole number", "number": "number", "boolean": "boolean value"}.get(target.kind, "word")
+    held = f"{target.values} {kind}{'' if target.values == 1 else 's'}"
+    if target.kind == "number" and not classes:
+        return f"label {name!r} has numbers"
+    text = f"label {name!r} has {held}, taken as {'classes' if classes else 'numbers'}"
+    if target.asked:
+        return text + ", as you say"
+    if target.kind == "whole" and flags:
+        other = ("regression", "numbers") if classes else ("classification", "classes")
+        return text + f": --task {other[0]} takes them as {other[1]}"
+    return text
+
+
+def describe_features(recipe: Recipe) -> str:
+    """How many features, and which."""
+    count = len(recipe.features)
+    how = "as they are" if recipe.scale == "none" else f"centred and scaled by {recipe.training} training rows"
+    if recipe.scale != "none" and not recipe.intercept:
+        how = f"scaled by {recipe.training} training rows"
+    return f"{count} feature{'' if count == 1 else 's'}, {how}: {join_names(recipe.names, MOST_NAMES)}."
+
+
+def describe_sharing(recipe: Recipe) -> str:
+    """Which features serve the shared model only."""
+    shared = [feature.name for feature in recipe.features if not feature.personal]
+    if not shared:
+        return ""
+    return f"For the shared model only (constant within clients, or as you say): {join_names(shared, MOST_NAMES)}."
+
+
+def describe_left(recipe: Recipe, flags: bool = True) -> str:
+    """What was left out, by reason."""
+    by_reason: dict[Reason, list[LeftOut]] = {}
+    for each in recipe.left:
+        by_reason.setdefault(each.reason, []).append(each)
+    parts = []
+    for reason, entries in by_reason.items():
+        if reason is Reason.NESTED:
+            continue
+        if reason is Reason.COMBINATION:
+            parts += [f"{each.name} (determined by {join_names(each.of, 4)})" for each in entries[:MOST_NAMES]]
+            continue
+        names = join_names([each.name or "''" for each in entries], MOST_NAMES)
+        remedy = f"; {FLAGS[reason]}" if flags and reason in FLAGS else ""
+        parts.append(f"{names} ({WHY[reason][len(entries) > 1]}{remedy})")
+    return f"Left out: {'; '.join(parts)}." if parts else ""
+
+
+def describe_nested(recipe: Recipe) -> list[str]:
+    """Groups within clients, and what they would explain."""
+    texts = []
+    for each in recipe.nested:
+        text = f"{each.column}: {each.groups} groups within the clients, left out"
+        if each.explained is not None:
+            text += f"; {each.explained:.0%} of the label's variance within clients is between them"
+        texts.append(text + ".")
+    return texts
+
+
+def describe_missing(recipe: Recipe) -> str:
+    """Rows that were dropped, and cells that were filled."""
+    parts = []
+    if recipe.dropped:
+        rows = f"{recipe.dropped} of {recipe.rows} rows"
+        parts.append(f"{rows} with a missing value {'was' if recipe.dropped == 1 else 'were'} dropped.")
+    if recipe.filled:
+        filled = [f"{name} {count}" for name, count in recipe.filled.items()]
+        parts.append(f"Missing cells filled: {join_names(filled, MOST_NAMES)}.")
+    return " ".join(parts)

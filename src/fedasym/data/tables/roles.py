@@ -2,6 +2,10 @@
 
 Identifiers, row numbers and groups nested in the clients are told by their values alone: a quantity repeats itself by chance,
 a designed number does not. What a user says of a column goes before all of this.
+
+Features that others determine, constants and exact linear combinations of the features before them, cannot be told apart
+by a model, so the later one is left out. Columns are taken in their order and orthogonalised one after the other (Gram and
+Schmidt, twice, which is enough); what is left of a combination is rounding.
 """
 
 from __future__ import annotations
@@ -16,7 +20,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.data.tables.cells import Cells, Kind
+from fedasym.data.tables.cells import CellKind, Cells
+
+TOLERANCE = 1e-8  # of a column's length that must be its own
+WIDEST = 2000  # features up to which combinations are looked for
+SKETCH = 1000  # rows beyond four per feature are added up in random signs first
+
+
+def find_combinations(
+    X: NDArray[np.float64], fixed: NDArray[np.bool_] | None = None, tolerance: float = TOLERANCE
+) -> dict[int, list[int]]:
+    """The columns that are combinations of earlier ones, each with those that it is made of.
+
+    X: centred where there is an intercept. fixed: columns that stay whatever they are.
+
+    With at least as many features as rows every further feature is a combination of the others, which says nothing of them:
+    then none is looked for.
+
+    >>> a, b = np.random.default_rng(0).standard_normal((2, 50))
+    >>> find_combinations(np.stack([a, b, a - 2 * b], 1))
+    {2: [0, 1]}
+    """
+    n, p = X.shape
+    if p < 2 or p + 1 >= n or p > WIDEST:
+        return {}
+    fixed = np.zeros(p, bool) if fixed is None else fixed
+    A = add_rows(X, 4 * p + SKETCH)
+    length = np.linalg.norm(A, axis=0)
+    A = A / np.where(length > 0, length, 1)
+    Q = np.empty((len(A), p))
+    own: list[int] = []
+    found: dict[int, list[int]] = {}
+    order = [*np.flatnonzero(fixed), *np.flatnonzero(~fixed)]
+    for j in order:
+        v = A[:, j]
+        for _ in range(2):
+            v = v - Q[:, : len(own)] @ (Q[:, : len(own)].T @ v)
+        left = float(np.linalg.norm(v))
+        if left > tolerance:
+            Q[:, len(own)] = v / left
+            own.append(int(j))
+        elif not fixed[j]:
+            found[int(j)] = find_parts(A[:, own], A[:, j], own)
+    return {j: found[j] for j in sorted(found)}
+
+
+def find_parts(A: NDArray[np.float64], v: NDArray[np.float64], names: list[int]) -> list[int]:
+    """The columns with a weight in the combination."""
+    weights = np.linalg.lstsq(A, v, rcond=None)[0]
+    return sorted(names[i] for i in np.flatnonzero(np.abs(weights) > 1e-6))
+
+
+def add_rows(X: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """At most so many rows: sums of rows in random signs, between which columns keep their linear relations."""
+    n, p = X.shape
+    if n <= 2 * most:
+        return X
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), n)
+    times = n // most
+    head = (X[: times * most] * signs[: times * most, None]).reshape(times, most, p).sum(0)
+    head[: n - times * most] += X[times * most :] * signs[times * most :, None]
+    return np.asarray(head)
+
 
 NAMED = re.compile(
     r"(^|.*[_\W])(ids?|uuid|guid|key|index|idx|row|rownames?|no|nr)$|.*[a-z](Id|ID)$|.*[a-z]{3}id$|^unnamed.*|^$"
@@ -45,10 +110,10 @@ class Reason(StrEnum):
     IGNORED = "ignored"
 
 
-KINDS = ("number", "category")
-LEFT = {"identifier": Reason.IDENTIFIER, "ignore": Reason.IGNORED}
+ROLE_KINDS = ("number", "category")
+LEFT_ROLES = {"identifier": Reason.IDENTIFIER, "ignore": Reason.IGNORED}
 SHARING = {"shared": False, "personal": True}
-ROLES = (*KINDS, *LEFT, *SHARING)
+ROLES = (*ROLE_KINDS, *LEFT_ROLES, *SHARING)
 
 
 @dataclass(frozen=True)
@@ -88,7 +153,7 @@ def check_roles(roles: Any, columns: Sequence[str], taken: Mapping[str, str]) ->
         for word in words:
             if word not in ROLES:
                 raise unknown(f"role of column {name!r}", word, ROLES)
-        for group in (KINDS, tuple(LEFT), tuple(SHARING), (*LEFT, *KINDS), (*LEFT, *SHARING)):
+        for group in (ROLE_KINDS, tuple(LEFT_ROLES), tuple(SHARING), (*LEFT_ROLES, *ROLE_KINDS), (*LEFT_ROLES, *SHARING)):
             if sum(word in group for word in words) > 1:
                 raise InvalidInput(f"the role of column {name!r} is {text!r}, which contradicts itself: choose one")
         checked[str(name)] = words
@@ -107,11 +172,11 @@ def assign_role(cells: Cells, owner: NDArray[np.intp], words: Sequence[str], nam
     >>> assign_role(rows, np.repeat([0, 1], 15), (), False, "ignore").reason
     <Reason.IDENTIFIER: 'identifier'>
     """
-    left = [LEFT[word] for word in words if word in LEFT]
+    left = [LEFT_ROLES[word] for word in words if word in LEFT_ROLES]
     if left:
         return Role(None, left[0])
     fixed = named or bool(words)
-    kind = next((word for word in words if word in KINDS), None)
+    kind = next((word for word in words if word in ROLE_KINDS), None)
     personal = next((SHARING[word] for word in words if word in SHARING), None)
     if personal is None:
         personal = not is_constant_in_clients(cells, owner)
@@ -119,20 +184,20 @@ def assign_role(cells: Cells, owner: NDArray[np.intp], words: Sequence[str], nam
         reason = find_reason(cells, owner, dates)
         if reason is not None and (not fixed or reason in (Reason.EMPTY, Reason.LISTS)):
             return Role(None, reason)
-        numeric = cells.kind in (Kind.NUMBER, Kind.WHOLE, Kind.DATE) or cells.stray is not None
+        numeric = cells.kind in (CellKind.NUMBER, CellKind.WHOLE, CellKind.DATE) or cells.stray is not None
         kind = "number" if numeric else "category"
     return Role(kind, None, personal, fixed)
 
 
 def find_reason(cells: Cells, owner: NDArray[np.intp], dates: str) -> Reason | None:
     """Why nothing should be learnt from a column, as far as it can be seen without the training rows."""
-    if cells.kind is Kind.EMPTY:
+    if cells.kind is CellKind.EMPTY:
         return Reason.EMPTY
-    if cells.kind is Kind.LISTS:
+    if cells.kind is CellKind.LISTS:
         return Reason.LISTS
-    if cells.kind is Kind.DATE:
+    if cells.kind is CellKind.DATE:
         return None if dates == "number" else Reason.DATE
-    if cells.kind in (Kind.NUMBER, Kind.BOOLEAN) or cells.declared or cells.stray is not None:
+    if cells.kind in (CellKind.NUMBER, CellKind.BOOLEAN) or cells.declared or cells.stray is not None:
         return None
     values, clients = encode_values(cells, owner)
     if is_identifier(cells, values, clients):
@@ -144,18 +209,18 @@ def encode_values(cells: Cells, owner: NDArray[np.intp]) -> tuple[NDArray[np.int
     """The values that are there, whole numbers as they are and words as codes, and their clients."""
     there = ~cells.missing
     held = cells.values.drop_nulls()
-    if cells.kind is Kind.WHOLE:
+    if cells.kind is CellKind.WHOLE:
         return np.asarray(held.to_numpy(), np.int64), owner[there]
     return np.asarray(held.rank("dense").to_numpy(), np.int64), owner[there]
 
 
 def is_constant_in_clients(cells: Cells, owner: NDArray[np.intp]) -> bool:
     """Whether a column says something of clients, not of samples: constant in each, and some have two rows."""
-    if cells.kind in (Kind.EMPTY, Kind.LISTS):
+    if cells.kind in (CellKind.EMPTY, CellKind.LISTS):
         return False
     there = ~cells.missing
     held, clients = cells.values.drop_nulls(), owner[there]
-    numeric = cells.kind in (Kind.NUMBER, Kind.WHOLE, Kind.BOOLEAN)
+    numeric = cells.kind in (CellKind.NUMBER, CellKind.WHOLE, CellKind.BOOLEAN)
     values = np.asarray(held.to_numpy() if numeric else held.rank("dense").to_numpy())
     if values.size == 0 or np.bincount(clients).max() < 2 or np.all(values == values[0]):
         return False
@@ -187,7 +252,7 @@ def is_identifier(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.i
     called = is_called_identifier(cells.name)
     if n < FEWEST:
         return called and n > 1 and distinct == n
-    if cells.kind is Kind.TEXT:
+    if cells.kind is CellKind.TEXT:
         return distinct > NEARLY * n or (distinct * ROWS_PER_VALUE > n and count_pairs(values, clients) == distinct)
     if distinct == n and (np.all(np.diff(values) > 0) or np.all(np.diff(values) < 0)):
         return True  # it counts up, or down, through the whole table
@@ -224,7 +289,7 @@ def restarts_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArra
 def nests_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp]) -> bool:
     """Whether values are groups within clients: each in one client alone, several in a client, several rows in each."""
     distinct, held = np.unique(values).size, np.unique(clients).size
-    least = 2 if cells.kind is Kind.TEXT else CLIENTS_OF_NUMBERS
+    least = 2 if cells.kind is CellKind.TEXT else CLIENTS_OF_NUMBERS
     if held < least or distinct < VALUES_PER_CLIENT * held or values.size < ROWS_PER_VALUE * distinct:
         return False
     return count_pairs(values, clients) == distinct

@@ -1,4 +1,9 @@
-"""What a node does with each kind of message; the arithmetic is the plain-loop version of `fedasym.train`, client by client.
+"""One node: its samples, its clients' own heads, and what it does with each kind of message.
+
+Where the samples are is said on the node alone; they may be one client's or several clients'. Names of classes are said by
+people, in the run config, in the node config or in a saved federation: a node never takes them from the cells of a column,
+which a run config could name at will. Heads are kept on disk: a client's own ones on its node, where they stay, and the
+shared one on the server. The arithmetic is the plain-loop version of `fedasym.train`, client by client.
 
 introduce: say which clients there are (64-bit hashes of their names), their sample counts, and the kind of the data:
     numbers of features and outputs, and the task. Names of classes stay here.
@@ -8,56 +13,309 @@ evaluate: every client's own head, made from the shared one, kept in a folder of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
-from numpy.typing import NDArray
+from flwr.clientapp import ClientApp
+from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.core.errors import InvalidInput, import_package, one_of, path_of
+from fedasym.core.files import replace_file
 from fedasym.core.version import __version__
 from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.samples import TASKS
 from fedasym.data.federation.splits import SPLITS
-from fedasym.deploy.flower.configuration import Configuration
-from fedasym.deploy.flower.faults import VERSION, Fault, report_as
-from fedasym.deploy.flower.heads import Model, file_of
-from fedasym.deploy.flower.holdings import heads_folder
-from fedasym.deploy.flower.records import HEAD, MALFORMED, array_of, content_of, told_in
-from fedasym.training.scores import ROUNDING
+from fedasym.deploy.flower.apps import RunConfiguration, parse_classes
+from fedasym.deploy.flower.messages import (
+    FAULT,
+    HEAD,
+    MALFORMED,
+    VERSION,
+    Fault,
+    NodeFault,
+    array_of,
+    config_in,
+    content_of,
+    find_fault,
+    log,
+    report_as,
+)
+from fedasym.training.history import ROUNDING
 from fedasym.training.settings import is_size
-from fedasym.training.twin import local_work, personalised
-from fedasym.training.twin_batches import Client, Head, batch_of, mean_loss, predictions
+from fedasym.training.twin import Client, Head, batch_of, local_work, mean_loss, own_head, predictions
+
+FORMAT = "fedasym head 1"
+KEY = "fedasym"  # of the file's metadata
+LONGEST = 80  # characters of a client's name in the name of its file
 
 
-def introduce(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
+@dataclass(frozen=True, eq=False)
+class SavedHead:
+    """A linear head and what it is of.
+
+    head: (features, outputs), with a last row for the bias where `about` says so.
+    about: bias (whether there is one), classes (names by output, None for values), and how it was made: algorithm, round, run.
+
+    >>> model = SavedHead(np.eye(2), {"bias": False, "classes": ["cat", "dog"]})
+    >>> model.predict([[3.0, 1.0], [0.0, 2.0]]).tolist()
+    ['cat', 'dog']
+    """
+
+    head: NDArray[np.floating[Any]]
+    about: Mapping[str, Any]
+
+    def predict(self, features: ArrayLike) -> NDArray[Any]:
+        """Class names, or values in regression, for samples in rows."""
+        x, d = np.asarray(features, float), len(self.head) - bool(self.about["bias"])
+        if x.ndim == 0 or x.shape[-1] != d or not np.isfinite(x).all():
+            raise InvalidInput(f"features have shape {x.shape}: the last axis must hold {d} features, all finite numbers")
+        outputs = x @ self.head[:d] + (self.head[d] if self.about["bias"] else 0.0)
+        if self.about["classes"] is not None:
+            return np.asarray(np.asarray(self.about["classes"])[outputs.argmax(-1)])
+        return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a .safetensors file, whole or not at all; its folder is made where there is none."""
+        path = Path(path)
+        library = import_package("safetensors.numpy", "a .safetensors file")
+        held = {KEY: json.dumps({"format": FORMAT, **self.about})}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as fresh:
+                fresh.write_bytes(library.save({"head": np.ascontiguousarray(self.head)}, metadata=held))
+        except OSError as reason:
+            raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; name another folder") from None
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> SavedHead:
+        """Read what `save` wrote.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     head = SavedHead(np.ones((2, 1)), {"bias": False, "classes": None, "round": 3})
+        ...     path = head.save(folder + "/ann.safetensors")
+        ...     SavedHead.load(path).about["round"]
+        3
+        """
+        safetensors = import_package("safetensors", "a .safetensors file")
+        try:
+            with safetensors.safe_open(str(path), framework="numpy") as file:
+                about = json.loads((file.metadata() or {})[KEY])
+                head = file.get_tensor("head")
+            if about.pop("format") != FORMAT or not is_head(head, about):
+                raise ValueError
+        except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError):
+            raise InvalidInput(f"{path} is no head that fedasym wrote: name a .safetensors file of a heads folder") from None
+        return cls(head, about)
+
+
+def is_head(head: NDArray[Any], about: Mapping[str, Any]) -> bool:
+    """Whether the numbers can be a head of that description: a class per output, a row for a bias.
+
+    >>> is_head(np.eye(2), {"bias": False, "classes": ["cat", "dog"]}), is_head(np.eye(2), {"bias": False, "classes": ["cat"]})
+    (True, False)
+    """
+    bias, classes = about["bias"], about["classes"]
+    named = classes is None or (isinstance(classes, list) and all(isinstance(each, str | int | float) for each in classes))
+    fits = head.ndim == 2 and head.dtype.kind == "f" and len(head) > bool(bias) and bool(np.isfinite(head).all())
+    return isinstance(bias, bool) and named and fits and (classes is None or len(classes) == head.shape[1])
+
+
+def head_file(folder: Path, algorithm: str, client: Any, identity: int) -> Path:
+    """The file of a client's own head: its name made fit for any disk, and 64 bits that keep names apart.
+
+    >>> head_file(Path("heads"), "rtfa", "ward 3/b", 10).as_posix()
+    'heads/rtfa/ward%203%2Fb-000000000000000a.safetensors'
+    """
+    return folder / quote(algorithm, safe="") / f"{quote(str(client), safe='')[:LONGEST]}-{int(identity):016x}.safetensors"
+
+
+MEANING = ("label", "client", "features", "split", "task", "classes")  # said for all nodes, or for one
+SAVED = ".safetensors"  # a federation that its owner saved, with its columns and classes
+SYNTHETIC = "synthetic"
+DRAWN = 30  # clients of a node without data, or of a simulation
+
+
+def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Federation:
+    """The clients of a node, read from the file or folder that its `data-path` names, in any format of `fedasym.datasets.read`.
+
+    label, client, features, split, task, classes: as `read` takes them, from the run config for all nodes alike; what the
+        node config says goes first. Empty words count as not said; several features or classes are separated by commas.
+        Labels that are classes need `classes`, unless a saved federation has its own.
+    partition-id, num-partitions: take every so many-th client of the file only.
+    data-path "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path. Such clients
+        alone have a `truth`.
+
+    >>> first, second = (load_clients({"partition-id": k, "num-partitions": 2}, {}) for k in range(2))
+    >>> len(first), len(second), first.dimension, set(first.clients) & set(second.clients)
+    (15, 15, 60, set())
+    """
+    from fedasym.data.sets import read
+
+    place = node_config.get("data-path", SYNTHETIC if "partition-id" in node_config else None)
+    if place is None:
+        raise NodeFault(Fault.NO_DATA_PATH, "data-path is missing: start this node with --node-config 'data-path=\"...\"'")
+    with report_as(Fault.BAD_CONFIGURATION):
+        options, path = read_options(node_config, run_config), path_of("data-path", place)
+    if place == SYNTHETIC:
+        drawn = draw_trial_clients(options.get("task"))
+        return replace(partition_of(drawn, node_config), truth={"shared": drawn.truth["shared"]} if drawn.truth else None)
+    if path.suffix == SAVED:
+        federation = read(path)
+        check_classes(federation, options.get("classes"))
+    else:
+        federation = read(path, **options | numeric_options(path, options))
+        if federation.task == "classification" and "classes" not in options:
+            raise NodeFault(
+                Fault.NO_CLASSES,
+                "classes is not said and the labels are classes: give their number or names in the run config or in this "
+                'node\'s --node-config, or task="regression" where whole numbers are meant as numbers',
+            )
+    return replace(partition_of(federation, node_config), truth=None)
+
+
+def numeric_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """How to read a table so that all nodes make the same features of it: columns of numbers, as they are.
+
+    Nodes know nothing of each other's rows: a scale, the levels of a category, and what is constant or an identifier would be
+    different on each.
+    """
+    from fedasym.data.sets.formats import TABLES, find_files
+    from fedasym.data.tables.frames import read_file
+
+    sources, kind = find_files(path)
+    if kind not in TABLES:
+        return {}
+    frame = read_file(sources[0].file, names=[options.get("client", "client")])
+    listed = options.get("features")
+    named = [listed] if isinstance(listed, str) else listed
+    taken = {*(options.get(name, name) for name in ("label", "client", "split")), "split", "mask"}
+    columns = named or [name for name in frame.columns if name not in taken and frame[name].dtype.is_numeric()]
+    if not columns or any(name in frame.columns and frame[name].dtype.is_nested() for name in columns):
+        return {"scale": "none"}
+    return {"features": columns, "roles": dict.fromkeys(columns, "number"), "scale": "none"}
+
+
+def draw_trial_clients(task: str | None) -> Federation:
+    """Clients to try things out: classes, or numbers where the task is regression."""
+    from fedasym.data.sets import synthetic
+
+    if task == "regression":
+        return synthetic(task="regression", clients=DRAWN, dimension=20, aspect=0.5, radius=1, noise=0.5)
+    return synthetic(task="classification", clients=DRAWN, dimension=60, aspect=1, centre=4, radius=3, classes=5)
+
+
+def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """How to read a file: what is said, the node's word first.
+
+    >>> read_options({"label": "score"}, {"label": "y", "features": "age, hours", "classes": "3", "task": ""})
+    {'label': 'score', 'features': ['age', 'hours'], 'classes': (0, 1, 2)}
+    """
+    told = {name: node_config.get(name, run_config.get(name)) for name in MEANING}
+    options = {name: value for name, value in told.items() if value not in (None, "", 0)}
+    for name in ("label", "client", "features", "split", "task"):
+        if not isinstance(options.get(name, ""), str):
+            raise InvalidInput(f"{name} is {options[name]!r}: give text")
+    if "task" in options:
+        one_of("task", options["task"], TASKS)
+    if "features" in options:
+        columns = [each.strip() for each in options["features"].split(",")]
+        options["features"] = columns if len(columns) > 1 else columns[0]  # formats without columns have one field
+    if "classes" in options:
+        options["classes"] = parse_classes(options["classes"])
+    return options
+
+
+def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None:
+    """Refuse a saved federation whose classes are not those that were named; a number alone stands for 0, 1, ..."""
+    if named is None:
+        return
+    own = federation.classes or ()
+    if own != named and (len(own) != len(named) or named != tuple(range(len(named)))):
+        raise NodeFault(Fault.OTHER_CLASSES, f"the saved federation has the classes {own!r}, and the run or node {named!r}")
+
+
+def partition_of(federation: Federation, node_config: Mapping[str, Any]) -> Federation:
+    """Every `num-partitions`-th client from `partition-id` on; all of them where the node does not say."""
+    if "partition-id" not in node_config:
+        return federation
+    first, step = node_config["partition-id"], node_config.get("num-partitions", 1)
+    if not (isinstance(first, int) and isinstance(step, int) and 0 <= first < step):
+        raise NodeFault(
+            Fault.BAD_CONFIGURATION,
+            f"partition-id is {first!r} of num-partitions {step!r}: it must be a whole number from 0 to {step!r} - 1",
+        )
+    if first >= len(federation):
+        raise NodeFault(
+            Fault.BAD_CONFIGURATION,
+            f"partition-id is {first}, and the file has {len(federation)} clients: start fewer nodes",
+        )
+    return select_clients(federation, federation.clients[first::step])
+
+
+def select_clients(federation: Federation, names: Sequence[Any]) -> Federation:
+    """The federation of some of its clients."""
+    rows = [federation.rows(name) for name in names]
+    chosen = np.concatenate(rows)
+    return replace(
+        federation,
+        features=federation.features[chosen],
+        labels=federation.labels[chosen],
+        clients=tuple(names),
+        owner=np.repeat(np.arange(len(names)), [len(each) for each in rows]),
+        split=federation.split[chosen],
+        mask=None if federation.mask is None else federation.mask[chosen],
+        truth=None,
+    )
+
+
+def heads_folder(node_config: Mapping[str, Any]) -> Path:
+    """Where the clients' own heads are kept: `heads-path`, or beside the data, clients.csv in clients.heads."""
+    with report_as(Fault.BAD_CONFIGURATION):
+        if told := node_config.get("heads-path"):
+            return path_of("heads-path", told)
+        path = path_of("data-path", node_config.get("data-path", SYNTHETIC))
+        return Path("fedasym.heads") if str(path) == SYNTHETIC else path.resolve().with_suffix(".heads")
+
+
+def introduce_clients(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
     """Reply with the node's clients and sizes; no name, no sample, no label."""
-    protocol = configure(algorithm, context).protocol
+    protocol = read_configuration(algorithm, context).protocol
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {"dimension": federation.dimension, "outputs": federation.outputs, "task": federation.task}
     samples, tested = federation.counts("train").tolist(), int(np.count_nonzero(federation.counts("test")))
-    counted = {split: predicted(federation, split, protocol.count_padding) for split in ("validation", "test")}
-    told |= {"clients": hashes(federation), "samples": samples, "tested": tested, **counted}
+    counted = {split: count_predictions(federation, split, protocol.count_padding) for split in ("validation", "test")}
+    told |= {"clients": identity_hashes(federation), "samples": samples, "tested": tested, **counted}
     return Message(content_of(config=told), reply_to=message)
 
 
-def train(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
+def train_clients(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
     """Reply with W + sum_j n_j (w_j - W) / sum_j n_j over the drawn clients j of this node."""
-    configuration = configure(algorithm, context)
-    shared, round_ = read_order(message.content, federation, configuration)
-    drawn = read_drawn(message.content, dict(zip(hashes(federation), working(federation, configuration), strict=True)))
+    configuration = read_configuration(algorithm, context)
+    shared, round_ = read_head_and_round(message.content, federation, configuration)
+    drawn = read_drawn(
+        message.content, dict(zip(identity_hashes(federation), working_clients(federation, configuration), strict=True))
+    )
     change, samples = np.zeros_like(shared), 0
     for client, turn in drawn:
-        w = local_work(configuration.algorithm, client, shared, round_ - 1, turn)
+        w = local_work(configuration.algorithm, client, shared, round_ - 1, turn).head
         change, samples = change + client.n * (w - shared), samples + client.n
     head = (shared + change / samples).astype(configuration.precision)
     return Message(content_of({HEAD: head}, metrics={"num-examples": samples}), reply_to=message)
 
 
-def evaluate(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
+def evaluate_clients(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
-    configuration = configure(algorithm, context)
-    shared, round_ = read_order(message.content, federation, configuration)
+    configuration = read_configuration(algorithm, context)
+    shared, round_ = read_head_and_round(message.content, federation, configuration)
     name, folder = configuration.algorithm.name, heads_folder(context.node_config)
     about = {
         "algorithm": name,
@@ -67,14 +325,16 @@ def evaluate(message: Message, context: Context, federation: Federation, algorit
         "bias": configuration.protocol.intercept,
     }
     about["classes"] = None if federation.classes is None else list(federation.classes)
-    own, theirs, validated, hurt = Marks(), Marks(), Marks(), 0
-    for client in working(federation, configuration):
-        head = personalised(configuration.algorithm, client, shared, round_)
+    own, theirs, validated, hurt = HeadScores(), HeadScores(), HeadScores(), 0
+    for client in working_clients(federation, configuration):
+        head = own_head(configuration.algorithm, client, shared, round_)
         if np.isfinite(head).all():  # one that diverged replaces none that works; the server hears of it in the scores
             with report_as(Fault.UNWRITABLE_HEADS):
-                Model(head, about | {"client": client.name}).save(file_of(folder, name, client.name, int(client.identity)))
-        mine, others = marks_of(client, head, "test"), marks_of(client, shared, "test")
-        own, theirs, validated = own.plus(mine), theirs.plus(others), validated.plus(marks_of(client, head, "validation"))
+                SavedHead(head, about | {"client": client.name}).save(
+                    head_file(folder, name, client.name, int(client.identity))
+                )
+        mine, others = score_head(client, head, "test"), score_head(client, shared, "test")
+        own, theirs, validated = own.plus(mine), theirs.plus(others), validated.plus(score_head(client, head, "validation"))
         hurt += mine.worse_than(others, federation.task)
     told: dict[str, float] = {"num-examples": own.counted, "num-validation-examples": validated.counted, "hurt": hurt}
     scores = own.told("", federation.task) | theirs.told("shared-", federation.task)
@@ -82,16 +342,18 @@ def evaluate(message: Message, context: Context, federation: Federation, algorit
     return Message(content_of(metrics=told), reply_to=message)
 
 
-def configure(algorithm: str | Algorithm, context: Context) -> Configuration:
+def read_configuration(algorithm: str | Algorithm, context: Context) -> RunConfiguration:
     """The run as its config tells it."""
     with report_as(Fault.BAD_CONFIGURATION):
-        return Configuration.of(algorithm, context.run_config)
+        return RunConfiguration.of(algorithm, context.run_config)
 
 
-def read_order(content: RecordDict, federation: Federation, configuration: Configuration) -> tuple[NDArray[np.float64], int]:
+def read_head_and_round(
+    content: RecordDict, federation: Federation, configuration: RunConfiguration
+) -> tuple[NDArray[np.float64], int]:
     """The shared head and the number of the round that the server sends."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
-        shared, round_ = array_of(content), told_in(content)["server-round"]
+        shared, round_ = array_of(content), config_in(content)["server-round"]
         if shared.shape != (federation.dimension + configuration.protocol.intercept, federation.outputs):
             raise ValueError("the shared head does not fit the data")
         if not is_size(round_, 1):
@@ -102,25 +364,25 @@ def read_order(content: RecordDict, federation: Federation, configuration: Confi
 def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple[Client, int]]:
     """The drawn clients of this node, each with how often it was drawn before."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
-        asked = told_in(content)
+        asked = config_in(content)
         drawn = [(clients[name], turn) for name, turn in zip(asked["drawn"], asked["turns"], strict=True)]
         if not any(client.n for client, _ in drawn) or not all(is_size(turn, 0) for _, turn in drawn):
             raise ValueError("no client with training samples is drawn, or a turn is no count")
         return drawn
 
 
-class Marks(NamedTuple):
+class HeadScores(NamedTuple):
     """How a head does on some samples: predictions counted, how many were right, and the sum of their losses."""
 
     counted: int = 0
     correct: int = 0
     loss: float = 0.0
 
-    def plus(self, other: Marks) -> Marks:
+    def plus(self, other: HeadScores) -> HeadScores:
         """Two sets of samples together."""
-        return Marks(self.counted + other.counted, self.correct + other.correct, self.loss + other.loss)
+        return HeadScores(self.counted + other.counted, self.correct + other.correct, self.loss + other.loss)
 
-    def worse_than(self, other: Marks, task: str) -> bool:
+    def worse_than(self, other: HeadScores, task: str) -> bool:
         """Fewer right, or in regression a larger loss beyond rounding."""
         return self.loss > other.loss * (1 + ROUNDING) if task == "regression" else self.correct < other.correct
 
@@ -131,30 +393,53 @@ class Marks(NamedTuple):
         return accuracy | {f"{prefix}loss": self.loss / n}
 
 
-def marks_of(client: Client, head: Head, split: str) -> Marks:
+def score_head(client: Client, head: Head, split: str) -> HeadScores:
     """One client's samples of a split under a head."""
     federation, protocol = client.federation, client.protocol
     D = batch_of(federation, federation.rows(client.name, split), protocol.intercept, protocol.count_padding, head.dtype)
     if not (counted := int(np.count_nonzero(D.weights))):
-        return Marks()
+        return HeadScores()
     right = (predictions(head, D).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)
-    return Marks(counted, int(right.sum()), counted * mean_loss(head, D))
+    return HeadScores(counted, int(right.sum()), counted * mean_loss(head, D))
 
 
-def working(federation: Federation, configuration: Configuration) -> list[Client]:
+def working_clients(federation: Federation, configuration: RunConfiguration) -> list[Client]:
     """The node's clients with what they need for their work; their arithmetic is in float64."""
     of = (configuration.settings, configuration.protocol, configuration.seed, np.float64)
     return [Client(federation, name, *of) for name in federation.clients]
 
 
-def hashes(federation: Federation) -> list[str]:
+def identity_hashes(federation: Federation) -> list[str]:
     """What the server knows the clients by: the 64 bits that their random numbers are keyed by."""
     return [f"{identity:016x}" for identity in federation.identities.tolist()]
 
 
-def predicted(federation: Federation, split: str, padding: bool) -> int:
+def count_predictions(federation: Federation, split: str, padding: bool) -> int:
     """Predictions that a split counts: samples, or positions of sequences."""
     rows = np.flatnonzero(federation.split == SPLITS.index(split))
     if federation.mask is not None and not padding:
         return int(federation.mask[rows].sum())
     return len(rows) * (federation.features.shape[1] if federation.sequences else 1)
+
+
+class NodeApp(ClientApp):
+    """Whatever its functions raise becomes a reply with a code of `Fault`; mods and lifespans are covered too.
+
+    Flower itself would send the text of an exception to the server.
+
+    >>> app = NodeApp()
+    >>> @app.query()
+    ... def ask(message: Message, context: Context) -> Message:
+    ...     raise ValueError("row 5 holds 'ill'")
+    """
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message; only what ends the process is let through, of which Flower sends no words."""
+        try:
+            return super().__call__(message, context)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as reason:  # a panic of a library in another language is no Exception
+            fault = find_fault(reason)
+            log.error("This node replies with the code %s. What it keeps to itself:", fault.value, exc_info=reason)
+        return Message(content_of(config={FAULT: fault.value, VERSION: __version__}), reply_to=message)

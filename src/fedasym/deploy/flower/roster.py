@@ -1,21 +1,191 @@
-"""Who is there: the nodes that introduced themselves, their clients, and who is drawn; no number of clients is known ahead."""
+"""Who is there: the nodes that introduced themselves, their clients, who is drawn, and who does not answer as it should.
+
+No number of clients is known ahead. A run waits for enough nodes that can take part, and ends where connected nodes cannot make
+it complete. Of nodes' replies some count, and for each of the others there is a reason why it does not.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from flwr.app import Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
 
+from fedasym.core.errors import InvalidInput
 from fedasym.core.text import plural
-from fedasym.deploy.flower.faults import VERSION
-from fedasym.deploy.flower.replies import Refused, Trouble, check_version
+from fedasym.deploy.flower.messages import CONFIG, FAULT, VERSION, Fault, RefusedReply, Trouble, check_version, log
 from fedasym.training.plans import cohorts
 from fedasym.training.twin import COHORT
 
-Kind = tuple[int, int, str]  # features, outputs, task: what all nodes must share
+PAUSE = 0.5  # seconds between two looks for replies
+Reading = TypeVar("Reading")
+
+
+class Attentive(Grid):
+    """A grid that looks for replies twice a second; Flower's own sleeps for three seconds between two looks."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    @property
+    def run(self) -> Any:
+        """The run that the grid is of."""
+        return self.grid.run
+
+    def set_run(self, run: Any) -> None:
+        """Say which run it is of."""
+        self.grid.set_run(run)
+
+    def create_message(self, *args: Any, **options: Any) -> Message:
+        """A message as older apps make it."""
+        return self.grid.create_message(*args, **options)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The connected nodes."""
+        return self.grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send; returns the messages' names."""
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies that are there."""
+        return self.grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send, and return the replies that come in time."""
+        waiting = {name for name in self.push_messages(messages) if name}
+        replies: list[Message] = []
+        end = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while waiting and time.monotonic() < end:
+            arrived = list(self.pull_messages(waiting))
+            replies += arrived
+            waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+            if waiting:
+                time.sleep(PAUSE)
+        return replies
+
+
+SILENT = Trouble("it did not reply in time")
+UNLOADED = Trouble(
+    "the app cannot be loaded there: install the server's version of fedasym; the node's own log says more", True
+)
+
+
+def sort_replies(
+    replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Reading]
+) -> tuple[dict[int, Reading], dict[int, Trouble]]:
+    """What `read` takes from each node's reply, and for every other node what is wrong with it."""
+    expected, taken, wrong = set(nodes), {}, {}
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if node not in expected or node in taken or node in wrong:
+            continue  # the link itself speaks where a node is gone, which is silent then
+        try:
+            if (trouble := trouble_in(reply)) is not None:
+                wrong[node] = trouble
+            else:
+                taken[node] = read(node, reply.content)
+        except RefusedReply as reason:
+            wrong[node] = Trouble(str(reason), permanent=True)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            wrong[node] = Trouble("its reply has not the records that were asked for", permanent=True)
+    troubles = {node: wrong.get(node, SILENT) for node in sorted(expected) if node not in taken}
+    return dict(sorted(taken.items())), troubles
+
+
+def trouble_in(reply: Message) -> Trouble | None:
+    """The fault that a node reports; an error's own text may be anything, and is not repeated."""
+    if reply.has_error():
+        if reply.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION:
+            return UNLOADED
+        return Trouble(f"it failed (Flower's error {reply.error.code}); the node's own log says more")
+    told = reply.content.config_records.get(CONFIG)
+    if told is None or FAULT not in told:
+        return None
+    check_version(told.get(VERSION))
+    fault = Fault.find(told[FAULT])
+    if fault is None:
+        raise RefusedReply("it reports a fault by a code that is unknown here")
+    return Trouble(fault.sentence, fault.permanent)
+
+
+def log_troubles(troubles: Mapping[int, Trouble]) -> None:
+    """Name the nodes that are left out, each with the reason."""
+    for node, trouble in troubles.items():
+        log.warning("Node %d is left out: %s", node, trouble.text)
+
+
+WAIT_PAUSE = 2  # seconds between two looks for nodes
+
+
+class Attendance:
+    """The rules of waiting, and what is wrong with which node.
+
+    least: the run goes on with so many nodes. timeout: seconds, from the last new node on, after which a run with fewer
+        ends where a connected node is at fault. Where none is, it waits: others may still connect.
+    """
+
+    def __init__(self, least: int, timeout: float) -> None:
+        self.least, self.timeout = least, timeout
+        self.troubles: dict[int, Trouble] = {}
+
+    def wait(self, grid: Grid, known: Container[int], introduce: Callable[[list[int]], Mapping[int, Trouble]]) -> list[int]:
+        """The connected nodes that are known, once there are enough.
+
+        known: nodes that have introduced themselves; `introduce` lets others do so, and returns what is wrong with which.
+        A permanent fault is told once: such a node is not asked again in this run.
+        """
+        since, met, told = time.monotonic(), set[int](), -1
+        while True:
+            connected = sorted(grid.get_node_ids())
+            self.meet([node for node in connected if node not in known and not self.is_given_up(node)], introduce)
+            present = [node for node in connected if node in known]
+            if len(present) >= self.least:
+                return present
+            if not met.issuperset(connected):
+                met.update(connected)
+                since = time.monotonic()
+            at_fault = {node: self.troubles[node] for node in connected if node in self.troubles}
+            if at_fault and time.monotonic() - since >= self.timeout:
+                raise InvalidInput(self.describe(len(present), at_fault))
+            if len(present) != told:
+                log.info("Waiting for nodes: %d introduced (minimum required: %d)", len(present), self.least)
+                told = len(present)
+            time.sleep(min(WAIT_PAUSE, self.timeout))
+
+    def meet(self, new: list[int], introduce: Callable[[list[int]], Mapping[int, Trouble]]) -> None:
+        """Let nodes introduce themselves, and log what is newly wrong."""
+        found = introduce(new) if new else {}
+        log_troubles({node: trouble for node, trouble in found.items() if trouble != self.troubles.get(node)})
+        for node in new:
+            self.troubles.pop(node, None)
+        self.troubles |= found
+
+    def is_given_up(self, node: int) -> bool:
+        """Whether a node has a fault that asking again will not mend."""
+        return node in self.troubles and self.troubles[node].permanent
+
+    def describe(self, present: int, at_fault: Mapping[int, Trouble]) -> str:
+        """Why a run cannot go on, with a line for every node at fault."""
+        lines = [f"node {node}: {trouble.text}" for node, trouble in at_fault.items()]
+        return "\n".join(
+            [
+                f"min-nodes is {self.least}, and {present} of the connected nodes can take part, {self.timeout:g} seconds "
+                "after the last one connected:",
+                *lines,
+                "Mend these nodes or the run config, or lower min-nodes, and start the run again.",
+            ]
+        )
+
+
+DataKind = tuple[int, int, str]  # features, outputs, task: what all nodes must share
 LARGEST, LARGEST_HEAD = 2**40, 2**30  # no client has more samples, and no head more numbers
 TASKS = ("classification", "regression")
 
@@ -28,7 +198,7 @@ class Node:
     validation, test: predictions that these samples count for. synthetic: whether its clients are drawn, not real.
     """
 
-    kind: Kind
+    kind: DataKind
     clients: Mapping[str, int]
     tested: int
     validation: int
@@ -44,17 +214,17 @@ class Node:
         >>> Node.of(told | {"clients": ["0" * 16], "samples": [-4], "tested": 1, "validation": 0, "test": 2})
         Traceback (most recent call last):
         ...
-        fedasym.deploy.flower.replies.Refused: its samples are [-4]: they must be whole numbers of at least 0, one per client
-        """
+        fedasym.deploy.flower.messages.RefusedReply: its samples are [-4]: they must be whole numbers of at least 0, one per client
+        """  # noqa: E501
         check_version(told.get(VERSION))
         names, samples = told.get("clients"), told.get("samples")
         if not isinstance(names, list) or not names or not all(map(is_hash, names)) or len(set(names)) != len(names):
-            raise Refused("its clients must be hashes of 16 digits, at least one and each once")
-        if not isinstance(samples, list) or len(samples) != len(names) or not all(map(is_count, samples)):
-            raise Refused(f"its samples are {samples!r}: they must be whole numbers of at least 0, one per client")
+            raise RefusedReply("its clients must be hashes of 16 digits, at least one and each once")
+        if not isinstance(samples, list) or len(samples) != len(names) or not all(map(is_sample_count, samples)):
+            raise RefusedReply(f"its samples are {samples!r}: they must be whole numbers of at least 0, one per client")
         for name in ("dimension", "outputs", "tested", "validation", "test"):
-            if not is_count(told.get(name)):
-                raise Refused(f"its {name} is {told.get(name)!r}: it must be a whole number of at least 0")
+            if not is_sample_count(told.get(name)):
+                raise RefusedReply(f"its {name} is {told.get(name)!r}: it must be a whole number of at least 0")
         kind = (told["dimension"], told["outputs"], str(told.get("task"))[:20])
         check_kind(*kind)
         counts = (told["tested"], told["validation"], told["test"])
@@ -64,7 +234,7 @@ class Node:
 def check_kind(dimension: int, outputs: int, task: str) -> None:
     """Refuse a kind of data that no head fits."""
     if task not in TASKS or not 0 < dimension * outputs <= LARGEST_HEAD:
-        raise Refused(f"its data have {describe_kind((dimension, outputs, task))}, which is no kind of data")
+        raise RefusedReply(f"its data have {describe_kind((dimension, outputs, task))}, which is no kind of data")
 
 
 def is_hash(name: Any) -> bool:
@@ -72,16 +242,16 @@ def is_hash(name: Any) -> bool:
     return isinstance(name, str) and len(name) == 16 and set(name) <= set("0123456789abcdef")
 
 
-def is_count(value: Any) -> bool:
+def is_sample_count(value: Any) -> bool:
     """A whole number that can be a number of samples."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
 @dataclass
-class Roster:
+class NodeRoster:
     """The nodes known in this run, the kind of their data, and how often each client was drawn.
 
-    >>> roster = Roster()
+    >>> roster = NodeRoster()
     >>> roster.add(7, Node((3, 1, "regression"), {"0" * 15 + "1": 10, "0" * 15 + "2": 0}, 1, 1, 1, synthetic=True))
     >>> roster.draw([7], seed=0, round_=0, cohort=None)
     {7: {'0000000000000001': 0}}
@@ -90,16 +260,16 @@ class Roster:
     classes: int | None = None  # how many the run config names
     nodes: dict[int, Node] = field(default_factory=dict)
     met: dict[int, Node] = field(default_factory=dict)  # all that ever took part
-    kind: Kind | None = None
+    kind: DataKind | None = None
     turns: Counter[str] = field(default_factory=Counter)
 
     def add(self, node: int, told: Node) -> None:
         """Take a node in, unless it has another kind of data than the rest, or another number of classes than the run."""
         if self.classes is not None and (told.kind[1:] != (self.classes, "classification")):
-            raise Refused(f"its data have {describe_kind(told.kind)}, and the run config names {self.classes} classes")
+            raise RefusedReply(f"its data have {describe_kind(told.kind)}, and the run config names {self.classes} classes")
         self.kind = self.kind or told.kind
         if told.kind != self.kind:
-            raise Refused(f"its data have {describe_kind(told.kind)}, and the others' {describe_kind(self.kind)}")
+            raise RefusedReply(f"its data have {describe_kind(told.kind)}, and the others' {describe_kind(self.kind)}")
         self.nodes[node] = self.met[node] = told
 
     def add_all(self, told: Mapping[int, Node]) -> dict[int, Trouble]:
@@ -109,7 +279,7 @@ class Roster:
         for node, each in sorted(told.items(), key=lambda item: (-kinds[item[1].kind], item[1].kind)):
             try:
                 self.add(node, each)
-            except Refused as reason:
+            except RefusedReply as reason:
                 refused[node] = Trouble(str(reason), permanent=True)
         return refused
 
@@ -139,7 +309,7 @@ class Roster:
         return drawn
 
 
-def describe_kind(kind: Kind) -> str:
+def describe_kind(kind: DataKind) -> str:
     """A kind of data in words."""
     dimension, outputs, task = kind
     return f"{dimension} features and {outputs} outputs ({task})"

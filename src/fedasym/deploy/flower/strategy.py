@@ -12,26 +12,39 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedasym.algorithms import Algorithm
-from fedasym.deploy.flower.answers import SILENT, Attentive, log, log_troubles, sort_replies
-from fedasym.deploy.flower.attendance import Attendance
-from fedasym.deploy.flower.configuration import Configuration
-from fedasym.deploy.flower.heads import Model
-from fedasym.deploy.flower.records import HEAD, arrays_in, content_of, metrics_in, told_in
-from fedasym.deploy.flower.replies import (
+from fedasym.deploy.flower.apps import RunConfiguration
+from fedasym.deploy.flower.messages import (
+    HEAD,
     Change,
-    Refused,
+    RefusedReply,
     Trouble,
     array_in,
-    averaged,
+    arrays_in,
+    config_in,
+    content_of,
     count_in,
+    log,
+    mean_change,
+    metrics_in,
     scores_in,
-    shortened,
+    shorten_changes,
 )
-from fedasym.deploy.flower.roster import Kind, Node, Roster, describe_data
-from fedasym.training.settings import mixing_of, named_settings
+from fedasym.deploy.flower.nodes import SavedHead
+from fedasym.deploy.flower.roster import (
+    SILENT,
+    Attendance,
+    Attentive,
+    DataKind,
+    Node,
+    NodeRoster,
+    describe_data,
+    log_troubles,
+    sort_replies,
+)
+from fedasym.training.settings import bind_stage, named_settings
 from fedasym.training.twin import start_head
 
-Taken = TypeVar("Taken")
+Reply = TypeVar("Reply")
 
 
 class Personalized(Strategy):
@@ -43,10 +56,10 @@ class Personalized(Strategy):
     """
 
     def __init__(self, algorithm: str | Algorithm, config: Mapping[str, Any]) -> None:
-        self.configuration = Configuration.of(algorithm, config)
+        self.configuration = RunConfiguration.of(algorithm, config)
         told = self.configuration
         self.attendance = Attendance(told.min_nodes, told.timeout)
-        self.roster = Roster(None if told.classes is None else len(told.classes))
+        self.roster = NodeRoster(None if told.classes is None else len(told.classes))
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
         self.drawn: dict[int, dict[str, int]] = {}
         self.tested: list[int] = []
@@ -78,7 +91,7 @@ class Personalized(Strategy):
         self.present(grid)
         d, outputs, _ = self.kind
         log.info("Training %s on %s", self.configuration.algorithm.name, self.data)
-        return record_of(start_head(d, outputs, self.configuration.protocol, self.configuration.seed, self.precision))
+        return head_record(start_head(d, outputs, self.configuration.protocol, self.configuration.seed, self.precision))
 
     def present(self, grid: Grid) -> list[int]:
         """The connected nodes that have introduced themselves, once there are enough."""
@@ -88,7 +101,7 @@ class Personalized(Strategy):
         """Let nodes tell what they have; returns what is wrong with which."""
         messages = [Message(RecordDict(), node, MessageType.QUERY, ttl=self.timeout) for node in new]
         replies = grid.send_and_receive(messages, timeout=self.timeout)
-        told, troubles = sort_replies(replies, new, lambda _, content: Node.of(told_in(content)))
+        told, troubles = sort_replies(replies, new, lambda _, content: Node.of(config_in(content)))
         troubles |= self.roster.add_all(told)
         for node in sorted(set(told) & set(self.roster.nodes)):
             clients = self.roster.nodes[node].clients
@@ -98,8 +111,8 @@ class Personalized(Strategy):
         return troubles
 
     def take(
-        self, replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Taken]
-    ) -> dict[int, Taken]:
+        self, replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Reply]
+    ) -> dict[int, Reply]:
         """The replies that count; a node whose reply does not introduces itself anew before it is asked again."""
         taken, troubles = sort_replies(replies, nodes, read)
         log_troubles(troubles)
@@ -131,12 +144,13 @@ class Personalized(Strategy):
         if not taken:
             log.warning("The shared head stays as it is. If heads have NaN or infinity, lower server-step.")
             return None, None
-        changes, cut = shortened(taken, self.configuration.clip)
+        changes, cut = shorten_changes(taken, self.configuration.clip)
         for node, share in cut.items():
             log.warning("Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share)
-        mixing = mixing_of(self.configuration.algorithm, self.configuration.settings)
+        rules = self.configuration
+        stage = bind_stage(rules.algorithm.server, rules.settings, rules.protocol)
         with np.errstate(over="ignore"):
-            head = averaged(self.shared, changes, mixing).astype(self.precision)
+            head = stage.update(self.shared, mean_change(changes)).astype(self.precision)
         if not np.isfinite(head).all():
             log.warning("The average does not fit %s: the shared head stays as it is. Lower server-step.", self.precision)
             return None, None
@@ -147,7 +161,7 @@ class Personalized(Strategy):
             "shortened-nodes": len(cut),
             "change": float(np.linalg.norm(head - self.shared)),
         }
-        return record_of(head), MetricRecord(told)
+        return head_record(head), MetricRecord(told)
 
     def change_in(self, node: int, content: RecordDict) -> Change:
         """A node's change of the shared head, by the rules."""
@@ -155,7 +169,7 @@ class Personalized(Strategy):
         samples = count_in(metrics_in(content), "num-examples", sum(known[name] for name in self.drawn[node]))
         arrays = arrays_in(content)
         if set(arrays) != {HEAD}:
-            raise Refused(f"it sent arrays named {', '.join(map(repr, arrays))} instead of {HEAD!r}")
+            raise RefusedReply(f"it sent arrays named {', '.join(map(repr, arrays))} instead of {HEAD!r}")
         head = array_in(arrays[HEAD].data, self.shared.shape)
         return Change(head.astype(np.float64) - self.shared, samples)
 
@@ -204,19 +218,19 @@ class Personalized(Strategy):
         return Message(content_of({HEAD: arrays[HEAD].numpy()}, told), node, kind, ttl=self.timeout)
 
     def save(self, arrays: ArrayRecord, path: str | Path) -> Path:
-        """Write the shared head to a .safetensors file, ready for `fedasym.deploy.flower.heads.Model.load`."""
+        """Write the shared head to a .safetensors file, ready for `fedasym.deploy.flower.nodes.SavedHead.load`."""
         told = self.configuration
         _, outputs, task = self.kind
         classes = None if task == "regression" else list(told.classes or range(outputs))
         about = {"algorithm": told.algorithm.name, "bias": told.protocol.intercept, "classes": classes, "data": self.data}
         head = arrays[HEAD].numpy() if arrays else self.shared  # no round had a reply that counts
-        where = Model(head, about | {"round": self.rounds, "seed": told.seed}).save(path).resolve()
+        where = SavedHead(head, about | {"round": self.rounds, "seed": told.seed}).save(path).resolve()
         log.info("Trained on %s", self.data)
         log.info("The shared head is in %s", where)
         return where
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> DataKind:
         """What all nodes' data have in common: features, outputs, task."""
         assert self.roster.kind is not None, "meet the nodes first"
         return self.roster.kind
@@ -232,6 +246,6 @@ class Personalized(Strategy):
         return self.configuration.precision
 
 
-def record_of(head: Any) -> ArrayRecord:
+def head_record(head: Any) -> ArrayRecord:
     """A head as it is sent."""
     return arrays_in(content_of({HEAD: head}))

@@ -1,28 +1,137 @@
-"""Hands on a Ray cluster: tasks go out with stated needs, results come back, and what a dead worker held goes out again."""
+"""A Ray cluster and the tasks on it: joined or started, left again, and whatever a dead worker held goes out once more.
+
+The cluster runs somewhere, or is one of this machine that lives as long as it is needed. Tasks go out with stated needs,
+and results come back.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Self
 
-from fedasym.core.errors import InvalidInput
+from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.version import __version__
-from fedasym.deploy.ray.cluster import ray_package
-from fedasym.deploy.ray.settings import Ray
+from fedasym.deploy.ray import Ray
+
+PATIENCE = 5.0  # seconds within which an address must answer
+STATUS = 30.0  # seconds within which a cluster must tell its status; Ray goes on for longer
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": clusters listen to their own machine alone, on every system
+SHARED = "/dev/shm"  # where an object store's memory is on Linux
+STORE = 100 * 2**20  # bytes of an object store beside the data: results on their way
+
+
+def ray_package(local: bool = False) -> Any:
+    """The package ray; local: imported to start a cluster of this machine, which is to listen to no other."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # both are read when it is imported
+    if local:
+        os.environ.setdefault(LOOPBACK, "0")
+    try:
+        import ray
+    except ImportError:
+        raise MissingPackage("on is 'ray', which is not installed: pip install 'fedasym[ray]'") from None
+    return ray
+
+
+@contextmanager
+def join_cluster(settings: Ray, size: int) -> Iterator[None]:
+    """Be a driver of the cluster for a while; a connection that was there before is used and left. size: bytes of the data."""
+    address = settings.address or os.environ.get("RAY_ADDRESS") or None
+    ray = ray_package(local=address is None)
+    if ray.is_initialized():
+        yield
+        return
+    common: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": True}
+    if address is None:
+        common |= local_cluster(settings, size)
+    else:
+        check_address(address)
+        common |= {"address": address}
+    try:
+        ray.init(**common)
+    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as reason:
+        ray.shutdown()
+        raise refusal(address, reason) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
+    """The arguments of a cluster of this machine alone, which listens to no other and shows no page."""
+    store = int(1.2 * size) + STORE
+    cpus = os.cpu_count() or 1
+    workers = max(cpus // settings.threads, 1) if settings.workers is None else settings.workers
+    told = {
+        "address": "local",
+        "include_dashboard": False,
+        "num_cpus": workers * settings.threads,
+        "object_store_memory": store,
+    }
+    if os.path.isdir(SHARED) and shutil.disk_usage(SHARED).free < store:
+        told["_plasma_directory"] = tempfile.gettempdir()  # slower than memory, but it holds the data
+    return told
+
+
+def check_address(address: str) -> None:
+    """Refuse at once an address where no cluster answers: Ray itself would try for minutes, then end this process.
+
+    Whether it is a cluster that answers is therefore asked in a process of its own.
+    """
+    if address == "auto":
+        return
+    host, colon, port = address.rpartition(":")
+    if "://" in address or not colon or not host or not port.isdigit():
+        known = "give host:port as ray start --head prints it, such as 10.0.0.1:6379, or auto"
+        raise InvalidInput(f"address is {address!r}: {known}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+    except (OSError, OverflowError) as reason:
+        why = getattr(reason, "strerror", None) or str(reason)
+        hint = "is the head of the cluster running (ray start --head), and its port open?"
+        raise InvalidInput(f"address is {address!r}: nobody answers there ({why}); {hint}") from None
+    asked = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        subprocess.run(asked, capture_output=True, text=True, timeout=STATUS, check=True)
+    except subprocess.TimeoutExpired:
+        raise InvalidInput(f"address is {address!r}: what answers there is not a Ray cluster; check the port") from None
+    except subprocess.CalledProcessError as reason:
+        raise refusal(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
+
+
+def refusal(address: str | None, reason: Exception | str) -> InvalidInput:
+    """What Ray said when it was joined, in one sentence."""
+    said = " ".join(str(reason).split())[:300].rstrip(".")
+    if address is None:
+        return InvalidInput(f"a Ray cluster of this machine could not be started: {said}")
+    if address == "auto":
+        return InvalidInput("address is 'auto', and no Ray cluster runs on this machine: start one with ray start --head")
+    hint = (
+        "this machine must be one of its nodes (ray start), with the same Python and ray and, where it asks for one, its token"
+    )
+    return InvalidInput(f"address is {address!r}: this cluster cannot be joined: {said}; {hint}")
+
 
 TICK = 0.25  # seconds after which a driver looks around, though nothing came back
 LOOK = 1.0  # seconds between two looks at the nodes, and between two words of a task
 CRASHES = 4  # of its workers that a task may survive; nodes may die as often as they like
 
-Heard = Callable[[float, str], None]
-Lost = Callable[[str, str], None]  # hears the key of a task that is handed out again, and why
+TaskProgress = Callable[[float, str], None]
+LostListener = Callable[[str, str], None]  # hears the key of a task that is handed out again, and why
 
 
 class Task(NamedTuple):
-    """What is handed out: the function is called with the arguments and with a `Heard`."""
+    """What is handed out: the function is called with the arguments and with a `TaskProgress`."""
 
     key: str
     function: Callable[..., Any]
@@ -45,7 +154,7 @@ class Board:
         return said
 
 
-def worked(task: Task, board: Any, version: str) -> Any:
+def run_task(task: Task, board: Any, version: str) -> Any:
     """A task, on a worker."""
     if __version__ != version:
         told = f"a node of the cluster has fedasym {__version__}, and this process {version}"
@@ -62,14 +171,14 @@ def worked(task: Task, board: Any, version: str) -> Any:
     return task.function(*task.arguments, heard)
 
 
-def told_here(error: Any) -> Exception:
+def task_error(error: Any) -> Exception:
     """The error of a task, as the driver tells it."""
     if "No module named 'fedasym" in str(error):
         return InvalidInput(f"a node of the cluster has no fedasym: install fedasym {__version__} on all nodes, as here")
     return error.cause if isinstance(error.cause, InvalidInput) else error
 
 
-class Pool:
+class TaskPool:
     """The tasks that are out, and the words that came back from them."""
 
     def __init__(self, settings: Ray, memory: int) -> None:
@@ -86,7 +195,7 @@ class Pool:
         needs = {"num_cpus": settings.threads, "num_gpus": settings.gpus, "memory": memory}
         told_there = {"env_vars": settings.variables()}
         # Ray's own retries would hide from the driver, and from its log, what was lost.
-        self.hand = ray.remote(worked).options(name="fedasym", max_retries=0, runtime_env=told_there, **needs)
+        self.hand = ray.remote(run_task).options(name="fedasym", max_retries=0, runtime_env=told_there, **needs)
         here = ray.get_runtime_context().get_node_id()
         beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self.board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=beside).remote()
@@ -137,7 +246,7 @@ class Pool:
         """Send a task to the cluster."""
         self.out[self.hand.remote(task, self.board, __version__)] = task
 
-    def returned(self, lost: Lost) -> list[tuple[str, Any]]:
+    def returned(self, lost: LostListener) -> list[tuple[str, Any]]:
         """Keys and results of what has come back within a tick; what was lost goes out again."""
         if not self.out:
             time.sleep(TICK)
@@ -151,13 +260,13 @@ class Pool:
             try:
                 results.append((task.key, self.ray.get(reference)))
             except self.ray.exceptions.RayTaskError as error:
-                raise told_here(error) from None
+                raise task_error(error) from None
             except self.ray.exceptions.RayError as error:
                 self._again(task, error, lost)
         self._listen()
         return results
 
-    def _again(self, task: Task, error: Exception, lost: Lost) -> None:
+    def _again(self, task: Task, error: Exception, lost: LostListener) -> None:
         """Hand out a task whose worker or node died; give up on one that kills its workers."""
         kinds = self.ray.exceptions
         match error:

@@ -14,14 +14,14 @@ from matplotlib.ticker import FuncFormatter
 
 from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.show.figures.style import FAINT, INK, canvas, caption, colour, label_ends, save
-from fedasym.verbs.classes.curves import over_ridges, ridges_about
+from fedasym.show.figures.style import FAINT, INK, canvas, colour, label_ends, save, wrap_caption
+from fedasym.verbs.accuracies import over_ridges, ridges_about
+from fedasym.verbs.fine_tuning import fine_tuning
 
 if TYPE_CHECKING:
-    from fedasym.results.accuracy import AccuracyTable
-    from fedasym.results.diagram import Diagram
-    from fedasym.verbs.classes.fine_tuning import AccuracyPath
-    from fedasym.verbs.classes.simulated import AccuracySimulation
+    from fedasym.results.comparison import Accuracy, Comparison
+    from fedasym.results.regimes import Diagram, FineTuning
+    from fedasym.results.simulation import SimulatedAccuracy, Simulation
 
 OTHERS = {
     "bayes": "#222222", "truth": "#aaaaaa", "one_step": "#cc79a7", "stopped": "#56b4e9", "rtfa_squares": "#009e73",
@@ -32,7 +32,7 @@ WRAP = 90  # characters of a line under the title
 DASHES: dict[str, Any] = {"bayes": (0, (1, 1.5)), "local": (0, (4, 3)), "fedavg": "-"}
 
 
-def tint(name: str) -> str:
+def colour_method(name: str) -> str:
     """The colour of a method."""
     return OTHERS.get(name) or colour(name)
 
@@ -43,11 +43,11 @@ def panels(count: int) -> tuple[Figure, list[Axes]]:
     FigureCanvasAgg(figure)
     found = np.atleast_1d(np.asarray(figure.subplots(1, count, sharey=True))).tolist()
     for axes in found:
-        quiet(axes)
+        show_percent(axes)
     return figure, found
 
 
-def quiet(axes: Axes) -> None:
+def show_percent(axes: Axes) -> None:
     """Accuracy upwards in percent, no frame."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK, labelsize=9, labelleft=True)
@@ -55,9 +55,9 @@ def quiet(axes: Axes) -> None:
     axes.grid(color=FAINT, linewidth=0.6)
 
 
-def draw_accuracies(table: AccuracyTable, path: str | Path) -> Path:
+def draw_accuracies(table: Comparison[Accuracy], path: str | Path) -> Path:
     """Accuracy against ridge and against training time, with the rows that have neither as lines."""
-    if table.accuracies.ndim != 1:
+    if table.stack().ndim != 1:
         raise InvalidInput("only the table of a single population can be drawn; use compare for one or two varied parameters")
     figure, axes = panels(1 if table.clients is not None else 2)
     ridges = ridges_about(table)
@@ -65,7 +65,7 @@ def draw_accuracies(table: AccuracyTable, path: str | Path) -> Path:
     for name, curve in over_ridges(table, ridges).items():
         row = table.rows.get(name)
         best = None if row is None or row.ridge is None else (float(row.ridge), float(row.accuracy))
-        curved(axes[0], ridges, curve, best, tint(name))
+        draw_peak(axes[0], ridges, curve, best, colour_method(name))
         ends.append((name, float(curve[0]), (20, -3) if name == "rtfa" else (4, 6)))
     axes[0].set_xscale("log")
     axes[0].set_xlabel("ridge", color=INK)
@@ -75,17 +75,17 @@ def draw_accuracies(table: AccuracyTable, path: str | Path) -> Path:
     lines = [name for name in ("fedavg", "local", "bayes") if name in table]
     for each in axes:
         for name in lines:
-            each.axhline(float(table[name].accuracy), color=tint(name), linewidth=1.3, linestyle=DASHES[name])
+            each.axhline(float(table[name].accuracy), color=colour_method(name), linewidth=1.3, linestyle=DASHES[name])
     figure.canvas.draw()
     for name, y, offset in ends:
-        axes[0].annotate(name, (ridges[0], y), xytext=offset, textcoords="offset points", fontsize=9, color=tint(name))
+        axes[0].annotate(name, (ridges[0], y), xytext=offset, textcoords="offset points", fontsize=9, color=colour_method(name))
     edge = axes[-1].get_xlim()[1]
-    label_ends(axes[-1], [(NAMES.get(name, name), edge, float(table[name].accuracy), tint(name)) for name in lines])
-    headed(axes[0], f"{table.best} has the highest accuracy", table.title)
+    label_ends(axes[-1], [(NAMES.get(name, name), edge, float(table[name].accuracy), colour_method(name)) for name in lines])
+    wrap_caption(axes[0], f"{table.best} has the highest accuracy", table.title, WRAP)
     return save(figure, path)
 
 
-def curved(axes: Axes, x: Array, y: Array, best: tuple[float, float] | None, shade: str) -> None:
+def draw_peak(axes: Axes, x: Array, y: Array, best: tuple[float, float] | None, shade: str) -> None:
     """A curve through its best point, which a star marks."""
     if best is not None and x[0] <= best[0] <= x[-1]:
         x, y = np.append(x, best[0]), np.append(y, best[1])
@@ -94,65 +94,54 @@ def curved(axes: Axes, x: Array, y: Array, best: tuple[float, float] | None, sha
     axes.plot(x[order], y[order], color=shade, linewidth=2)
 
 
-def headed(axes: Axes, title: str, subtitle: str) -> None:
-    """A caption whose second line is broken where it would widen the figure."""
-    lines = [""]
-    for part in subtitle.split(" · "):
-        longer = f"{lines[-1]} · {part}" if lines[-1] else part
-        lines = [*lines[:-1], longer] if len(longer) <= WRAP else [*lines, part]
-    caption(axes, title + "\n" * (len(lines) - 1), "\n".join(lines))
-
-
-def draw_times(axes: Axes, table: AccuracyTable) -> None:
+def draw_times(axes: Axes, table: Comparison[Accuracy]) -> None:
     """Accuracy along early-stopped fine-tuning."""
-    from fedasym.verbs.classes.fine_tuning import fine_tuning_classes
-
-    found = fine_tuning_classes(table.world, None, None, None, None)
+    found: FineTuning[Accuracy] = fine_tuning(table.world)
     later = found.times > 0
     best = float(np.asarray(found.best.at)), float(np.asarray(found.best.scores.accuracy))
-    curved(axes, found.times[later], found.accuracy[later], best, tint("ftfa"))
+    draw_peak(axes, found.times[later], found.accuracy[later], best, colour_method("ftfa"))
     axes.set_xscale("log")
     axes.set_xlabel("training time: step x steps of fine-tuning", color=INK)
     where = int(0.6 * later.sum())
     axes.annotate(
         "fine-tuning, stopped", (found.times[later][where], found.accuracy[later][where]), xytext=(6, 6),
-        textcoords="offset points", fontsize=9, color=tint("ftfa"),
+        textcoords="offset points", fontsize=9, color=colour_method("ftfa"),
     )  # fmt: skip
 
 
-def draw_path(found: AccuracyPath, path: str | Path) -> Path:
+def draw_accuracy_path(found: FineTuning[Accuracy], path: str | Path) -> Path:
     """Accuracy and log-loss of a single world along fine-tuning."""
     if found.accuracy.ndim > 1:
         raise InvalidInput("only the path of a single population can be drawn: give plain numbers")
     figure, axes = canvas()
-    quiet(axes)
+    show_percent(axes)
     best, top = float(np.asarray(found.best.at)), float(np.asarray(found.best.scores.accuracy))
     order = np.argsort(found.times)
     t, accuracy = found.times[order], found.accuracy[order]
     wide = t[-1] > 50 * t[t > 0].min(initial=np.inf)
     if wide and t[0] == 0:  # a logarithmic axis has no 0: the shared model is a line
-        axes.axhline(float(accuracy[0]), color=tint("fedavg"), linewidth=1.3)
+        axes.axhline(float(accuracy[0]), color=colour_method("fedavg"), linewidth=1.3)
         axes.text(0.99, float(accuracy[0]), "fedavg", transform=axes.get_yaxis_transform(), fontsize=9, ha="right", va="bottom",
-                  color=tint("fedavg"))  # fmt: skip
+                  color=colour_method("fedavg"))  # fmt: skip
         t, accuracy = t[1:], accuracy[1:]
-    curved(axes, t, accuracy, (best, top), tint("ftfa"))
+    draw_peak(axes, t, accuracy, (best, top), colour_method("ftfa"))
     axes.set_xscale("log" if wide else "linear")
     axes.set_xlabel("training time: step x steps" if found.step is None else "gradient steps", color=INK)
     axes.set_ylabel("accuracy on fresh samples", fontsize=9, color=INK)
-    headed(axes, f"Early stopping: stop at {found.unit} {best:.4g}, accuracy {100 * top:.2f}%", found.title)
+    wrap_caption(axes, f"Early stopping: stop at {found.unit} {best:.4g}, accuracy {100 * top:.2f}%", found.title, WRAP)
     return save(figure, path)
 
 
-def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
+def draw_accuracy_diagram(diagram: Diagram, path: str | Path) -> Path:
     """Percentage points by which one method leads over two parameters, or both accuracies over one."""
     figure, axes = canvas(6.6, 4.6)
     names = list(diagram.axes)
     if len(names) == 1:
-        quiet(axes)
+        show_percent(axes)
         x, ends = diagram.axes[names[0]], []
         for name, accuracy in ((diagram.first, diagram.first_values), (diagram.second, diagram.second_values)):
-            axes.plot(x, accuracy, color=tint(name), linewidth=2)
-            ends.append((name, float(x[-1]), float(accuracy[-1]), tint(name)))
+            axes.plot(x, accuracy, color=colour_method(name), linewidth=2)
+            ends.append((name, float(x[-1]), float(accuracy[-1]), colour_method(name)))
         for row in diagram.boundary:
             axes.axvline(row[0], color=INK, linewidth=0.8, linestyle=":")
         axes.margins(x=0.1)
@@ -162,16 +151,16 @@ def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
         axes.set_ylabel("accuracy on fresh samples", fontsize=9, color=INK)
         label_ends(axes, ends)
     else:
-        draw_phases(figure, axes, diagram)
-    headed(axes, f"{diagram.first} against {diagram.second}", diagram.title)
+        draw_accuracy_phases(figure, axes, diagram)
+    wrap_caption(axes, f"{diagram.first} against {diagram.second}", diagram.title, WRAP)
     return save(figure, path)
 
 
-def draw_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
+def draw_accuracy_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
     """The lead over two parameters, with the boundary."""
     (x_name, x), (y_name, y) = diagram.axes.items()
     most = max(float(np.nanmax(np.abs(diagram.gain))), 1e-6)
-    ramp = LinearSegmentedColormap.from_list("winner", [tint(diagram.second), "#ffffff", tint(diagram.first)])
+    ramp = LinearSegmentedColormap.from_list("winner", [colour_method(diagram.second), "#ffffff", colour_method(diagram.first)])
     shades = axes.pcolormesh(
         x, y, diagram.gain.T, cmap=ramp, norm=TwoSlopeNorm(0, -most, most), shading="nearest", rasterized=True
     )
@@ -197,17 +186,17 @@ def draw_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
             axes.text(x[rows[at]], y[columns[at]], f"{name} wins", **style)
 
 
-def draw_simulated(simulation: AccuracySimulation, path: str | Path) -> Path:
+def draw_simulated_accuracies(simulation: Simulation[SimulatedAccuracy], path: str | Path) -> Path:
     """One row per method: the mean with its trials, and the prediction as a tick."""
     names = list(simulation)
     figure, axes = canvas(7.2, 1.3 + 0.42 * len(names))
     axes.spines[["top", "right"]].set_visible(False)
     for place, name in enumerate(names):
         row = simulation[name]
-        axes.hlines(place, row.low, row.high, color=tint(name), linewidth=5, alpha=0.35)
+        axes.hlines(place, row.low, row.high, color=colour_method(name), linewidth=5, alpha=0.35)
         predicted = float(row.predicted.accuracy)
         axes.plot([predicted], [place], linestyle="none", marker="|", markersize=15, markeredgewidth=1.6, color=INK)
-        axes.plot([row.accuracy], [place], linestyle="none", marker="o", markersize=5, color=tint(name))
+        axes.plot([row.accuracy], [place], linestyle="none", marker="o", markersize=5, color=colour_method(name))
         text, at = f"{100 * row.accuracy:.2f}% ± {100 * row.error:.2f}", (max(row.high, predicted), place)
         axes.annotate(text, at, xytext=(8, 0), textcoords="offset points", va="center", fontsize=9, color=INK)
     axes.set_yticks(range(len(names)), names)
@@ -218,5 +207,5 @@ def draw_simulated(simulation: AccuracySimulation, path: str | Path) -> Path:
     axes.xaxis.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_xlabel("accuracy: simulated (dot, all trials) and predicted (tick)", fontsize=9, color=INK)
-    headed(axes, "Simulated and predicted accuracy", simulation.title)
+    wrap_caption(axes, "Simulated and predicted accuracy", simulation.title, WRAP)
     return save(figure, path)

@@ -1,19 +1,193 @@
-"""Section 1: every test metric of a linear rule w from two numbers, T = w'Sigma theta_i and Q = w'Sigma w."""
+"""Sections 0, 1 and 3.1: the sigmoid seen through normal noise, and every test metric of a linear rule.
+
+A rule w enters through two numbers alone, T = w'Sigma theta_i and Q = w'Sigma w. Means over normal variables are sums by
+rules whose error is known in advance.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr
 
 from fedasym.core.arrays import Array
-from fedasym.theory.classes.links import inverse_reach, phi, smoothed
-from fedasym.theory.classes.quadrature import CHUNK, LEVEL, STRIP, graded, half_normal, nodes_for, step_for
+from fedasym.theory.roots import find_roots
 
-LONG = 1e5  # deviation of logits from which scores are extended instead of integrated
+LEVEL = 37.0  # errors of exp(-37) = 1e-16
+STRIP = 0.98 * np.pi  # where the sigmoid is analytic, with a margin to the pole
+NODES_AT_ONCE = 1 << 18  # numbers held at once: fits the cache
+
+
+def step_for(strip: Array, growth: Array | float = 1.0, level: float = LEVEL) -> Array:
+    """The largest step for exp(-z^2/2) F(z), where |exp(-z^2/2) F| grows like exp(growth a^2/2) up to |Im z| = a <= strip.
+
+    exp(growth a^2/2 - 2 pi a/step) = exp(-level), at the a that allows the largest step.
+    """
+    a = np.minimum(strip, np.sqrt(2 * level / np.asarray(growth)))
+    return np.asarray(2 * np.pi * a / (level + growth * a**2 / 2))
+
+
+def normal_reach(level: float = LEVEL) -> float:
+    """Where a normal density ends: exp(-z^2/2) = exp(-level), and a little further."""
+    return float(np.sqrt(2 * level) + 0.4)
+
+
+def nodes_for(step: Array, level: float = LEVEL) -> Array:
+    """How many nodes of one sign that takes, rounded up to few different numbers so that settings share grids."""
+    needed = np.maximum(np.ceil(normal_reach(level) / step), 8)
+    fold = 2.0 ** (np.floor(np.log2(needed)) - 3)
+    return np.asarray(np.ceil(needed / fold) * fold, dtype=np.intp)
+
+
+@lru_cache(maxsize=256)
+def half_normal_nodes(nodes: int, level: float = LEVEL) -> tuple[Array, Array]:
+    """Nodes z > 0 and weights that sum to 1/2: E F(Z) = sum_j w_j {F(z_j) + F(-z_j)}.
+
+    >>> z, w = half_normal_nodes(40)
+    >>> round(float(2 * w @ z**4), 12)
+    3.0
+    """
+    z: Array = (np.arange(nodes, dtype=np.float64) + 0.5) * (normal_reach(level) / nodes)
+    w: Array = np.exp(-(z**2) / 2)
+    w /= 2 * w.sum()
+    for array in (z, w):
+        array.setflags(write=False)
+    return z, w
+
+
+def normal_nodes(nodes: int, level: float = LEVEL) -> tuple[Array, Array]:
+    """Nodes of both signs and weights that sum to 1."""
+    z, w = half_normal_nodes(nodes, level)
+    return np.concatenate([-z[::-1], z]), np.concatenate([w[::-1], w])
+
+
+@lru_cache(maxsize=8)
+def graded_nodes(pieces: int = 16, order: int = 24, end: float = 9.0) -> tuple[Array, Array]:
+    """Gauss-Legendre on [0, end], on pieces that halve towards 0, where steep links and rules turn: nodes, plain weights.
+
+    >>> z, w = graded_nodes()
+    >>> round(float(w @ np.exp(-(z**2) / 2) * np.sqrt(2 / np.pi)), 14)
+    1.0
+    """
+    x, w = np.polynomial.legendre.leggauss(order)
+    edges = np.concatenate([[0.0], end * 0.5 ** np.arange(pieces - 1, -1, -1)])
+    half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
+    nodes, weights = (middle[:, None] + half[:, None] * x).ravel(), (half[:, None] * w).ravel()
+    for array in (nodes, weights):
+        array.setflags(write=False)
+    return nodes, weights
+
+
+WIDE = 4.0  # standard deviation above which the logistic density is integrated, not the normal one
+PROX_STEPS = 80
+LARGEST_REACH = np.sqrt(1 / (2 * np.pi))  # of x phi(x), at infinity
+
+
+def smooth_sigmoid(mu: Array, tau: Array, level: float = LEVEL) -> tuple[Array, Array]:
+    """E sig(mu + tau Z) and E sig'(mu + tau Z) for mu of shape (P, J) and one tau per row, (P,).
+
+    Narrow noise: a trapezoid over Z. Wide noise: the same convolution over the logistic variable,
+    E sig(mu + tau Z) = int sig'(u) Phi((mu-u)/tau) du, whose nodes do not multiply with tau.
+    """
+    p, d = np.empty(mu.shape), np.empty(mu.shape)
+    wide = tau > WIDE
+    for rows, rule in ((~wide, smooth_by_normal), (wide, smooth_by_logistic)):
+        where = np.flatnonzero(rows)
+        size = max(1, NODES_AT_ONCE // (80 * max(mu.shape[1], 1)))
+        for i in range(0, where.size, size):
+            part = where[i : i + size]
+            p[part], d[part] = rule(mu[part], tau[part], level)
+    return p, d
+
+
+def smooth_by_normal(mu: Array, tau: Array, level: float) -> tuple[Array, Array]:
+    """`smooth_sigmoid` for tau up to WIDE."""
+    with np.errstate(divide="ignore"):
+        z, w = normal_nodes(int(nodes_for(step_for(np.asarray(STRIP / np.max(tau)), level=level), level)), level)
+    sig = expit(mu[:, :, None] + tau[:, None, None] * z)
+    p = sig @ w
+    np.multiply(sig, sig, out=sig)
+    return p, p - sig @ w
+
+
+def smooth_by_logistic(mu: Array, tau: Array, level: float) -> tuple[Array, Array]:
+    """`smooth_sigmoid` for tau above WIDE."""
+    step = 2 * np.pi * STRIP / (level + STRIP**2 / (2 * WIDE**2))
+    u = (np.arange(int(np.ceil(level / step))) + 0.5) * step
+    u = np.concatenate([-u[::-1], u])
+    density = expit(u) * expit(-u)
+    density /= density.sum()
+    x = (mu[:, :, None] - u) / tau[:, None, None]
+    p = ndtr(x) @ density
+    np.multiply(x, -x / 2, out=x)
+    np.exp(x, out=x)
+    return p, (x @ density) / (tau[:, None] * np.sqrt(2 * np.pi))
+
+
+def phi(a: ArrayLike) -> Array:
+    """The mean slope E sig'(aZ) of the sigmoid: 1/4 at 0, falling like 1/(a sqrt(2 pi)).
+
+    >>> float(phi(0.0))
+    0.25
+    """
+    size = np.abs(np.asarray(a, dtype=float))
+    flat = size.reshape(-1)
+    return np.asarray(smooth_sigmoid(np.zeros((flat.size, 1)), flat)[1].reshape(size.shape))
+
+
+def inverse_reach(target: ArrayLike) -> Array:
+    """The x with x phi(x) = target, for targets from 0 up to 1/sqrt(2 pi), the supremum (infinite there).
+
+    >>> round(float(inverse_reach(0.25 * 1e-9)) / 1e-9, 12)
+    1.0
+    """
+    y = np.asarray(target, dtype=float)
+    inside = (y > 0) & (y < LARGEST_REACH * (1 - 1e-13))
+    safe = np.where(inside, y, 0.1)
+    # phi <= 1/4 bounds the root below; x phi(x) ~ LARGEST - pi^2/(6 x^2) LARGEST bounds it above.
+    low, high = np.log(3.999 * safe), np.log(4 * safe + 4 / np.sqrt(1 - safe / LARGEST_REACH))
+
+    def gap(v: Array) -> Array:
+        x = np.exp(v)
+        return np.asarray(np.log(x * phi(x)) - np.log(safe))
+
+    root = np.exp(find_roots(gap, low, high, tolerance=1e-15))
+    return np.asarray(np.where(inside, root, np.where(y > 0, np.inf, 0.0)))
+
+
+def logistic_prox(w: Array, v: Array) -> Array:
+    """The root eta of eta - V sig(-eta) = w, the only one, in [w, w+V].
+
+    eta(w) = -eta(-w-V), so w >= -V/2 and eta >= 0 will do. There the left side is concave, and Newton from below the root
+    climbs to it without a safeguard (from elsewhere it can cycle). Below the root: Newton's step from w > 0, 0, and
+    log(V/U - 1) for U = log(1+V) - w, which is at least eta - w.
+
+    >>> import numpy as np
+    >>> eta = logistic_prox(np.array([-3.0, 0.0, 2.0]), np.array(5.0))
+    >>> bool(np.allclose(eta - 5 / (1 + np.exp(eta)), [-3, 0, 2], atol=1e-14))
+    True
+    """
+    w, v = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(w, v))
+    mirrored = w < -v / 2
+    x = np.where(mirrored, -(w + v), w)
+    positive = np.maximum(x, 0)
+    pull = v * expit(-positive)
+    above = np.log1p(v) - np.minimum(x, 0)
+    eta = np.maximum(np.log(np.maximum(v / np.maximum(above, 1e-300) - 1, 1)), np.where(x > 0, x + pull / (1 + pull), 0.0))
+    for _ in range(PROX_STEPS):
+        g = expit(-eta)
+        step = (v * g - (eta - x)) / (1 + v * g * (1 - g))
+        eta = np.maximum(eta + step, positive)
+        if np.all(step <= 1e-15 * (1 + eta)):
+            break
+    return np.asarray(np.where(mirrored, -eta, eta))
+
+
+LONGEST_LOGITS = 1e5  # deviation of logits from which scores are extended instead of integrated
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,21 +239,16 @@ def accuracy(state: State, eps: ArrayLike = 0.0) -> Array:
     >>> round(float(accuracy(State.of(1.0, 1.0, np.sqrt(2)))), 12)
     0.650978870274
     """
-    return accuracy_of(state.tangent, state.rho, eps)
+    return accuracy_at(state.tangent, state.rho, eps)
 
 
-def ceiling(rho: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """The accuracy of the client's own theta_i: cos = 1."""
-    return accuracy_of(np.full(np.shape(rho), np.inf), np.asarray(rho, dtype=float), eps)
-
-
-def accuracy_of(tangent: Array, rho: Array, eps: ArrayLike = 0.0) -> Array:
+def accuracy_at(tangent: Array, rho: Array, eps: ArrayLike = 0.0) -> Array:
     """`accuracy` from t = cos/sqrt(1-cos^2) and rho: 1/2 + (1-2 eps) int (2 sig(rho z) - 1)(2 Phi(tz) - 1) phi_N."""
     t, r, flips = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(tangent, rho, eps))
-    z, w = graded()
+    z, w = graded_nodes()
     density = w * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     edge = np.empty(t.size)
-    size = max(1, CHUNK // z.size)
+    size = max(1, NODES_AT_ONCE // z.size)
     for i in range(0, t.size, size):
         tz, rz = t.reshape(-1)[i : i + size, None] * z, r.reshape(-1)[i : i + size, None] * z
         edge[i : i + size] = (np.tanh(rz / 2) * (2 * ndtr(tz) - 1)) @ density
@@ -92,25 +261,25 @@ def log_loss(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     >>> round(float(log_loss(State.of(0.0, 0.0, 1.0)) - np.log(2)), 12)
     0.0
     """
-    short, share = shortened(state)
-    return averaged(short, eps, level, lambda m: np.logaddexp(0.0, -m)) / share  # as long as it is: A sd + O(1/sd)
+    short, share = shorten_logits(state)
+    return mean_loss_of(short, eps, level, lambda m: np.logaddexp(0.0, -m)) / share  # as long as it is: A sd + O(1/sd)
 
 
 def brier(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     """The Brier score E[Pbar (1-sig m)^2 + (1-Pbar) sig(m)^2]."""
-    short, share = shortened(state)
+    short, share = shorten_logits(state)
     wrong = 1 - accuracy(state, eps)
-    return wrong + share * (averaged(short, eps, level, lambda m: expit(-m) ** 2) - wrong)  # wrong + O(1/sd)
+    return wrong + share * (mean_loss_of(short, eps, level, lambda m: expit(-m) ** 2) - wrong)  # wrong + O(1/sd)
 
 
-def shortened(state: State) -> tuple[State, Array]:
+def shorten_logits(state: State) -> tuple[State, Array]:
     """A model whose logits are so long that a grid cannot follow them (at the threshold of separability), cut to LONG."""
     with np.errstate(divide="ignore"):
-        share = np.minimum(1.0, LONG / np.sqrt(state.Q))
+        share = np.minimum(1.0, LONGEST_LOGITS / np.sqrt(state.Q))
     return State(state.T * share, state.Q * share**2, state.rho, state.rest), share
 
 
-def averaged(state: State, eps: ArrayLike, level: float, loss: Callable[[Array], Array]) -> Array:
+def mean_loss_of(state: State, eps: ArrayLike, level: float, loss: Callable[[Array], Array]) -> Array:
     """E loss(y m): settings that need the same number of nodes together."""
     shape = np.broadcast_shapes(np.shape(state.T), np.shape(eps))
     T, Q, rest, flips = (np.broadcast_to(x, shape).reshape(-1) for x in (state.T, state.Q, state.rest, eps))
@@ -121,12 +290,12 @@ def averaged(state: State, eps: ArrayLike, level: float, loss: Callable[[Array],
     nodes = nodes_for(outer_step(sd, slope, tau, level), level)
     out = np.full(T.size, np.nan)
     for count in np.unique(nodes[known]):
-        z, w = half_normal(int(count), level)
+        z, w = half_normal_nodes(int(count), level)
         group = np.flatnonzero(known & (nodes == count))
-        size = max(1, CHUNK // int(count))
+        size = max(1, NODES_AT_ONCE // int(count))
         for i in range(0, group.size, size):
             part = group[i : i + size]
-            p = smoothed(slope[part, None] * z, tau[part], level)[0]
+            p = smooth_sigmoid(slope[part, None] * z, tau[part], level)[0]
             p = flips[part, None] + (1 - 2 * flips[part, None]) * p
             m = sd[part, None] * z
             out[part] = 2 * (p * loss(m) + (1 - p) * loss(-m)) @ w

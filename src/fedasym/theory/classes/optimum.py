@@ -1,4 +1,17 @@
-"""Section 9: the best ridge, by rule and exactly, and what no method can beat: the Bayes optimum with theta_0 known."""
+"""Sections 6 to 9: what a client can do beside logistic ridge, the best ridge, and the optimum that nothing beats.
+
+One gradient step from the shared model, as in MAML, has a closed form.
+
+Least squares on labels -1 and +1 (a linear probe) is the squared-loss theory with a rescaled truth: y = zeta x'theta_i + e
+with zeta = 2(1-2 eps) phi(rho) and Var e = 1 - zeta^2 rho^2, so that the shared model is zeta theta_0, the displacement
+zeta Delta, and every limit of `fedasym.theory` applies; accuracy then comes from T and Q.
+
+Early-stopped gradient descent is matched to the ridge path by an arc-length clock: on the path |grad L| = lam R with
+R = ||theta_hat - theta_bar||, and descent moves at speed |grad L|, so that by the time tau = step x steps it has come to
+the ridge with tau(lam) = int_lam^inf dlog R/lam'. Not exact: within .3 percentage points.
+
+The Bayes optimum knows theta_0 and the energy of Delta.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +20,202 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval, chebvander
 from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import PchipInterpolator
 
 from fedasym.core.arrays import Array
-from fedasym.theory.classes.fixedpoints import fixed_points
-from fedasym.theory.classes.links import smoothed
-from fedasym.theory.classes.metrics import State, accuracy, log_loss, outer_step
-from fedasym.theory.classes.quadrature import LEVEL, half_normal, nodes_for
-from fedasym.theory.classes.ridge import Fit, solve
-from fedasym.theory.classes.shared import shrinkage
-from fedasym.theory.classes.system import unknowns
+from fedasym.theory.classes.metrics import (
+    LEVEL,
+    State,
+    accuracy,
+    brier,
+    half_normal_nodes,
+    log_loss,
+    nodes_for,
+    outer_step,
+    phi,
+    smooth_sigmoid,
+)
+from fedasym.theory.classes.ridge import RidgeFit, fedavg, shrinkage, solve_ridge, unknowns
+from fedasym.theory.limits import Worlds, ridge_limit
+from fedasym.theory.roots import find_fixed_points
+from fedasym.theory.transforms import kappa
 from fedasym.worlds.energies import Energies
+from fedasym.worlds.spectra import Spectrum
+
+
+class OneStep(NamedTuple):
+    """The state after the step, its length a, and the Brier score G0 of the shared model that it started from."""
+
+    state: State
+    step: Array
+    brier: Array
+
+
+def step_from_shared(energies: Energies, gamma: ArrayLike, step: ArrayLike | None = None, eps: ArrayLike = 0.0) -> OneStep:
+    """theta_bar + a (1/n) X'(y01 - sig(X theta_bar)), at the given a or at the one of best accuracy:
+
+    T = c B0 + a f sum s^2 ED,   Q = c^2 B0 + a^2 sum s^2 (f^2 s ED + gamma G0 h),   f = (1-2 eps) phi(rho),
+    a* = c f sum s^2 ED / sum s^2 (f^2 s ED + gamma G0 h).
+
+    >>> one = step_from_shared(Energies.isotropic(1, 2, s=[0.5, 3], h=[0.6, 0.4]), gamma=2)
+    >>> round(float(one.step), 9)
+    0.422040003
+    """
+    e, gamma = energies, np.asarray(gamma, dtype=float)
+    c, f = shrinkage(e, eps), (1 - 2 * np.asarray(eps)) * phi(e.rho)
+    g0 = brier(fedavg(e, eps), eps)
+    gain = f * (e.s**2 * e.ed).sum(-1)
+    noise = gamma * g0 * (e.s**2 * e.h).sum(-1)
+    cost = f**2 * (e.s**3 * e.ed).sum(-1) + noise
+    a = c * gain / cost if step is None else np.asarray(step, dtype=float)
+    T, Q = c * e.b0 + a * gain, c**2 * e.b0 + a**2 * cost
+    return OneStep(State.of(T, Q, e.rho), np.asarray(a), g0)
+
+
+class Probe(NamedTuple):
+    """The linear problem behind the labels: their slope zeta and the variance s2 of what it leaves."""
+
+    zeta: Array
+    s2: Array
+
+
+class LeastSquares(NamedTuple):
+    """The state of the fit and its squared-loss risk, equation (3)."""
+
+    state: State
+    risk: Array
+
+
+def label_probe(rho: ArrayLike, eps: ArrayLike = 0.0) -> Probe:
+    """Their slope zeta = 2(1-2 eps) phi(rho), and s2 = 1 - zeta^2 rho^2.
+
+    >>> [round(float(x), 9) for x in label_probe(np.sqrt(4.5))]
+    [0.292117193, 0.616003956]
+    """
+    rho = np.asarray(rho, dtype=float)
+    zeta = 2 * (1 - 2 * np.asarray(eps)) * phi(rho)
+    return Probe(zeta, 1 - zeta**2 * rho**2)
+
+
+def best_probe_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
+    """lam* = s2 gamma/(zeta^2 r^2), of the least risk and the best accuracy for isotropic Delta; infinite at r = 0."""
+    zeta, s2 = label_probe(energies.rho, eps)
+    with np.errstate(divide="ignore"):
+        return np.asarray(s2 * np.asarray(gamma) / (zeta**2 * energies.r2))
+
+
+def fit_squares(energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: ArrayLike = 0.0) -> LeastSquares:
+    """Ridge towards the shared least-squares model; lam = 0 is fine-tuning to convergence, infinite lam the shared model.
+
+    T = zeta (B0 + sum ED s^2/(s+kappa)),  Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + gamma (s2 + risk) s h}.
+    For a method that shares nothing give `energies.alone`.
+
+    >>> round(float(fit_squares(Energies.isotropic(1.5, 1.5), gamma=2, lam=0).risk), 9)
+    0.712002967
+    """
+    shape = np.broadcast_shapes(energies.batch, *(np.shape(x) for x in (gamma, lam, eps)))
+    e = energies.broadcast(shape).flat()
+    g, ridge, flips = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, lam, eps))
+    zeta, s2 = label_probe(e.rho, flips)
+    k, risk = np.empty(g.size), np.empty(g.size)
+    covariances, which = np.unique(np.concatenate([e.s, e.h], axis=1), axis=0, return_inverse=True)
+    for i, row in enumerate(covariances):
+        rows = np.flatnonzero(which.reshape(-1) == i)
+        values, weights = np.split(row, 2)
+        spectrum = Spectrum(values, weights, "features")
+        r2 = e.r2[rows]
+        share = np.divide(e.ed[rows], r2[:, None], out=np.broadcast_to(weights, e.ed[rows].shape).copy(), where=r2[:, None] > 0)
+        world = Worlds(zeta[rows] ** 2 * r2, s2[rows], g[rows], share, spectrum)
+        k[rows] = kappa(ridge[rows], g[rows], spectrum)
+        risk[rows] = sum(ridge_limit(world, ridge[rows]))
+    s, h = e.s, e.h
+    near = np.divide(s, s + k[:, None], out=np.zeros(s.shape), where=s > 0)  # s/(s+kappa)
+    T = zeta * (e.b0 + (e.ed * s * near).sum(-1))
+    noise = np.where(k == np.inf, 0.0, g * (h * near**2).sum(-1))
+    with np.errstate(invalid="ignore"):
+        Q = zeta**2 * e.b0 + zeta**2 * (s * near**2 * e.ed).sum(-1) + np.where(noise > 0, noise * (s2 + risk), 0.0)
+    state = State.of(T, Q, e.rho)
+    return LeastSquares(State(*(x.reshape(shape) for x in (state.T, state.Q, state.rho, state.rest))), risk.reshape(shape))
+
+
+CLOCK_PER_DECADE = 15
+CLOCK_ABOVE = 1e3  # the first ridge, in units of the largest curvature: there tau = 1/lam
+LEAST_RIDGE = 1e-9  # the last ridge, in the same units
+
+
+class StoppedFits(NamedTuple):
+    """The fits matched to the times (last axis), and their ridges; infinite at time 0."""
+
+    fit: RidgeFit
+    lam: Array
+
+
+def logistic_curvature(energies: Energies, gamma: ArrayLike) -> Array:
+    """A bound like Lmax = .25 (1+sqrt gamma)^2 max s on the loss's curvature: descent needs a step below 2/Lmax."""
+    return np.asarray(0.25 * (1 + np.sqrt(np.asarray(gamma, dtype=float))) ** 2 * energies.s.max(-1))
+
+
+def distance2(energies: Energies, gamma: ArrayLike, lam: ArrayLike, c: ArrayLike, fit: RidgeFit) -> Array:
+    """||theta_hat - theta_bar||^2 = sum R^2 {((M - Hh c)s)^2 E0 + (M s)^2 ED + gamma G s h}."""
+    e = energies
+    M, H, G, lam, c, gamma = (np.asarray(x, dtype=float)[..., None] for x in (fit.M, fit.H, fit.G, lam, c, gamma))
+    inside = ((M - H * c) * e.s) ** 2 * e.e0 + (M * e.s) ** 2 * e.ed + gamma * G * e.s * e.h
+    return np.asarray((inside / (H * e.s + lam) ** 2).sum(-1))
+
+
+def ridge_at(energies: Energies, gamma: float, c: float, times: Array, eps: float = 0.0) -> Array:
+    """The ridge whose clock shows each time, for one setting.
+
+    Ridges fall by 15 to a decade; a cell adds dlog R (e^k - 1)/(k lam_a), k = log(lam_a/lam_b). They end where the times
+    do, or where the path has reached the maximum-likelihood estimate, which later times keep.
+    """
+    late = float(np.max(times, initial=0.0))
+    scale = float(logistic_curvature(energies, gamma))
+    top = CLOCK_ABOVE * scale
+    log_lam = (
+        np.log(top) - np.arange(1 + int(CLOCK_PER_DECADE * np.log10(CLOCK_ABOVE / LEAST_RIDGE))) * np.log(10) / CLOCK_PER_DECADE
+    )
+    clock = np.array([1 / top])
+    lengths: list[float] = []
+    ahead = None
+    size, k = 3 * CLOCK_PER_DECADE, np.log(10) / CLOCK_PER_DECADE
+    for start in range(0, log_lam.size, size):  # in pieces, as far as is needed
+        lams = np.exp(log_lam[start : start + size])
+        fit = solve_ridge(energies, gamma, lams, c, eps, start=ahead)
+        u = unknowns(fit.T, fit.Q, fit.V, fit.rest)
+        ahead = u[-1] + np.arange(1, 1 + log_lam[start + size : start + 2 * size].size)[:, None] * (u[-1] - u[max(-2, -len(u))])
+        lengths += (np.log(distance2(energies, gamma, lams, c, fit)) / 2).tolist()
+        steps = np.diff(lengths)
+        clock = np.concatenate([[0.0], np.cumsum(steps * np.expm1(k) / (k * np.exp(log_lam[: steps.size])))]) + 1 / top
+        if not clock[-1] < late or abs(steps[-1]) < 1e-12:
+            break
+    good = np.flatnonzero(np.diff(clock, prepend=0.0) > 1e-14 * clock)
+    lam_of = PchipInterpolator(np.log(clock[good]), log_lam[: clock.size][good])
+    with np.errstate(divide="ignore"):
+        early = times <= clock[0]
+        inside = lam_of(np.log(np.clip(times, clock[0], clock[good[-1]])))
+        return np.where(early, 1 / times, np.exp(inside))
+
+
+def stopped_fits(energies: Energies, gamma: ArrayLike, times: ArrayLike, eps: ArrayLike = 0.0) -> StoppedFits:
+    """Descent from the shared model, stopped at each of the `times` = step x steps: shape (*batch, times).
+
+    >>> from fedasym.theory.classes.metrics import accuracy
+    >>> early = stopped_fits(Energies.isotropic(1.5, 1.5), gamma=2, times=[0, 1, 100])
+    >>> [round(float(x), 3) for x in accuracy(early.fit)]
+    [0.686, 0.696, 0.627]
+    """
+    times = np.atleast_1d(np.asarray(times, dtype=float))
+    shape = np.broadcast_shapes(energies.batch, np.shape(gamma), np.shape(eps))
+    e = energies.broadcast(shape).flat()
+    g, flips = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps))
+    c = shrinkage(e, flips)
+    lam = np.stack([ridge_at(e.take(i), g[i], c[i], times, flips[i]) for i in range(g.size)])
+    lam = lam.reshape(*shape, times.size)
+    wide = Energies(*(x.reshape(*shape, 1, x.shape[-1]) for x in (e.s, e.h, e.e0, e.ed)))
+    numbers = [x.reshape(*shape, 1) for x in (g, c, flips)]
+    return StoppedFits(solve_ridge(wide, numbers[0], lam, numbers[1], numbers[2]), lam)
+
 
 Criterion = Literal["accuracy", "log_loss"]
 
@@ -28,11 +227,11 @@ NARROW = 12  # how much narrower the last is
 SHIFTS = 12  # of a refinement whose optimum lies at its edge
 
 
-class Tuned(NamedTuple):
+class TunedRidge(NamedTuple):
     """The best ridge, the fit there, and its accuracy or log-loss."""
 
     lam: Array
-    fit: Fit
+    fit: RidgeFit
     value: Array
 
 
@@ -48,12 +247,14 @@ def ridge_by_rule(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
         return np.asarray(np.asarray(gamma) / (shrinkage(energies, eps) * energies.r2))
 
 
-def best_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, criterion: Criterion = "accuracy") -> Tuned:
+def search_best_ridge(
+    energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, criterion: Criterion = "accuracy"
+) -> TunedRidge:
     """The ridge of best accuracy or log-loss: a grid about the rule, then two rounds of polynomial interpolation.
 
     The optimum is flat: the value is exact to about 1e-10, the ridge to about 1e-5.
 
-    >>> round(float(best_ridge(Energies.isotropic(1.5, 1.5), gamma=2, criterion="log_loss").value), 9)
+    >>> round(float(search_best_ridge(Energies.isotropic(1.5, 1.5), gamma=2, criterion="log_loss").value), 9)
     0.573219907
     """
     shape = np.broadcast_shapes(energies.batch, np.shape(gamma), np.shape(eps))
@@ -66,7 +267,7 @@ def best_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, crite
     def loss(x: Array, level: float, start: Array | None = None) -> tuple[Array, Array]:
         """The criterion, lower is better, at log lam = x of shape (settings, points); and the unknowns found there."""
         wide = Energies(*(y[:, None, :] for y in (e.s, e.h, e.e0, e.ed)))
-        fit = solve(wide, g[:, None], np.exp(x), c[:, None], flips[:, None], start=start, level=level)
+        fit = solve_ridge(wide, g[:, None], np.exp(x), c[:, None], flips[:, None], start=start, level=level)
         score = accuracy(fit, flips[:, None]) if criterion == "accuracy" else -log_loss(fit, flips[:, None], level)
         return np.nan_to_num(-score, nan=np.inf), unknowns(fit.T, fit.Q, fit.V, fit.rest)
 
@@ -85,7 +286,7 @@ def best_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, crite
         values, near = loss(best[:, None] + width * nodes, LEVEL, start)
         place = np.array([0.0 if flat else lowest_between(nodes, row) for flat, row in zip(endless, values, strict=True)])
         best = best + width * place
-        start = between(nodes, near, place[:, None] + nodes / NARROW)
+        start = interpolate_between(nodes, near, place[:, None] + nodes / NARROW)
         if width < step:
             break
         if left == 0 or np.all(np.abs(place) < 1):
@@ -93,14 +294,14 @@ def best_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, crite
         else:
             start = start[:, INNER // 2, None]
     lam = np.where(endless, np.inf, np.exp(best)).reshape(shape)
-    fit = solve(energies, gamma, lam, c.reshape(shape), eps, start=start[:, INNER // 2].reshape(*shape, 3))
-    return Tuned(lam, fit, accuracy(fit, eps) if criterion == "accuracy" else log_loss(fit, eps))
+    fit = solve_ridge(energies, gamma, lam, c.reshape(shape), eps, start=start[:, INNER // 2].reshape(*shape, 3))
+    return TunedRidge(lam, fit, accuracy(fit, eps) if criterion == "accuracy" else log_loss(fit, eps))
 
 
-def between(nodes: Array, values: Array, places: Array) -> Array:
+def interpolate_between(nodes: Array, values: Array, places: Array) -> Array:
     """What polynomials through values (settings, nodes, unknowns) have at places (settings, points).
 
-    >>> between(np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])).tolist()
+    >>> interpolate_between(np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])).tolist()
     [[[0.25]]]
     """
     degree = nodes.size - 1
@@ -125,13 +326,13 @@ class Bayes(NamedTuple):
     q: Array
 
 
-def bayes(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Bayes:
+def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Bayes:
     """9.2: the posterior mean with theta_0 known and a normal prior on Delta of its true energy per atom.
 
     Q = T = B0 + q, w ~ N(0, Q), s|w ~ N(w, rho^2-Q), F = 2E[D^2/Pbar], q = sum s ED x/(1+x) with x = (ED/h) F s/gamma
     (ED/h = r^2 for isotropic Delta).
 
-    >>> round(float(bayes(Energies.isotropic(1, 2, s=[0.5, 3], h=[0.6, 0.4]), gamma=0.3).q), 9)
+    >>> round(float(bayes_optimum(Energies.isotropic(1, 2, s=[0.5, 3], h=[0.6, 0.4]), gamma=0.3).q), 9)
     4.278415037
     """
     shape = np.broadcast_shapes(energies.batch, np.shape(gamma), np.shape(eps))
@@ -154,7 +355,7 @@ def bayes(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Bayes:
     F = np.zeros(g.size)
     if informative.size:
         start = np.log(4 * information_at(e.rho[informative] ** 2, np.zeros(informative.size), flips[informative]))[:, None] - 1
-        F[informative] = np.exp(fixed_points(lambda u, rows: image(u, informative[rows]), start, damping=1.0).u[:, 0])
+        F[informative] = np.exp(find_fixed_points(lambda u, rows: image(u, informative[rows]), start, damping=1.0).u[:, 0])
     q, left = learned(F, np.arange(g.size))
     T, rho = (b0 + q).reshape(shape), e.rho.reshape(shape)
     return Bayes(State(T, T, rho, left.reshape(shape)), q.reshape(shape))
@@ -166,9 +367,9 @@ def information_at(Q: Array, left: Array, eps: Array) -> Array:
     sd, tau = np.sqrt(Q), np.sqrt(left)
     nodes = nodes_for(outer_step(sd, sd, tau, LEVEL))
     for count in np.unique(nodes):
-        z, weight = half_normal(int(count))
+        z, weight = half_normal_nodes(int(count))
         rows = np.flatnonzero(nodes == count)
-        low, d = smoothed(-sd[rows, None] * z, tau[rows])  # the rare label: small numbers keep their digits
+        low, d = smooth_sigmoid(-sd[rows, None] * z, tau[rows])  # the rare label: small numbers keep their digits
         flips = eps[rows, None]
         low, d = flips + (1 - 2 * flips) * low, (1 - 2 * flips) * d
         ratio = np.divide(d**2, low, out=np.zeros(d.shape), where=low > 0)
@@ -184,8 +385,8 @@ def bayes_log_loss(found: Bayes, eps: ArrayLike = 0.0) -> Array:
     nodes = nodes_for(outer_step(sd, sd, tau, LEVEL))
     out = np.empty(Q.size)
     for i, count in enumerate(nodes):
-        z, weight = half_normal(int(count))
-        low = smoothed(-sd[i] * z[None], tau[i : i + 1])[0][0]
+        z, weight = half_normal_nodes(int(count))
+        low = smooth_sigmoid(-sd[i] * z[None], tau[i : i + 1])[0][0]
         low = flips[i] + (1 - 2 * flips[i]) * low
         log = np.log(np.where(low > 0, low, 1.0))
         out[i] = -2 * (low * log + (1 - low) * np.log1p(-low)) @ weight

@@ -1,0 +1,326 @@
+"""Class labels as outputs of least squares: the shared model, each client about the others', probes, and directions.
+
+theta = S^{-1} sum X_i'Y_i, S = sum X_i'X_i. A client's residuals about the model of the others are (I - H)^{-1} (Y - X theta),
+H = X S^{-1} X'. Their covariance is known: noise and displacements of the others come in through
+X S_{-i}^{-1} (sum_{j != i} s2 G_j + (r^2/d) G_j^2) S_{-i}^{-1} X', G_j = X_j'X_j and X S_{-i}^{-1} = (I - H)^{-1} X S^{-1}.
+
+Probes are least-squares classifiers in closed form, without a model of how clients differ: around the others' model, a client's
+ridge fit with ratio c = ridge x n leaves of a sample that is itself left out e_j/(1 - h_j), with e = (I - A) about and
+A = U diag(x/(x+c)) U': no fit is made twice. Held-out samples are predicted as they stand. Accuracies are means over clients.
+
+Profiles say how the shared optimum and the displacements lie over the eigenvalues of the features, where samples tell
+(N >= 8 d). Along the pooled covariance's axes V, in groups g of neighbouring eigenvalues: the shared signal B_g is labels times
+what the others' model predicts along V_g; displacements show in q_k = |v_k'X'e|^2, whose mean is
+s2 (V'GV)_kk + sum_j ED_j (V'GV)_kj^2, G = X'X: linear in the energies ED, which non-negative least squares finds. Evenly spread
+energies are kept unless the clients, as a sample, contradict them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+
+from fedasym.advisor.data import Classes, Coding
+from fedasym.advisor.statistics import spread_places
+from fedasym.core.arrays import Array
+from fedasym.exact.clients import RANK
+from fedasym.worlds.spectra import Spectrum
+
+FIRM_RIDGE = 1e-6  # a ridge, as a share of the mean curvature: directions that a single client has seen stay finite without it
+SOFT_RIDGE = 5.0  # a ridge where samples are scarce, as a share of the mean curvature times unknowns per sample
+SHARED_ROOM = 1.5  # samples per unknown from which a shared model is fitted without a ridge
+PROBE_RATIOS = 15
+PROBE_ROWS = 400  # samples of a client that are predicted, evenly spread: more would say the same
+RATIO_SPAN = 1e3  # ratios from the samples' own scale over this to the scale times this; the last is infinite
+EIGEN_GROUPS = 12
+PROFILE_ROOM = 8.0  # samples per unknown from which pooled eigenvalues are near the true ones
+SURE_PROFILE = 4.5  # standard errors
+LEAST_PROFILED = 20  # clients that make a sample
+
+
+@dataclass(frozen=True, eq=False)
+class SharedSums:
+    """S, its inverse, the sum of G_j^2, the model, and the mean of the features (over samples)."""
+
+    S: Array
+    inverse: Array
+    squares: Array
+    theta: Array
+    cross: Array  # sum X_i'Y_i
+    mean: Array
+    samples: int
+    scarce: bool  # all samples together are too few for it without a ridge
+
+    @property
+    def covariance(self) -> Array:
+        """Second moments of the features."""
+        return np.asarray(self.S / self.samples)
+
+    def without(self, client: ClientView) -> Array:
+        """The others' model: theta - S^{-1} X' (what a client's residuals gained by being left out)."""
+        return np.asarray(self.theta - self.inverse @ (client.X.T @ client.about))
+
+
+@dataclass(frozen=True, eq=False)
+class ClientView:
+    """One client along its axes (U, x): X = U diag(sqrt x) V', at most min(n, d) of them, and its residuals.
+
+    labels: Y, (n, outputs). about: what the others' model leaves of them, (n, outputs).
+    noise, shift: how much of the others' noise^2 and radius^2 is in the squares of `about` along each axis.
+    """
+
+    X: Array
+    U: Array
+    x: Array
+    labels: Array
+    about: Array
+    noise: Array
+    shift: Array
+
+
+def pool_classes(classes: Classes) -> tuple[Classes, SharedSums]:
+    """One pass over the clients. Where features follow from one another, the data come back in the directions they span."""
+    data = classes.data
+    d, outputs = data.dimension, 1 if classes.count == 2 else classes.count
+    S, cross, squares, mean = np.zeros((d, d)), np.zeros((d, outputs)), np.zeros((d, d)), np.zeros(d)
+    for X, codes in data:
+        G = X.T @ X
+        S += G
+        squares += G @ G if len(X) >= d else X.T @ (X @ X.T) @ X
+        cross += X.T @ classes.targets(codes)
+        mean += X.sum(0)
+    samples = int(data.sizes.sum())
+    values, vectors = scipy.linalg.eigh(S)
+    kept = values > max(RANK, d * np.finfo(float).eps) * values[-1]
+    if samples < SHARED_ROOM * kept.sum():
+        return classes, solve_shared(S, squares, cross, mean / samples, samples, SOFT_RIDGE * d / samples, True)
+    if kept.all():
+        return classes, solve_shared(S, squares, cross, mean / samples, samples, FIRM_RIDGE, False)
+    basis = vectors[:, kept]
+    spanned = replace(classes, data=replace(data, basis=basis))
+    sums = basis.T @ S @ basis, basis.T @ squares @ basis, basis.T @ cross, basis.T @ mean / samples
+    return spanned, solve_shared(*sums, samples, FIRM_RIDGE, False)
+
+
+def solve_shared(
+    S: Array, squares: Array, cross: Array, mean: Array, samples: int, ridge: float, scarce: bool
+) -> SharedSums:  # fmt: skip
+    """The model from its sums, with a ridge as a share of the mean curvature."""
+    inverse = scipy.linalg.inv(S + ridge * np.trace(S) / len(S) * np.eye(len(S)))
+    inverse = (inverse + inverse.T) / 2
+    return SharedSums(S, inverse, squares, inverse @ cross, cross, mean, samples, scarce)
+
+
+def sample_axes(X: Array) -> tuple[Array, Array]:
+    """Orthogonal axes of a client's samples (n, k) and their powers, from the smaller of the two Gram matrices."""
+    n, d = X.shape
+    if n <= d:
+        x, U = scipy.linalg.eigh(X @ X.T)
+        return U, np.maximum(x, 0.0)
+    x, V = scipy.linalg.eigh(X.T @ X)
+    kept = x > d * np.finfo(float).eps * x[-1]
+    return (X @ V[:, kept]) / np.sqrt(x[kept]), x[kept]
+
+
+def view_client(shared: SharedSums, X: Array, labels: Array) -> ClientView:
+    """A client about the model of the others."""
+    U, x = sample_axes(X)
+    rows = U.T @ X if len(X) > x.size else None  # only along the axes do the others' errors show
+    A = X if rows is None else rows
+    left = labels - X @ shared.theta
+    back = A @ shared.inverse
+    slack = np.eye(len(A)) - back @ A.T
+    solved = scipy.linalg.solve(slack, np.column_stack([back, left if rows is None else U.T @ left]), assume_a="sym")
+    back, e = solved[:, : X.shape[1]], solved[:, X.shape[1] :]
+    about = e if rows is None else left + U @ (e - U.T @ left)
+    turned = U.T @ back if rows is None else back
+    along = U.T @ X if rows is None else A
+    own = turned @ along.T  # X S_{-i}^{-1} X' along the axes
+    # (X S^-1_{-i}) (sum_j G_j^2 - G_i^2) (..)'; the client's own G^2 is X'(XX')X, diag(x) along the axes
+    shift = np.einsum("kd,kd->k", turned @ shared.squares, turned) - (own**2) @ x
+    return ClientView(X, U, x, labels, about, np.diag(own).copy(), np.maximum(shift, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class AccuracyCurve:
+    """Right answers of each client along the ratios, (clients, ratios), as shares of `count` samples; NaN without any."""
+
+    right: Array
+    count: Array
+
+    @property
+    def used(self) -> Array:
+        """The clients that have samples."""
+        return np.asarray(self.right[self.count > 0])
+
+    @property
+    def mean(self) -> Array:
+        """Over clients."""
+        return np.asarray(self.used.mean(0)) if len(self.used) else np.full(self.right.shape[1], np.nan)
+
+    def at(self, place: int) -> tuple[float, float]:
+        """Mean accuracy at a ratio and its standard error over clients."""
+        values = self.used[:, place]
+        return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+
+    def gain(self, place: int, over: int) -> tuple[float, float]:
+        """How much more accurate one ratio is than another, and the standard error of that."""
+        paired = self.used[:, place] - self.used[:, over]
+        return float(paired.mean()), float(paired.std(ddof=1) / np.sqrt(len(paired)))
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """Accuracies along `ratios` (ridge x samples) around the others' model and around nothing: left out and held out."""
+
+    ratios: Array
+    shared: AccuracyCurve
+    alone: AccuracyCurve
+    shared_held: AccuracyCurve
+    alone_held: AccuracyCurve
+
+    @property
+    def holds(self) -> bool:
+        """Whether enough clients hold samples out to speak of an accuracy."""
+        return int((self.shared_held.count > 0).sum()) >= 4
+
+    def measured(self, alone: bool) -> AccuracyCurve:
+        """Held-out samples where there are any, otherwise each sample left out."""
+        if self.holds:
+            return self.alone_held if alone else self.shared_held
+        return self.alone if alone else self.shared
+
+    def nearest(self, ratio: float) -> int:
+        """The place of a ratio on the grid."""
+        return int(np.argmin(np.abs(np.log(self.ratios[:-1] / ratio)))) if np.isfinite(ratio) else len(self.ratios) - 1
+
+
+def probe_ratios(energy: float, sizes: Array, dimension: int) -> Array:
+    """The ratios that are tried, about the power of a client's axes; energy: the squared lengths of all samples, summed."""
+    scale = energy / sizes.size / min(dimension, float(sizes.mean()))
+    return np.append(scale * np.geomspace(1 / RATIO_SPAN, RATIO_SPAN, PROBE_RATIOS), np.inf)
+
+
+class ProbeRecorder:
+    """Clients one after the other; what they say is kept, they are not."""
+
+    def __init__(self, classes: Coding, ratios: Array) -> None:
+        self.classes, self.ratios = classes, ratios
+        self.kept: list[list[Array]] = [[], [], [], []]
+        self.counts: list[tuple[int, int]] = []
+
+    def add(self, client: ClientView, codes: Array, held: tuple[Array, Array], others: Array) -> None:
+        """One client more, and the model of the others."""
+        self.kept[0].append(self.left_out(client, client.about, codes))
+        self.kept[1].append(self.left_out(client, client.labels, codes))
+        rows = spread_places(len(held[1]), PROBE_ROWS)
+        X, answers = (part[rows] for part in held)
+        self.kept[2].append(self.held(client, client.about, X, X @ others, answers))
+        self.kept[3].append(self.held(client, client.labels, X, np.zeros((len(X), client.labels.shape[1])), answers))
+        self.counts.append((min(len(codes), PROBE_ROWS), len(answers)))
+
+    def left_out(self, client: ClientView, about: Array, codes: Array) -> Array:
+        """Right answers on the client's own samples, each predicted without itself."""
+        along, rows = client.U.T @ about, spread_places(len(codes), PROBE_ROWS)
+        U, e, labels, answers = client.U[rows], about[rows], client.labels[rows], codes[rows]
+        right = []
+        for c in self.ratios:
+            pull = client.x / (client.x + c) if np.isfinite(c) else np.zeros_like(client.x)
+            left = (e - U @ (pull[:, None] * along)) / np.maximum(1 - U**2 @ pull, 1e-12)[:, None]
+            right.append(np.mean(self.classes.guess(labels - left) == answers))
+        return np.array(right)
+
+    def held(self, client: ClientView, about: Array, X: Array, start: Array, codes: Array) -> Array:
+        """Right answers on held-out samples."""
+        if not len(codes):
+            return np.full(self.ratios.size, np.nan)
+        along, across = client.U.T @ about, (X @ client.X.T) @ client.U
+        right = []
+        for c in self.ratios:
+            weight = 1 / (client.x + c) if np.isfinite(c) else np.zeros_like(client.x)
+            right.append(np.mean(self.classes.guess(start + across @ (weight[:, None] * along)) == codes))
+        return np.array(right)
+
+    def done(self) -> Probes:
+        """What all of them said."""
+        own, out = np.array(self.counts).T
+        curves = [AccuracyCurve(np.array(rows), count) for rows, count in zip(self.kept, (own, own, out, out), strict=True)]
+        return Probes(self.ratios, *curves)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A covariance in groups, and the shares of the shared optimum's and the displacements' energy (None: evenly)."""
+
+    spectrum: Spectrum
+    centre: Array | None
+    shift: Array | None
+
+
+class ProfileRecorder:
+    """Clients one after the other."""
+
+    def __init__(self, shared: SharedSums) -> None:
+        values, self.V = scipy.linalg.eigh(shared.covariance)
+        self.s = np.maximum(values, 1e-12 * values[-1])
+        edges = np.geomspace(self.s[0], self.s[-1] * (1 + 1e-9), EIGEN_GROUPS + 1)
+        raw = np.clip(np.searchsorted(edges, self.s, side="right") - 1, 0, EIGEN_GROUPS - 1)
+        self.group = np.unique(raw, return_inverse=True)[1]
+        self.size = np.bincount(self.group).astype(float)
+        self.member = np.eye(self.size.size)[self.group]  # (d, groups)
+        self.shared, self.Vtheta, self.back = shared, self.V.T @ shared.theta, self.V.T @ shared.inverse
+        self.signal: list[Array] = []
+        self.square: list[Array] = []
+        self.own: list[Array] = []
+        self.cross: Array = np.zeros((self.size.size, self.size.size))
+
+    def add(self, client: ClientView, outputs: int) -> None:
+        """One client more."""
+        turned = client.X @ self.V
+        score = turned.T @ client.about
+        others = self.Vtheta - self.back @ (client.X.T @ client.about)
+        self.signal.append(self.sum_groups(((turned.T @ client.labels) * others).sum(1)) / outputs)
+        self.square.append(self.sum_groups((score**2).sum(1)) / outputs)
+        T = turned.T @ turned
+        self.own.append(self.sum_groups(np.diag(T)))
+        self.cross += self.member.T @ T**2 @ self.member
+
+    def sum_groups(self, values: Array) -> Array:
+        """Over the directions of each group."""
+        return np.asarray(np.bincount(self.group, values, self.size.size), dtype=float)
+
+    def done(self, s2: float) -> Profile:
+        """Shares, where they differ from even ones for sure."""
+        means = self.sum_groups(self.s) / self.size
+        h = self.size / self.size.sum()
+        spectrum = Spectrum(
+            means, h, f"pooled ({means.size} groups of eigenvalues from {means.min():.3g} to {means.max():.3g})"
+        )
+        if len(self.signal) < LEAST_PROFILED:
+            return Profile(spectrum, None, None)
+        signal, square, own = (np.array(each) for each in (self.signal, self.square, self.own))
+        B = np.maximum(signal.sum(0), 0.0)
+        even = signal.sum() * means * h / float(means @ h)
+        centre = None
+        if contradicts_chance(2 * (signal - np.outer(signal.sum(1), means * h / float(means @ h))), signal.sum(0) - even):
+            centre = B / means / (B / means).sum()
+        left = square - s2 * own
+        weights = 1 / np.maximum(np.sqrt((square**2).sum(0)), 1e-300)
+        level = max(float((weights * self.cross.sum(1)) @ (weights * left.sum(0)))
+                    / float(((weights * self.cross.sum(1)) ** 2).sum()), 0.0)  # fmt: skip
+        gap = left.sum(0) - level * self.cross.sum(1)
+        shift = None
+        if contradicts_chance(left - level * self.cross.sum(1) / len(left), gap):
+            found, _ = scipy.optimize.nnls(self.cross * weights[:, None], left.sum(0) * weights)
+            if found.sum() > 0:
+                shift = found * self.size / float(found @ self.size)
+        return Profile(spectrum, centre, shift)
+
+
+def contradicts_chance(parts: Array, gap: Array) -> bool:
+    """Whether a sum over clients is further from 0 than chance, in some group; `parts` are what the clients add."""
+    spread = parts.std(0) * np.sqrt(len(parts))
+    return bool(np.any(np.abs(gap) > SURE_PROFILE * np.maximum(spread, 1e-300)))

@@ -1,3 +1,0 @@
-"""How a command that is stopped ends."""
-
-STOPPED = 130  # the exit code after Ctrl-C

@@ -1,0 +1,298 @@
+"""Flower apps: the config of a run in the words of `fedasym.train`, apps as files, and one handed to a running federation.
+
+An app imports this package: three short modules and the config that they run with. Flower is not needed to write one.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from fedasym.algorithms import TRAINED, Algorithm, find
+from fedasym.algorithms.description import is_built_in
+from fedasym.algorithms.registry import REGISTRY, packaged
+from fedasym.core.arrays import check_seed
+from fedasym.core.errors import InvalidInput, MissingPackage, path_of, unknown
+from fedasym.data.federation.samples import class_names
+from fedasym.training.settings import (
+    ABOUT,
+    SETTINGS,
+    Protocol,
+    Settings,
+    check_steps,
+    check_trainable,
+    default_of,
+    find_protocol,
+    is_rate,
+    is_size,
+    named_settings,
+    own_settings,
+    resolve_ridge,
+    with_intercept,
+)
+
+PRECISIONS = ("float32", "float64")
+RULES: dict[str, Any] = {
+    "seed": 0,
+    "protocol": "text",
+    "intercept": True,
+    "precision": "float32",
+    "min-nodes": 2,
+    "timeout": 600.0,
+    "clip": 10.0,
+}
+
+
+@dataclass(frozen=True)
+class RunConfiguration:
+    """One run: the algorithm with its settings, and the rules of the federation.
+
+    precision: of the heads that are sent; clients compute in float64.
+    min_nodes: the server waits for this many before it begins. timeout: seconds that a round waits for replies.
+    clip: a change longer than this many medians is shortened; 0: never.
+    classes: as the run config names them; None where it does not.
+    data_name: what the results call the data; the server cannot know.
+
+    >>> configuration = RunConfiguration.of("rtfa", {"rounds": 3, "server-step": 0.5, "min-nodes": 3})
+    >>> configuration.settings.server_step, configuration.settings.ridge, configuration.min_nodes
+    (0.5, 0.1, 3)
+    """
+
+    algorithm: Algorithm
+    settings: Settings
+    protocol: Protocol
+    seed: int
+    precision: str
+    min_nodes: int
+    timeout: float
+    clip: float
+    classes: tuple[Any, ...] | None = None
+    data_name: str = ""
+
+    @classmethod
+    def of(cls, algorithm: str | Algorithm, config: Mapping[str, Any]) -> RunConfiguration:
+        """Read and check a run config; what it does not name has its usual value."""
+        chosen = find_algorithm(algorithm)
+        told = {name: config[kebab_name(name)] for name in SETTINGS if kebab_name(name) in config}
+        told["cohort"] = told.get("cohort") or None
+        rules = RULES | {name: config[name] for name in RULES if name in config}
+        if rules["precision"] not in PRECISIONS:
+            raise unknown("precision", rules["precision"], PRECISIONS)
+        if not is_size(rules["min-nodes"], 1):
+            raise InvalidInput(f"min-nodes is {rules['min-nodes']!r}: it must be a whole number of at least 1")
+        for name, least in (("timeout", "above"), ("clip", "of at least")):
+            if not is_rate(rules[name]) or (least == "above" and rules[name] == 0):
+                raise InvalidInput(f"{name} is {rules[name]!r}: it must be a finite number {least} 0")
+        own = {
+            name: each.check(config.get(kebab_name(name), default_of(chosen, name)))
+            for name, each in own_settings(chosen).items()
+        }
+        settings = resolve_ridge(Settings(**told, own=tuple(own.items())), chosen)
+        if settings.rounds == 0:
+            raise InvalidInput("rounds is 0: a federation that learns something has at least 1")
+        protocol = with_intercept(find_protocol(rules["protocol"]), rules["intercept"])
+        return cls(
+            chosen,
+            settings,
+            protocol,
+            seed=check_seed(rules["seed"]),
+            precision=rules["precision"],
+            min_nodes=int(rules["min-nodes"]),
+            timeout=float(rules["timeout"]),
+            clip=float(rules["clip"]),
+            classes=parse_classes(config.get("classes")),
+            data_name=str(config.get("data-name", "")),
+        )
+
+
+def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
+    """An algorithm that a federation can train: one that shares something."""
+    chosen = find(algorithm)
+    check_trainable(chosen)
+    check_steps(chosen)
+    if chosen.shares_nothing:
+        raise InvalidInput(f"algorithm is {chosen.name!r}, which shares nothing: a federation has nothing to do for it")
+    if chosen.server.has_memory():
+        raise InvalidInput(
+            f"algorithm is {chosen.name!r}, whose clients or server keep state from round to round: nodes keep none; "
+            "train it with fa.train"
+        )
+    return chosen
+
+
+def parse_classes(value: Any) -> tuple[Any, ...] | None:
+    """The names of the classes from a config: their number, or names separated by commas; None where nothing is said.
+
+    >>> parse_classes("3"), parse_classes("well, ill"), parse_classes("1,2,5"), parse_classes("")
+    ((0, 1, 2), ('well', 'ill'), (1, 2, 5), None)
+    """
+    if value in (None, "", 0):
+        return None
+    if not isinstance(value, str):
+        return class_names(value)
+    parts: list[Any] = [part.strip() for part in value.split(",")]
+    if all(re.fullmatch(r"-?[0-9]{1,18}", part) for part in parts):
+        parts = [int(part) for part in parts]
+        return class_names(parts[0]) if len(parts) == 1 else class_names(parts)
+    return class_names(parts)
+
+
+def default_config(algorithm: Algorithm) -> dict[str, Any]:
+    """The run config that an app begins with: what the algorithm uses, then the rules."""
+    own = tuple((name, default_of(algorithm, name)) for name in own_settings(algorithm))
+    settings = resolve_ridge(Settings(rounds=50, evaluate_every=10, own=own), algorithm)
+    used = {kebab_name(name): value for name, value in named_settings(settings, algorithm).items()}
+    return used | {"cohort": settings.cohort or 0} | RULES
+
+
+def kebab_name(name: str) -> str:
+    """A name as Flower's configs write it."""
+    return name.replace("_", "-")
+
+
+ADVISE = "advise"
+MODULES = ("client_app.py", "server_app.py", "task.py")
+DATA_COLUMNS = {  # where samples have what; a node's own --node-config goes first
+    "label": ("label", "column of the labels"),
+    "client": ("client", "column of the clients"),
+    "features": ("", "columns of the features, separated by commas and the same on every node; empty: all other numeric ones"),
+    "task": ("", "regression or classification; empty: as the labels look"),
+    "classes": ("", "their number, or their names separated by commas: needed where labels are classes"),
+    "data-name": ("", "what the results call the data: the server never learns where they are"),
+}
+CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items()} | {
+    "cohort": "clients drawn in a round; 0: 20; all connected ones where there are fewer",
+    "seed": "of cohorts and batches",
+    "protocol": "text: as the paper says; code: as its released code does",
+    "intercept": "whether heads have one, shared and personal",
+    "precision": "of the heads that are sent, float32 or float64",
+    "min-nodes": "the run begins when so many nodes are there",
+    "timeout": "seconds that a round waits for replies, and a run for nodes that are at fault",
+    "clip": "a change of the head longer than so many medians of the round is shortened; 0: never",
+    "shared-path": "where the server keeps the shared head",
+    "advice-path": "where the server keeps the advice, as JSON",
+}
+
+
+def write_app(what: str | Algorithm, into: str | Path) -> Path:
+    """Write the app of an algorithm, or the one that asks the advisor ("advise"), to a new or empty folder; returns it.
+
+    what: a name, an `Algorithm`, or `module:name`; the module of one from outside the package travels with the app.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     app = write_app("rtfa", folder + "/my-app")
+    ...     sorted(path.relative_to(app).as_posix() for path in app.rglob("*.*"))
+    ['my_app/__init__.py', 'my_app/client_app.py', 'my_app/server_app.py', 'my_app/task.py', 'pyproject.toml']
+    """
+    algorithm = None if what == ADVISE else algorithm_to_deploy(what)
+    name = ADVISE if algorithm is None else algorithm.name
+    origin = None if algorithm is None or algorithm.name in TRAINED else algorithm_file(algorithm, what)
+    folder = path_of("into", into)
+    package = package_name(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInput(f"into is {str(into)!r}, which is not an empty folder: name a new one, or empty it first")
+    known = name if origin is None else f"{package}.{origin[0].stem}:{origin[1]}"
+    words = {"name": package.replace("_", "-"), "package": package, "algorithm": known, "config": config_text(algorithm)}
+    words["description"] = "Federated advice with fedasym" if what == ADVISE else f"{name}, personalized federated learning"
+    try:
+        (folder / package).mkdir(parents=True)
+        (folder / "pyproject.toml").write_text(fill_template("pyproject.toml", words), encoding="utf-8")
+        (folder / package / "__init__.py").write_text(f'"""{words["description"]}, as a Flower app."""\n', encoding="utf-8")
+        for module in MODULES:
+            text = fill_template(f"{'advise' if what == ADVISE else 'train'}/{module}", words)
+            (folder / package / module).write_text(text, encoding="utf-8")
+        if origin is not None:
+            (folder / package / origin[0].name).write_bytes(origin[0].read_bytes())
+    except OSError as reason:
+        raise InvalidInput(f"into is {str(into)!r}: it cannot be written: {reason.strerror}; name another folder") from None
+    return folder
+
+
+def package_name(folder: Path) -> str:
+    """The name of the app's package: the folder's, as Python can import it.
+
+    >>> package_name(Path("apps/my-app"))
+    'my_app'
+    """
+    package = re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
+    if not package.isidentifier() or keyword.iskeyword(package) or package == "fedasym":
+        raise InvalidInput(f"into is {str(folder)!r}: its name must begin with a letter and be no word of Python, like my-app")
+    return package
+
+
+def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
+    """The algorithm that an app is to train."""
+    if isinstance(what, str) and ":" not in what and what not in REGISTRY:
+        raise unknown("algorithm", what, (*(name for name, each in REGISTRY.items() if not each.shares_nothing), ADVISE))
+    return find_algorithm(find(what))
+
+
+def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, str] | None:
+    """The file of an algorithm from outside the package, and its name there; None: every node has its package installed."""
+    if isinstance(what, str) and ":" not in what and what in packaged():
+        return None
+    named = [what.partition(":")[0]] if isinstance(what, str) and ":" in what else []
+    for name in (*named, *(type(stage).__module__ for stage in algorithm.stages if not is_built_in(type(stage)))):
+        module = sys.modules.get(name)
+        path = Path(getattr(module, "__file__", None) or "")
+        names = [each for each, held in vars(module).items() if held is algorithm] if module else []
+        if names and path.suffix == ".py" and path.name not in (*MODULES, "__init__.py"):
+            return path, names[0]
+    raise InvalidInput(
+        f"algorithm is {algorithm.name}, whose code is in no module of its own: write its stages and the algorithm to a file, "
+        "and name it as module:name"
+    )
+
+
+def config_text(algorithm: Algorithm | None) -> str:
+    """The run config as TOML, every value with what it means; None: of the advisor's app."""
+    if algorithm is None:
+        values: dict[str, Any] = {name: RULES[name] for name in ("min-nodes", "timeout")} | {"advice-path": "advice.json"}
+    else:
+        values = default_config(algorithm) | {"shared-path": "shared.safetensors"}
+    own = {} if algorithm is None else {kebab_name(name): each.meaning for name, each in own_settings(algorithm).items()}
+    lines = [(name, value, CONFIG_MEANING.get(name) or own[name]) for name, value in values.items()]
+    lines += [(name, *told) for name, told in DATA_COLUMNS.items()]
+    if algorithm is None:  # it is for numbers: whole ones are meant as such
+        lines = [
+            ("task", "regression", meaning) if name == "task" else (name, value, meaning) for name, value, meaning in lines
+        ]
+    written = [(f"{name} = {json.dumps(value)}", meaning) for name, value, meaning in lines]
+    width = max(len(text) for text, _ in written)
+    return "\n".join(f"{text:<{width}}  # {meaning}" for text, meaning in written)
+
+
+def fill_template(name: str, words: dict[str, str]) -> str:
+    """A template of this package with its words put in."""
+    template = files("fedasym.deploy.flower") / "templates" / f"{name}.txt"
+    return Template(template.read_text(encoding="utf-8")).substitute(words)
+
+
+def advise_nodes(superlink: str | None = None, config: Mapping[str, Any] | None = None) -> None:
+    """Ask the advisor in a federation, and stream its log, which ends in the advice, to the terminal.
+
+    superlink: the connection's name in Flower's own configuration; its default without one.
+    config: values of the run config other than usual, such as {"min-nodes": 3, "task": "regression"}.
+    """
+    command = shutil.which("flwr", path=str(Path(sys.executable).parent)) or shutil.which("flwr")
+    if command is None:
+        raise MissingPackage("a federation needs flwr: pip install 'fedasym[flower]'")
+    told = " ".join(f"{name}={json.dumps(value)}" for name, value in (config or {}).items())
+    with tempfile.TemporaryDirectory() as folder:
+        app = write_app(ADVISE, Path(folder) / "advice")
+        words = [command, "run", str(app), *([superlink] if superlink else []), "--stream"]
+        done = subprocess.run([*words, *(["--run-config", told] if told else [])], check=False)
+    if done.returncode:
+        raise InvalidInput("flwr run failed, for the reason that it gives above: docs/how-to/flower.md has every step")

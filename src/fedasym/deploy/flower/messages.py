@@ -1,0 +1,297 @@
+"""What goes between server and nodes: what is in a message, what a node says is wrong, and what the server takes.
+
+A message has arrays, words and numbers, each under one name, and heads among the arrays.
+
+What can be wrong on a node is a closed list of codes, all that a server ever hears of it. The sentence of an exception may
+hold a cell, a client's name or a path. It goes to the node's own log; a code goes to the server. Which code is decided by the
+exception's type, never by its words.
+
+What the server takes from a node, and what it refuses, are pure rules, none of which trusts a number that was sent. Refused,
+and left out of the round: a head of another name, shape or kind than was sent out, one larger in bytes than it can be, one
+with NaN or infinity, and counts other than the node announced. Shortened: a change of the head that is longer than `clip`
+times the median of the round, where at least three nodes replied (of two, nobody can tell which one is wrong).
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fedasym.core.errors import (
+    InvalidInput,
+    MissingColumn,
+    MissingPackage,
+    MissingValues,
+    NotNumbers,
+    UnknownClass,
+    UnreadableFile,
+)
+from fedasym.core.version import __version__
+from fedasym.data.federation.files import BROKEN
+
+log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stand together
+
+HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
+MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)  # what reading a record of another form raises
+
+
+def content_of(
+    arrays: Mapping[str, NDArray[Any]] | None = None,
+    config: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> RecordDict:
+    """A message's content of those that are given.
+
+    >>> content = content_of({HEAD: np.eye(2)}, {"server-round": 3})
+    >>> config_in(content), arrays_in(content)[HEAD].numpy().shape
+    ({'server-round': 3}, (2, 2))
+    """
+    content = RecordDict()
+    if arrays is not None:
+        content[ARRAYS] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+    if config is not None:
+        content[CONFIG] = ConfigRecord(dict(config))
+    if metrics is not None:
+        content[METRICS] = MetricRecord(dict(metrics))
+    return content
+
+
+def arrays_in(content: RecordDict) -> ArrayRecord:
+    """The arrays of a message, not yet read."""
+    return content.array_records[ARRAYS]
+
+
+def config_in(content: RecordDict) -> dict[str, Any]:
+    """The words and numbers of a message."""
+    return dict(content.config_records[CONFIG])
+
+
+def metrics_in(content: RecordDict) -> dict[str, Any]:
+    """The metrics of a message."""
+    return dict(content.metric_records[METRICS])
+
+
+def array_of(content: RecordDict, name: str = HEAD) -> NDArray[np.float64]:
+    """An array that the server sent, as the node computes with it."""
+    return np.asarray(arrays_in(content)[name].numpy(), np.float64)
+
+
+FAULT, VERSION = "fault", "version"  # what a reply calls the code, and the node's version of this package
+
+
+class Fault(Enum):
+    """A code with what it means; a permanent fault stays until somebody mends the node or the run config.
+
+    >>> Fault.MISSING_COLUMN.permanent, Fault.OUT_OF_MEMORY.permanent
+    (True, False)
+    """
+
+    permanent: bool
+    meaning: str
+
+    def __new__(cls, code: str, permanent: bool, meaning: str) -> Fault:
+        """A member whose value is its code."""
+        fault = object.__new__(cls)
+        fault._value_ = code
+        fault.permanent = permanent
+        fault.meaning = meaning
+        return fault
+
+    NO_DATA_PATH = "no-data-path", True, "its node config names no data-path"
+    UNREADABLE_FILE = "unreadable-file", True, "its data are not there, or cannot be read"
+    MISSING_COLUMN = "missing-column", True, "a column that the run names is missing there"
+    MISSING_VALUES = "missing-values", True, "values are missing, or not finite, in its data"
+    NOT_NUMBERS = "not-numbers", True, "a column has text where numbers are expected"
+    NO_CLASSES = (
+        "no-classes", True,
+        'its labels are classes, and neither the run nor the node names them: say classes, or task="regression"',
+    )  # fmt: skip
+    OTHER_CLASSES = "other-classes", True, "its labels are not among the classes that were named"
+    UNFIT_DATA = "unfit-data", True, "its data do not make a federation as the run describes it"
+    CLASSES_ADVISED = (
+        "classes-advised", True,
+        'its labels are classes, and advice through a federation is for numbers: task="regression" reads whole ones as such',
+    )  # fmt: skip
+    BAD_CONFIGURATION = "bad-configuration", True, "the run config or the node config has a value that it cannot take"
+    MISSING_PACKAGE = "missing-package", True, "a package that its data need is not installed there"
+    BAD_MESSAGE = "bad-message", False, "the message that it was sent is not what it expects"
+    UNWRITABLE_HEADS = "unwritable-heads", False, "the clients' own heads cannot be written there"
+    OUT_OF_MEMORY = "out-of-memory", False, "its memory did not suffice"
+    UNFORESEEN = "unforeseen", False, "something unforeseen went wrong there"
+
+    @classmethod
+    def find(cls, code: Any) -> Fault | None:
+        """The fault with this code; None where it is no code."""
+        return next((fault for fault in cls if fault.value == code), None)
+
+    @property
+    def sentence(self) -> str:
+        """What the server's log says."""
+        return f"{self.meaning} (code {self.value}); the node's own log says more"
+
+
+class NodeFault(InvalidInput):
+    """Something wrong on a node whose code is known where it is raised; the text stays on the node."""
+
+    def __init__(self, fault: Fault, text: str) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+
+# The first type that fits decides: special ones stand before those that they belong to.
+CODES: dict[type[BaseException], Fault] = {
+    MissingColumn: Fault.MISSING_COLUMN,
+    MissingValues: Fault.MISSING_VALUES,
+    NotNumbers: Fault.NOT_NUMBERS,
+    UnknownClass: Fault.OTHER_CLASSES,
+    UnreadableFile: Fault.UNREADABLE_FILE,
+    MissingPackage: Fault.MISSING_PACKAGE,
+    InvalidInput: Fault.UNFIT_DATA,
+    OSError: Fault.UNREADABLE_FILE,
+    MemoryError: Fault.OUT_OF_MEMORY,
+}
+
+
+def find_fault(reason: BaseException) -> Fault:
+    """The code of an exception.
+
+    >>> find_fault(MissingColumn("unknown label column 'mark'")), find_fault(ZeroDivisionError())
+    (<Fault.MISSING_COLUMN: 'missing-column'>, <Fault.UNFORESEEN: 'unforeseen'>)
+    """
+    if isinstance(reason, NodeFault):
+        return reason.fault
+    return next((fault for kind, fault in CODES.items() if isinstance(reason, kind)), Fault.UNFORESEEN)
+
+
+@contextmanager
+def report_as(fault: Fault, kinds: tuple[type[Exception], ...] = (InvalidInput,)) -> Iterator[None]:
+    """Give exceptions of these kinds inside this code, unless they have one."""
+    try:
+        yield
+    except NodeFault:
+        raise
+    except kinds as reason:
+        raise NodeFault(fault, f"{type(reason).__name__}: {reason}") from reason
+
+
+Head = NDArray[np.floating[Any]]
+ROOM = 4096  # bytes that the header of an array may take beside its numbers
+WRITTEN = r"[0-9][0-9A-Za-z.+]{0,30}"  # what a version looks like in a log
+JUDGES = 3  # replies from which the median says what is usual
+
+
+class RefusedReply(Exception):
+    """A reply that does not count; the message says why."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a node does not count, in words; a permanent one stays until somebody mends it."""
+
+    text: str
+    permanent: bool = False
+
+
+class Change(NamedTuple):
+    """How a node's clients would move the shared head, and how many training samples speak for it."""
+
+    step: NDArray[np.float64]
+    samples: int
+
+
+def array_in(data: bytes, shape: tuple[int, ...], what: str = "head") -> Head:
+    """The array in these bytes (NumPy's format), unread where it is too large, and finite numbers of this shape.
+
+    >>> file = io.BytesIO()
+    >>> np.save(file, np.array([[1.0], [np.nan]]))
+    >>> array_in(file.getvalue(), (2, 1))
+    Traceback (most recent call last):
+    ...
+    fedasym.deploy.flower.messages.RefusedReply: its head has NaN or infinity in 1 of 2 places
+    """
+    most = 8 * int(np.prod(shape)) + ROOM
+    if len(data) > most:
+        raise RefusedReply(f"its {what} has {len(data)} bytes where {shape} numbers take at most {most}")
+    try:
+        array = np.load(io.BytesIO(data), allow_pickle=False)
+    except BROKEN:
+        raise RefusedReply(f"its {what} cannot be read as an array") from None
+    if not isinstance(array, np.ndarray) or array.shape != shape:
+        raise RefusedReply(f"its {what} has shape {getattr(array, 'shape', '?')} instead of {shape}")
+    if array.dtype.kind != "f":
+        raise RefusedReply(f"its {what} holds {array.dtype.name} instead of floating-point numbers")
+    bad = int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        raise RefusedReply(f"its {what} has NaN or infinity in {bad} of {array.size} places")
+    return array
+
+
+def count_in(metrics: Mapping[str, Any], name: str, expected: int) -> int:
+    """A count that must be what the server knows already."""
+    value = metrics.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value != expected:
+        raise RefusedReply(f"its {name} is {value!r}, and it announced {expected}")
+    return expected
+
+
+def check_version(version: Any) -> None:
+    """Refuse a node with another fedasym than the server's: the two would not compute, or not say, the same."""
+    if version == __version__:
+        return
+    has = f"fedasym {version}" if isinstance(version, str) and re.fullmatch(WRITTEN, version) else "no version"
+    raise RefusedReply(f"it says that it has {has}, and the server has fedasym {__version__}: install the same on both")
+
+
+def scores_in(metrics: Mapping[str, Any], names: tuple[str, ...], most: Mapping[str, float]) -> dict[str, float]:
+    """Finite metrics of at least 0, and no larger than they can be.
+
+    >>> scores_in({"accuracy": 1.5}, ("accuracy",), {"accuracy": 1.0})
+    Traceback (most recent call last):
+    ...
+    fedasym.deploy.flower.messages.RefusedReply: its accuracy is 1.5: it must be a number from 0 to 1
+    """
+    taken = {}
+    for name in names:
+        value, top = metrics.get(name), most.get(name, float("inf"))
+        if not isinstance(value, int | float) or isinstance(value, bool) or not np.isfinite(value) or not 0 <= value <= top:
+            upper = f"from 0 to {top:g}" if np.isfinite(top) else "of at least 0"
+            raise RefusedReply(f"its {name} is {value!r}: it must be a number {upper}")
+        taken[name] = float(value)
+    return taken
+
+
+def shorten_changes(changes: Mapping[int, Change], clip: float) -> tuple[dict[int, Change], dict[int, float]]:
+    """Changes no longer than `clip` times the median length, and by node what was cut to which share of its length.
+
+    >>> usual = {node: Change(np.full((4, 1), 0.5), 10) for node in (1, 2)}
+    >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, clip=10)
+    >>> cut, float(np.linalg.norm(changes[3].step))
+    ({3: 0.01}, 10.0)
+    """
+    with np.errstate(over="ignore"):  # a length beyond all numbers is cut to nothing
+        lengths = {node: float(np.linalg.norm(change.step)) for node, change in changes.items()}
+    if clip <= 0 or len(lengths) < JUDGES:
+        return dict(changes), {}
+    longest = clip * float(np.median(list(lengths.values())))
+    cut = {node: longest / length for node, length in lengths.items() if length > longest}
+    return {node: Change(each.step * cut.get(node, 1.0), each.samples) for node, each in changes.items()}, cut
+
+
+def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:
+    """sum_j p_j (w_j - W) with p_j the nodes' shares of samples, in one order whatever came first.
+
+    >>> mean_change({1: Change(np.ones((1, 1)), 30), 2: Change(np.zeros((1, 1)), 10)}).tolist()
+    [[0.75]]
+    """
+    n = sum(change.samples for change in changes.values())
+    return np.asarray(sum(change.samples / n * change.step for _, change in sorted(changes.items())), np.float64)

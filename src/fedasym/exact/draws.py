@@ -1,0 +1,218 @@
+"""Clients drawn from populations: features with a population's eigenvalues, every client from a seed of its own.
+
+A client is drawn again from its seed whenever it is needed, so that nobody's features are kept. Covariances are diagonal,
+which loses nothing for Gaussian features; directions that no client sees never count and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.core.arrays import Array
+from fedasym.core.errors import InvalidInput, unknown
+from fedasym.worlds.population import Population
+from fedasym.worlds.spectra import Spectrum
+
+FEATURES = ("gaussian", "rademacher", "student")
+FREEDOM = 8  # degrees of freedom of Student's t: tails, but the fourth moment that universality asks for
+MOST_SAMPLES = 2**40  # of a client
+CONFLICT = (
+    "norm^2 - radius^2, the squared length of the shared optimum, is negative along some direction: give norm of at least "
+    "radius, and optimum_power or optimum_weights that leave room for the displacement"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientKind:
+    """The clients of one population in d dimensions, by energies per seen direction; `population` is exactly what is drawn."""
+
+    place: int  # among the kinds of a federation
+    population: Population
+    n: int
+    s: Array  # eigenvalues of the covariance
+    shift: Array  # of theta_i - theta_0
+    optimum: Array | None  # of theta_i
+
+    @property
+    def noise2(self) -> float:
+        """sigma^2."""
+        return float(np.asarray(self.population.noise)) ** 2
+
+    @cached_property
+    def scale(self) -> float | None:
+        """The common eigenvalue where the covariance is a multiple of the identity, else None."""
+        return common_value(self.s)
+
+    @cached_property
+    def spread(self) -> float | None:
+        """The common energy of the displacement where it has no preferred direction, else None."""
+        return common_value(self.shift)
+
+    @cached_property
+    def centre(self) -> Array | None:
+        """Energy of theta_0; None without a norm."""
+        if self.optimum is None:
+            return None
+        energy = self.optimum - self.shift
+        if np.any(energy < -1e-12 * self.optimum.max()):
+            raise InvalidInput(CONFLICT)
+        return np.maximum(energy, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnClient:
+    """One client's features as the eigenvalues x and scaled eigenvectors of S = X'X/n: S = Y'Y, YY' = diag(x)."""
+
+    kind: ClientKind
+    x: Array
+    Y: Array
+
+    @cached_property
+    def scaled(self) -> Array:
+        """Y Sigma."""
+        return self.Y * self.kind.s
+
+    @cached_property
+    def shifted(self) -> Array:
+        """Y E, with the displacement's energy E."""
+        return self.Y * self.kind.shift
+
+    @cached_property
+    def metric(self) -> Array:
+        """Y Sigma Y'; its diagonal where it is diagonal."""
+        return self.x * self.kind.scale if self.kind.scale is not None else self.scaled @ self.Y.T
+
+    @cached_property
+    def spread(self) -> Array:
+        """Y E Y'; its diagonal where it is diagonal."""
+        return self.x * self.kind.spread if self.kind.spread is not None else self.shifted @ self.Y.T
+
+
+def kinds_of(populations: Sequence[Population], dimension: int) -> list[ClientKind]:
+    """The populations laid out over the same directions."""
+    exact, rooms = zip(*(lay_out_population(each, dimension) for each in populations), strict=True)
+    values = [np.repeat(each.spectrum.values, room) for each, room in zip(exact, rooms, strict=True)]
+    seen = np.any(np.array(values) > 0, axis=0)
+
+    def energy(share: Array, length: Any, room: NDArray[np.intp]) -> Array:
+        return np.repeat(float(np.asarray(length)) ** 2 * share / room, room)[seen]
+
+    return [
+        ClientKind(
+            place,
+            each,
+            count_samples(each, dimension),
+            s[seen],
+            energy(each.displacement, each.radius, room),
+            None if each.norm is None else energy(each.optimum, each.norm, room),
+        )
+        for place, (each, room, s) in enumerate(zip(exact, rooms, values, strict=True))
+    ]
+
+
+def lay_out_population(world: Population, dimension: int) -> tuple[Population, NDArray[np.intp]]:
+    """The population that `dimension` directions and whole samples can hold, and how many directions each atom gets."""
+    spectrum = world.spectrum
+    room = apportion(spectrum.weights, dimension)
+    kept = room > 0
+    if not np.any(spectrum.values[kept] > 0):
+        raise InvalidInput(f"dimension is {dimension}: all directions would have eigenvalue 0; give a larger dimension")
+    changes: dict[str, Any] = {}
+    for owner in ("shift", "optimum"):
+        given = getattr(world, f"{owner}_weights")
+        if given is None:
+            continue
+        if np.array_equal(given, spectrum.weights) or spectrum.scale is not None:  # no preferred direction, now as then
+            changes[f"{owner}_weights"] = None
+        elif np.any(given[~kept] > 0):
+            raise InvalidInput(
+                f"dimension is {dimension}: an atom with {owner}_weights above 0 gets no direction; give a larger dimension"
+            )
+        else:
+            changes[f"{owner}_weights"] = given[kept] / given[kept].sum()
+    exact = Spectrum(spectrum.values[kept], room[kept] / dimension, spectrum.name)
+    return replace(world, aspect=dimension / count_samples(world, dimension), spectrum=exact, **changes), room[kept]
+
+
+def count_samples(world: Population, dimension: int) -> int:
+    """n, the nearest whole number to dimension/aspect."""
+    gamma = float(np.asarray(world.aspect))
+    if dimension / gamma > MOST_SAMPLES:
+        raise InvalidInput(
+            f"aspect is {gamma:g}: with dimension {dimension} a client would have {dimension / gamma:.3g} samples; give at "
+            f"least {dimension / MOST_SAMPLES:.3g}"
+        )
+    n = round(dimension / gamma)
+    if n < 1:
+        least = int(np.floor(gamma / 2)) + 1
+        raise InvalidInput(
+            f"dimension is {dimension}: with aspect {gamma:g} a client would have no sample; give dimension of at least {least}"
+        )
+    return n
+
+
+def apportion(weights: Array, total: int) -> NDArray[np.intp]:
+    """Whole numbers that sum to `total`, each within one of weights * total, and so for all atoms up to any one.
+
+    Largest remainders would give what is left over to the first of many equal atoms, and so move the mean eigenvalue.
+
+    >>> apportion(np.array([0.5, 0.3, 0.2]), 7).tolist()
+    [4, 2, 1]
+    """
+    ends = np.floor(np.cumsum(weights) * (total / weights.sum()) + 0.5 + 1e-9).astype(int)
+    ends[-1] = total
+    return np.asarray(np.diff(ends, prepend=0))
+
+
+def seeded_generator(seed: int, *path: int) -> np.random.Generator:
+    """The random stream at the end of a path of spawned seeds, such as (trial, role, client)."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
+
+
+def draw_features(kind: ClientKind, rng: np.random.Generator, law: str, rows: int | None = None) -> Array:
+    """X, one row per sample: independent entries of variance one, scaled by the eigenvalues."""
+    shape = (kind.n if rows is None else rows, kind.s.size)
+    match law:
+        case "gaussian":
+            Z: Array = rng.standard_normal(shape)
+        case "rademacher":
+            Z = np.asarray(2 * rng.integers(0, 2, shape, dtype=np.int8) - 1, dtype=float)
+        case "student":
+            Z = rng.standard_t(FREEDOM, shape)
+            Z *= np.sqrt(1 - 2 / FREEDOM)
+        case _:
+            raise unknown("features", law, FEATURES)
+    Z *= np.sqrt(kind.s)
+    return Z
+
+
+def draw_client(kind: ClientKind, rng: np.random.Generator, law: str) -> DrawnClient:
+    """One client, decomposed on the smaller side of its features."""
+    X = draw_features(kind, rng, law)
+    n, d = X.shape
+    if n < d:
+        x, U = np.linalg.eigh(X @ X.T)
+        Y = (U / np.sqrt(n)).T @ X
+    else:
+        x, V = np.linalg.eigh(X.T @ X)
+        Y = np.sqrt(np.maximum(x, 0) / n)[:, None] * V.T
+    x /= n
+    first = int(np.searchsorted(x, max(n, d) * np.finfo(float).eps * x[-1], side="right"))
+    return DrawnClient(kind, x[first:], Y[first:])
+
+
+def common_value(values: Array) -> float | None:
+    """The value that all entries have, if they have one."""
+    first = float(values[0])
+    return first if np.all(values == first) else None
+
+
+def random_signs(energy: Array, rng: np.random.Generator) -> Array:
+    """A vector with exactly this energy along each direction, of random signs."""
+    return np.asarray(np.sqrt(energy) * (2 * rng.integers(0, 2, energy.size) - 1))

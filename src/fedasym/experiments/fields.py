@@ -1,0 +1,309 @@
+"""The fields of experiment files: tables as pydantic models, grids that are tuned over, and TOML in and out."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from fedasym.algorithms import GRIDS, TRAINED, Algorithm
+from fedasym.algorithms.registry import REGISTRY
+from fedasym.core.errors import InvalidInput, MissingPackage, unknown
+from fedasym.training.settings import (
+    ABOUT,
+    RATES,
+    SETTINGS,
+    SIZES,
+    Protocol,
+    default_for,
+    own_settings,
+    resolve_protocol,
+)
+from fedasym.training.settings import Settings as Checked
+from fedasym.training.training import find_algorithms, grid_of, read_grid
+
+if TYPE_CHECKING:
+    from fedasym.experiments.spec import Experiment
+
+
+try:
+    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
+    from pydantic import model_validator as model
+except ImportError:
+    raise MissingPackage("experiments need pydantic: pip install 'fedasym[experiments]'") from None
+
+PERSONALISED = ("ftfa", "maml_fo", "maml_hf")  # whose gain over the epochs of personalization it draws
+MOST = 100_000  # trials that a number alone may ask for: a slip of the finger is no experiment
+BATCH = "batch"  # personalization by a single batch, among numbers of epochs
+
+
+def number_trials(value: Any) -> Any:
+    """A count n as 1, 2, ..., n; or the numbers themselves."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if value > MOST:
+            raise ValueError(f"it must be at most {MOST:,}")
+        return tuple(range(1, value + 1))
+    if not isinstance(value, list | tuple) or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in value):
+        raise ValueError("it must be how many, numbered from 1, or a list of whole numbers of at least 0")
+    if len(set(value)) < len(value):
+        raise ValueError("a number stands in it twice: give each once")
+    return tuple(value)
+
+
+def epoch_list(value: Any) -> Any:
+    """Numbers of epochs, and the word for a single batch."""
+    whole = isinstance(value, list | tuple) and all(
+        each == BATCH or (isinstance(each, int) and not isinstance(each, bool) and each >= 0) for each in value
+    )
+    if not whole or set(value) <= {BATCH} or len(set(value)) < len(value):
+        raise ValueError(f'it must be a list of different whole numbers of at least 0, to which "{BATCH}" may be added')
+    return tuple(value)
+
+
+def list_schema(of: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a list."""
+    return {"type": "array", "items": of}
+
+
+WHOLE = {"type": "integer", "minimum": 0}
+Numbers = Annotated[tuple[int, ...], BeforeValidator(number_trials), WithJsonSchema({"anyOf": [WHOLE, list_schema(WHOLE)]})]
+Epochs = Annotated[
+    tuple[int | str, ...], BeforeValidator(epoch_list), WithJsonSchema(list_schema({"anyOf": [WHOLE, {"const": BATCH}]}))
+]
+Names = Annotated[tuple[str, ...], Field(strict=False)]
+Fractions = Annotated[tuple[float, float, float], Field(strict=False)]
+
+
+class Part(BaseModel):
+    """A table of an experiment file: nothing but its fields, each of its own type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Synthetic(Part):
+    """Drawn clients: the options of `fedasym.datasets.synthetic`."""
+
+    task: Literal["classification", "regression"] | None = None
+    clients: int | None = None
+    samples: int | None = None
+    dimension: int | None = None
+    radius: float | None = None
+    noise: float | None = None
+    norm: float | None = None
+    centre: float | None = None
+    classes: int | None = None
+    flips: float | None = None
+    aspect: float | None = None
+    alpha: float | None = None
+    beta: float | None = None
+    positions: int | None = None
+    split: Fractions | None = None
+    seed: int = 0
+
+
+TABLES = ("scale", "missing", "roles", "dates", "intercept")  # what is said of a table
+
+
+class Data(Part):
+    """Which client data: one of `features`, `file` and `synthetic`."""
+
+    features: str | None = Field(None, description="A data set by name: its newest file of features (fedasym features NAME).")
+    file: str | None = Field(None, description="A file or folder that fedasym.datasets.read takes; relative to this file.")
+    synthetic: Synthetic | None = None
+    label: str | None = Field(None, description="Of `file`: the column of the labels.")
+    client: str | None = Field(None, description="Of `file`: the column of the clients.")
+    columns: Names | None = Field(None, description="Of `file`: the columns of the features.")
+    split: str | None = Field(None, description="Of `file`: the column that says train, validation or test.")
+    task: Literal["classification", "regression"] | None = None
+    scale: Literal["standard", "none"] | None = Field(None, description="Of a table: whether numbers are centred and scaled.")
+    missing: Literal["error", "drop", "mean", "indicator"] | None = Field(
+        None, description="Of a table: what becomes of rows with missing values."
+    )
+    roles: dict[str, str] | None = Field(None, description='Of a table: columns and their roles, such as zip = "ignore".')
+    dates: Literal["ignore", "number"] | None = Field(None, description="Of a table: whether dates serve as numbers.")
+    intercept: bool | None = Field(None, description="Of a file: whether models of it have an intercept.")
+    seed: int = Field(0, description="Of `file`: deals out the split where the file has none.")
+    clients: int | None = Field(None, description="Only the first so many clients.", ge=1)
+
+    @model(mode="after")
+    def _one_source(self) -> Self:
+        given = [name for name in ("features", "file", "synthetic") if getattr(self, name) is not None]
+        if len(given) != 1:
+            told = f"{' and '.join(given)} are both given" if given else "nothing says which data"
+            raise InvalidInput(f"{told}: give one of features, file and synthetic")
+        for name in ("label", "client", "columns", "split", "task", *TABLES):
+            if self.file is None and getattr(self, name) is not None:
+                raise InvalidInput(f"{name} is given, which is for a file: leave it out, or give file instead of {given[0]}")
+        return self
+
+
+def number_field(name: str) -> tuple[Any, Any]:
+    """A setting of training as a field of the file; None where it is chosen for the data, or by the algorithm."""
+    about, default = ABOUT[name], default_for(name)
+    kind: Any = int if about.whole else float
+    return (kind if default is not None else kind | None), Field(default, description=about.meaning)
+
+
+TrainingNumbers: Any = create_model(
+    "TrainingNumbers", __base__=Part, **dict[str, Any]({name: number_field(name) for name in SETTINGS})
+)
+
+
+class Settings(TrainingNumbers):  # type: ignore[misc]
+    """What every run is told, as `fedasym.train` takes it; a grid varies some of it.
+
+    What is chosen for the data, the intercept and the steps where no protocol is named, is put in by `run` (`settled_on`).
+    """
+
+    protocol: Literal["text", "code"] | None = None
+    intercept: bool | None = None
+    precision: Literal["float32", "float64", "mixed", "bfloat16"] = "float32"
+
+    @model(mode="after")
+    def _in_range(self) -> Self:
+        Checked(**self.model_dump(exclude={"protocol", "intercept", "precision"}, exclude_none=True))
+        return self
+
+    @property
+    def rules(self) -> Protocol:
+        """The protocol with its intercept; where the file says neither, as far as it is known without the data."""
+        return resolve_protocol(self.protocol, self.intercept)
+
+
+class Trials(Part):
+    """How often what was chosen is repeated: seeds of training, and reshuffles of training and validation samples."""
+
+    seeds: Numbers = tuple(range(1, 12))
+    splits: Numbers = ()
+
+
+class Gains(Part):
+    """Runs that show what personalization gains: the same shared model after several numbers of epochs."""
+
+    algorithms: Names = PERSONALISED
+    epochs: Epochs = (0, BATCH, 1, 2, 5, 10)
+    seeds: Numbers = tuple(range(1, 6))
+
+
+Axes = dict[str, tuple[int | float, ...]]
+Grid = dict[str, Axes]
+Values = dict[str, int | float]
+TUNED = tuple(name for name in (*RATES, *SIZES) if name not in ("rounds", "evaluate_every"))  # what a grid may vary
+ARRAY = {"type": "array", "items": {"type": "number"}, "minItems": 1}
+TABLE = {"type": "object", "additionalProperties": ARRAY}
+GRID_SCHEMA = {
+    "anyOf": [{"const": "paper"}, TABLE, {"type": "object", "additionalProperties": TABLE}],
+    "description": 'Values to try: "paper", settings for all algorithms that use them, or settings by algorithm.',
+}
+
+
+def complete_grid(grid: Any, names: Sequence[str]) -> Grid:
+    """The values that each algorithm tries, checked; an algorithm without any has its one configuration.
+
+    >>> complete_grid({"server_step": [0.1, 1]}, ["local", "fedavg"])
+    {'local': {}, 'fedavg': {'server_step': (0.1, 1.0)}}
+    """
+    if isinstance(grid, str):
+        if grid != "paper":
+            raise unknown("grid", grid, ["paper"])
+        if missing := [name for name in names if name in TRAINED and name not in GRIDS]:
+            raise InvalidInput(f'the paper has no grid for {missing[0]}: give one for each algorithm instead of "paper"')
+        grid = {name: REGISTRY[name].default_grid() for name in names}
+    tried, algorithms = read_grid(grid), find_algorithms(names)[0]
+    return {algorithm.name: check_grid(grid_of(algorithm, algorithms, tried), algorithm) for algorithm in algorithms}
+
+
+def check_grid(axes: Mapping[str, Iterable[Any]], algorithm: Algorithm) -> Axes:
+    """The values of one algorithm, each once and in its own type, settings in one order: equal grids make equal pieces."""
+    own = own_settings(algorithm)
+    for name in axes:
+        if name not in TUNED and name not in own:
+            raise InvalidInput(f"grid has {name}, which is the same for all: set it under settings")
+
+    def value_of(name: str, value: Any) -> Any:
+        return own[name].check(value) if name in own else getattr(Checked(**{name: value}), name)
+
+    return {
+        name: tuple(dict.fromkeys(value_of(name, value) for value in axes[name])) for name in (*TUNED, *own) if name in axes
+    }
+
+
+def combinations(axes: Axes) -> list[Values]:
+    """Every configuration of a grid, the last setting varying fastest.
+
+    >>> combinations({"server_step": (0.1, 1.0), "ridge": (2.0,)})
+    [{'server_step': 0.1, 'ridge': 2.0}, {'server_step': 1.0, 'ridge': 2.0}]
+    """
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a file says, its data file found from where it is."""
+    try:
+        held = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(f"{path}: there is no such file; check the name") from None
+    except OSError as reason:
+        raise InvalidInput(f"{path}: it cannot be read: {reason.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path}: this is not text in UTF-8; give a TOML file") from None
+    except (ValueError, RecursionError) as reason:  # a number of more digits than Python reads is a plain ValueError
+        raise InvalidInput(f"{path}: this is not TOML: {reason}") from None
+    data = held.get("data")
+    if isinstance(data, dict) and isinstance(data.get("file"), str):
+        data["file"] = str(path.absolute().parent / Path(data["file"]).expanduser())
+    return held
+
+
+def write_toml(experiment: Experiment) -> str:
+    """An experiment as TOML; what is as by default is written too, so that a later default changes nothing."""
+    held = experiment.model_dump(exclude_none=True)
+    for table, field in (("trials", "seeds"), ("trials", "splits"), ("gains", "seeds")):
+        if table in held:
+            held[table][field] = shorten_numbers(held[table][field])
+    return "\n".join(lines_of(held, ())) + "\n"
+
+
+def shorten_numbers(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
+    """1, ..., n as n: the shorter way to write it.
+
+    >>> shorten_numbers((1, 2, 3)), shorten_numbers((2, 3))
+    (3, (2, 3))
+    """
+    return len(numbers) if numbers == tuple(range(1, len(numbers) + 1)) else numbers
+
+
+def lines_of(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+    """A table's own values, then the tables in it: in TOML nothing can be added to a table after another has begun.
+
+    >>> lines_of({"grid": {"ftfa": {"ridge": (0.1, 1)}}, "name": "a"}, ())
+    ['name = "a"', '', '[grid.ftfa]', 'ridge = [0.1, 1]']
+    """
+    own = {name: value for name, value in table.items() if not isinstance(value, dict)}
+    inner = {name: value for name, value in table.items() if isinstance(value, dict)}
+    head = ["", f"[{'.'.join(map(toml_key, path))}]"] if path and (own or not inner) else []
+    lines = [*head, *(f"{toml_key(name)} = {toml_value(value)}" for name, value in own.items())]
+    for name, value in inner.items():
+        lines += lines_of(value, (*path, name))
+    return lines
+
+
+def toml_key(name: str) -> str:
+    """A key, in quotes where it needs them."""
+    return name if BARE.fullmatch(name) else toml_value(name)
+
+
+def toml_value(value: Any) -> str:
+    """A value: JSON's strings are TOML's, but for the one control character that JSON leaves as it is."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value) if isinstance(value, bool) else repr(value)

@@ -1,0 +1,287 @@
+"""What separates regimes: who wins where, when to stop, where classes become separable, what mixing repairs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.core.arrays import Array
+from fedasym.core.errors import InvalidInput
+from fedasym.core.text import json_value, notebook_text, number
+from fedasym.results.comparison import Accuracy, Scores
+from fedasym.results.result import LOSS, Metric, MetricResult, percent
+from fedasym.worlds.world import describe_values
+
+
+@dataclass(frozen=True, eq=False)
+class Diagram(MetricResult):
+    """Losses (with classes, accuracies) of two algorithms over one or two parameters; prints itself and draws itself.
+
+    `axes` maps each varied parameter to its values; `first_values` and `second_values` have one axis per parameter, in that
+    order. `boundary` has one row per point where the winner changes, one column per parameter.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
+    >>> line = fa.compare("ftfa", "fedavg", world, vary={"noise": (0, 2, 50)})
+    >>> line.boundary.round(6).tolist(), line.best
+    ([[0.707107]], 'fedavg')
+    >>> classes = fa.ClassPopulation(radius=1, centre=1, aspect=0.3)
+    >>> line = fa.compare("local_ridge", "fedavg", classes, vary={"radius": (0.5, 3, 6)})
+    >>> line.winner.tolist()[:2], line.boundary.round(2).tolist()
+    (['fedavg', 'local_ridge'], [[0.99]])
+    """
+
+    _kind: ClassVar[str] = "diagram"
+    first: str
+    second: str
+    axes: dict[str, Array]
+    first_values: Array
+    second_values: Array
+    boundary: Array
+    title: str
+    metric: Metric = LOSS
+
+    @property
+    def winner(self) -> NDArray[np.str_]:
+        """The name of the better one at each point; "tie" where they agree."""
+        a, b = self.first_values, self.second_values
+        with np.errstate(invalid="ignore"):
+            ahead = np.where(self.metric.better(a, b), self.first, self.second)
+        return np.where(self.metric.equal(a, b), "tie", ahead)
+
+    @property
+    def best(self) -> str:
+        """The one that wins at more points, of equal ones the first."""
+        return max((self.first, self.second), key=lambda name: int(np.sum(self.winner == name)))
+
+    @property
+    def gain(self) -> Array:
+        """By how much the first is better: log2(second loss / first loss), 1 where it halves the loss; points of accuracy."""
+        if self.metric.share:
+            return np.asarray(100 * (self.first_values - self.second_values))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log2(self.second_values / self.first_values)
+        return np.where(self.first_values == self.second_values, 0.0, ratio)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One record per point: the parameters, both values, the winner."""
+        winner, values = self.winner, list(self.axes.values())
+        return [
+            {name: float(axis[i]) for name, axis, i in zip(self.axes, values, at, strict=True)}
+            | {self.first: float(self.first_values[at]), self.second: float(self.second_values[at])}
+            | {"winner": str(winner[at])}
+            for at in np.ndindex(self.first_values.shape)
+        ]
+
+    def to_json(self) -> str:
+        """Full precision: axes, losses or accuracies, and the boundary."""
+        held = {
+            "first": self.first,
+            "second": self.second,
+            "axes": {name: json_value(values) for name, values in self.axes.items()},
+            self.metric.plural: {
+                "first": json_value(self.first_values),
+                "second": json_value(self.second_values),
+            },
+            "boundary": json_value(self.boundary) if self.boundary.size else [],
+        }
+        return json.dumps(held, indent=2)
+
+    def __str__(self) -> str:
+        spans = ", ".join(f"{name} from {v.min():g} to {v.max():g}" for name, v in self.axes.items())
+        opening = [self.title, "", f"{self.first} against {self.second} over {spans}:"]
+        return "\n".join([*opening, *self._shares(), "", *self._ahead(), *boundary_lines(self)])
+
+    def _shares(self) -> list[str]:
+        """Who wins how often; with accuracies, between which values."""
+        winner, lines = self.winner, []
+        for name, values in ((self.first, self.first_values), (self.second, self.second_values)):
+            share, span = float(np.mean(winner == name)), ""
+            if self.metric.share:
+                span = f", accuracy {self.metric.show(np.nanmin(values))} to {self.metric.show(np.nanmax(values))}"
+            lines += [f"  {name:<12}wins {share:.1%}{span}"] if share > 0 or span else []
+        tied = float(np.mean(winner == "tie"))
+        return lines + ([f"  {'tie':<12}is {tied:.1%}"] if tied > 0 else [])
+
+    def _ahead(self) -> list[str]:
+        """With accuracies, by how many points."""
+        if not self.metric.share:
+            return []
+        low, high = np.nanmin(self.gain), np.nanmax(self.gain)
+        return [f"{self.first} is ahead by {low:+.2f} to {high:+.2f} percentage points."]
+
+
+def boundary_lines(diagram: Diagram) -> list[str]:
+    """The last lines: the boundary, or some of its points."""
+    points, names = diagram.boundary, list(diagram.axes)
+    if not points.size:
+        return ["There is no boundary within this range."]
+    shown = points[np.unique(np.linspace(0, len(points) - 1, 9).astype(int))]
+    head = f"The boundary ({len(points)} points, {len(shown)} shown):" if len(names) == 2 else "They cross at:"
+    return [
+        head,
+        *("  " + "  ".join(f"{name} {number(x)}" for name, x in zip(names, row, strict=True)) for row in shown),
+    ]
+
+
+class Stop(NamedTuple, Generic[Scores]):
+    """The best stopping point: steps or time (infinite: train to convergence) and the scores there."""
+
+    at: float | Array
+    scores: Scores
+
+
+@dataclass(frozen=True, eq=False)
+class FineTuning(MetricResult, Generic[Scores]):
+    """Scores along fine-tuning; `times` are steps or flow times, the last axis of every array.
+
+    The numbers along the path are attributes: `loss`, `bias` and `variance`; with classes `accuracy`, `log_loss`, `brier`,
+    `slope`, and `ridge`, that of rtfa with the same model: stopping early is a ridge in disguise.
+
+    >>> import fedasym as fa
+    >>> path = fa.fine_tuning(fa.Population(1, 0.5**0.5, 2), flow=True)
+    >>> round(path.best.at, 4), round(path.best.scores.loss, 5)
+    (0.6185, 0.71162)
+    >>> path = fa.fine_tuning(fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), times=[0, 1, 100])
+    >>> path.accuracy.round(3).tolist(), round(path.best.scores.accuracy, 3), round(path.best.at, 2)
+    ([0.686, 0.696, 0.627], 0.697, 0.66)
+    """
+
+    _kind: ClassVar[str] = "path"
+    times: Array
+    along: Scores
+    best: Stop[Scores]
+    step: float | None
+    title: str
+    metric: Metric = LOSS
+    notes: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """A number of the metric's, along the path."""
+        held = self.__dict__
+        if "metric" not in held or name not in (each.name for each in held["metric"].columns):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found = getattr(held["along"], name)
+        if found is None:
+            raise AttributeError(f"this path has no {name}")
+        return np.asarray(found)
+
+    @property
+    def unit(self) -> str:
+        """What `times` counts."""
+        return "time" if self.step is None else "steps"
+
+    @property
+    def _values(self) -> Array:
+        return np.asarray(getattr(self.along, self.metric.name))
+
+    @property
+    def _columns(self) -> list[Any]:
+        return [each for each in self.metric.columns if getattr(self.along, each.name) is not None]
+
+    def table(self) -> list[dict[str, float]]:
+        """One record per stopping time (of a single world): feed it to any data frame."""
+        if self._values.ndim > 1:
+            raise InvalidInput(f"table() is for a path of a single world; index .{self.metric.name} for a grid")
+        columns = {self.unit: self.times} | {each.name: getattr(self, each.name) for each in self._columns}
+        rows = zip(*columns.values(), strict=True)
+        return [dict(zip(columns, map(float, row), strict=True)) for row in rows]
+
+    def to_json(self) -> str:
+        """Full precision: the path and its best stopping point."""
+        names = [each.name for each in self._columns]
+        path = {name: json_value(getattr(self, name)) for name in names}
+        best = {self.unit: json_value(self.best.at)} | {name: json_value(getattr(self.best.scores, name)) for name in names}
+        return json.dumps({"step": self.step, self.unit: json_value(self.times), **path, "best": best}, indent=2)
+
+    def __str__(self) -> str:
+        lines = [self.title, ""]
+        if self._values.ndim > 1:
+            count = self._values[..., 0].size
+            return "\n".join([*lines, f"{self.times.size} stopping times for each of {count} worlds"])
+        first, *others = self._columns
+        columns = [first._replace(width=11), *others]
+        lines.append(f"  {self.unit:>11}" + "".join(f"{each.head:>{each.width}}" for each in columns))
+        for record in self.table():
+            lines.append(f"  {number(record[self.unit]):>11}" + "".join(each.cell(record) for each in columns))
+        where = "at convergence" if np.isinf(self.best.at) else f"at {self.unit} {number(self.best.at)}"
+        value = self.metric.show(getattr(self.best.scores, self.metric.name))
+        return "\n".join([*lines, "", f"Best stopping point: {where}, {self.metric.name} {value}.", *self.notes])
+
+
+@dataclass(frozen=True, eq=False)
+class Separability:
+    """Whether a client's classes can be separated: aspect (unknowns that samples see, per sample) against its threshold.
+
+    >>> import fedasym as fa
+    >>> str(fa.separability(fa.ClassPopulation(radius=1, centre=1, aspect=2)))
+    'separable: aspect 2 is above the threshold 0.39855; the logistic fit has no end'
+    """
+
+    aspect: float | Array
+    threshold: float | Array
+
+    @property
+    def separable(self) -> bool | NDArray[np.bool_]:
+        """Where the logistic fit has no end."""
+        over = np.asarray(self.aspect) >= np.asarray(self.threshold)
+        return bool(over) if over.ndim == 0 else over
+
+    def to_json(self) -> str:
+        """Full precision."""
+        over = self.separable if isinstance(self.separable, bool) else self.separable.tolist()
+        return json.dumps(
+            {"aspect": json_value(self.aspect), "threshold": json_value(self.threshold), "separable": over},
+            indent=2,
+        )
+
+    def __str__(self) -> str:
+        if np.ndim(self.separable):
+            return f"separable in {np.mean(self.separable):.0%} of the grid; thresholds {describe_values(self.threshold)}"
+        side, end = ("above", "has no end") if self.separable else ("below", "is the maximum-likelihood estimate")
+        word = "separable" if self.separable else "not separable"
+        return f"{word}: aspect {number(self.aspect)} is {side} the threshold {number(self.threshold)}; the logistic fit {end}"
+
+    def _repr_html_(self) -> str:
+        return notebook_text(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """The shared and the personal model mixed by their weights, theta_bar + alpha (theta_hat - theta_bar).
+
+    For a personal model without a length (trained to convergence on separable classes, `direction`) it is
+    theta_bar + alpha theta_hat, with theta_hat scaled to margin 1.
+
+    >>> import fedasym as fa
+    >>> mixed = fa.interpolation(fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), ridge=0.01)
+    >>> round(mixed.alpha, 2), round(mixed.personal.accuracy, 3), round(mixed.mixed.accuracy, 3)
+    (0.13, 0.637, 0.695)
+    """
+
+    alpha: float | Array
+    mixed: Accuracy
+    personal: Accuracy
+    shared: Accuracy
+    direction: bool = False
+
+    def to_json(self) -> str:
+        """Full precision: alpha, and the scores of the mixture and its two parts."""
+        scores = ("accuracy", "log_loss", "brier", "slope")
+        rows = {"mixed": self.mixed, "personal": self.personal, "shared": self.shared}
+        parts = {part: {name: json_value(getattr(row, name)) for name in scores} for part, row in rows.items()}
+        return json.dumps({"alpha": json_value(self.alpha), "direction": self.direction, **parts}, indent=2)
+
+    def __str__(self) -> str:
+        if np.ndim(self.alpha):
+            return f"mixtures of {np.size(self.alpha)} worlds, alpha {describe_values(self.alpha)}"
+        formula = "shared + alpha personal" if self.direction else "shared + alpha (personal - shared)"
+        told = f"alpha {number(self.alpha)} in {formula}: accuracy {percent(self.mixed.accuracy)}"
+        return f"{told}; personal alone {percent(self.personal.accuracy)}, shared alone {percent(self.shared.accuracy)}"
+
+    def _repr_html_(self) -> str:
+        return notebook_text(self)

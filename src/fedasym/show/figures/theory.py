@@ -1,0 +1,263 @@
+"""Figures of predictions: losses of algorithms, who beats whom, early-stopped fine-tuning, simulations beside the theory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
+from matplotlib.lines import Line2D
+
+from fedasym.core.arrays import Array
+from fedasym.core.errors import InvalidInput
+from fedasym.core.text import number
+from fedasym.results.comparison import Comparison, Risk
+from fedasym.show.figures.style import (
+    ALGORITHMS,
+    FAINT,
+    INK,
+    canvas,
+    caption,
+    colour,
+    label_ends,
+    marks_of,
+    save,
+    wrap_caption,
+)
+
+if TYPE_CHECKING:
+    from fedasym.results.regimes import Diagram, FineTuning
+    from fedasym.results.simulation import Simulated, Simulation
+
+STEEPEST = 3.0  # colours saturate where one loss is 2^3 times the other
+FINE = 160  # points of a theory line
+WIDE = 10  # ratio of the last value to the first from which the axis is logarithmic
+MOST_KINDS = 12
+PALE = "#aaaaaa"
+LOSS_LABEL = "test loss above the noise floor"
+WRAP = 100  # characters of a line under the title
+DASHED: Any = (0, (4, 3))
+
+
+def draw_table(table: Comparison[Risk], path: str | Path) -> Path:
+    """Bars of bias (full colour) and variance (hatched) for a single world."""
+    if table.stack().ndim != 1:
+        raise InvalidInput("only the table of a single population can be drawn; use compare for one or two varied parameters")
+    names = list(table)
+    figure, axes = canvas(6.4, 0.9 + 0.42 * len(names))
+    bias, variance = (np.array([float(getattr(table[name], part)) for name in names]) for part in ("bias", "variance"))
+    finite = np.isfinite(bias + variance)
+    top = (bias + variance)[finite].max(initial=0) or 1.0
+    lowest = (bias + variance).min() * (1 + table.metric.tie)
+    for row, name in enumerate(names):
+        tint = colour(name)
+        if not finite[row]:
+            axes.text(0.01 * top, row, "unbounded", va="center", fontsize=9, color=INK)
+            continue
+        axes.barh(row, bias[row], color=tint, height=0.62)
+        axes.barh(row, variance[row], left=bias[row], facecolor="white", edgecolor=tint, hatch="////", height=0.62)
+        ridge = table[name].ridge
+        text = number(bias[row] + variance[row]) + ("" if ridge is None else f"  (ridge {number(ridge)})")
+        weight = "bold" if bias[row] + variance[row] <= lowest else "normal"
+        axes.text(bias[row] + variance[row] + 0.012 * top, row, text, va="center", fontsize=9, color=INK, fontweight=weight)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.3 * top)
+    axes.xaxis.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("test loss above the noise floor: bias (solid) + variance (hatched)", fontsize=9, color=INK)
+    caption(axes, f"{table.best} has the lowest loss", table.title)
+    return save(figure, path)
+
+
+def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
+    """Draw to a file and return where it is."""
+    figure, axes = canvas(6.4, 4.6)
+    names = list(diagram.axes)
+    if len(names) == 1:
+        draw_losses(axes, diagram)
+    else:
+        shades = draw_phases(axes, diagram)
+        bar = figure.colorbar(shades, ax=axes, shrink=0.85, extend="both", pad=0.02)
+        bar.set_ticks([-3, -2, -1, 0, 1, 2, 3], labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
+        bar.set_label(f"loss of {diagram.second} / loss of {diagram.first}", fontsize=9, color=INK)
+        bar.outline.set_visible(False)
+    caption(axes, f"{diagram.first} against {diagram.second}", diagram.title)
+    return save(figure, path)
+
+
+def draw_losses(axes: Axes, diagram: Diagram) -> None:
+    """Two losses over one parameter, and where they cross."""
+    ends = []
+    (name, x), losses = next(iter(diagram.axes.items())), (diagram.first_values, diagram.second_values)
+    for label, loss in zip((diagram.first, diagram.second), losses, strict=True):
+        marker = marks_of([label])[label].marker if x.size < 15 else None
+        axes.plot(x, loss, color=colour(label), linewidth=2, marker=marker, markersize=5)
+        last = np.flatnonzero(np.isfinite(loss))[-1]
+        ends.append((label, float(x[last]), float(loss[last]), colour(label)))
+    for row in diagram.boundary:
+        axes.axvline(row[0], color=INK, linewidth=0.8, linestyle=":")
+        axes.text(row[0], 0.98, f" {row[0]:.4g}", transform=axes.get_xaxis_transform(), fontsize=8, va="top", color=INK)
+    axes.set_xlabel(name, color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
+    axes.margins(x=0.1)
+    if x[0] > 0 and x[-1] / x[0] > 30:
+        axes.set_xscale("log")
+    axes.grid(color=FAINT, linewidth=0.6)
+    label_ends(axes, ends)
+
+
+def draw_phases(axes: Axes, diagram: Diagram) -> QuadMesh:
+    """The ratio of losses over two parameters, with the exact boundary."""
+    (x_name, x), (y_name, y) = diagram.axes.items()
+    ramp = LinearSegmentedColormap.from_list("winner", [colour(diagram.second), "#ffffff", colour(diagram.first)])
+    gain = np.clip(np.nan_to_num(diagram.gain, posinf=STEEPEST, neginf=-STEEPEST), -STEEPEST, STEEPEST)
+    shades = axes.pcolormesh(
+        x, y, gain.T, cmap=ramp, norm=TwoSlopeNorm(0, -STEEPEST, STEEPEST), shading="nearest", rasterized=True
+    )
+    if diagram.boundary.size:
+        axes.scatter(diagram.boundary[:, 0], diagram.boundary[:, 1], s=3, color=INK, linewidths=0)
+    for name in (diagram.first, diagram.second):
+        label_winner(axes, diagram, name)
+    axes.set_xlabel(x_name, color=INK)
+    axes.set_ylabel(y_name, color=INK)
+    axes.set_xlim(x[0], x[-1])
+    axes.set_ylim(y[0], y[-1])
+    return shades
+
+
+def label_winner(axes: Axes, diagram: Diagram, name: str) -> None:
+    """Write "name wins" where the region is widest: at the middle of its most decided part."""
+    won = diagram.winner == name
+    if won.mean() < 0.02:
+        return
+    rows, columns = np.nonzero(won)
+    at = np.argmin((rows - np.median(rows)) ** 2 / won.shape[0] ** 2 + (columns - np.median(columns)) ** 2 / won.shape[1] ** 2)
+    x, y = (values[index[at]] for values, index in zip(diagram.axes.values(), (rows, columns), strict=True))
+    axes.text(x, y, f"{name} wins", ha="center", va="center", fontsize=10, fontweight="bold", color=INK)
+
+
+def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
+    """Draw a path of a single world to a file and return where it is."""
+    if path.loss.ndim > 1:
+        raise InvalidInput("only the path of a single population can be drawn: give plain numbers")
+    figure, axes = canvas()
+    finite = np.isfinite(path.times)
+    order = np.argsort(path.times[finite])
+    t = path.times[finite][order]
+    ends = []
+    for label, values, tint in (
+        ("loss", path.loss, INK),
+        ("bias", path.bias, ALGORITHMS["fedavg"].colour),
+        ("variance", path.variance, ALGORITHMS["ftfa"].colour),
+    ):
+        curve = values[finite][order]
+        axes.plot(t, curve, color=tint, linewidth=2, marker="o" if t.size < 15 else None, markersize=4)
+        ends.append((label, float(t[-1]), float(curve[-1]), tint))
+    best = float(np.asarray(path.best.at))
+    where = "train to convergence" if np.isinf(best) else f"stop at {path.unit} {best:.4g}"
+    if best <= t[-1]:
+        axes.plot([best], [float(path.best.scores.loss)], marker="o", color="#d55e00", markersize=7, zorder=3)
+    positive = t[t > 0]
+    if positive.size > 1 and positive[-1] / positive[0] > 50:
+        axes.set_xscale("symlog", linthresh=positive[0], linscale=0.4)
+    axes.set_xlabel("time of gradient flow" if path.step is None else "gradient steps", color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=min(t[0], 0))
+    axes.margins(x=0.12)
+    axes.grid(color=FAINT, linewidth=0.6)
+    label_ends(axes, ends)
+    caption(axes, f"Early stopping: {where}, loss {float(np.asarray(path.best.scores.loss)):.4g}", path.title)
+    return save(figure, target)
+
+
+def draw_simulation(simulation: Simulation[Simulated], path: str | Path) -> Path:
+    """Draw a simulation to a file and return where it is."""
+    return draw_over_values(simulation, path) if simulation.vary is not None else draw_by_algorithm(simulation, path)
+
+
+def draw_over_values(simulation: Simulation[Simulated], path: str | Path) -> Path:
+    """Losses over the parameter that varies: the prediction for this many clients as a line, the limit dashed."""
+    assert simulation.vary is not None
+    name, values = simulation.vary
+    word, x = name.replace("_", " "), np.array(values, dtype=float)
+    figure, axes = canvas(7.6, 4.8)
+    wide = x[0] > 0 and x[-1] / x[0] >= WIDE
+    fine = np.geomspace(x[0], x[-1], FINE) if wide else np.linspace(x[0], x[-1], FINE)
+    if name == "clients":
+        fine = np.unique(np.round(np.append(fine, x)))
+    ends = []
+    for algorithm, row in simulation.items():
+        tint = colour(algorithm)
+        predicted, limit = simulation.curve(algorithm, fine)
+        axes.plot(fine, predicted, color=tint, linewidth=1.5)
+        axes.plot(fine, limit, color=tint, linewidth=1, linestyle=DASHED)
+        draw_interval(axes, x, row.loss, row.low, row.high, tint)
+        ends.append((algorithm, float(x[-1]), float(np.asarray(row.loss)[-1]), tint))
+    if wide:
+        axes.set_xscale("log")
+        axes.set_xticks(x, [f"{value:g}" for value in x])
+        axes.minorticks_off()
+    axes.set_ylim(0, 1.15 * max(float(np.max(row.high)) for row in simulation.values()))
+    axes.margins(x=0.07)
+    axes.set_xlabel(word, color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
+    axes.grid(color=FAINT, linewidth=0.6)
+    label_ends(axes, ends)
+    add_legend(axes, f"Simulated and predicted loss over {word}", simulation.title, "best")
+    return save(figure, path)
+
+
+def draw_by_algorithm(simulation: Simulation[Simulated], path: str | Path) -> Path:
+    """One row per algorithm, with one mark per kind of client where they differ."""
+    names, kinds = list(simulation), max(len(simulation.labels), 1)
+    if kinds > MOST_KINDS:
+        raise InvalidInput(f"{kinds} kinds of clients are too many for one figure: draw at most {MOST_KINDS}, or use table()")
+    figure, axes = canvas(7.6, 1.3 + 0.42 * len(names) * (1 + 0.45 * (kinds - 1)))
+    for place, algorithm in enumerate(names):
+        row, tint = simulation[algorithm], colour(algorithm)
+        loss, low, high, predicted, limit = (
+            np.atleast_1d(each) for each in (row.loss, row.low, row.high, row.predicted.loss, row.limit.loss)
+        )
+        y = place + (np.arange(kinds) - (kinds - 1) / 2) * 0.8 / kinds
+        axes.hlines(y, low, high, color=tint, linewidth=5, alpha=0.35)
+        axes.plot(predicted, y, linestyle="none", marker="|", markersize=15, markeredgewidth=1.6, color=INK)
+        axes.plot(limit, y, linestyle="none", marker="|", markersize=11, markeredgewidth=1.2, color=PALE)
+        axes.plot(loss, y, linestyle="none", marker="o", markersize=5, color=tint)
+        for k in range(kinds):
+            text = number(loss[k]) + ("" if kinds == 1 else f"  client {k}")
+            axes.annotate(
+                text, (max(high[k], np.nan_to_num(predicted[k], posinf=0)), y[k]), xytext=(8, 0), textcoords="offset points",
+                va="center", fontsize=9 if kinds == 1 else 7, color=INK,
+            )  # fmt: skip
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.2 * max(float(np.max(row.high)) for row in simulation.values()))
+    axes.xaxis.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(LOSS_LABEL, fontsize=9, color=INK)
+    add_legend(axes, "Simulated and predicted loss", simulation.title, "lower right", upright=True)
+    return save(figure, path)
+
+
+def draw_interval(axes: Axes, x: Array, middle: Any, low: Any, high: Any, tint: str) -> None:
+    """Points with the span from the best to the worst trial."""
+    axes.vlines(x, low, high, color=tint, linewidth=4, alpha=0.35)
+    axes.plot(x, middle, linestyle="none", marker="o", markersize=4.5, color=tint)
+
+
+def add_legend(axes: Axes, title: str, subtitle: str, where: Literal["best", "lower right"], upright: bool = False) -> None:
+    """Legend and caption; a long subtitle in two lines."""
+    marks: dict[str, Any] = {"marker": "|", "markersize": 11, "linestyle": "none"} if upright else {}
+    plain, dashed = (marks, marks) if upright else ({"linewidth": 1.5}, {"linewidth": 1, "linestyle": DASHED})
+    handles = [
+        Line2D([], [], color=INK, marker="o", markersize=4, linestyle="none", label="simulated, best to worst trial"),
+        Line2D([], [], color=INK, label="predicted for finitely many clients", **plain),
+        Line2D([], [], color=PALE if upright else INK, label="limit of infinitely many", **dashed),
+    ]
+    axes.legend(handles=handles, fontsize=8, frameon=False, loc=where)
+    wrap_caption(axes, title, subtitle, WRAP)

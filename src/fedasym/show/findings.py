@@ -1,0 +1,356 @@
+"""What an experiment found: who is best, how far the others are behind, how surely; what each client gains, and who is hurt."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from fedasym.core.arrays import Array
+from fedasym.core.text import number
+from fedasym.experiments.comparisons import join_names
+from fedasym.experiments.plan import SEEDS, SPLITS
+from fedasym.experiments.results import SWEEPS
+from fedasym.experiments.spec import describe_numbers
+from fedasym.show.curves import Curves
+from fedasym.show.figures.intervals import bin_edges, draw_histogram
+from fedasym.show.figures.style import embed
+from fedasym.show.pages import Cell, Column, Table, count, minus
+from fedasym.training.wording import cell
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fedasym.experiments.comparisons import Comparisons, Paired
+    from fedasym.experiments.results import Results
+
+ROWS = 60  # of a table of numbers: where every round was tested, all of them would be most of the page
+MOST_HURT = 12  # clients that are named
+QUARTERS = 4  # groups of clients by their number of samples
+CLOSE = {  # verdicts on which an algorithm is as good as the best, and how that is said
+    ("the same within the margin", "different, but within the margin"): "within {} of it",
+    ("not told apart",): "not told apart from it",
+}
+
+
+def describe_sizes(results: Results) -> list[str]:
+    """Sizes, in a few words each."""
+    data, told, trials = results.data, results.experiment.settings, results.experiment.trials
+    outputs = "" if results.task == "regression" else f", {data.outputs} classes"
+    found = [
+        count_of(len(data.clients), "client"),
+        " · ".join(f"{name} {many:,}" for name, many in data.counts.items()) + " samples",
+        f"{data.dimension} features{outputs}",
+        count_of(told.rounds, "round"),
+        f"protocol {told.rules.name}",
+    ]
+    repeats = [f"{sweep} {describe_numbers(getattr(trials, sweep))}" for sweep in SWEEPS if getattr(trials, sweep)]
+    return [*found, *repeats]
+
+
+def count_of(many: int, thing: str) -> str:
+    """A count and what is counted.
+
+    >>> count_of(1, "seed"), count_of(1200, "client")
+    ('1 seed', '1,200 clients')
+    """
+    return f"{many:,} {thing}{'' if many == 1 else 's'}"
+
+
+def find_leader(results: Results, sweep: str) -> str | None:
+    """The algorithm with the best mean after the last round; None where there is no number."""
+    means = {name: float(values.mean()) for name, values in results.finals(sweep).items()}
+    finite = {name: mean for name, mean in means.items() if math.isfinite(mean)}
+    sign = -1 if results.statistic == "loss" else 1
+    return max(finite, key=lambda name: sign * finite[name]) if finite else None
+
+
+def name_best(results: Results, paired: Comparisons) -> list[str]:
+    """The answer first: who is best in each sweep, and who cannot be told from it."""
+    told = []
+    for sweep in SWEEPS:
+        best = find_leader(results, sweep)
+        if best is None:
+            continue
+        finals = results.finals(sweep)
+        what = "test loss" if results.statistic == "loss" else "test accuracy"
+        trials = count_of(len(finals[best]), sweep.removesuffix("s"))
+        text = f"Over {trials}, {best} has the best {what}: {describe_ends(results, finals[best])}"
+        pairs = pairs_with(paired, sweep, best)
+        for verdicts, words in CLOSE.items():
+            if names := [other_of(pair, best) for pair in pairs if pair.verdict in verdicts]:
+                near = words.format(describe_margin(pairs[0].margin, loss=results.statistic == "loss"))
+                text += f"; {join_names(names)} {'is' if len(names) == 1 else 'are'} {near}"
+        told.append(text + ".")
+    return told or ["There are no finished trials yet."]
+
+
+def describe_margin(margin: float | None, *, loss: bool) -> str:
+    """What counts as the same, with its unit.
+
+    >>> describe_margin(0.005, loss=False)
+    '0.5 points'
+    """
+    return "" if margin is None else number(margin) if loss else f"{100 * margin:g} points"
+
+
+def describe_ends(results: Results, values: Array) -> str:
+    """A mean with its worst and best trial."""
+    mean = cell(results.statistic, float(values.mean())).replace("%", " %")
+    if len(values) < 2:
+        return mean
+    worst, best = sorted(map(float, (values.min(), values.max())), reverse=results.statistic == "loss")
+    return f"{mean} (worst trial {bare_value(results, worst)}, best {bare_value(results, best)})"
+
+
+def bare_value(results: Results, value: float) -> str:
+    """A value without its unit."""
+    return cell(results.statistic, value).removesuffix("%")
+
+
+def pairs_with(paired: Comparisons, sweep: str, best: str) -> list[Paired]:
+    """The comparisons in which the best algorithm takes part."""
+    return [pair for pair in paired.pairs if pair.sweep == sweep and best in (pair.first, pair.second)]
+
+
+def other_of(pair: Paired, name: str) -> str:
+    """The algorithm that a pair compares with another."""
+    return pair.second if pair.first == name else pair.first
+
+
+def compare_with_best(results: Results, paired: Comparisons, sweep: str) -> list[str]:
+    """How far every other algorithm is behind the best, the nearest first."""
+    best = find_leader(results, sweep)
+    if best is None:
+        return []
+    pairs = pairs_with(paired, sweep, best)
+    pairs.sort(key=lambda pair: abs(pair.difference) if math.isfinite(pair.difference) else math.inf)
+    return [describe_pair(pair, best, loss=results.statistic == "loss") for pair in pairs]
+
+
+def describe_pair(pair: Paired, best: str, *, loss: bool) -> str:
+    """One comparison in a sentence.
+
+    >>> from fedasym.experiments.comparisons import compare_pair
+    >>> describe_pair(compare_pair("seeds", "ftfa", "fedavg", np.array([0.030, 0.032, 0.031]), 0.005), "ftfa", loss=False)
+    'fedavg is 3.10 points behind ftfa (95 % interval 2.85 to 3.35): different at the 5 % level.'
+    """
+    name = other_of(pair, best)
+    if not math.isfinite(pair.difference):
+        return f"{name} cannot be compared with {best}: a trial is missing or diverged."
+    sign = (1 if pair.first == best else -1) * (-1 if loss else 1)
+    low, high = sorted((sign * pair.low, sign * pair.high))
+    unit = "" if loss else " points"
+    numbers = (minus(number(each) if loss else f"{100 * each:.2f}") for each in (sign * pair.difference, low, high))
+    middle, low_end, high_end = numbers
+    margin = describe_margin(pair.margin, loss=loss)
+    verdict = {
+        "different": "different at the 5 % level",
+        "different, but within the margin": f"different at the 5 % level, but by less than {margin}",
+        "the same within the margin": f"the same within {margin}",
+        "not told apart": f"not told apart by {pair.trials} trials",
+    }.get(pair.verdict, "no verdict")
+    return f"{name} is {middle}{unit} behind {best} (95 % interval {low_end} to {high_end}): {verdict}."
+
+
+def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
+    """A figure for those who do not see it: every curve's first, last and range of values."""
+    parts = []
+    for name, curve in curves.items():
+        if not math.isfinite(curve.last):
+            parts.append(f"{name} ends in no number")
+            continue
+        first, last = (number(value) if loss else f"{value:.1f}" for value in (curve.mean[0], curve.last))
+        over = f" (trials {curve.low[-1]:.4g} to {curve.high[-1]:.4g})" if curve.trials > 1 else ""
+        parts.append(f"{name} goes from {first} to {last}{over}")
+    return f"{what}. {'; '.join(parts)}."
+
+
+def read_accuracy(when: float, value: float) -> str:
+    """A point of a curve, in words."""
+    return f"round {when:g}: {show_value(value, loss=False)}"
+
+
+def read_loss(when: float, value: float) -> str:
+    """A point of a curve, in words."""
+    return f"round {when:g}: {show_value(value, loss=True)}"
+
+
+def show_value(value: float | None, loss: bool) -> str:
+    """A value as it is read."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return number(value) if loss else f"{value:.2f} %"
+
+
+def curves_table(ours: Curves, published: Curves, label: str, *, loss: bool) -> Table:
+    """The numbers of curves: by round, the mean with the lowest and the highest trial."""
+    columns, held = [Column("round")], []
+    for key in dict.fromkeys([*ours, *published]):
+        for kind, curve in (("", ours.get(key)), (" paper", published.get(key))):
+            if curve is None:
+                continue
+            ends = [("lowest", curve.low), ("highest", curve.high)] if curve.trials > 1 else []
+            for what, values in (("mean", curve.mean), *ends):
+                columns.append(Column(f"{key}{kind} {what}"))
+                held.append(dict(zip(curve.rounds, map(float, values), strict=True)))
+    rounds = sorted({when for curve in (*ours.values(), *published.values()) for when in curve.rounds})
+    rows = [[count(when), *(Cell(show_value(each.get(when), loss)) for each in held)] for when in thin_out(rounds, ROWS)]
+    return Table(columns, rows, label)
+
+
+def thin_out(rounds: list[int], most: int) -> list[int]:
+    """At most so many of the rounds, evenly, the last among them.
+
+    >>> thin_out([0, 1, 2, 3, 4, 5], 3), thin_out([0, 50], 3)
+    ([1, 3, 5], [0, 50])
+    """
+    every = -(-len(rounds) // most)
+    return rounds[::-1][::every][::-1]
+
+
+def share_in_percent(share: float) -> str:
+    """A share of clients.
+
+    >>> share_in_percent(0.123), share_in_percent(0.995), share_in_percent(1)
+    ('12 %', '99.5 %', '100 %')
+    """
+    return f"{100 * share:.0f} %" if 0.1 <= share <= 0.99 or share in (0, 1) else f"{100 * share:.1f} %"
+
+
+def quantiles(values: Array) -> dict[str, float]:
+    """What is told of a distribution."""
+    names = {"5 %": 5, "25 %": 25, "median": 50, "75 %": 75, "95 %": 95}
+    return {name: float(np.percentile(values, at)) for name, at in names.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """What personalization brings each client over the shared model, a mean over trials; in points, or in loss."""
+
+    algorithm: str
+    table: pl.DataFrame  # client, samples, tested, own, shared, gain
+
+    @property
+    def values(self) -> Array:
+        """A gain per client."""
+        return self.table["gain"].to_numpy()
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """The clients that lose, that stay the same and that gain."""
+        return float((self.values < 0).mean()), float((self.values == 0).mean()), float((self.values > 0).mean())
+
+
+def gains_of(results: Results) -> tuple[str, list[Gains]]:
+    """The sweep that is looked at, and the algorithms that change a shared model for their clients."""
+    import polars as pl
+
+    sweep = next((each for each in (SEEDS, SPLITS) if each in results.clients["sweep"]), SEEDS)
+    name, unit = results.statistic, 1.0 if results.statistic == "loss" else 100.0
+    held = results.clients.filter((pl.col("sweep") == sweep) & (pl.col("tested") > 0) & pl.col("gain").is_finite())
+    means = held.group_by("algorithm", "client", maintain_order=True).agg(
+        pl.col("samples", "tested").first(),
+        pl.col(name).mean().alias("own") * unit,
+        pl.col(f"shared_{name}").mean().alias("shared") * unit,
+        pl.col("gain").mean() * unit,
+    )
+    found = [Gains(str(each), part) for (each,), part in means.group_by("algorithm", maintain_order=True)]
+    return sweep, [each for each in found if (each.values != 0).any()]
+
+
+def show_gain(value: float, loss: bool) -> str:
+    """A gain."""
+    return minus(f"{value:+.4g}" if loss else f"{value:+.2f}")
+
+
+def distribution_table(gains: list[Gains], loss: bool) -> Table:
+    """Every algorithm's gains in a row."""
+    unit = "loss" if loss else "points"
+    columns = [Column("algorithm", text=True), *map(Column, ("clients", "lose", "same", "gain", f"mean, {unit}"))]
+    columns += map(Column, quantiles(np.zeros(1)))
+    rows = []
+    for each in gains:
+        row = [Cell(each.algorithm), count(len(each.values)), *(Cell(share_in_percent(share)) for share in each.shares)]
+        numbers = [float(each.values.mean()), *quantiles(each.values).values()]
+        rows.append([*row, *(Cell(show_gain(value, loss)) for value in numbers)])
+    return Table(columns, rows, label="Gains of clients by algorithm")
+
+
+class Histogram(NamedTuple):
+    """How an algorithm's gains are distributed: in words, and drawn."""
+
+    algorithm: str
+    shares: str
+    picture: Markup
+
+
+class Hurt(NamedTuple):
+    """The clients that lose most: how many there are, and these by name."""
+
+    sentence: str
+    names: Table
+
+
+def histograms(gains: list[Gains], loss: bool) -> list[Histogram]:
+    """A small histogram for each algorithm, on one scale; what lies beyond its ends is counted in the last bars."""
+    edges = bin_edges(np.concatenate([each.values for each in gains]))
+    unit = "" if loss else " points"
+    found = []
+    for each in gains:
+        lose, same, gain = map(share_in_percent, each.shares)
+        middle = quantiles(each.values)
+        ends = f"{show_gain(middle['25 %'], loss)} and {show_gain(middle['75 %'], loss)}{unit}"
+        spoken_shares = f"{lose} of the clients lose, {same} stay the same, {gain} gain; half of them between {ends}."
+        figure = draw_histogram(each.values, edges, unit)
+        title = f"What clients gain by {each.algorithm}"
+        picture = embed(figure, f"gains-of-{each.algorithm}", "histogram", title, spoken_shares)
+        found.append(Histogram(each.algorithm, f"{lose} lose, {gain} gain", picture))
+    return found
+
+
+def gains_by_samples(gains: list[Gains], loss: bool) -> Table | None:
+    """Whether clients with few samples fare otherwise: mean gain and share that loses, by quarters of the clients.
+
+    None where clients train on about as many samples, or are too few to be grouped.
+    """
+    sizes = gains[0].table["samples"].to_numpy()
+    if len(sizes) < 2 * QUARTERS or sizes.min() == sizes.max():
+        return None
+    parts = np.array_split(np.argsort(sizes, kind="stable"), QUARTERS)
+    heads = [f"{sizes[part].min()} to {sizes[part].max()} samples" for part in parts]
+    rows = []
+    for each in gains:
+        values, own = each.values, each.table["samples"].to_numpy()
+        cells = []
+        for part in np.array_split(np.argsort(own, kind="stable"), QUARTERS):
+            mean = float(values[part].mean())
+            cells.append(Cell(f"{show_gain(mean, loss)}, {share_in_percent(float((values[part] < 0).mean()))} lose"))
+        rows.append([Cell(each.algorithm), *cells])
+    return Table([Column("algorithm", text=True), *map(Column, heads)], rows, label="Gains by number of samples")
+
+
+def most_hurt(gains: list[Gains], loss: bool) -> Hurt | None:
+    """The clients that lose most, by name, and what each algorithm does for them."""
+    own = {each.algorithm: dict(zip(each.table["client"], map(float, each.values), strict=True)) for each in gains}
+    lowest: dict[str, float] = {}
+    for by_client in own.values():
+        for client, gain in by_client.items():
+            lowest[client] = min(gain, lowest.get(client, gain))
+    losers = sorted((gain, client) for client, gain in lowest.items() if gain < 0)
+    if not losers:
+        return None
+    sizes = {
+        row["client"]: row for each in gains for row in each.table.select("client", "samples", "tested").iter_rows(named=True)
+    }
+    rows = []
+    for _, client in losers[:MOST_HURT]:
+        held = [by_client.get(client, math.nan) for by_client in own.values()]
+        cells = [Cell("–" if math.isnan(gain) else show_gain(gain, loss)) for gain in held]
+        rows.append([Cell(client), count(sizes[client]["samples"]), count(sizes[client]["tested"]), *cells])
+    columns = [Column("client", text=True), *map(Column, ("trains on", "tested on", *own))]
+    text = f"{len(losers)} of {len(lowest)} clients lose by some algorithm; these lose most. Gains by algorithm:"
+    return Hurt(text, Table(columns, rows, label="The clients that lose most"))

@@ -1,0 +1,279 @@
+"""Two classes: the state (T, Q) of every pair of stages in many worlds at once, one case per theorem.
+
+`canonical_pair` says which pairs have one, for any number of classes; more than two are in `multinomial_limits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep, Nothing
+from fedasym.algorithms.classification import AverageSquares, BestStep, BestTime, Posterior, Truth
+from fedasym.algorithms.meta import Meta
+from fedasym.algorithms.penalties import Moreau, Ridge
+from fedasym.algorithms.registry import Algorithm
+from fedasym.algorithms.stages import ClientStage, ServerStage
+from fedasym.core.arrays import Array
+from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.theory.classes import metrics, optimum
+from fedasym.theory.classes.finite import member_fit as member_state
+from fedasym.theory.classes.finite import newcomer_fit, pooled_fit
+from fedasym.theory.classes.margins import fit_to_convergence
+from fedasym.theory.classes.metrics import State
+from fedasym.theory.classes.optimum import logistic_curvature, ridge_at, step_from_shared, stopped_fits
+from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
+from fedasym.worlds.energies import Energies
+
+FEW = 24  # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
+PIECE = 512  # worlds of a large grid at once
+NODES, WIDTH = 6, np.log(3.5)  # of the quick search, about the rule over 1.25
+COARSE = 17.0  # level of its quadrature
+EARLY, LATE = 1e-4, 1.5  # times that can match a ridge, in units of 1/ridge
+Pair = tuple[ServerStage, ClientStage]
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticWorlds:
+    """Worlds along one axis: energies, aspect, flips, and how many clients there are (None: infinitely many)."""
+
+    e: Energies
+    gamma: Array
+    eps: Array
+    m: Array | None
+    member: bool
+    rough: bool = False  # best ridges by the quick search, however few worlds there are
+
+    def take(self, part: slice) -> LogisticWorlds:
+        """Some of the worlds."""
+        m = None if self.m is None else self.m[part]
+        return LogisticWorlds(self.e.take(part), self.gamma[part], self.eps[part], m, self.member)
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticAnswer:
+    """The state of a pair of stages in each world.
+
+    endless: where its logits run off to infinity; probable: whether it has logits.
+    """
+
+    state: State
+    ridge: Array | None = None
+    step: Array | None = None
+    time: Array | None = None
+    endless: NDArray[np.bool_] | None = None
+    probable: bool = True
+    optimal: bool = False  # predicts the posterior probability itself
+
+
+def canonical_pair(algorithm: Algorithm) -> Pair:
+    """The pair of stages whose theorem covers an algorithm; what no theorem covers is refused."""
+    pair = algorithm.server, algorithm.personalise
+    match pair:
+        case (Nothing() | Average() | Meta() | Moreau(), Interpolate()):
+            return Nothing(), Interpolate()  # descent forgets where it started
+        case (Average(), Flow(time)) if np.isinf(time):
+            return Nothing(), Interpolate()
+        case (Moreau(), _):
+            raise underived(algorithm.name, "pFedMe's")
+        case (Meta(), _):
+            raise underived(algorithm.name, "MAML's")
+        case (Nothing(), Ridge()) | (AverageSquares(), Interpolate() | Ridge()) | (_, Posterior() | Truth()):
+            return pair
+        case (Average(), Keep() | Ridge() | Descend() | BestStep() | Flow() | BestTime()):
+            return pair
+    names = f"{type(algorithm.server).__name__} then {type(algorithm.personalise).__name__}"
+    works = "Nothing with Interpolate or Ridge, Average with Keep, Interpolate, Ridge, Descend or Flow"
+    raise NoFormula(
+        f"{algorithm.name}: no accuracy is derived for the pair {names}; covered are {works}; fa.train takes any pair"
+    )
+
+
+def underived(name: str, whose: str) -> NoFormula:
+    """The error for a shared model that is not derived."""
+    return NoFormula(
+        f"{name}: {whose} shared model is not derived for the logistic loss; take rtfa or one_step, which start from "
+        "FedAvg's, or fa.train, which takes any pair of stages"
+    )
+
+
+def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
+    """The state of a canonical pair at the given ridges or (None) the best; section numbers are those of the theory."""
+    e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
+    match pair:
+        case _, Posterior():  # 9.2
+            return LogisticAnswer(optimum.bayes_optimum(e, gamma, eps).state, optimal=True)
+        case _, Truth():
+            square = e.rho**2
+            return LogisticAnswer(State(square, square, e.rho, np.zeros_like(square)))
+        case Nothing(), Interpolate():  # 5
+            end = fit_to_convergence(e, gamma, eps)
+            return LogisticAnswer(end.fit, endless=end.separable)
+        case Nothing(), Ridge():  # 3 with c = 0
+            return ridged(LogisticWorlds(e.alone, gamma, eps, None, True, worlds.rough), ridge)
+        case Average(), Keep():  # 2 and 12.1
+            return LogisticAnswer(fedavg(e, eps) if worlds.m is None else pooled_state(worlds))
+        case Average(), Ridge():  # 3, 9, 12.2 and 12.3
+            if worlds.m is None:
+                return ridged(worlds, ridge)
+            pooled_state(worlds)
+            return ridged_few(worlds, ridge)
+    if worlds.m is not None:
+        raise NoFormula(
+            "with finitely many clients only fedavg and rtfa (and methods that share nothing) are derived; "
+            "leave clients out for the rest"
+        )
+    match pair:
+        case AverageSquares(), client:  # 8
+            return squared(worlds, client, ridge)
+        case _, BestStep() | Descend(_, 1) as client:  # 6
+            one = step_from_shared(e, gamma, client.get("local_step"), eps)
+            return LogisticAnswer(one.state, step=np.broadcast_to(one.step, gamma.shape))
+    check_stable_step(pair[1], float(np.min(2 / logistic_curvature(e, gamma))))  # 7
+    time = stopping_time(pair[1])
+    best = best_time(worlds) if time is None else np.full(gamma.size, time)
+    fits = [stopped_fits(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in range(gamma.size)]
+    parts = (np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest"))
+    return LogisticAnswer(State(*parts), time=best)
+
+
+def squared(worlds: LogisticWorlds, client: ClientStage, ridge: Array | None) -> LogisticAnswer:
+    """The least-squares classifier, fine-tuned to convergence or with a ridge."""
+    e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
+    if not isinstance(client, Ridge):
+        return LogisticAnswer(optimum.fit_squares(e, gamma, 0.0, eps).state, probable=False)
+    if ridge is None:
+        ridge = optimum.best_probe_ridge(e, gamma, eps)
+        ridge = np.where(np.isnan(ridge), np.inf, ridge)
+    return LogisticAnswer(optimum.fit_squares(e, gamma, ridge, eps).state, ridge=ridge, probable=False)
+
+
+def stopping_time(client: ClientStage) -> float | None:
+    """The time after which a client stops, step x steps; None: the best."""
+    if isinstance(client, Flow):
+        return client.time
+    return client.local_step * client.steps if isinstance(client, Descend) else None
+
+
+def ridged(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
+    """Ridge towards the shared model of infinitely many clients: at the given ridge (0: to convergence), or at its best."""
+    e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
+    if ridge is None:
+        if gamma.size <= FEW and not worlds.rough:
+            tuned = optimum.search_best_ridge(e, gamma, eps)
+            return LogisticAnswer(tuned.fit, ridge=tuned.lam)
+        pieces = [quick(worlds.take(slice(i, i + PIECE))) for i in range(0, gamma.size, PIECE)]
+        return LogisticAnswer(
+            join_states([state for state, _ in pieces]),
+            ridge=np.concatenate([best for _, best in pieces]),
+        )
+    c, bare = shrinkage(e, eps), ridge == 0
+    fit = solve_ridge(e, gamma, np.where(bare, 1.0, ridge), c, eps)
+    if not np.any(bare):
+        return LogisticAnswer(fit, ridge=ridge)
+    end = fit_to_convergence(e, gamma, eps)
+    mixed = (np.where(bare, getattr(end.fit, part), getattr(fit, part)) for part in ("T", "Q", "rho", "rest"))
+    return LogisticAnswer(State(*mixed), ridge=ridge, endless=bare & end.separable)
+
+
+def join_states(states: list[State]) -> State:
+    """Pieces of a grid put together."""
+    return State(*(np.concatenate([getattr(state, part) for state in states]) for part in ("T", "Q", "rho", "rest")))
+
+
+def quick(worlds: LogisticWorlds) -> tuple[State, Array]:
+    """The best ridges of many worlds by polynomials in their logarithm, about the rule, and further out where that ends."""
+    e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
+    c, rule = shrinkage(e, eps), optimum.ridge_by_rule(e, gamma, eps)
+    endless = np.isinf(rule)
+    at = np.log(np.where(endless, 1.0, rule / 1.25))
+    nodes = np.cos(np.pi * np.arange(NODES) / (NODES - 1))
+    rows = np.flatnonzero(~endless)
+    for _ in range(6):
+        some = e.take(rows)
+        wide = Energies(*(x[:, None, :] for x in (some.s, some.h, some.e0, some.ed)))
+        lam = np.exp(at[rows, None] + WIDTH * nodes)
+        fit = solve_ridge(wide, gamma[rows, None], lam, c[rows, None], eps[rows, None], level=COARSE)
+        loss = np.nan_to_num(-metrics.accuracy(fit, eps[rows, None]), nan=np.inf)
+        place = np.array([optimum.lowest_between(nodes, row) for row in loss])
+        at[rows] += WIDTH * place
+        rows = rows[np.abs(place) > 0.98]
+        if rows.size == 0:
+            break
+    best = np.where(endless, np.inf, np.exp(at))
+    found = solve_ridge(e, gamma, best, c, eps, level=COARSE)
+    return State(found.T, found.Q, found.rho, found.rest), best
+
+
+def pooled_state(worlds: LogisticWorlds) -> State:
+    """The pooled fit of finitely many clients, as a member or a new client sees it."""
+    assert worlds.m is not None
+    shared = pooled_fit(worlds.e, worlds.gamma, worlds.m, eps=worlds.eps)
+    if bool(np.all(shared.member.diverged)):
+        raise NoFormula("all clients' samples together are separable, so that the pooled fit has no end: give more clients, "
+                        "or compare local_ridge, which shares nothing")  # fmt: skip
+    return shared.member if worlds.member else shared.new
+
+
+def ridged_few(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
+    """RTFA around the pooled fit: of a member, whose data are in it, or of a new client."""
+    e, gamma, eps, m = worlds.e, worlds.gamma, worlds.eps, worlds.m
+    assert m is not None
+
+    def state(lam: Array) -> State:
+        wide = Energies(*(x[:, None, :] for x in (e.s, e.h, e.e0, e.ed)))
+        if not worlds.member:
+            return newcomer_fit(wide, gamma[:, None], lam, m[:, None], eps=eps[:, None])
+        return member_state(wide, gamma[:, None], lam, m[:, None], eps=eps[:, None]).state
+
+    if ridge is not None and np.any(ridge == 0):
+        raise InvalidInput("ridge is 0: to convergence the shared model drops out; ask for ftfa, or give a ridge above 0")
+    if ridge is None:
+        mean = (e.h * e.s).sum(-1)
+        off = (e.r2 + 5 * gamma / mean) / m  # about the energy of the pooled fit's error
+        start = np.log(gamma / (np.maximum(shrinkage(e, eps), 0.05) * (e.r2 + off)))
+        ridge = np.exp(search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start))
+    found = state(ridge[:, None])
+    return LogisticAnswer(State(*(getattr(found, part)[:, 0] for part in ("T", "Q", "rho", "rest"))), ridge=ridge)
+
+
+def search_lowest(loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)) -> Array:
+    """Where each loss(x), x of shape (worlds, nodes), is lowest: polynomials on ever smaller intervals."""
+    at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
+    best, moves = start, 0
+    while True:
+        values = np.nan_to_num(loss(best[:, None] + width * at), nan=np.inf)
+        place = np.array([optimum.lowest_between(at, row) for row in values])
+        best = best + width * place
+        if np.any(np.abs(place) > 0.98) and moves < 4:
+            moves += 1
+            continue
+        if width < 0.5:
+            return best
+        width /= 6
+
+
+def check_stable_step(client: ClientStage, most: float) -> None:
+    """Refuse a step with which descent may diverge, `most` or more."""
+    step = client.get("local_step")
+    if step is not None and step >= most:
+        raise InvalidInput(f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a smaller one")
+
+
+def best_time(worlds: LogisticWorlds) -> Array:
+    """The time at which the clock of section 7 shows the best ridge; infinite where training should go on for ever."""
+    tuned = optimum.search_best_ridge(worlds.e, worlds.gamma, worlds.eps)
+    return np.array([time_of(worlds, i, float(lam)) for i, lam in enumerate(tuned.lam)])
+
+
+def time_of(worlds: LogisticWorlds, i: int, lam: float) -> float:
+    """The time that the clock of one world shows at a ridge."""
+    if np.isinf(lam):
+        return 0.0
+    e, gamma, eps = worlds.e.take(i), float(worlds.gamma[i]), float(worlds.eps[i])
+    times = np.geomspace(EARLY, LATE, 400) / lam
+    ridges = ridge_at(e, gamma, float(shrinkage(e, eps)), times, eps)
+    return float(np.exp(np.interp(-np.log(lam), -np.log(ridges), np.log(times))))

@@ -1,0 +1,329 @@
+"""The compiled programs, seeds and configurations side by side: rounds of local work by a cohort, then the server's update;
+and personalization, where every client makes its own model of the shared one and is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedasym.algorithms.stages import ServerStage
+from fedasym.training.heads import Coordinates, Matrix, Packed, Point, Space, flat_labels, flat_rows, without_filling
+from fedasym.training.steps import (
+    OPTIONS,
+    VALUES,
+    Model,
+    Program,
+    Rates,
+    batches_of,
+    bound_stage,
+    carry_out,
+    client_rows,
+    first_state,
+    score,
+    side_by_side,
+    space_of,
+    walk,
+)
+
+
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def advance(
+    program: Program,
+    data: Packed,
+    shared: Array,
+    diverged: Array,
+    drawn: Array,
+    rows: Array,
+    shares: Array,
+    rates: Rates,
+    first: Array,
+    count: Array,
+) -> tuple[Array, Array]:
+    """`count` rounds from round `first`: the shared heads, and the round after which each was first not finite (or -1).
+
+    Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows (rounds, seeds, cohort,
+    steps, batches a step, batch); rates (configurations,). The number of rounds is data: one program serves any.
+    """
+    done, broken, _ = rounds_of(program, data, (shared, diverged, None), drawn, None, rows, shares, rates, first, count)
+    return done, broken
+
+
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def advance_memory(
+    program: Program,
+    data: Packed,
+    state: tuple[Array, Array, Memory],
+    drawn: Array,
+    slots: Array,
+    rows: Array,
+    shares: Array,
+    rates: Rates,
+    first: Array,
+    count: Array,
+) -> tuple[Array, Array, Memory]:
+    """`advance` of a stage whose clients or server keep something; slots, as drawn: where a client's is in the memory."""
+    shared, diverged, memory = rounds_of(program, data, state, drawn, slots, rows, shares, rates, first, count)
+    return shared, diverged, memory
+
+
+class Memory(NamedTuple):
+    """What is kept from round to round: (seeds, configurations, ...), and slots as a third axis for what clients keep."""
+
+    clients: Any
+    server: Any
+    portion: Array  # how many of the clients that train are drawn, for every seed
+
+
+@partial(jax.jit, static_argnames=("program", "slots"))
+def first_memory(program: Program, shared: Array, rates: Rates, slots: int, portion: Array) -> Memory:
+    """Before the first round; clients that are never drawn take no room."""
+
+    def begin(shared: Array, rates: Rates) -> tuple[Any, Any]:
+        stage = bound_stage(program, rates)
+        own = jax.tree.map(jnp.asarray, as_arrays(stage.init_client(Model.at(shared)), shared))
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own), stage.init_server(shared)
+
+    clients, server = jax.vmap(jax.vmap(begin), (0, None))(shared, rates)
+    return Memory(clients, server, jnp.broadcast_to(portion, shared.shape[:1]))
+
+
+def as_arrays(state: Any, like: Array) -> Any:
+    """A state whose models are matrices, as they are kept."""
+
+    def array(leaf: Any) -> Any:
+        return carry_out_matrix(leaf, like) if isinstance(leaf, Model) else leaf
+
+    return jax.tree.map(array, state, is_leaf=lambda leaf: isinstance(leaf, Model))
+
+
+def as_models(state: Any, like: Array) -> Any:
+    """A kept state as a step sees it: matrices of a head's shape are models."""
+    return jax.tree.map(lambda leaf: Model.at(leaf) if jnp.shape(leaf) == like.shape else leaf, state)
+
+
+def carry_out_matrix(model: Model, like: Array) -> Array:
+    """A model without moves as its matrix."""
+    return jnp.asarray(sum((c * point for c, point in model.points), start=jnp.zeros_like(like)))
+
+
+def rounds_of(
+    program: Program,
+    data: Packed,
+    state: tuple[Array, Array, Memory | None],
+    drawn: Array,
+    slots: Array | None,
+    rows: Array,
+    shares: Array,
+    rates: Rates,
+    first: Array,
+    count: Array,
+) -> Any:
+    """The rounds of `advance` and `advance_memory`."""
+
+    def one_round(i: Array, state: Any) -> Any:
+        shared, diverged, memory = state
+        places = None if slots is None else slots[i]
+        one = partial(advance_round, program, data, rates)
+        moved, memory = side_by_side(one, shared, memory, drawn[i], places, rows[i], shares[i])
+        broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
+        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory
+
+    return lax.fori_loop(0, count, one_round, state)
+
+
+def advance_round(
+    program: Program,
+    data: Packed,
+    rates: Rates,
+    shared: Array,
+    memory: Memory | None,
+    drawn: Array,
+    slots: Array | None,
+    rows: Array,
+    shares: Array,
+) -> tuple[Array, Memory | None]:
+    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, for every configuration."""
+    keeps = bound_stage(program, {}).keeps_client()
+    common = None if memory is None else memory.server
+
+    def visit(member: Array, rows: Array, kept: Any) -> tuple[Point, Any, Any]:
+        planned = batches_of(data, member, rows)
+
+        def train(shared: Array, rates: Rates, kept: Any, common: Any) -> tuple[Point, Any, Any]:
+            space = space_of(program, data, member, shared)
+            if not keeps:
+                return walk(program, space, planned, rates, first_state(program, space), 0, len(rows))[0], None, None
+            begin = (shared, (as_models(kept, shared), as_models(common, shared)))
+            w, state = walk(program, space, planned, rates, begin, 0, len(rows))
+            words = (Model.at(w), Model.at(shared), state, rates[program.rate], len(rows))
+            later, sent = bound_stage(program, rates).finish(*words)
+            return w, as_arrays(later, shared), None if sent is None else as_arrays(sent, shared)
+
+        return side_by_side(train, shared, rates, kept, common)
+
+    def group(totals: tuple[Array, Array], members: Any) -> tuple[tuple[Array, Array], Any]:
+        drawn, rows, shares, kept = members
+        points, later, sent = side_by_side(visit, drawn, rows, kept)
+        total = totals[0] + change(program, data, shared, points, drawn, shares)
+        beside = totals[1] if sent is None else totals[1] + jnp.einsum("j,jkdc->kdc", shares, sent)
+        return (total, beside), later
+
+    size = len(drawn) if program.together else 1
+    kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients) if memory is not None else None
+    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept))
+    (total, beside), later = lax.scan(group, (jnp.zeros_like(shared), jnp.zeros_like(shared)), grouped)
+    portion: Any = None if memory is None else memory.portion
+
+    def update(shared: Array, total: Array, beside: Array, common: Any, rates: Rates) -> tuple[Array, Any]:
+        return bound_stage(program, rates).move_server(shared, total, common, beside, portion)
+
+    moved, common = side_by_side(update, shared, total, beside, common, rates)
+    if memory is None:
+        return moved, None
+
+    def put(leaf: Array, new: Array) -> Array:
+        return leaf.at[:, slots].set(jnp.moveaxis(new.reshape(len(drawn), *new.shape[2:]), 0, 1))
+
+    clients = jax.tree.map(put, memory.clients, later) if keeps else memory.clients
+    return moved, Memory(clients, common, memory.portion)
+
+
+def change(program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array) -> Array:
+    """sum_j p_j (w_j - W) over some clients j, (configurations, d, outputs); in the Gram form one product over all samples."""
+    if program.form == "head":
+        return jnp.einsum("j,jkdc->kdc", shares, points - shared)
+    x = jax.vmap(partial(client_rows, program, data))(drawn)
+    amounts = shares[:, None, None, None] * points.amounts
+    scale = jnp.einsum("j,jk->k", shares, points.scale - 1)
+    return scale[:, None, None] * shared + jnp.einsum("jwd,jkwc->kdc", x, amounts)
+
+
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def personalise(
+    program: Program, data: Packed, shared: Array, members: Array, rows: Array, rates: Rates, stops: Array
+) -> Array:
+    """Hits and losses of the members' models after `stops` steps.
+
+    Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits differ; rows (seeds,
+    members, steps, batches a step, batch); rates (servers, configurations); the result (seeds, members, servers,
+    configurations, stops, [validation, test], [hits, loss]), with training as a third side in regression.
+    """
+    bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
+
+    def of_seed(shared: Array, members: Array, rows: Array) -> Array:
+        def of_member(member_rows: tuple[Array, Array]) -> Array:
+            return one_client(program, data, shared, *member_rows, rates, bounds)
+
+        return jax.vmap(of_member)((members, rows)) if program.together else lax.map(of_member, (members, rows))
+
+    if members.ndim == 1:
+        return side_by_side(lambda shared, rows: of_seed(shared, members, rows), shared, rows)
+    return side_by_side(of_seed, shared, members, rows)
+
+
+def one_client(program: Program, data: Packed, shared: Array, member: Array, rows: Array, rates: Rates, bounds: Array) -> Array:
+    """One client under every server's shared model and every configuration of the client stage."""
+    planned = batches_of(data, member, rows)
+
+    def of_server(shared: Array, rates: Rates) -> Array:
+        space = space_of(program, data, member, shared)
+        examine = examiner(program, data, member, space, shared)
+
+        def of_configuration(rates: Rates) -> Array:
+            def segment(state: tuple[Point, Any], bound: Array) -> tuple[tuple[Point, Any], Array]:
+                state = walk(program, space, planned, rates, state, bound[0], bound[1])
+                return state, examine(personal_point(program, space, state))
+
+            return lax.scan(segment, first_state(program, space), bounds)[1]
+
+        return side_by_side(of_configuration, rates)
+
+    return side_by_side(of_server, shared, rates)
+
+
+def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> Point:
+    """The client's own model after its steps: a server stage that gives one says which."""
+    point, carried = state
+    if not isinstance(program.stage, ServerStage):
+        return point
+    return carry_out(space, program.stage.personal_model(Model.at(point), carried), point)
+
+
+def examiner(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:
+    """The function that tests a point on a client's validation and test rows: ([validation, test], [hits, loss]).
+
+    Values that are predicted for single samples have a third row, training, by which convergence is judged.
+    """
+    tested = tester(program, data, member, space, shared)
+    if not is_judged(program, data):
+        return tested
+    x = client_rows(program, data, member)
+
+    def examine(point: Point) -> Array:
+        outputs = jnp.matmul(x, point) if isinstance(space, Matrix) else span_outputs(space, point)
+        return jnp.concatenate([tested(point), score_training(program, data, member, outputs)[None]])
+
+    return examine
+
+
+def is_judged(program: Program, data: Packed) -> bool:
+    """Whether the loss on training rows is measured as well."""
+    return program.task == VALUES and data.training.positions == 1
+
+
+def span_outputs(space: Any, point: Any) -> Array:
+    """The outputs at all of a client's training rows."""
+    outputs: Array = jnp.matmul(space.gram, point.amounts) + point.scale * space.first_outputs
+    return outputs
+
+
+def score_training(program: Program, data: Packed, member: Array, outputs: Array) -> Array:
+    """Hits and losses of a client's training rows, summed."""
+    labels = data.training.read(data.training.labels, data.training.first[member], program.width)
+    scores = jnp.stack(score(program.task, outputs, labels), axis=-1)
+    mine = jnp.arange(program.width) < data.trained[member]
+    return jnp.where(mine[:, None], scores, 0).sum(0)
+
+
+def tester(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:
+    """The function that tests a point on rows that it was not trained on."""
+    block = partial(data.tested.read, data.tested.features, count=program.block)
+    first = data.tested.first[member]
+    if isinstance(space, Matrix):
+        blocks = jnp.arange(-(-program.tested // program.block), dtype=jnp.int32) * program.block
+
+        def examine(point: Array) -> Array:
+            def part(start: Array) -> Array:
+                rows = flat_rows(block(first + start))
+                outputs = without_filling(jnp.matmul(rows, point), program.classes)
+                return tally(program, data, member, start, outputs)
+
+            return part(blocks[0]) if len(blocks) == 1 else lax.map(part, blocks).sum(0)
+
+        return examine
+    x = block(first)
+    products = jnp.matmul(x, client_rows(program, data, member).T)
+    first_outputs = jnp.matmul(x, shared)
+
+    def examine_span(point: Coordinates) -> Array:
+        outputs = point.scale * first_outputs + jnp.matmul(products, point.amounts)
+        return tally(program, data, member, jnp.int32(0), outputs)
+
+    return examine_span
+
+
+def tally(program: Program, data: Packed, member: Array, start: Array, outputs: Array) -> Array:
+    """Hits and losses of one block of a client's tested rows, summed over its validation and its test rows."""
+    block = partial(data.tested.read, first=data.tested.first[member] + start, count=program.block)
+    hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
+    at, validation = start + jnp.arange(program.block), data.validation[member]
+    sides = jnp.stack([at < validation, (at >= validation) & (at < validation + data.test[member])], axis=1)
+    real = jnp.ones((program.block, data.tested.positions), bool) if data.tested.real is None else block(data.tested.real)
+    counts = (sides[:, None, :] & real[:, :, None]).reshape(-1, 2, 1)
+    return jnp.where(counts, jnp.stack([hits, losses], axis=-1)[:, None, :], 0).sum(0)

@@ -1,0 +1,445 @@
+"""The host's side of training: plans ahead, hands pieces to the compiled programs, collects what they measured.
+
+Programs are dispatched without waiting: while one piece is computed, the next one is planned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from fedasym.data.federation.federation import Federation
+from fedasym.data.federation.shuffles import PERSONAL, START, mix
+from fedasym.training.heads import Packed, in_full, pack
+from fedasym.training.plans import (
+    COPIES,
+    KEEP,
+    STEP,
+    ClientWork,
+    Jobs,
+    Machine,
+    Numbers,
+    Rows,
+    Schedule,
+    ServerWork,
+    Tree,
+    batches,
+    cheaper_form,
+    count_fitting,
+    epochs,
+    groups,
+    round_width,
+    way_of,
+)
+from fedasym.training.programs import advance, advance_memory, first_memory, personalise
+from fedasym.training.settings import Protocol
+from fedasym.training.steps import Program
+
+Piece = TypeVar("Piece")
+Scored = NDArray[np.floating]  # (m, rounds, [validation, test], [hits, loss])
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all pieces of a run have in common."""
+
+    federation: Federation
+    protocol: Protocol
+    precision: str  # of models
+    stored: str  # precision of features
+    machine: Machine
+    form: str | None  # forced, for comparisons; by cost otherwise
+    splits: tuple[int, ...]  # numbers of reshuffles to train on; none: the federation's own split
+    report: Callable[[int, str], None]  # gradient steps done, and where that is
+
+    @property
+    def features(self) -> int:
+        """Rows of a head: the features, and the intercept."""
+        return in_full(self.federation.dimension + self.protocol.intercept, self.stored)
+
+    @property
+    def outputs(self) -> int:
+        """Columns of a head."""
+        return in_full(self.federation.outputs, self.stored)
+
+    @property
+    def filled(self) -> int:
+        """The real columns, where there are more."""
+        return self.federation.outputs if self.outputs > self.federation.outputs else 0
+
+    @property
+    def bytes_per_output(self) -> float:
+        """Bytes of one number for every output."""
+        return float(self.outputs * np.dtype(self.precision).itemsize)
+
+    @property
+    def partly_shared(self) -> bool:
+        """Whether some features' weights are the same for all clients; clients then do not move along their samples alone."""
+        return self.federation.personal is not None and not bool(self.federation.personal.all())
+
+    @property
+    def many_groups(self) -> bool:
+        """Whether a client stage is worth more compiled programs."""
+        return self.machine.together and self.federation.sequences
+
+    def best_form(self, width: int, steps: int, batch: int) -> str:
+        """Gram or head form for clients of that width; sequences have too many rows for the Gram form, and it has no rows."""
+        if self.federation.sequences or self.partly_shared:
+            return "head"
+        return self.form or cheaper_form(width, self.features, steps, batch)
+
+
+@dataclass
+class Outcome:
+    """What was measured of one job and seed."""
+
+    rounds: list[int] = field(default_factory=list)
+    personal: list[Scored] = field(default_factory=list)  # by round
+    shared: list[Scored] = field(default_factory=list)
+    fitted: list[Scored] = field(default_factory=list)  # by round: (m,) losses on training samples, in regression
+    shared_fitted: list[Scored] = field(default_factory=list)
+    head: NDArray[np.floating] | None = None
+    diverged: int | None = None
+
+    def add(self, rounds: Sequence[int], personal: Scored, shared: Scored, broken: int) -> None:
+        """What all clients scored after some rounds, (m, rounds, ...), and the shared model in the same or in one of them.
+
+        `broken` is the round after which the shared head was not finite, or -1.
+        """
+        for moment, round_ in enumerate(rounds):
+            own = personal[:, min(moment, personal.shape[1] - 1)]
+            self.rounds.append(round_)
+            self.personal.append(own[:, :2])
+            self.shared.append(shared[:, 0, :2])
+            if own.shape[1] > 2:
+                self.fitted.append(own[:, 2, 1])
+                self.shared_fitted.append(shared[:, 0, 2, 1])
+            if self.diverged is None and (broken >= 0 or not np.isfinite(own[:, :2, 1]).all()):
+                self.diverged = broken if broken >= 0 else round_
+
+
+Trajectory = tuple[Numbers, dict[ClientWork, Jobs]]  # a server's rates, and the client stages that start from it
+
+
+class Draw(NamedTuple):
+    """What is random in a run: the seed of its training, and which of the work's splits it trains on."""
+
+    seed: int
+    split: int = 0
+
+
+class Slab(NamedTuple):
+    """Seeds and trajectories that run side by side; those behind the real ones only fill up the shape."""
+
+    seeds: list[tuple[int, Draw]]  # with their places
+    trajectories: list[Trajectory]
+    real_seeds: int
+    real_trajectories: int
+
+    @property
+    def draws(self) -> list[Draw]:
+        """The seeds without their places."""
+        return [draw for _, draw in self.seeds]
+
+
+def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]]:
+    """Runs of `size` items and how many are real: the last is filled up by repeating its end, so that one program serves."""
+    for start in range(0, len(items), size):
+        part = list(items[start : start + size])
+        yield part + part[-1:] * (size - len(part)), len(part)
+
+
+def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, Array]:
+    """Named rates as arrays."""
+    return {name: jnp.asarray([dict(row)[name] for row in rows], dtype) for name, _ in rows[0]}
+
+
+def start_heads(work: Work, draws: Sequence[Draw], copies: int) -> Array:
+    """(seeds, copies, d, outputs) first shared heads: zero, or uniform in +-1/sqrt(d) as PyTorch's linear layers begin."""
+    shape = (work.federation.dimension + work.protocol.intercept, work.federation.outputs)
+    heads = np.zeros((len(draws), work.features, work.outputs), work.precision)
+    if work.protocol.random_start:
+        for place, draw in enumerate(draws):
+            uniform = mix(draw.seed, START, np.arange(math.prod(shape))) / 2.0**64
+            heads[place, : shape[0], : shape[1]] = ((2 * uniform - 1) / np.sqrt(work.federation.dimension)).reshape(shape)
+    return jnp.asarray(np.broadcast_to(heads[:, None], (len(draws), copies, *heads.shape[1:])))
+
+
+STILL = (("local_step", 0.0),)  # the rates of a stage that takes no steps
+ROWS = 1e8  # bytes of planned batches in one piece
+BLOCK = 3e7  # bytes of outputs tested at a time
+PIECE = {False: 3e10, True: 1e14}  # multiplications in one piece on a processor and on an accelerator: seconds at most
+
+Scores = NDArray[np.floating]  # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
+Collect = Callable[[list[list[Outcome]]], None]
+
+
+class Walk(NamedTuple):
+    """A client stage for a group of clients: its program, the steps it plans, and after which of them it tests."""
+
+    program: Program
+    steps: int
+    stops: list[int]
+
+
+def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[int]]]:
+    """The client stages of a slab, each with the trajectories that want it.
+
+    Stages that differ only in their number of passes walk one way, and are tested at several points of it, shortest first.
+    """
+    found: dict[Hashable, list[ClientWork]] = {}
+    wanted: dict[ClientWork, list[int]] = {}
+    for client in dict.fromkeys(client for _, stages in slab.trajectories for client in stages):
+        wanted[client] = [place for place, (_, stages) in enumerate(slab.trajectories) if client in stages]
+        rates = tuple((place, tuple(slab.trajectories[place][1][client])) for place in wanted[client])
+        found.setdefault(way_of(client, rates, alone), []).append(client)
+    return [(sorted(stages, key=lambda stage: stage.epochs or 0), wanted[stages[0]]) for stages in found.values()]
+
+
+class Tester:
+    """Dispatches client stages from shared models, in pieces that fit memory."""
+
+    def __init__(self, work: Work, schedule: Schedule, data: Packed) -> None:
+        self.work, self.schedule, self.data = work, schedule, data
+        self.server, self.sizes = schedule.server, schedule.sizes
+
+    def dispatch(self, slab: Slab, shared: Array, diverged: Array, rounds: Sequence[int]) -> Collect:
+        """Start testing after these rounds; the answer waits for the scores and puts them where they belong."""
+        kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
+        measured = []
+        for stages, places in join_stages(slab, alone=self.server.alone):
+            if stages == [KEEP]:
+                measured.append((stages, places, [kept]))
+                continue
+            longest = max(stages, key=lambda stage: stage.epochs or 0)
+            passes = None if longest.epochs is None else [stage.epochs or 0 for stage in stages]
+            rates = self.rates([slab.trajectories[place] for place in places], longest)
+            wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
+            # alone, passes go on from round to round; a few steps begin anew in each
+            moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
+            scores = [self.scores(longest, slab.draws, wanted, rates, moment, passes) for moment in moments]
+            measured.append((stages, places, scores))
+
+        def collect(outcomes: list[list[Outcome]]) -> None:
+            heads, broken, common = self.real(shared), np.asarray(diverged), kept()
+            for stages, places, scores in measured:
+                answers = np.concatenate([answer() for answer in scores], axis=4)
+                for number, client in enumerate(stages):
+                    seen = answers if len(stages) == 1 else answers[..., number : number + 1, :, :]
+                    for column, place in enumerate(places):
+                        if place >= slab.real_trajectories:
+                            continue
+                        for entry, jobs in enumerate(slab.trajectories[place][1][client].values()):
+                            for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
+                                own = seen[row, :, place if client == KEEP else column, entry]
+                                for job in jobs:
+                                    outcomes[job][seed].add(rounds, own, common[row, :, place, 0], int(broken[row, place]))
+                                    outcomes[job][seed].head = heads[row, place]
+
+        return collect
+
+    def real(self, shared: Array) -> NDArray[np.floating]:
+        """Shared heads without what fills up their shape."""
+        federation = self.work.federation
+        return np.asarray(shared)[..., : federation.dimension + self.work.protocol.intercept, : federation.outputs]
+
+    def rates(self, trajectories: Sequence[Trajectory], client: ClientWork) -> list[list[Numbers]]:
+        """(trajectories, configurations) rates, short rows filled up; models that the server's stage gives use its rates."""
+        if client.stage is None:
+            return [[rates] for rates, _ in trajectories]
+        rows = [list(stages[client]) for _, stages in trajectories]
+        longest = max(map(len, rows))
+        return [row + row[-1:] * (longest - len(row)) for row in rows]
+
+    def scores(
+        self,
+        client: ClientWork,
+        draws: Sequence[Draw],
+        shared: Array,
+        rates: Sequence[Sequence[Numbers]],
+        rounds: Sequence[int],
+        passes: Sequence[int] | None = None,
+    ) -> Callable[[], Scores]:
+        """Dispatch one client stage for all clients, group by group and piece by piece; the answer waits for all of them."""
+        flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
+        named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
+        waiting = []
+        for group in groups(self.sizes.tested) if client.still else groups(self.sizes.training, self.work.many_groups):
+            walk = self.walk(client, group, rounds, passes)
+            columns = count_fitting(self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0]))
+            runs = len(draws) * len(rates) * columns
+            data = self.data if walk.program.form == "gram" else self.data._replace(grams=None)  # one program with or without
+            for members, real in parts(list(group), self.piece(walk, runs, len(draws), len(group))):
+                places = np.array(members, np.int32)
+                rows = np.stack([self.rows(client, walk, draw.seed, places, group, rounds[-1]) for draw in draws])
+                theirs = (
+                    np.stack([self.schedule.of_split(places, draw.split) for draw in draws]) if self.work.splits else places
+                )
+                for some, real_columns in parts(range(len(rates[0])), columns):
+                    chosen = {name: values[:, np.array(some)] for name, values in named.items()}
+                    stops = np.array(walk.stops, np.int32)
+                    scores = personalise(walk.program, data, shared, theirs, rows, chosen, stops)
+                    waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
+                    done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
+                    self.work.report(done, f"testing after round {rounds[-1]}")
+
+        def answer() -> Scores:
+            first = np.asarray(waiting[0][2])
+            shape = (len(first), len(self.sizes.training), len(rates), len(rates[0]), *first.shape[4:])
+            everyone = np.empty(shape, first.dtype)
+            for members, some, found in waiting:
+                part = np.asarray(found)[:, : len(members), :, : some.stop - some.start]
+                everyone[:, members, :, some] = part
+            return everyone
+
+        return answer
+
+    def held(self, walk: Walk) -> float:
+        """Bytes that one run of one client holds."""
+        rows = self.work.features if walk.program.form == "head" else walk.program.width
+        return (rows + walk.program.block * self.data.tested.positions) * COPIES * self.work.bytes_per_output
+
+    def walk(self, client: ClientWork, group: NDArray[np.intp], rounds: Sequence[int], passes: Sequence[int] | None) -> Walk:
+        """The program for a group of clients."""
+        work, server, largest = self.work, self.server, int(self.sizes.training[group].max())
+        per_pass = -(-largest // server.batch)
+        if client.stage is None:
+            stops = [server.local_steps]
+        elif client.epochs is None:
+            stops = [client.steps]
+        else:  # on its own a client trains as many passes as there are rounds
+            stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
+        steps, stage = max(stops[-1], 1), client.stage or server.stage
+        form = "head" if client.still else work.best_form(round_width(largest), steps * stage.gradients, server.batch)
+        tested = max(int(self.sizes.tested[group].max()), 1)
+        fits = count_fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
+        sizes = (round_width(largest), work.machine.together, tested, tested if form == "gram" else fits, work.filled, True)
+        rate = "server_step" if client.stage is None else "local_step"
+        program = Program(stage, rate, work.federation.task, form, *sizes)
+        return Walk(program, steps, stops)
+
+    def piece(self, walk: Walk, runs: int, seeds: int, most: int) -> int:
+        """How many clients go into one piece, by memory and by the time it takes."""
+        work, program = self.work, walk.program
+        batch = min(self.server.batch, program.width)
+        rows = work.features if program.form == "head" else program.width
+        products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.outputs * runs
+        by_memory = work.machine.memory / (self.held(walk) * runs) if work.machine.together else np.inf
+        fits = min(by_memory, ROWS / (4 * walk.steps * batch * seeds), PIECE[work.machine.together] / products)
+        return count_fitting(fits, 1, most)
+
+    def rows(
+        self, client: ClientWork, walk: Walk, seed: int, members: NDArray[np.int32], group: NDArray[np.intp], round_: int
+    ) -> Rows:
+        """(members, steps, 1, batch) of the client stage; where the server's stage gives the models, of that round."""
+        sizes = self.sizes.training[members]
+        if client.still:
+            return np.full((len(members), 1, 1, 1), -1, np.int32)
+        if client.stage is None:
+            return self.schedule.rows(seed, members, np.full(len(members), round_), 0)
+        batch = min(self.server.batch, walk.program.width)  # clients with less than a batch have no use for its other rows
+        alone = self.server.alone and client.epochs is not None
+        streams = mix(seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_)
+        if client.epochs is None or walk.stops[-1] == 0:
+            return batches(streams, sizes, 0, walk.steps, batch)[:, :, None]
+        return epochs(streams, sizes, 0, client.epochs, batch, int(self.sizes.training[group].max()))[:, :, None]
+
+
+class Runner:
+    """Trains and tests all jobs of a tree, for all draws; outcomes by job and draw."""
+
+    def __init__(self, work: Work, tree: Tree, jobs: int, draws: Sequence[Draw]) -> None:
+        self.work, self.tree, self.draws = work, tree, draws
+        self.outcomes = [[Outcome() for _ in draws] for _ in range(jobs)]
+
+    def run(self) -> bool:
+        """Do everything; whether Ctrl-C cut it short."""
+        try:
+            for server, trajectories in self.tree.items():
+                self.run_server(server, trajectories)
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    def run_server(self, server: ServerWork, trajectories: dict[Numbers, dict[ClientWork, Jobs]]) -> None:
+        """All trajectories of one server stage, as many at a time as memory holds."""
+        work, together = self.work, self.work.machine.together
+        counts = work.federation.counts("train")
+        largest = round_width(int(counts.max()))
+        gradients, keeps = server.local_steps * server.stage.gradients, server.stage.has_memory()
+        form = "head" if keeps else work.best_form(largest, gradients, server.batch)  # what is kept is no client's span
+        grams = max(len(work.splits), 1) * len(counts) * largest**2 * np.dtype(work.precision).itemsize
+        cached = form == "gram" and grams < work.machine.memory / 4
+        data, sizes = pack(work.federation, work.splits, work.protocol, work.stored, largest if cached else 0)
+        if server.alone:
+            data = data._replace(personal=None)  # nothing is shared, so that every weight is a client's own
+        task = work.federation.task
+        program = Program(server.stage, "server_step", task, form, largest, together, classes=work.filled)
+        schedule = Schedule(work, server, sizes)
+        tester = Tester(work, schedule, data)
+        rows = COPIES * (work.features if form == "head" else largest) + STEP * server.batch * data.training.positions
+        each = work.bytes_per_output * (rows * (server.cohort if together else 1) + 3 * work.features)
+        if keeps:  # by the server, and by every client that is drawn in any round
+            each += work.bytes_per_output * work.features * (1 + min(len(counts), server.rounds * server.cohort))
+        at_a_time = count_fitting(work.machine.close, each, len(trajectories))
+        seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
+        for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds):
+            for some, real in parts(list(trajectories.items()), at_a_time):
+                self.follow(program, tester, Slab(some_seeds, some, real_seeds, real))
+
+    def follow(self, program: Program, tester: Tester, slab: Slab) -> None:
+        """Some trajectories from the first round to the last, tested on the way.
+
+        A test is collected while the next piece runs.
+        """
+        work, schedule, data = self.work, tester.schedule, tester.data
+        server = schedule.server
+        shared = start_heads(work, slab.draws, len(slab.trajectories))
+        diverged = jnp.full(shared.shape[:2], -1, jnp.int32)
+        if server.alone:
+            tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
+            return
+        rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
+        collect: Collect = tester.dispatch(slab, shared, diverged, (0,)) if 0 in server.evaluated else lambda _: None
+        memory = first_memory(program, shared, rates, *schedule.room(slab.draws)) if server.stage.has_memory() else None
+        for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
+            told = (rows, shares, rates, start, stop - start)
+            if memory is None:
+                shared, diverged = advance(program, data, shared, diverged, drawn, *told)
+            else:
+                slots = schedule.slots(slab.draws, start, stop)
+                shared, diverged, memory = advance_memory(program, data, (shared, diverged, memory), drawn, slots, *told)
+            steps = (stop - start) * schedule.cohort * server.local_steps
+            work.report(steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}")
+            if stop in server.evaluated:
+                collect(self.outcomes)
+                collect = tester.dispatch(slab, shared, diverged, (stop,))
+        collect(self.outcomes)
+
+
+def count_steps(tree: Tree, work: Work, seeds: int) -> int:
+    """Gradient steps of everything, as `Work.report` counts them: what progress is measured against."""
+    total, training = 0, work.federation.counts("train")
+    together = groups(training, work.many_groups)
+    widest = [(len(group), int(training[group].max())) for group in together]  # a group's clients wait for its largest
+    for server, trajectories in tree.items():
+        passes = sum(clients * -(-size // server.batch) for clients, size in widest)
+        alone = server.alone
+        total += 0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
+        for stages in trajectories.values():
+            ways: dict[Hashable, int] = {}
+            for client, jobs in stages.items():
+                each = client.steps * len(training) if client.epochs is None else client.epochs * passes
+                each = server.local_steps * len(training) if client.stage is None else each
+                each *= len(jobs) * (1 if alone and client.epochs is not None else len(server.evaluated))
+                way = way_of(client, tuple(jobs), alone)
+                ways[way] = max(ways.get(way, 0), each)
+            total += sum(ways.values())
+    return total * seeds
