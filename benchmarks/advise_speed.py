@@ -18,7 +18,7 @@ import fedasym as fa
 from fedasym.advisor.advise import advise
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.federated import play_federation
-from fedasym.core.machine import few_threads
+from fedasym.core.runtime import few_threads
 
 
 def time_products(features: np.ndarray, samples: int) -> tuple[float, float]:

@@ -105,7 +105,7 @@ def prepared(home: Path) -> Path:
 
 def damaged(place: Path) -> list[str]:
     """Files under their final names that are not whole."""
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
     from fedasym.experiments.folder import Damaged, read_piece
 
     readers: dict[str, Callable[[Path], object]] = {

@@ -24,8 +24,7 @@ import numpy as np
 import fedasym as fa
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import LIBRARY
-from fedasym.deploy.ray.pool import Task, join_cluster
-from fedasym.deploy.ray.tasks import COPIES, open_pool, piece_rows, portable_data
+from fedasym.deploy.ray.pool import COPIES, Task, join_cluster, open_pool, piece_rows, portable_data
 from fedasym.experiments import plan
 from fedasym.experiments.data import Record, record_data
 from fedasym.experiments.execution import Worker

@@ -61,6 +61,6 @@ def test_a_layer_imports_from_those_before_it_alone():
 
 
 def test_the_rule_can_fail():
-    tree = ast.parse("def f():\n    from fedasym.cli import app\n    import fedasym.show.hooks\n")
-    assert [target for target, _ in imported(tree, {"fedasym.cli"})] == ["fedasym.cli", "fedasym.show.hooks"]
+    tree = ast.parse("def f():\n    from fedasym.cli import app\n    import fedasym.show\n")
+    assert [target for target, _ in imported(tree, {"fedasym.cli"})] == ["fedasym.cli", "fedasym.show"]
     assert len(edges()) > 40  # there is a graph to look at

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms.classification import AverageSquares
+from fedasym.algorithms.average import AverageSquares
 from fedasym.results.result import ACCURACY, LOSS, Result
 from fedasym.verbs.accuracies import Classification
 

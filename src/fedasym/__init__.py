@@ -10,10 +10,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fedasym.core.version import __version__
+from fedasym.core import __version__
 
 if TYPE_CHECKING:
     from fedasym import algorithms, pretraining
+    from fedasym import data as datasets
     from fedasym import deploy as runtimes
     from fedasym import exact as linear
     from fedasym.advisor.advice import Advice
@@ -21,24 +22,21 @@ if TYPE_CHECKING:
     from fedasym.algorithms import Algorithm
     from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
     from fedasym.core.privacy import Privacy
-    from fedasym.data import sets as datasets
-    from fedasym.data.federation.federation import Federation
-    from fedasym.data.tables.recipe import Recipe
+    from fedasym.data.federation import Federation
+    from fedasym.data.recipe import Recipe
     from fedasym.experiments.execution import run, sweep
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
-    from fedasym.models.model import Model
-    from fedasym.results.comparison import Accuracy, Comparison, Risk
-    from fedasym.results.regimes import Diagram, FineTuning, Mixture, Separability
-    from fedasym.results.rounds import Rounds
+    from fedasym.models import Model
+    from fedasym.results.regimes import Diagram, FineTuning, Mixture, Rounds, Separability
+    from fedasym.results.result import Accuracy, Comparison, Risk
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
-    from fedasym.verbs.fine_tuning import fine_tuning, one_step
-    from fedasym.verbs.prediction import predict
+    from fedasym.verbs.prediction import fine_tuning, one_step, predict
     from fedasym.verbs.regimes import compare, interpolation, noise_threshold, optimal_loss, optimal_ridge, separability
     from fedasym.verbs.rounds import rounds
     from fedasym.verbs.simulation import simulate
@@ -48,39 +46,39 @@ if TYPE_CHECKING:
     from fedasym.worlds.spectra import Spectrum
 
 _HOME = {
-    "Accuracy": "fedasym.results.comparison",
+    "Accuracy": "fedasym.results.result",
     "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
     "ClassPopulation": "fedasym.worlds.classes",
-    "Comparison": "fedasym.results.comparison",
+    "Comparison": "fedasym.results.result",
     "Diagram": "fedasym.results.regimes",
     "Experiment": "fedasym.experiments.spec",
-    "Federation": "fedasym.data.federation.federation",
+    "Federation": "fedasym.data.federation",
     "FineTuning": "fedasym.results.regimes",
     "Histories": "fedasym.training.histories",
     "History": "fedasym.training.history",
     "InvalidInput": "fedasym.core.errors",
     "MissingPackage": "fedasym.core.errors",
     "Mixture": "fedasym.results.regimes",
-    "Model": "fedasym.models.model",
+    "Model": "fedasym.models",
     "NoFormula": "fedasym.core.errors",
     "Population": "fedasym.worlds.population",
     "Privacy": "fedasym.core.privacy",
-    "Recipe": "fedasym.data.tables.recipe",
+    "Recipe": "fedasym.data.recipe",
     "Results": "fedasym.experiments.results",
-    "Risk": "fedasym.results.comparison",
-    "Rounds": "fedasym.results.rounds",
+    "Risk": "fedasym.results.result",
+    "Rounds": "fedasym.results.regimes",
     "Separability": "fedasym.results.regimes",
     "Simulation": "fedasym.results.simulation",
     "Spectrum": "fedasym.worlds.spectra",
     "ThresholdWarning": "fedasym.core.errors",
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.regimes",
-    "fine_tuning": "fedasym.verbs.fine_tuning",
+    "fine_tuning": "fedasym.verbs.prediction",
     "fit": "fedasym.advisor.advise",
     "interpolation": "fedasym.verbs.regimes",
     "noise_threshold": "fedasym.verbs.regimes",
-    "one_step": "fedasym.verbs.fine_tuning",
+    "one_step": "fedasym.verbs.prediction",
     "optimal_loss": "fedasym.verbs.regimes",
     "optimal_ridge": "fedasym.verbs.regimes",
     "predict": "fedasym.verbs.prediction",
@@ -95,7 +93,7 @@ _HOME = {
 }
 _MODULES = {
     "algorithms": "fedasym.algorithms",
-    "datasets": "fedasym.data.sets",
+    "datasets": "fedasym.data",
     "linear": "fedasym.exact",
     "pretraining": "fedasym.pretraining",
     "runtimes": "fedasym.deploy",

@@ -16,7 +16,7 @@ from threading import Timer, get_ident
 from types import FrameType
 from typing import Any, NoReturn
 
-from fedasym.core.machine import STOPPED
+from fedasym.core.runtime import STOPPED
 
 AGAIN = 0.05  # seconds after which an interruption that was dropped is raised again
 

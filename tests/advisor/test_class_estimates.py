@@ -19,7 +19,7 @@ from fedasym.theory.classes.squared_labels import (
     probe_accuracy,
     shared_error,
 )
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 
 @pytest.fixture(scope="module", params=[(2, 8), (2, 30), (3, 8), (3, 30)], ids=str)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms.registry import CLASSES, find
-from fedasym.theory.classes import multinomial_limits
+from fedasym.theory.classes import limits
 from fedasym.theory.classes.limits import canonical_pair
 from fedasym.verbs.accuracies import DEFAULT, score_rule, softmax_world
 
@@ -125,7 +125,7 @@ def test_softmax_with_two_classes_is_the_binary_system(radius, centre, aspect, r
     )
     for name, row in table.items():
         given = None if name == "rtfa_squares" else 2 * ridge  # least squares keeps its own
-        other = score_rule(multinomial_limits.softmax_limit(canonical_pair(find(name, CLASSES)), softmax_world(softmax), given))
+        other = score_rule(limits.softmax_limit(canonical_pair(find(name, CLASSES)), softmax_world(softmax), given))
         tolerance = 2e-4 if name in ("rtfa", "local_ridge") else 1e-7  # the softmax system is sampled
         close(row, other, tolerance, METRICS if row.log_loss is not None else ("accuracy",))
 

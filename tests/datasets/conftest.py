@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from fedasym.data.sets import archives
-from fedasym.data.sets.archives import ARCHIVES
+from fedasym.data import archives
+from fedasym.data.archives import ARCHIVES
 
 from .serving import BODY, Server, described
 

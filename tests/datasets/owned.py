@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.assembly import split_by_files
-from fedasym.data.sets.formats import read
+from fedasym.data.assembly import split_by_files
+from fedasym.data.federation import Federation
+from fedasym.data.formats import read
 
 RNG = np.random.default_rng(0)
 NAMES = ("ann", "bob", "cem")

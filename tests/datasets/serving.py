@@ -7,7 +7,7 @@ import tarfile
 
 import numpy as np
 
-from fedasym.data.sets.archives import Archive
+from fedasym.data.archives import Archive
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # Random, so that it does not shrink when it is packed: the archive is about 120 kB.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedasym as fa
-from fedasym.data.sets.catalogue import CATALOGUE
+from fedasym.data.catalogue import CATALOGUE
 
 from .. import command
 

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import archives
-from fedasym.data.sets.catalogue import fetch
+from fedasym.data import archives
+from fedasym.data.catalogue import fetch
 
 from .serving import BODY, FILES, check, left
 
@@ -31,7 +31,7 @@ def test_no_room_is_said_before_the_first_byte(server, home, monkeypatch):
 
 LIMITED = """
 import resource, sys
-from fedasym.data.sets import archives, catalogue
+from fedasym.data import archives, catalogue
 from fedasym.core.errors import InvalidInput
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 archives.ARCHIVES["toy"] = (archives.Archive("toy", "toy.tar.bz2", {sha!r}, None, {inside!r}),)

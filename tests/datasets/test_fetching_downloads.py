@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import archives, catalogue
-from fedasym.data.sets.archives import ARCHIVES, Archive
-from fedasym.data.sets.catalogue import fetch
+from fedasym.data import archives, catalogue
+from fedasym.data.archives import ARCHIVES, Archive
+from fedasym.data.catalogue import fetch
 
 from .serving import BODY, HALF, TEST, TRAIN, Handler, check, described, left, packed
 

@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import archives
-from fedasym.data.sets.archives import ARCHIVES
-from fedasym.data.sets.catalogue import fetch
+from fedasym.data import archives
+from fedasym.data.archives import ARCHIVES
+from fedasym.data.catalogue import fetch
 
 from .serving import BODY, HALF, check, described, left
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import archives
-from fedasym.data.sets.archives import ADDRESS, ARCHIVES
-from fedasym.data.sets.catalogue import data_folder, fetch
+from fedasym.data import archives
+from fedasym.data.archives import ADDRESS, ARCHIVES
+from fedasym.data.catalogue import data_folder, fetch
 
 from .serving import BODY, FILES, check, left
 
@@ -94,5 +94,5 @@ def test_sources_that_are_refused(tmp_path, home):
 
 
 def test_importing_asks_nothing_of_the_network():
-    code = "import sys, socket; socket.socket.connect = None; import fedasym.data.sets.catalogue; print('numpy' in sys.modules)"
+    code = "import sys, socket; socket.socket.connect = None; import fedasym.data.catalogue; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

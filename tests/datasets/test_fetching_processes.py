@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedasym.data.sets.catalogue import fetch
+from fedasym.data.catalogue import fetch
 
 from .serving import BODY, FILES, HALF, TRAIN, check
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("toy")
 
 
 FETCH = """
-from fedasym.data.sets import archives, catalogue
+from fedasym.data import archives, catalogue
 archives.ARCHIVES["toy"] = (archives.Archive("toy", "toy.tar.bz2", {sha!r}, None, {inside!r}),)
 print(catalogue.fetch("toy", source={url!r}))
 """

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import images
+from fedasym.data import images
 
 from .layouts import RNG, counts, write
 

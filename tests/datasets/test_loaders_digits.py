@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import images
+from fedasym.data import images
 
 from .layouts import RNG, counts
 

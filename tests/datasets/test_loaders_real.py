@@ -8,9 +8,9 @@ import pytest
 
 import fedasym as fa
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.splits import duplicates, feature_hashes
-from fedasym.data.sets import images, texts
-from fedasym.data.sets.images import allocate_images, log_gamma
+from fedasym.data import images, texts
+from fedasym.data.images import allocate_images, log_gamma
+from fedasym.data.splits import duplicates, feature_hashes
 
 DATA = Path(os.environ.get("FEDASYM_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

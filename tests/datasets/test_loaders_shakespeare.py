@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedasym.data.sets import texts
+from fedasym.data import texts
 
 from .layouts import counts, decoded, write
 

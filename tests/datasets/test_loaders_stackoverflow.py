@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import texts
+from fedasym.data import texts
 
 from .layouts import counts, decoded, write
 

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.formats import read
+from fedasym.data.federation import Federation
+from fedasym.data.formats import read
 
 from .owned import EXPECTED, RNG, TESTED, WHO, X, Y, refused, same
 

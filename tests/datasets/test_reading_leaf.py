@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.formats import read
+from fedasym.data.federation import Federation
+from fedasym.data.formats import read
 
 from .owned import CLIENTS, EXPECTED, HELD_OUT, NAMES, TRAINED, WHO, X, Y, by_parts, refused, same
 

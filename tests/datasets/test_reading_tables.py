@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.formats import read
+from fedasym.data.federation import Federation
+from fedasym.data.formats import read
 
 from .owned import CLIENTS, EXPECTED, HELD_OUT, RNG, TESTED, TRAINED, WHO, X, Y, refused, same
 

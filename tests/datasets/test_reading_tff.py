@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from fedasym.data.sets.formats import read
-from fedasym.data.sets.tff import Malformed, decode_example, varints
+from fedasym.data.formats import read
+from fedasym.data.tff import Malformed, decode_example, varints
 
 from .owned import CLIENTS, EXPECTED, HELD_OUT, RNG, TRAINED, X, Y, by_parts, refused, same
 

@@ -8,7 +8,7 @@ import scipy.stats
 
 import fedasym as fa
 from fedasym import datasets
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 
 from .drawn import near
 

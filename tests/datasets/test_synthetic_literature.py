@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from fedasym import datasets
-from fedasym.data.sets.synthesis import lognormal_sizes
+from fedasym.data.synthesis import lognormal_sizes
 
 from .drawn import near, rows_of
 

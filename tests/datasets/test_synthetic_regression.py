@@ -8,8 +8,8 @@ import scipy.stats
 
 import fedasym as fa
 from fedasym import datasets
-from fedasym.core.machine import few_threads
-from fedasym.data.federation.federation import Federation
+from fedasym.core.runtime import few_threads
+from fedasym.data.federation import Federation
 from fedasym.exact.draws import lay_out_population
 
 from .drawn import ERRORS, WORLD, near, residuals, rows_of

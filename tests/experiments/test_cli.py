@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 import fedasym as fa
-from fedasym.cli import progress
-from fedasym.core.hooks import Notice
+from fedasym.cli import app
+from fedasym.core.runtime import Notice
 
 from ..command import fedasym
 from .small import PIECES, command, environment, written
@@ -77,8 +77,8 @@ def test_progress_on_a_terminal_is_one_line(home, cache, run, tmp_path):
 
 def test_a_log_has_a_line_every_few_seconds_and_all_that_is_damaged(capsys, monkeypatch):
     times = iter([0.0, 1.0, 5.5, 6.0, 11.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
-    tell = progress.Display()
+    monkeypatch.setattr(app.time, "monotonic", lambda: next(times))
+    tell = app.Display()
     for text in (
         "0 of 3 pieces · a",
         "0 of 3 pieces · b",

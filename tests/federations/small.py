@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 
 FIELDS = ("features", "labels", "owner", "split", "mask")
 X = np.arange(12.0).reshape(6, 2)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.splits import SPLITS
+from fedasym.data.federation import Federation
+from fedasym.data.splits import SPLITS
 
 from .small import NEXT, REAL, WHO, WORDS, X, Y, same, small
 

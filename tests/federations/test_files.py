@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import fedasym as fa
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 
 from .small import NEXT, REAL, WHO, WORDS, X, Y, federations, same, small
 
@@ -93,7 +93,7 @@ def test_a_saved_parquet_file_is_readable_by_others_and_as_a_plain_table(tmp_pat
 
 def test_a_failed_save_leaves_what_was_there(tmp_path):
     code = (
-        "import resource, sys, numpy as np; from fedasym.data.federation.federation import Federation\n"
+        "import resource, sys, numpy as np; from fedasym.data.federation import Federation\n"
         "big = Federation.from_arrays(np.random.default_rng(0).random((500, 9)), [0] * 500, [1] * 500)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
         "for path in sys.argv[1:]:\n"

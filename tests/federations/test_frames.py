@@ -7,8 +7,8 @@ import pandas as pd
 import polars as pl
 from hypothesis import HealthCheck, given, settings
 
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.splits import SPLITS
+from fedasym.data.federation import Federation
+from fedasym.data.splits import SPLITS
 
 from .small import NEXT, REAL, WORDS, federations, same
 

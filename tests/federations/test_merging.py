@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 
 
 @pytest.mark.parametrize("names", [None, "abcdef"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 
 from .small import NEXT, REAL, WORDS, same, small
 
@@ -42,7 +42,7 @@ def test_copies_and_pickles_are_the_same():
 
 def test_importing_it_imports_nothing_heavy():
     code = (
-        "import sys, fedasym.data.federation.federation as f; f.Federation.from_arrays([[1.0]], [0], [1]);"
+        "import sys, fedasym.data.federation as f; f.Federation.from_arrays([[1.0]], [0], [1]);"
         "print([name for name in ('jax', 'polars', 'pandas', 'pyarrow', 'safetensors', 'scipy') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

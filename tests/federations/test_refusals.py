@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 
 from .small import NEXT, REAL, WHO, WORDS, X, Y, small
 

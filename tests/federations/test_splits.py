@@ -7,9 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.shuffles import SPLIT, mix
-from fedasym.data.federation.splits import SPLITS, assign_splits, split_sizes
+from fedasym.data.federation import Federation
+from fedasym.data.splits import SPLIT, SPLITS, assign_splits, mix, split_sizes
 
 from .small import federations, same
 

@@ -23,7 +23,7 @@ import safetensors.numpy
 
 import fedasym as fa
 from fedasym.core.errors import InvalidInput
-from fedasym.data.sets import archives, formats, images, texts, tff
+from fedasym.data import archives, formats, images, texts, tff
 
 from .guard import Finding, guarded, listing
 from .mutation import changed_bytes, changed_json, changed_words

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 import fedasym as fa
-from fedasym.data.sets import archives
+from fedasym.data import archives
 
 RNG = np.random.default_rng(0)
 X, Y, WHO = RNG.standard_normal((24, 3)).round(3), np.arange(24) % 3, np.repeat(["ann", "bob", "cem"], 8)

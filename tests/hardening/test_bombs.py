@@ -15,9 +15,9 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.core import machine
-from fedasym.data.sets import formats, images, texts
-from fedasym.data.sets.formats import read
+from fedasym.core import runtime
+from fedasym.data import formats, images, texts
+from fedasym.data.formats import read
 
 from .guard import guarded
 from .samples import WHO, X, Y
@@ -39,7 +39,7 @@ def npy(descr: str, shape: str, body: bytes = b"") -> bytes:
 @pytest.fixture
 def small_machine(monkeypatch):
     """A machine with a megabyte of memory."""
-    monkeypatch.setattr(machine, "physical_memory", lambda: 1e6)
+    monkeypatch.setattr(runtime, "physical_memory", lambda: 1e6)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.data.sets.formats import read
+from fedasym.data.formats import read
 from fedasym.deploy.flower.apps import write_app
 from fedasym.deploy.flower.messages import RefusedReply, array_in
 from fedasym.deploy.flower.nodes import SavedHead

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 import fedasym as fa
-from fedasym.pretraining import extraction, recipes
+from fedasym.pretraining import learning, recipes
 from fedasym.pretraining.networks import build
 from fedasym.pretraining.recipes import RECIPES
 
@@ -63,7 +63,7 @@ def test_the_file_says_how_it_was_made_and_is_made_once(mine, tmp_path, monkeypa
     assert held["hash"] in path.name
     assert sorted(each.name for each in path.parent.iterdir()) == [path.name]  # nothing is left over
     before = path.stat().st_mtime_ns
-    monkeypatch.setattr(extraction, "extract_features", None)  # would fail if it were called
+    monkeypatch.setattr(learning, "extract_features", None)  # would fail if it were called
     assert fa.pretraining.features("mine", vectors(), network="my_networks:made", into=tmp_path) == path
     assert path.stat().st_mtime_ns == before
     assert recipes.features_file("mine", tmp_path) == path

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.show.curves import Curve, Span, gain_curves, published_curves, select_gains, span, trial_curves
-from fedasym.show.figures.intervals import bin_edges
+from fedasym.show.figures.classes import bin_edges
 from fedasym.show.figures.style import ALGORITHMS, EVERY, SPARE, STEPS, marker_path, marks_of
 from fedasym.show.findings import gains_of, histograms, most_hurt
 

@@ -32,7 +32,7 @@ from flwr.superlink.cli import flwr_serverapp
 from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.cli import flower_supernode, flwr_clientapp
 
-from fedasym.data.sets import formats  # noqa: F401
+from fedasym.data import formats  # noqa: F401
 from fedasym.deploy.flower import advice, nodes, strategy  # noqa: F401
 
 EXECUTOR = "flower-superexec"

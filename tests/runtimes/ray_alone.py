@@ -15,8 +15,7 @@ import numpy as np
 import fedasym as fa
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import pool as ray_pool
-from fedasym.deploy.ray.pool import Task, TaskPool, join_cluster, run_task
-from fedasym.deploy.ray.tasks import open_pool, portable_data, read_data
+from fedasym.deploy.ray.pool import Task, TaskPool, join_cluster, open_pool, portable_data, read_data, run_task
 from fedasym.verbs.simulation import simulate
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from fedasym.theory.classes.metrics import State
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 Array = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from fedasym.theory.classes.optimum import (
 )
 from fedasym.theory.classes.optimum import best_probe_ridge as best_linear_ridge
 from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 from .settings import GAMMA, THREE, TWO, B, R
 

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from fedasym.theory.classes.margins import EDGE, fit_to_convergence, hinges, max_margin
 from fedasym.theory.classes.metrics import accuracy, accuracy_at
 from fedasym.theory.classes.ridge import separability_threshold, shrinkage, solve_ridge
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 from .settings import THREE, TWO, draw
 

@@ -8,7 +8,7 @@ import pytest
 from fedasym.theory.classes.finite import member_fit, newcomer_fit, pooled_fit
 from fedasym.theory.classes.metrics import accuracy, log_loss
 from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 from .settings import TWO
 

@@ -21,7 +21,7 @@ from fedasym.theory.classes.optimum import (
 )
 from fedasym.theory.classes.optimum import best_probe_ridge as best_linear_ridge
 from fedasym.theory.classes.ridge import fedavg, separability_threshold, shrinkage, solve_ridge
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 EVERY = json.loads((Path(__file__).parent / "golden_classification.json").read_text(encoding="utf-8"))["cases"]
 CASES = [case for case in EVERY if case["alg"] != "fedavg_het"]  # no verb asks for groups of unlike clients (12.4)

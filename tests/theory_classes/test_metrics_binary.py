@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, log_loss
 from fedasym.theory.classes.ridge import fedavg, shrinkage
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.1])

@@ -19,7 +19,7 @@ from fedasym.theory.classes.softmax import (
     softmax_overlap,
     softmax_phi,
 )
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 
 def sampled(classes, rho, T, Q, count, seed=0):

@@ -12,7 +12,7 @@ from scipy.special import logsumexp, softmax
 
 from fedasym.theory.classes.softmax import contrasts, softmax_centre, softmax_step
 from fedasym.theory.classes.softmax_ridge import fit_one_hot, softmax_ridge_path, stopped_softmax_fits
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 
 def models(rng, s, energy, classes, gram=None):

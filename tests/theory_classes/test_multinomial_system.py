@@ -30,7 +30,7 @@ from fedasym.theory.classes.softmax_ridge import (
     softmax_rtfa,
     stopped_softmax_fits,
 )
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 TWO_ATOMS = Energies.isotropic(1.5, 1.2, [0.5, 3.0], [0.6, 0.4])
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedasym.theory.classes.softmax import SoftmaxPoints, softmax_centre, softmax_fedavg, softmax_step
 from fedasym.theory.classes.softmax_ridge import best_softmax_ridge, fit_one_hot, softmax_ridge_path
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 RIDGE = [  # gamma, b, r, s, h, ridge, shared, expected: golden cases rtfa and local
     (0.4, 1.0, 1.0, [0.1, 0.5, 1.0, 4.0], [0.25] * 4, 0.2, True, {

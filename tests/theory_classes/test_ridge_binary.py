@@ -14,7 +14,7 @@ from scipy.special import expit
 from fedasym.theory.classes.metrics import accuracy, log_loss, logistic_prox
 from fedasym.theory.classes.optimum import ridge_by_rule
 from fedasym.theory.classes.ridge import fedavg, separability_threshold, shared_state, shrinkage, solve_ridge, unknowns
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 from .settings import THREE, TWO
 

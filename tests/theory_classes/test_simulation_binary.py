@@ -16,7 +16,7 @@ from fedasym.theory.classes.margins import fit_to_convergence
 from fedasym.theory.classes.metrics import State, accuracy, log_loss
 from fedasym.theory.classes.optimum import step_from_shared, stopped_fits
 from fedasym.theory.classes.ridge import shrinkage, solve_ridge
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 from .settings import TWO, Array, Drawn, draw, logistic_ridge
 

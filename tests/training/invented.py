@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedasym.algorithms import TRAINED
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 from fedasym.training.history import History
 from fedasym.training.settings import TEXT, Settings, resolve_ridge
 

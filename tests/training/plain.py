@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 from fedasym.training import plans, twin
 from fedasym.training.settings import TEXT, Settings
 from fedasym.training.twin import batch_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from fedasym.data.federation.shuffles import COHORT, PERSONAL, SPLIT, START, TRAINING, mix, orders
+from fedasym.data.splits import COHORT, PERSONAL, SPLIT, START, TRAINING, mix, orders
 from fedasym.training.plans import batches, cohorts, epochs, turns
 
 LEVEL = 1e-3  # of each test of randomness; seeds are fixed, so that a result stays as it is

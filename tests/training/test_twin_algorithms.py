@@ -7,8 +7,8 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Average, Flow
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.shuffles import START, mix
+from fedasym.data.federation import Federation
+from fedasym.data.splits import START, mix
 from fedasym.training import twin
 from fedasym.training.settings import CODE, TEXT
 

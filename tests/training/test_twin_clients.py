@@ -7,7 +7,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Average, Descend, Keep, Moreau, Nothing, Ridge
-from fedasym.data.federation.shuffles import PERSONAL, mix
+from fedasym.data.splits import PERSONAL, mix
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings
 from fedasym.training.twin import Client, batch_of, gradient

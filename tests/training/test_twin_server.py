@@ -7,8 +7,8 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Interpolate, Keep, Meta, Moreau
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.shuffles import TRAINING, mix
+from fedasym.data.federation import Federation
+from fedasym.data.splits import TRAINING, mix
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings, bind_stage
 from fedasym.training.twin import Client, batch_of, gradient, take_steps

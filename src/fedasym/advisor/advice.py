@@ -21,10 +21,9 @@ from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_varia
 from fedasym.advisor.predictions import LOG_LOSS, Prediction, Steps
 from fedasym.advisor.statistics import Summary
 from fedasym.algorithms import Algorithm, Ridge
-from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
-from fedasym.core.hooks import write_file
-from fedasym.core.text import json_value
+from fedasym.core.numbers import Array, json_value
+from fedasym.core.runtime import write_file
 from fedasym.results.result import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.worlds.classes import ClassPopulation

@@ -74,17 +74,16 @@ from fedasym.advisor.wording import expected_error, name_rivals, three_digits
 from fedasym.algorithms import PAPER, Algorithm, Interpolate, find
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.registry import asked, resolve
-from fedasym.core.arrays import Array, flag
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.core.machine import few_threads
-from fedasym.core.text import plural
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.splits import TRAIN
+from fedasym.core.numbers import Array, flag, plural
+from fedasym.core.runtime import few_threads
+from fedasym.data.federation import Federation
+from fedasym.data.splits import TRAIN
 from fedasym.exact.classes import ClassFit, fit_classes
 from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
-from fedasym.models.model import Model
+from fedasym.models import Model
 from fedasym.results.result import ACCURACY, LOSS
 
 LEAST_OF_A_CLASS = 5  # samples

@@ -12,7 +12,7 @@ from fedasym.advisor.estimates import Estimates, Structure
 from fedasym.advisor.moments import AxisVariances
 from fedasym.advisor.predictions import Prediction
 from fedasym.advisor.statistics import ALIKE_FEATURES, Summary, covariance_difference
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 
 FEW_CLIENTS, FEW_SAMPLES = 10, 5
 WIDE_SPECTRUM = 1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0

@@ -37,7 +37,7 @@ from fedasym.advisor.data import LEAST_CLIENTS, Classes, Coding, Data
 from fedasym.advisor.estimates import Estimates, draw_about
 from fedasym.advisor.moments import PROBE_VECTORS, fit_variances, probe_vectors, sum_across
 from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of, spread_places
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.worlds.spectra import Spectrum
 

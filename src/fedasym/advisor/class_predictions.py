@@ -19,7 +19,7 @@ from fedasym.advisor.class_estimates import ClassLook, ClassMoments, ClientSizes
 from fedasym.advisor.estimates import UNKNOWN, Quantity
 from fedasym.advisor.predictions import Prediction, Steps
 from fedasym.algorithms import PAPER, Algorithm
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points
 from fedasym.theory.classes import metrics
 from fedasym.theory.classes.finite import member_fit, newcomer_fit, pooled_fit
@@ -40,7 +40,7 @@ from fedasym.theory.classes.squared_labels import (
     shared_error,
 )
 from fedasym.verbs.prediction import predict
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 MANY_CLIENTS = 60  # clients from which a member is a new client, in the search for the ridge
 RULE_GRID = np.geomspace(1 / 9, 9, 5)  # about the rule of section 9.1

@@ -25,7 +25,7 @@ import scipy.optimize
 
 from fedasym.advisor.data import Classes, Coding
 from fedasym.advisor.statistics import spread_places
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK
 from fedasym.worlds.spectra import Spectrum
 

@@ -17,11 +17,10 @@ from fedasym.advisor.predictions import LOG_LOSS, Steps
 from fedasym.advisor.statistics import spread_places
 from fedasym.advisor.wording import three_digits
 from fedasym.algorithms import PAPER, Algorithm, Keep, Ridge, find
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.machine import few_threads
-from fedasym.core.text import notebook_text
-from fedasym.data.federation.federation import Federation
+from fedasym.core.numbers import Array, notebook_text
+from fedasym.core.runtime import few_threads
+from fedasym.data.federation import Federation
 from fedasym.exact.classes import fit_classes
 from fedasym.exact.estimators import fit as fit_linear
 from fedasym.results.result import ACCURACY, LOSS, Metric

@@ -34,9 +34,9 @@ from fedasym.advisor.moments import AxisVariances
 from fedasym.advisor.predictions import Prediction, stage_ridge
 from fedasym.advisor.statistics import SizeGroups, Summary, spread_places
 from fedasym.algorithms import PAPER, Algorithm, Average, Nothing
-from fedasym.core.arrays import Array
-from fedasym.core.machine import few_threads
-from fedasym.data.federation.federation import Federation
+from fedasym.core.numbers import Array
+from fedasym.core.runtime import few_threads
+from fedasym.data.federation import Federation
 from fedasym.theory.classes.squared_labels import LabelModel, best_probe_ridge, probe_accuracy, shared_error
 
 CURVE_POINTS = 49

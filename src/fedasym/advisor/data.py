@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, one_of, read_list
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.samples import TASKS, read_label_array
-from fedasym.data.federation.splits import TRAIN
+from fedasym.core.numbers import Array
+from fedasym.data.federation import Federation
+from fedasym.data.samples import TASKS, read_label_array
+from fedasym.data.splits import TRAIN
 from fedasym.exact.clients import check_rows, group_rows, is_per_client, iterate_clients, labels_of, places_of, reflect_rows
 from fedasym.worlds.classes import MOST_CLASSES
 

@@ -33,7 +33,7 @@ from fedasym.advisor.class_statistics import Probes
 from fedasym.advisor.crosscheck import NOTABLE_ACCURACY
 from fedasym.advisor.moments import estimate_variation, kurtosis_of
 from fedasym.advisor.predictions import Prediction
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.exact.classes import Table
 from fedasym.exact.reml import Components
 from fedasym.theory.classes.ridge import separability_threshold as separable_from

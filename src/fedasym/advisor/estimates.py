@@ -31,7 +31,7 @@ from fedasym.advisor.statistics import (
     strength_of,
     tails_of,
 )
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.exact.least_squares import SharedSolution
 from fedasym.exact.profile_likelihood import (
     DRAWS,

@@ -35,8 +35,8 @@ from fedasym.advisor.data import LEAST_CLIENTS, Classes, Coding, Data
 from fedasym.advisor.estimates import Estimates, estimate_by_moments, estimate_by_products
 from fedasym.advisor.moments import add_products, fit_variances
 from fedasym.advisor.statistics import Summary, axes_of, spectrum_of, tails_of
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.exact.clients import check_rows, triangular_factor
 from fedasym.exact.least_squares import SharedSolution, stack_triangle
 

@@ -26,8 +26,8 @@ from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, Prediction
 from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm, Ridge
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.exact.classes import CANDIDATES, check_table, choose_candidate, resolve_algorithm, score_folds, tune
 from fedasym.exact.clients import FOLDS, ClientSums, append_ones, split_folds
 from fedasym.exact.expectation import ErrorSetting, SharedError, client_filters, expected_errors, transpose_each, weigh_labels

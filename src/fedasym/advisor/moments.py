@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.statistics import Axes, Summary, axes_of, field_owners, spread_places, stack_field
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 
 if TYPE_CHECKING:
     from fedasym.advisor.estimates import Estimates

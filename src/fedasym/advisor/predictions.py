@@ -26,14 +26,12 @@ from fedasym.advisor.statistics import (
     unit_losses,
 )
 from fedasym.algorithms import PAPER, Algorithm, Average, Interpolate, Keep, Nothing, Ridge
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
+from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points
-from fedasym.results.comparison import Comparison, Risk
-from fedasym.results.result import Metric
+from fedasym.results.result import Comparison, Metric, Risk
 from fedasym.theory.contours import sample_support
-from fedasym.verbs.fine_tuning import fine_tuning
-from fedasym.verbs.prediction import predict
+from fedasym.verbs.prediction import fine_tuning, predict
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 

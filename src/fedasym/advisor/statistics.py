@@ -27,7 +27,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from fedasym.advisor.data import Data
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client
 from fedasym.exact.least_squares import SharedSolution, stack_triangle
 from fedasym.exact.profile_likelihood import SEGMENTS, TurnedClients, in_threads

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.advisor.estimates import Quantity
-from fedasym.core.text import number, plural
+from fedasym.core.numbers import number, plural
 from fedasym.results.result import ACCURACY, LOSS
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.penalties import Moreau, Ridge
 from fedasym.algorithms.registry import PAPER, TRAINED, Algorithm, find, register
-from fedasym.algorithms.settings import Setting, rule, setting
-from fedasym.algorithms.stages import ClientStage, Objective, ServerStage
+from fedasym.algorithms.stages import ClientStage, Objective, ServerStage, Setting, rule, setting
 
 __all__ = [
     "GRIDS",

@@ -1,5 +1,8 @@
 """FedAvg (McMahan et al. 2017): the minimiser of the weighted sum of the clients' losses; nothing
 shared at all; and what a client may do with a shared model without a penalty.
+
+At the end, stages that only clients with classes have a theory of: least squares on the labels, the best step and
+the best time; and two that no client can take, the ceilings of a table.
 """
 
 from __future__ import annotations
@@ -8,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms.settings import setting
-from fedasym.algorithms.stages import Array, ClientStage, Gradient, Objective, ServerStage
-from fedasym.core.arrays import one_float
+from fedasym.algorithms.stages import Array, ClientStage, Gradient, Objective, ServerStage, setting
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import one_float
 
 
 class Nothing(ServerStage):
@@ -136,3 +138,27 @@ def log1p(x: Any) -> Any:
         return np.log1p(x)
     a, b = np.real(x), np.imag(x)
     return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
+
+
+class AverageSquares(ServerStage):
+    """Server stage: FedAvg of the squared loss, labels taken as numbers (with two classes, -1 and 1)."""
+
+    def weight(self, x: Array) -> Array:
+        """b(x) = 1, as for FedAvg."""
+        return np.ones_like(x)
+
+
+class BestStep(ClientStage):
+    """Client stage: one gradient step from the shared model, of the size that is the most accurate."""
+
+
+class BestTime(ClientStage):
+    """Client stage: gradient descent from the shared model, stopped when it is the most accurate."""
+
+
+class Posterior(ClientStage):
+    """No client can: the best of all rules if theta_0 is known."""
+
+
+class Truth(ClientStage):
+    """No client can: the client's own optimum."""

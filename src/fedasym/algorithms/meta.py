@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedasym.algorithms.settings import setting
-from fedasym.algorithms.stages import Array, Gradient, ServerStage
+from fedasym.algorithms.stages import Array, Gradient, ServerStage, setting
 
 HESSIANS = ("exact", "free", "dropped")
 MAML_STEP = 0.1  # of limits and exact fits, where nobody says another

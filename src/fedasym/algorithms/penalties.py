@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms.settings import rule, setting
-from fedasym.algorithms.stages import Array, ClientStage, Gradient, Objective, ServerStage
-from fedasym.core.arrays import floats
+from fedasym.algorithms.stages import Array, ClientStage, Gradient, Objective, ServerStage, rule, setting
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import floats
 
 
 class Ridge(ClientStage, eq=False):

@@ -11,8 +11,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import TRAINING, app, names, read_federation, whole_numbers
-from fedasym.cli.progress import GOES_ON, show_progress
+from fedasym.cli.app import GOES_ON, TRAINING, app, names, read_federation, show_progress, whole_numbers
 from fedasym.cli.training import COLUMNS, Columns
 
 data = App(name="data", help="The paper's data sets and their stand-ins: list, fetch, show.", group=TRAINING)
@@ -24,7 +23,7 @@ Folder = Annotated[str | None, Parameter(help="The folder that has its files; by
 @data.command(name="list")
 def list_() -> None:
     """What there is, and which of it is here."""
-    from fedasym.data.sets.catalogue import CATALOGUE, data_folder
+    from fedasym.data.catalogue import CATALOGUE, data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
     for entry in CATALOGUE.values():
@@ -46,8 +45,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
     source
         A folder or archive that you have already, or the address of a mirror.
     """
-    from fedasym.data.sets.catalogue import fetch as fetched
-    from fedasym.data.sets.catalogue import find_dataset
+    from fedasym.data.catalogue import fetch as fetched
+    from fedasym.data.catalogue import find_dataset
 
     if not find_dataset(name).fetched:
         raise fa.InvalidInput(
@@ -79,8 +78,8 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     seed
         Of the split.
     """
-    from fedasym.data.federation.splits import duplicates
-    from fedasym.data.sets.catalogue import PaperCounts, find_dataset
+    from fedasym.data.catalogue import PaperCounts, find_dataset
+    from fedasym.data.splits import duplicates
     from fedasym.pretraining.recipes import FEATURES, RECIPES
 
     entry = find_dataset(name)
@@ -221,7 +220,7 @@ def features(
 
 def find_data(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
     """A data set by its name, or a file's own name and what it holds."""
-    from fedasym.data.sets.catalogue import CATALOGUE, find_dataset
+    from fedasym.data.catalogue import CATALOGUE, find_dataset
 
     if data in CATALOGUE:
         return data, None

@@ -12,8 +12,7 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import HERE, Where, app, names, parse_grid, read_federation, redirect_answers
-from fedasym.cli.progress import KEPT, Display, show_progress
+from fedasym.cli.app import HERE, KEPT, Display, Where, app, names, parse_grid, read_federation, redirect_answers, show_progress
 from fedasym.cli.training import COLUMNS, NUMBERS, Columns, Numbers, remember_compilations
 from fedasym.core.errors import InvalidInput
 

@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli.app import OUTPUT, TRAINING, Output, app, names, parse_grid, read_federation, show, whole_numbers
-from fedasym.cli.progress import show_progress
+from fedasym.cli.app import (
+    OUTPUT,
+    TRAINING,
+    Output,
+    app,
+    names,
+    parse_grid,
+    read_federation,
+    show,
+    show_progress,
+    whole_numbers,
+)
 from fedasym.core.errors import MissingPackage
-from fedasym.core.machine import STOPPED
+from fedasym.core.runtime import STOPPED
 from fedasym.training.settings import ABOUT, CHOSEN, default_for
 
 
@@ -242,7 +252,7 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
         The name of the new column; another, "model", says own or shared.
     """
     from fedasym.core.files import replace_file
-    from fedasym.data.tables.frames import read_file
+    from fedasym.data.frames import read_file
 
     kept = fa.Model.load(model)
     names = () if kept.recipe is None else (kept.recipe.client,)
@@ -332,8 +342,8 @@ def try_app(
     """
     if find_spec("flwr") is None:
         raise MissingPackage(f"a Flower app needs flwr: {EXTRA}")
-    from fedasym.deploy.flower import grid
+    from fedasym.deploy.flower import apps
 
     told = {"label": label, "client": client, "features": features, "task": task, "classes": classes}
-    config = grid.parse_overrides(run_config or "") | {name: value for name, value in told.items() if value is not None}
-    grid.try_app(folder, data, nodes, config)
+    config = apps.parse_overrides(run_config or "") | {name: value for name, value in told.items() if value is not None}
+    apps.try_app(folder, data, nodes, config)

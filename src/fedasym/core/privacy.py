@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedasym.core.arrays import one_float, whole
 from fedasym.core.errors import InvalidInput, MissingPackage, one_of
+from fedasym.core.numbers import one_float, whole
 
 SAMPLINGS = ("poisson", "fixed")
 ACCOUNTANTS = ("rdp", "pld")

@@ -17,12 +17,11 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize, nnls
 from scipy.special import expit, logsumexp, softmax
 
-from fedasym.algorithms.average import Interpolate, Keep, Nothing
-from fedasym.algorithms.classification import AverageSquares
+from fedasym.algorithms.average import AverageSquares, Interpolate, Keep, Nothing
 from fedasym.algorithms.penalties import Ridge
 from fedasym.algorithms.stages import ClientStage, ServerStage
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.exact.draws import apportion, seeded_generator
 from fedasym.theory.classes import metrics
 from fedasym.theory.classes.optimum import label_probe

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.description import describe_algorithm, read_algorithm
-from fedasym.algorithms.registry import asked, find
-from fedasym.core.arrays import Array, floats, one_float
+from fedasym.algorithms.registry import asked, describe_algorithm, find, read_algorithm
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array, floats, one_float
 from fedasym.exact.clients import FOLDS, append_ones, labels_of, places_of, split_folds
 from fedasym.exact.estimators import read_arrays, write_arrays
 from fedasym.exact.logistic import ClassSamples, Integers, LogisticProblem, minimise, softmax_rows

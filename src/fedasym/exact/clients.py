@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import SUM_TOLERANCE, Array, floats
 from fedasym.core.errors import InvalidInput, read_list
-from fedasym.core.machine import physical_memory
+from fedasym.core.numbers import SUM_TOLERANCE, Array, floats
+from fedasym.core.runtime import physical_memory
 
 Label = Hashable
 RANK = 1e-12  # singular values below this share of the largest are rounding

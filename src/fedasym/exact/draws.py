@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.numbers import Array
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 

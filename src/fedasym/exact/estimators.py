@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Flow
-from fedasym.algorithms.description import describe_algorithm, read_algorithm
-from fedasym.algorithms.registry import PAPER, resolve
-from fedasym.core.arrays import Array, flag, floats
+from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorithm, resolve
 from fedasym.core.errors import InvalidInput, import_package, path_of, unknown
 from fedasym.core.files import replace_file
-from fedasym.core.text import notebook_text, number, plural
+from fedasym.core.numbers import Array, flag, floats, notebook_text, number, plural
 from fedasym.exact.clients import (
     Client,
     PerClient,

@@ -1,4 +1,12 @@
-"""Expected errors of every algorithm given the clients' own features: no limit, no draw of samples.
+"""Every algorithm's risk given the features: expectations over noise and displacements are traces, so neither is sampled.
+
+The shared model is theta_0_hat = Q^-1 sum_j p_j [A_j theta_j + b(S_j) X_j'noise_j/n_j] with A_j = S_j b(S_j) and
+Q = sum_j p_j A_j. Clients are streamed: sums of d x d matrices are all that is kept of them.
+
+A client keeps P = I - q(S_i) S_i of the shared model's error and adds q(S_i) X_i'noise_i/n_i. In the eigenbasis of S_i, which
+has n of d directions, its bias and its variance are quadratic forms in the vector q, whatever the client stage.
+
+Beside it, expected errors of every algorithm given the clients' own features: no limit, no draw of samples.
 
 With y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 D), an algorithm's model of client j is
 b + F_j X_j'(y_j - X_j b), b the shared model sum_i B^{-1} X_i'W_i y_i, B = sum B_i, B_i = X_i'W_i X_i. In units of sigma^2 its
@@ -12,18 +20,259 @@ that it fits, and what its own samples have to do with b. All of it comes from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
-from fedasym.algorithms import Algorithm, Objective
+from fedasym.algorithms import Algorithm
+from fedasym.algorithms.average import Average
 from fedasym.algorithms.meta import MAML_STEP
-from fedasym.algorithms.stages import ServerStage
-from fedasym.core.arrays import Array
+from fedasym.algorithms.stages import ClientStage, Objective, ServerStage
+from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.exact.clients import ClientSums
+from fedasym.exact.draws import ClientKind, DrawnClient
+
+
+@dataclass(frozen=True, eq=False)
+class Pull:
+    """How hard each client pulls at the shared model, p_j b_j(S_j); p and ridge have one entry per kind of client."""
+
+    server: ServerStage
+    p: Array
+    ridge: Array | None = None
+
+    def __call__(self, client: DrawnClient) -> Array:
+        """The weight p b(x) of each eigenvalue."""
+        place = client.kind.place
+        server = self.server if self.ridge is None else self.server.at(ridge=self.ridge[place])
+        return np.asarray(self.p[place] * server.weight(client.x))
+
+
+def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
+    """The pull of a server stage; an endless ridge ties everyone to the shared model, which is then the average."""
+    if "ridge" not in server.settings() or ridge is None:
+        return Pull(server, p)
+    return Pull(Average(), p) if np.all(np.isinf(ridge)) else Pull(server, p, ridge)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedCovariance:
+    """Covariance of theta_0_hat - theta_0 from displacements and from noise, and how theta_0_hat responds to a client.
+
+    response(j, client) is R in theta_0_hat = R (Y theta_j + noise_j/sqrt n) + what the others say.
+    """
+
+    away: Array
+    blur: Array
+    response: Callable[[int, DrawnClient], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class PullSums:
+    """Q, sum_j p^2 A E A and sum_j p^2 b^2 S noise^2/n for one server stage, as lower triangles.
+
+    None: it follows from the others when all clients are of one kind. The noise of Average is Q again, and
+    x/(x+l) = [x^2/(x+l)^2]/l + x/(x+l)^2 gives the Q of Moreau.
+    """
+
+    pull: Pull
+    kinds: Sequence[ClientKind]
+    Q: Array | None
+    away: Array
+    blur: Array | None
+    room: Array  # for one client's scaled rows
+
+    @classmethod
+    def empty(cls, pull: Pull, kinds: Sequence[ClientKind]) -> PullSums:
+        """Before the first client."""
+        d, first, alike = kinds[0].s.size, kinds[0], len(kinds) == 1
+        Q, away, blur = (np.zeros((d, d), order="F") for _ in range(3))
+        room = np.empty((max(min(kind.n, d) for kind in kinds), d))
+        firm = pull.ridge is not None and 0 < pull.ridge[0] < np.inf and bool(first.spread) and first.noise2 > 0
+        if alike and pull.server.objective is Objective.POOLED:
+            return cls(pull, kinds, Q, away, None, room)
+        return cls(pull, kinds, None if alike and firm else Q, away, blur, room)
+
+    def add(self, client: DrawnClient) -> None:
+        """One more client."""
+        pull, kind = self.pull(client), client.kind
+        if self.Q is not None:
+            self._add(self.Q, np.sqrt(pull), client)
+        if self.blur is not None and kind.noise2 > 0:
+            self._add(self.blur, np.sqrt(kind.noise2 / kind.n) * pull, client)
+        if kind.spread is None:
+            rows = np.multiply(pull[:, None], client.Y, out=self.room[: client.x.size])
+            rank_update(self.away, blas.dtrmm(1.0, matrix_root(client.spread), rows.T, side=1, lower=1))
+        elif kind.spread > 0:
+            self._add(self.away, np.sqrt(client.spread) * pull, client)
+
+    def _add(self, total: Array, scale: Array, client: DrawnClient) -> None:
+        rank_update(total, np.multiply(scale[:, None], client.Y, out=self.room[: client.x.size]).T)
+
+    def shared(self) -> SharedCovariance:
+        """The shared model, once every client is in."""
+        first, p = self.kinds[0], self.pull.p[0]
+        Q, blur = self.Q, self.blur
+        if Q is None and blur is not None and self.pull.ridge is not None and first.spread is not None:
+            Q = (self.away / (first.spread * self.pull.ridge[0]) + blur * (first.n / first.noise2)) / p
+        elif Q is not None and blur is None:
+            blur = (first.noise2 / first.n * p) * Q
+        assert Q is not None
+        assert blur is not None
+        try:
+            factor = cho_factor(Q, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            raise InvalidInput("the drawn samples do not determine the shared model: give more clients") from None
+
+        def between(middle: Array) -> Array:
+            """Q^-1 middle Q^-1."""
+            half = cho_solve(factor, mirror_lower(middle), check_finite=False)
+            return np.asarray(cho_solve(factor, half.T, overwrite_b=True, check_finite=False))
+
+        def response(_: int, client: DrawnClient) -> Array:
+            return np.asarray(cho_solve(factor, client.Y.T * self.pull(client), overwrite_b=True, check_finite=False))
+
+        return SharedCovariance(between(self.away), between(blur), response)
+
+
+def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
+    """Fewer samples than unknowns: every server stage finds the minimum-norm interpolant of all samples (section 6.2).
+
+    It loses what theta_0 has outside the span of the samples, so the energy of theta_0 counts.
+    """
+    d, centre = clients[0].kind.s.size, clients[0].kind.centre
+    if centre is None:
+        raise InvalidInput(
+            "the pooled samples are fewer than the unknowns, so the shared model shrinks towards zero and the length of the "
+            "optimum matters: give norm, of at least radius"
+        )
+    Y = np.vstack([client.Y for client in clients])
+    ends = np.cumsum([0, *(client.x.size for client in clients)])
+    M = cho_solve(cho_factor(Y @ Y.T, lower=True, check_finite=False), Y, check_finite=False)  # theta_0_hat = M'y
+    lost = np.eye(d) - Y.T @ M
+    away, blur = (lost * centre) @ lost.T, np.zeros((d, d))
+    for j, client in enumerate(clients):
+        rows = M[ends[j] : ends[j + 1]]
+        away += rows.T @ (client.spread[:, None] * rows if client.spread.ndim == 1 else client.spread @ rows)
+        blur += (client.kind.noise2 / client.kind.n) * (rows.T @ rows)
+    return SharedCovariance(away, blur, lambda j, _: M[ends[j] : ends[j + 1]].T)
+
+
+def rank_update(total: Array, columns: Array) -> None:
+    """Add columns columns' to the lower triangle, in place: half of the products of a full one."""
+    blas.dsyrk(1.0, columns, beta=1.0, c=total, overwrite_c=1, lower=1)
+
+
+def mirror_lower(lower: Array) -> Array:
+    """A symmetric matrix from its lower triangle."""
+    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+
+
+def matrix_root(matrix: Array) -> Array:
+    """L with LL' = a matrix that may be singular, to rounding: what is added to its diagonal is below that."""
+    padded = matrix + np.finfo(float).eps * np.trace(matrix) * np.eye(len(matrix))
+    lower, failed = lapack.dpotrf(padded, lower=1, clean=1)
+    if failed:
+        x, U = np.linalg.eigh(matrix)
+        lower = np.asarray(np.linalg.qr((U * np.sqrt(np.maximum(x, 0))).T, mode="r")).T
+    return np.asarray(lower)
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """constant + linear'q + q'square q; `square` is a vector where the form is diagonal."""
+
+    constant: float
+    linear: Array
+    square: Array
+
+    def __call__(self, q: Array) -> float:
+        """Its value."""
+        return float(self.constant + (self.linear + (self.square * q if self.square.ndim == 1 else self.square @ q)) @ q)
+
+
+Forms = tuple[Form, Form]  # bias, variance
+
+
+def learned_share(stage: ClientStage, x: Array, ridge: float | None) -> Array:
+    """q(x) = (1 - P(x))/x, what a client stage makes of its own samples."""
+    if stage.objective is Objective.PENALISED:
+        assert ridge is not None
+        if np.isinf(ridge):
+            return np.zeros_like(x)
+        if ridge <= -x[0]:
+            raise InvalidInput(
+                f"ridge is {ridge:g}: a drawn client has the eigenvalue {x[0]:.3g}, and the ridge must stay above minus "
+                "that; give a larger ridge"
+            )
+        return 1 / (x + ridge)
+    stage.check_largest(float(x.max()), "on a drawn client")
+    return np.asarray(np.broadcast_to(stage.learn(x), x.shape) / x)
+
+
+def alone_forms(client: DrawnClient) -> Forms:
+    """A client that shares nothing: its error is its optimum."""
+    energy = client.kind.optimum
+    assert energy is not None
+    nothing = np.zeros_like(client.x)
+    return shared_error_form(client, client.Y * energy, float(client.kind.s @ energy)), variance_form(
+        client, Form(0.0, nothing, nothing), None
+    )
+
+
+def newcomer_forms(client: DrawnClient, shared: SharedCovariance) -> Forms:
+    """A client that took no part in the shared model."""
+    s, E, Y = client.kind.s, client.kind.shift, client.Y
+    away = shared_error_form(client, Y @ shared.away + client.shifted, float(s @ (np.diag(shared.away) + E)))
+    return away, variance_form(client, shared_error_form(client, Y @ shared.blur, float(s @ np.diag(shared.blur))), None)
+
+
+def member_forms(client: DrawnClient, shared: SharedCovariance, j: int) -> Forms:
+    """Client j of the federation: its own displacement and noise moved the shared model, by R.
+
+    The displacements' part of the covariance of theta_0_hat - theta_j is away - R Y E - E Y'R' + E.
+    """
+    s, E, Y, spread = client.kind.s, client.kind.shift, client.Y, client.spread
+    R = shared.response(j, client)
+    V = Y @ shared.away + (np.eye(len(Y)) - Y @ R) @ client.shifted
+    V -= spread[:, None] * R.T if spread.ndim == 1 else spread @ R.T
+    trace = s @ (np.diag(shared.away) + E) - 2 * (E @ diagonal_of_product(R, client.scaled.T))
+    blur = shared_error_form(client, Y @ shared.blur, float(s @ np.diag(shared.blur)))
+    return shared_error_form(client, V, float(trace)), variance_form(client, blur, R)
+
+
+def shared_error_form(client: DrawnClient, V: Array, trace: float) -> Form:
+    """tr(Sigma P B P) with P = I - Y'qY, from V = Y B and tr(Sigma B)."""
+    return Form(trace, -2 * diagonal_of_product(V, client.scaled), covariance_product(client, V))
+
+
+def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
+    """The variance: what is kept of the shared model's noise, the client's own, and what the two have in common.
+
+    c [tr(Sigma Y'q^2 Y) + 2 tr(Sigma P R q Y)], c = noise^2/n.
+    """
+    c, metric = client.kind.noise2 / client.kind.n, client.metric
+    linear, square = blur.linear, blur.square + c * (metric if metric.ndim == 1 else np.diag(np.diag(metric)))
+    if R is not None:
+        linear = linear + 2 * c * diagonal_of_product(R.T, client.scaled)
+        square = square - 2 * c * covariance_product(client, R.T)
+    return Form(blur.constant, linear, square)
+
+
+def covariance_product(client: DrawnClient, V: Array) -> Array:
+    """(Y Sigma Y') * (V Y'), entry by entry; only the diagonal counts where Y Sigma Y' is diagonal."""
+    return np.asarray(client.metric * (diagonal_of_product(V, client.Y) if client.metric.ndim == 1 else V @ client.Y.T))
+
+
+def diagonal_of_product(first: Array, second: Array) -> Array:
+    """The diagonal of first second'."""
+    return np.asarray(np.einsum("ij,ij->i", first, second))
+
 
 RANK = 1e-10  # eigenvalues below this share of the largest are rounding
 SHARE = 2**22  # numbers in one batch of clients' matrices

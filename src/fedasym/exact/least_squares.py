@@ -25,8 +25,8 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from fedasym.algorithms.stages import ClientStage, Objective, ServerStage
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK, Client, triangular_factor
 
 FIRM = 1e-6  # above this share of the curvature, a ridge makes Cholesky accurate to 10 digits; below, singular values serve

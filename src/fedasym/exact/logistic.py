@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.classes.softmax import contrasts
 
 Integers = NDArray[np.int64]

@@ -28,8 +28,8 @@ import scipy.interpolate
 import scipy.linalg
 import scipy.stats
 
-from fedasym.core.arrays import Array
-from fedasym.core.machine import MANY_THREADS
+from fedasym.core.numbers import Array
+from fedasym.core.runtime import MANY_THREADS
 from fedasym.exact.reml import FLAT_RATIO, RATIO_SPAN
 
 MOST_THREADS = 4

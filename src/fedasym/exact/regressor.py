@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
-from fedasym.core.arrays import Array, flag
+from fedasym.core.numbers import Array, flag
 from fedasym.exact.clients import PerClient, labels_of
 from fedasym.exact.estimators import LinearFit, fit
 

@@ -21,8 +21,8 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Average
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client, ClientSums
 from fedasym.exact.least_squares import SharedSolution, fit_shared
 

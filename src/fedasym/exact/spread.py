@@ -24,8 +24,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Average
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client, ClientSums, reflect_rows
 from fedasym.exact.least_squares import fit_shared
 from fedasym.exact.logistic import ClassPoint, ClassSamples, Equations, Integers, LogisticProblem, minimise

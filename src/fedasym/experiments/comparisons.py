@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import json_value, notebook_text, number
+from fedasym.core.numbers import Array, json_value, notebook_text, number
 from fedasym.experiments.spec import align_columns
 from fedasym.training.wording import WIDTH
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.splits import SPLITS
+from fedasym.data.federation import Federation
+from fedasym.data.splits import SPLITS
 from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.settings import Settings
 
@@ -92,7 +92,7 @@ def read_source(data: Data) -> Federation:
         from fedasym.pretraining.recipes import features_file
 
         return Federation.from_safetensors(features_file(data.features))
-    from fedasym.data import sets as datasets
+    from fedasym import data as datasets
 
     if data.synthetic is not None:
         return datasets.synthetic(**data.synthetic.model_dump(exclude_none=True))

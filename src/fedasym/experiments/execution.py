@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import REGISTRY, as_names, asked, find
 from fedasym.core.errors import InvalidInput, path_of, read_list
-from fedasym.core.hooks import Executor, Notice, Progress, ask, check_progress
-from fedasym.data.federation.federation import Federation, check_federation
+from fedasym.core.runtime import Executor, Notice, Progress, ask, check_progress
+from fedasym.data.federation import Federation, check_federation
 from fedasym.experiments import plan
 from fedasym.experiments.data import Record, load_data, record_data
 from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, Damaged, Finished, RunFolder, kind_of

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
+from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.files import PART, explain_unwritable, replace_file, try_lock, write_text
 from fedasym.experiments.data import Record, read_record

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms import TRAINED, Algorithm, Descend
-from fedasym.algorithms.description import describe_algorithm
-from fedasym.algorithms.registry import REGISTRY
+from fedasym.algorithms.registry import REGISTRY, describe_algorithm
 from fedasym.experiments.data import Record
 from fedasym.experiments.fields import BATCH, Axes, Grid, Values, check_grid, combinations
 from fedasym.experiments.folder import key_of

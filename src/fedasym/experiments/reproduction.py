@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, known
 from fedasym.core.files import write_text
-from fedasym.core.hooks import Progress
+from fedasym.core.numbers import Array
+from fedasym.core.runtime import Progress
 from fedasym.results.simulation import Simulated, Simulation
 from fedasym.training.wording import columns
 from fedasym.verbs.simulation import simulate
@@ -140,7 +140,7 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
 
 def describe_data(name: str) -> str:
     """What of its data is here."""
-    from fedasym.data.sets.catalogue import find_dataset
+    from fedasym.data.catalogue import find_dataset
     from fedasym.pretraining.recipes import chosen_network, features_file
 
     for there, words in (

@@ -14,10 +14,9 @@ import numpy as np
 import polars as pl
 
 from fedasym.algorithms.registry import REGISTRY
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.hooks import write_file
-from fedasym.core.text import json_value
+from fedasym.core.numbers import Array, json_value
+from fedasym.core.runtime import write_file
 from fedasym.experiments import plan, tables
 from fedasym.experiments.comparisons import MARGIN, Comparisons, compare_finals
 from fedasym.experiments.data import Record

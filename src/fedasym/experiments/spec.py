@@ -22,7 +22,7 @@ from pydantic import model_validator as model
 
 from fedasym.algorithms.registry import REGISTRY, as_names
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.text import notebook_text
+from fedasym.core.numbers import notebook_text
 from fedasym.experiments.fields import GRID_SCHEMA, Axes, Grid, complete_grid
 from fedasym.training.convergence import PAPER_STEPS, stable_steps
 from fedasym.training.settings import TEXT, resolve_protocol
@@ -32,7 +32,7 @@ from fedasym.training.wording import columns, folded
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
 
 
 PAPER = Path(__file__).parent / "paper"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from fedasym.algorithms.description import ALGORITHMS, describe_brought, remember_brought
+from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
+from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
 from fedasym.core.files import write_text
-from fedasym.core.version import __version__
 from fedasym.experiments import plan
 from fedasym.experiments.data import Record, read_record
 from fedasym.experiments.fields import BATCH, TUNED, combinations
@@ -55,7 +55,7 @@ from fedasym.training.settings import SIZES, named_settings
 from fedasym.training.wording import columns
 
 if TYPE_CHECKING:
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
 

@@ -11,15 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedasym.pretraining.extraction import features
-    from fedasym.pretraining.learning import Pretrained, pretrain
+    from fedasym.pretraining.learning import Pretrained, features, pretrain
     from fedasym.pretraining.recipes import RECIPES, Recipe
 
 _HOME = {
     "RECIPES": "fedasym.pretraining.recipes",
     "Pretrained": "fedasym.pretraining.learning",
     "Recipe": "fedasym.pretraining.recipes",
-    "features": "fedasym.pretraining.extraction",
+    "features": "fedasym.pretraining.learning",
     "pretrain": "fedasym.pretraining.learning",
 }
 

@@ -1,27 +1,35 @@
-"""`pretrain`: a network trained on the training samples of all clients together, as the paper's were.
+"""`pretrain`: a network trained on the training samples of all clients together, as the paper's were; `features`: what its
+last layer sees of every sample, as a federation in a file.
 
-The run leaves a checkpoint every half minute; killed or interrupted, the same call goes on from there.
+Both are made once; killed or interrupted, the same call goes on from the last checkpoint, of half a minute before.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedasym.core.arrays import check_seed, flag
-from fedasym.core.errors import InvalidInput
-from fedasym.core.hooks import Progress, check_progress
-from fedasym.data.federation.federation import Federation, check_federation
-from fedasym.data.federation.splits import TEST, TRAIN, VALIDATION
+from fedasym.core.errors import InvalidInput, one_of, path_of
+from fedasym.core.files import replace_text
+from fedasym.core.numbers import check_seed, flag
+from fedasym.core.runtime import Progress, check_progress
+from fedasym.data import files
+from fedasym.data.federation import Federation, check_federation
+from fedasym.data.splits import TEST, TRAIN, VALIDATION
 from fedasym.pretraining import recipes
 from fedasym.pretraining.recipes import RECIPES, Recipe
 
 if TYPE_CHECKING:
-    from fedasym.pretraining.networks import Source
+    from torch import nn
+
+    from fedasym.pretraining.networks import Reader, Source
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ def pretrain(
 
 def load_samples(name: str, federation: Federation | None, folder: str | Path | None) -> Federation:
     """The federation given, or the data set of that name."""
-    from fedasym.data.sets.catalogue import load
+    from fedasym.data.catalogue import load
 
     if not isinstance(name, str):
         raise InvalidInput(f"name is {name!r}: give the name of a data set, or any name for your own")
@@ -164,3 +172,197 @@ def learn_network(
     held = descent.read_checkpoint(path)[1]
     validation, test = (float("nan") if held[field] is None else held[field] for field in ("validation", "test"))
     return Pretrained(path, name, recipe, validation, test, tuple(held["epochs"]))
+
+
+FORMAT = "features 1"
+EVERY = 10.0  # seconds between two notes of how far it is
+SIZE = 512  # samples at once
+
+
+def features(
+    name: str,
+    federation: Federation | None = None,
+    *,
+    network: str | Path | None = None,
+    array: str | Path | None = None,
+    dtype: str = "float16",
+    device: str | None = None,
+    precision: str | None = None,
+    into: str | Path | None = None,
+    folder: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """The file with the features of every sample by client; `Federation.from_safetensors` reads it, `fa.train` trains on it.
+
+    network: a file of `pretrain`, or "module:name" of your own; by default the one that was pretrained last for this data set.
+    array: instead of a network, a file (.npy, or .npz or .safetensors with one array) that has the features of the samples
+        in the order of `fa.datasets.load(name)`.
+    dtype: "float16" or "float32".
+
+    The file is named by the hash of the data, the network and the type: when none changed, nothing is computed again.
+
+    >>> import tempfile, numpy as np, fedasym as fa
+    >>> clients = fa.datasets.synthetic(task="classification", clients=5, dimension=12, seed=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(folder + "/mine.npy", np.ones((len(clients.features), 4)))
+    ...     path = fa.pretraining.features("mine", clients, array=folder + "/mine.npy", into=folder)
+    ...     fa.Federation.from_safetensors(path).dimension
+    4
+    """
+    one_of("dtype", dtype, ("float16", "float32"))
+    check_progress(progress)
+    data = load_samples(name, federation, folder)
+    if array is not None:
+        source = path_of("array", array)
+        origin: dict[str, Any] = {"array": recipes.file_digest(check_file(source))}
+        made: Callable[[Path], NDArray[Any]] = lambda _: as_dtype(read_array(source, len(data.features)), dtype)  # noqa: E731
+    else:
+        recipes.check_torch()
+        from fedasym.pretraining.descent import find_device, find_precision
+
+        where = find_device(device)
+        mixed = find_precision(precision, where)
+        model, reader, origin = prepare_network(name, data, network, into)
+        origin |= {"mixed": mixed}
+        made = lambda part: extract_features(model, reader, data, dtype, where, mixed, part, progress)  # noqa: E731
+    recipe = {"format": FORMAT, "data": name, "fingerprint": recipes.describe_federation(data), "dtype": dtype, **origin}
+    key = recipes.description_key(recipe)
+    path = recipes.folder_of(into, "features") / f"{name}-{key}.safetensors"
+    if not path.is_file():
+        part = path.with_suffix(".part")
+        result = replace(data, features=made(part), truth=None)
+        files.write_federation(vars(result), path, {"recipe": json.dumps(recipe), "hash": key})
+        for each in (part, part.with_suffix(".progress")):
+            each.unlink(missing_ok=True)
+    if progress:
+        progress(1.0, "done")
+    return path
+
+
+def prepare_network(
+    name: str, data: Federation, network: str | Path | None, into: str | Path | None
+) -> tuple[nn.Module, Reader, dict[str, Any]]:
+    """The network to look with, how it reads samples, and what tells it from others."""
+    import torch
+
+    from fedasym.pretraining import descent
+    from fedasym.pretraining.networks import Reader, Source, build, reader_for
+
+    if isinstance(network, str) and ":" in network and not Path(network).exists():
+        model = build(network, data.outputs)
+        return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
+    path = recipes.chosen_network(name, into) if network is None else check_file(path_of("network", network))
+    tensors, held = descent.read_checkpoint(path)
+    try:
+        kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
+        reader = Reader(kind, *map(tuple, numbers))
+        asked = str(held["recipe"]["network"])
+    except (KeyError, TypeError):
+        raise InvalidInput(f"network is {str(path)!r}: it is no file of fedasym pretrain; give one, or module:name") from None
+    if ":" in asked and path.parent.resolve() != recipes.folder_of(into, "networks").resolve():
+        raise InvalidInput(
+            f"network is {str(path)!r}: it asks for code, {asked}, and comes from elsewhere; if you trust it, move it into "
+            f"{recipes.folder_of(into, 'networks')}"
+        )
+    model = build(asked, data.outputs)
+    try:
+        model.load_state_dict(tensors)
+        model.eval()(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0])  # do samples fit it?
+    except (RuntimeError, TypeError, ValueError, IndexError) as reason:
+        raise InvalidInput(f"network is {str(path)!r}: its weights do not fit this data set ({reason})") from None
+    return model, reader, {"network": held["recipe"]["network"], "weights": recipes.file_digest(path)}
+
+
+def weights_sum(network: nn.Module) -> str:
+    """A hash of all weights of a user's network."""
+    import hashlib
+
+    total = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        total.update(f"{name} {tuple(tensor.shape)}".encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def extract_features(
+    network: nn.Module,
+    reader: Reader,
+    data: Federation,
+    dtype: str,
+    device: Any,
+    mixed: bool,
+    part: Path,
+    progress: Progress | None,
+) -> NDArray[Any]:
+    """The inputs of the last layer for all samples, kept in a file while it grows; goes on where it was killed."""
+    import torch
+
+    from fedasym.pretraining.descent import cast_products
+    from fedasym.pretraining.networks import Source, last_layer
+
+    network = network.eval().to(device)
+    seen: list[torch.Tensor] = []
+    watch = last_layer(network).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    note, count = part.with_suffix(".progress"), len(data.features)
+    try:
+        with torch.no_grad(), cast_products(device, mixed):
+            network(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0].to(device))
+            shape = (count, *seen.pop().shape[1:])
+            done = count_finished(note, shape, dtype) if part.is_file() else 0
+            held = np.lib.format.open_memmap(part, "r+" if done else "w+", np.dtype(dtype), shape)
+            noted = time.monotonic()
+            for start in range(done, count, SIZE):
+                rows = np.arange(start, min(start + SIZE, count))
+                network(Source(data, reader, rows, torch.device("cpu")).batch(np.arange(rows.size))[0].to(device))
+                held[rows] = as_dtype(seen.pop().float().cpu().numpy(), dtype)
+                if time.monotonic() - noted > EVERY:
+                    held.flush()
+                    replace_text(note, json.dumps({"done": int(rows[-1]) + 1, "shape": shape, "dtype": dtype}))
+                    noted = time.monotonic()
+                if progress:
+                    progress(0.99 * (int(rows[-1]) + 1) / count, f"features of {rows[-1] + 1:,} of {count:,} samples")
+    finally:
+        watch.remove()
+    return held
+
+
+def count_finished(note: Path, shape: tuple[int, ...], dtype: str) -> int:
+    """How many samples an earlier run has finished."""
+    try:
+        held = json.loads(note.read_text())
+        return int(held["done"]) if (tuple(held["shape"]), held["dtype"]) == (shape, dtype) else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def as_dtype(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Features in the type that is stored; what it cannot hold is refused."""
+    with np.errstate(over="ignore"):
+        stored = values.astype(dtype)
+    if not np.isfinite(stored).all():
+        largest = np.abs(values[np.isfinite(values)]).max(initial=0)
+        if np.isfinite(values).all() and dtype == "float16":
+            raise InvalidInput(
+                f"dtype is float16, which holds numbers up to 65,504, and a feature is {largest:g}: give float32"
+            )
+        raise InvalidInput("the features are not all finite numbers: the network, or the array, is broken")
+    return stored
+
+
+def check_file(path: Path) -> Path:
+    """A file that is there."""
+    if not path.is_file():
+        raise InvalidInput(f"{str(path)!r} is no file: check the name, or give module:name for a network of your own")
+    return path
+
+
+def read_array(path: Path, count: int) -> NDArray[Any]:
+    """One array of numbers with a row per sample; never unpickled."""
+    from fedasym.data.formats import only_array
+
+    found = only_array(path)
+    if found.ndim not in (2, 3) or len(found) != count or found.dtype.kind not in "fiu":
+        raise InvalidInput(
+            f"array is {str(path)!r}, {found.dtype.name} of shape {found.shape}: "
+            f"give numbers, one row for each of {count} samples"
+        )
+    return found

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.splits import TRAIN
+from fedasym.data.federation import Federation
+from fedasym.data.splits import TRAIN
 
 
 def cnn(classes: int, channels: int = 1) -> nn.Module:

@@ -15,11 +15,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedasym.core.arrays import amount, one_float, whole
 from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, read_list, unknown
 from fedasym.core.files import cache_folder, replace_text
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.files import fields_checksum
+from fedasym.core.numbers import amount, one_float, whole
+from fedasym.data.federation import Federation
+from fedasym.data.files import fields_checksum
 
 AUGMENTATIONS = ("crop", "flip", "rotation")
 OPTIMISERS = ("adam", "sgd")

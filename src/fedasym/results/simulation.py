@@ -10,16 +10,16 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.files import replace_text
-from fedasym.core.text import number
-from fedasym.results.comparison import Accuracy, Risk
+from fedasym.core.numbers import Array, number
 from fedasym.results.result import (
     LOSS,
+    Accuracy,
     Metric,
     Named,
     NumberColumn,
+    Risk,
     entry_of,
     fixed,
     percent,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.numbers import Array
 from fedasym.experiments.plan import GAINS, SEEDS, SPLITS
 
 if TYPE_CHECKING:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from fedasym.core.arrays import Array
-from fedasym.core.text import number
+from fedasym.core.numbers import Array, number
 from fedasym.experiments.comparisons import join_names
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.results import SWEEPS
 from fedasym.experiments.spec import describe_numbers
 from fedasym.show.curves import Curves
-from fedasym.show.figures.intervals import bin_edges, draw_histogram
+from fedasym.show.figures.classes import bin_edges, draw_histogram
 from fedasym.show.figures.style import embed
 from fedasym.show.pages import Cell, Column, Table, count, minus
 from fedasym.training.wording import cell

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.hooks import Progress
-from fedasym.core.text import notebook_text
+from fedasym.core.numbers import notebook_text
+from fedasym.core.runtime import Progress
 from fedasym.experiments.reproduction import RUNS, Foreseen, find_target, keep_foresight, prepare_features, read_foresight
 from fedasym.worlds.classes import MOST_CLASSES
 
 if TYPE_CHECKING:
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
     from fedasym.experiments.comparisons import Claims
     from fedasym.experiments.results import Results
 

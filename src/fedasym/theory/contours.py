@@ -21,7 +21,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.roots import find_roots
 from fedasym.theory.transforms import distance, kappa, kappa_edges, slack, sums_at
 from fedasym.worlds.spectra import Spectrum

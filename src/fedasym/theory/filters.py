@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms.stages import ClientStage
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.core.numbers import Array
 from fedasym.theory.contours import MOST_LAW_NODES, Complex, Contour, marchenko_pastur, sample_support, sum_until_settled
 from fedasym.theory.limits import Parts, Worlds, interpolant_limit
 from fedasym.worlds.spectra import Spectrum

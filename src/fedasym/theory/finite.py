@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Moreau, Ridge
-from fedasym.core.arrays import SUM_TOLERANCE, Array, floats
 from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.core.numbers import SUM_TOLERANCE, Array, floats
 from fedasym.theory.contours import sample_support, subordinate
 from fedasym.theory.filters import DescentFilter, check_stable, stopped_risk
 from fedasym.theory.limits import (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedasym.algorithms.average import Descend, Flow, Interpolate, Keep
 from fedasym.algorithms.penalties import Ridge
 from fedasym.algorithms.stages import ClientStage
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.roots import find_roots
 from fedasym.theory.transforms import CHUNK, kappa, kappa_edges, kappa_slope_from, slack, sums_at
 from fedasym.worlds.population import Population

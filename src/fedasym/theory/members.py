@@ -20,7 +20,7 @@ from fedasym.algorithms.average import Interpolate, Keep
 from fedasym.algorithms.penalties import Ridge
 from fedasym.algorithms.registry import Algorithm
 from fedasym.algorithms.stages import ClientStage
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.limits import (
     Parts,
     RiskAtRidge,

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
+from fedasym.core.numbers import Array
 from fedasym.theory.limits import CRITICAL, Worlds, bayes_ridge
 from fedasym.theory.transforms import kappa, kappa_slope_from, sums_at
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 
 GOLDEN = (np.sqrt(5) - 1) / 2
 

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedasym.algorithms.stages import ServerStage
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.core.numbers import Array
 from fedasym.theory.contours import MOST_NODES_SQUARED, Complex, Contour, sample_support, sum_until_settled
 from fedasym.theory.filters import DescentFilter, by_decades, check_stable, horizon
 from fedasym.theory.transforms import kappa, kappa_slope

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.worlds.spectra import Spectrum
 
 WORTHWHILE = 1 << 20  # points x atoms above which the table is cheaper than the sums themselves

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.penalties import Moreau
 from fedasym.algorithms.registry import REGISTRY
-from fedasym.core.arrays import Array
-from fedasym.data.federation.federation import Federation
+from fedasym.core.numbers import Array
+from fedasym.data.federation import Federation
 from fedasym.exact.clients import append_ones
 from fedasym.training.settings import Protocol, Settings
 from fedasym.training.twin import Head, first_head, personal_rows

@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
-from fedasym.data.federation.federation import Federation
+from fedasym.data.federation import Federation
 from fedasym.training.settings import Protocol
 from fedasym.training.twin import personal_rows
 

@@ -14,11 +14,10 @@ from typing import Any, overload
 import numpy as np
 
 from fedasym.algorithms import Algorithm
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.core.hooks import write_file
-from fedasym.core.text import json_value
-from fedasym.data.federation.federation import Federation
+from fedasym.core.numbers import Array, json_value
+from fedasym.core.runtime import write_file
+from fedasym.data.federation import Federation
 from fedasym.results.result import Result
 from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.history import COLUMNS, VALIDATION, History
@@ -244,7 +243,7 @@ class Histories(Sequence[History], Result):
     Runs on the same clients can be joined: `Histories([*these, *those])`.
 
     >>> from fedasym.algorithms import PAPER
-    >>> from fedasym.data.federation.federation import Federation
+    >>> from fedasym.data.federation import Federation
     >>> from fedasym.training.settings import Settings, TEXT
     >>> data = Federation.from_arrays(np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2)
     >>> def run(step, right):

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
-from fedasym.core.arrays import Array
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import json_value
-from fedasym.data.federation.federation import Federation
+from fedasym.core.numbers import Array, json_value
+from fedasym.data.federation import Federation
 from fedasym.results.result import Result
 from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.settings import Protocol, Settings, named_settings

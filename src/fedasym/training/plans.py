@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, ClientStage, Keep, ServerStage
-from fedasym.core.machine import physical_memory
-from fedasym.data.federation.shuffles import COHORT, TRAINING, Words, mix, orders
+from fedasym.core.runtime import physical_memory
+from fedasym.data.splits import COHORT, TRAINING, Words, mix, orders
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.shuffles import PERSONAL, START, mix
+from fedasym.data.federation import Federation
+from fedasym.data.splits import PERSONAL, START, mix
 from fedasym.training.heads import Packed, in_full, pack
 from fedasym.training.plans import (
     COPIES,

@@ -19,11 +19,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.description import Stored, is_built_in
-from fedasym.algorithms.settings import Setting, setting
-from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
-from fedasym.core.arrays import flag, one_float
+from fedasym.algorithms.registry import Stored, is_built_in
+from fedasym.algorithms.stages import ClientStage, ServerStage, Setting, Stage, setting
 from fedasym.core.errors import InvalidInput, NoFormula, known
+from fedasym.core.numbers import flag, one_float
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=Stage)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms.description import describe_algorithm, read_algorithm
+from fedasym.algorithms.registry import describe_algorithm, read_algorithm
 from fedasym.core.errors import InvalidInput, import_package, path_of, unknown
 from fedasym.core.files import replace_file
-from fedasym.data.federation.files import KEY, check_file
-from fedasym.data.federation.samples import owners_of
+from fedasym.data.files import KEY, check_file
+from fedasym.data.samples import owners_of
 from fedasym.training.convergence import Exact
 from fedasym.training.settings import Protocol, Settings
 

@@ -14,8 +14,8 @@ import numpy as np
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, MissingPackage, NoFormula, read_list, unknown
-from fedasym.core.hooks import Progress, check_progress
-from fedasym.data.federation.federation import Federation, check_federation
+from fedasym.core.runtime import Progress, check_progress
+from fedasym.data.federation import Federation, check_federation
 from fedasym.training.convergence import stable_steps
 from fedasym.training.histories import Histories
 from fedasym.training.history import History

@@ -20,8 +20,8 @@ from numpy.typing import DTypeLike, NDArray
 from fedasym.algorithms import Algorithm, ServerStage
 from fedasym.algorithms.stages import Stage
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.shuffles import PERSONAL, START, TRAINING, Words, mix
+from fedasym.data.federation import Federation
+from fedasym.data.splits import PERSONAL, START, TRAINING, Words, mix
 from fedasym.training.plans import batches, cohorts
 from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, own_rate, resolve_ridge
 

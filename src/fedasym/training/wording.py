@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.core.text import number
-from fedasym.data.federation.federation import Federation
+from fedasym.core.numbers import number
+from fedasym.data.federation import Federation
 from fedasym.training.convergence import NEAR, columns_out_of_scale
 
 if TYPE_CHECKING:

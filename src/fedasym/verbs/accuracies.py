@@ -11,32 +11,31 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import PAPER, Algorithm, Ridge
-from fedasym.algorithms.average import Average
-from fedasym.algorithms.classification import AverageSquares, BestStep
+from fedasym.algorithms.average import Average, AverageSquares, BestStep
 from fedasym.algorithms.registry import CEILINGS, CLASSES, asked, find
-from fedasym.core.arrays import Array, floats, one_float
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
-from fedasym.results.comparison import Accuracy, Comparison
+from fedasym.core.numbers import Array, floats, one_float
 from fedasym.results.regimes import FineTuning, Stop
-from fedasym.results.result import ACCURACY, Metric
-from fedasym.theory.classes import limits, metrics, multinomial_limits, optimum, softmax_ridge
+from fedasym.results.result import ACCURACY, Accuracy, Comparison, Metric
+from fedasym.theory.classes import limits, metrics, optimum, softmax_ridge
 from fedasym.theory.classes.limits import Pair, canonical_pair
 from fedasym.theory.classes.metrics import LEVEL, State, half_normal_nodes, nodes_for, outer_step, smooth_sigmoid
 from fedasym.theory.classes.optimum import logistic_curvature, stopped_fits
-from fedasym.verbs.fine_tuning import check_step_size, check_times
 from fedasym.verbs.prediction import (
     LearningTask,
     Names,
     PredictionRequest,
     TuningRequest,
     box,
+    check_step_size,
+    check_times,
     collect,
     joint_shape,
     ridge_of,
 )
 from fedasym.verbs.verdicts import UNUSED, accuracy_verdicts, endings, how_many
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.world import check_clients
+from fedasym.worlds.population import check_clients
 
 if TYPE_CHECKING:
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
@@ -244,9 +243,9 @@ def split_grid(world: ClassPopulation) -> list[ClassPopulation]:
     return [world.at(index) for index in np.ndindex(world.shape)] if world.shape else [world]
 
 
-def softmax_world(world: ClassPopulation, few: bool = False) -> multinomial_limits.SoftmaxWorld:
+def softmax_world(world: ClassPopulation, few: bool = False) -> limits.SoftmaxWorld:
     """A world of numbers as the formulas of more than two classes see it."""
-    return multinomial_limits.SoftmaxWorld(world.energies, float(np.asarray(world.aspect)), world.classes, few)
+    return limits.SoftmaxWorld(world.energies, float(np.asarray(world.aspect)), world.classes, few)
 
 
 def solve_scores(
@@ -263,7 +262,7 @@ def solve_scores(
     for place, index in enumerate(np.ndindex(shape)):
         here = world if world.shape == () else world.at(tuple(index[len(shape) - len(world.shape) :]))
         given = None if ridge is None else float(ridge[place])
-        found.append(score_rule(multinomial_limits.softmax_limit(pair, softmax_world(here, worlds.m is not None), given)))
+        found.append(score_rule(limits.softmax_limit(pair, softmax_world(here, worlds.m is not None), given)))
     return shape_scores(found, shape)
 
 
@@ -312,7 +311,7 @@ def posterior(state: State, eps: Array) -> tuple[Array, Array]:
     return loss, brier
 
 
-def score_rule(found: multinomial_limits.SoftmaxAnswer) -> Accuracy:
+def score_rule(found: limits.SoftmaxAnswer) -> Accuracy:
     """More than two classes: all scores of a rule, the Brier score halved as for two."""
     rule, at = found.rule, {"ridge": found.ridge, "step": found.step, "time": found.time}
     chance = 1 / rule.classes
@@ -362,14 +361,14 @@ def walk_one(world: ClassPopulation, times: Array, step: float | None) -> Accura
     if two:
         best = float(limits.best_time(flatten_classes(world, (), None, True))[0])
     else:
-        best = multinomial_limits.best_softmax_time(softmax_world(world))
+        best = limits.best_softmax_time(softmax_world(world))
     at = np.append(times, best if step is None else float(np.round(best / step) * step))
     if two:
         found = stopped_fits(world.energies, world.aspect, at, world.flips)
         eps = np.broadcast_to(np.asarray(world.flips, dtype=float), at.shape)
         return score_state(limits.LogisticAnswer(found.fit, ridge=found.lam, time=at), eps)
     fits = softmax_ridge.stopped_softmax_fits(world.energies, float(np.asarray(world.aspect)), at, world.classes)
-    rows = [score_rule(multinomial_limits.SoftmaxAnswer(fit, ridge=fit.ridge)) for fit in fits]
+    rows = [score_rule(limits.SoftmaxAnswer(fit, ridge=fit.ridge)) for fit in fits]
     return Accuracy(**{name: np.array([getattr(row, name) for row in rows]) for name in SCORES}, time=at)
 
 
@@ -415,6 +414,6 @@ def over_ridges(table: Comparison[Accuracy], ridges: Array) -> dict[str, Array]:
     for name in ("rtfa", "local_ridge"):
         aspect = float(np.asarray(world.aspect))
         fits = softmax_ridge.softmax_ridge_path(world.energies, aspect, ridges, world.classes, shared=name == "rtfa")
-        scores = [score_rule(multinomial_limits.SoftmaxAnswer(fit)) for fit in fits]
+        scores = [score_rule(limits.SoftmaxAnswer(fit)) for fit in fits]
         curves[name] = np.array([float(np.asarray(each.accuracy)) for each in scores])
     return curves

@@ -12,12 +12,10 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, Ridge
 from fedasym.algorithms.registry import resolve
-from fedasym.core.arrays import Array, floats
 from fedasym.core.errors import InvalidInput, MissingNorm, ThresholdWarning
-from fedasym.results.comparison import Comparison, Risk
-from fedasym.results.result import LOSS, Metric
+from fedasym.core.numbers import Array, floats
+from fedasym.results.result import LOSS, Comparison, Metric, Risk
 from fedasym.theory.limits import RiskAtRidge, Worlds, best_ridge, centre_energy, flatten, stage_limit
-from fedasym.verbs.fine_tuning import check_step_size, check_times
 from fedasym.verbs.prediction import (
     SIMULATE,
     LearningTask,
@@ -25,13 +23,14 @@ from fedasym.verbs.prediction import (
     PredictionRequest,
     TuningRequest,
     box,
+    check_step_size,
+    check_times,
     collect,
     joint_shape,
     ridge_of,
 )
 from fedasym.verbs.verdicts import how_many, loss_verdicts, thresholds
-from fedasym.worlds.population import Population
-from fedasym.worlds.world import check_clients
+from fedasym.worlds.population import Population, check_clients
 
 if TYPE_CHECKING:
     from fedasym.results.regimes import FineTuning
@@ -244,7 +243,7 @@ def predict_by_drawing(worlds: list[Population], chosen: list[Algorithm], asked:
 def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str, Risk]:
     """The risk of one drawn client after another that starts from theta_0, or from nothing."""
     from fedasym.exact.draws import draw_client, kinds_of, seeded_generator
-    from fedasym.exact.traces import SharedCovariance, alone_forms, learned_share, newcomer_forms
+    from fedasym.exact.expectation import SharedCovariance, alone_forms, learned_share, newcomer_forms
 
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, one world at a time")

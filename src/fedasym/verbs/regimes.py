@@ -11,13 +11,12 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.meta import MAML_STEP
-from fedasym.core.arrays import Array, floats, one_float
 from fedasym.core.errors import InvalidInput, NoFormula, unknown
+from fedasym.core.numbers import Array, floats, one_float
 from fedasym.theory.limits import Worlds, best_ridge, flatten, interpolant_limit, ridge_limit, shared_limit
 from fedasym.verbs.prediction import PredictionRequest, box, task_of
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import Population
-from fedasym.worlds.world import World
+from fedasym.worlds.population import Population, World
 
 if TYPE_CHECKING:  # the limits alone, which ask for the noise threshold, should start quickly
     from fedasym.results.regimes import Diagram, Mixture, Separability
@@ -293,7 +292,7 @@ def mix_multinomial(world: ClassPopulation, lam: float | Array | None, alpha: fl
     """The same for more classes, at the best alpha of one world."""
     from fedasym.results.regimes import Mixture
     from fedasym.theory.classes import softmax_ridge as ridges
-    from fedasym.theory.classes.multinomial_limits import SoftmaxAnswer, shared_rule
+    from fedasym.theory.classes.limits import SoftmaxAnswer, shared_rule
     from fedasym.verbs.accuracies import score_rule
 
     if alpha is not None:

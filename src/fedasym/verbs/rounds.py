@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms.average import Average
 from fedasym.algorithms.registry import Algorithm, resolve
-from fedasym.core.arrays import MOST, Array, floats, whole
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
+from fedasym.core.numbers import MOST, Array, floats, number, whole
 from fedasym.core.privacy import Privacy
-from fedasym.core.text import number
+from fedasym.results.regimes import BYTES, Rounds
 from fedasym.results.result import LOSS
-from fedasym.results.rounds import BYTES, Rounds
 from fedasym.theory.contours import subordinate
 from fedasym.theory.filters import DescentFilter
 from fedasym.theory.limits import Worlds, centre_energy, flatten

@@ -17,13 +17,11 @@ from fedasym.algorithms import Algorithm
 from fedasym.algorithms.meta import MAML_STEP
 from fedasym.algorithms.penalties import check_ridge
 from fedasym.algorithms.registry import CEILINGS, resolve
-from fedasym.core.arrays import Array, check_seed, flag, whole
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning, one_of
-from fedasym.core.hooks import Progress, ask, check_progress
-from fedasym.core.machine import few_threads, physical_memory
+from fedasym.core.numbers import Array, check_seed, flag, whole
+from fedasym.core.runtime import Progress, ask, check_progress, few_threads, physical_memory
 from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_generator
-from fedasym.results.comparison import Accuracy, Risk
-from fedasym.results.result import ACCURACY
+from fedasym.results.result import ACCURACY, Accuracy, Risk
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
 from fedasym.theory.finite import client_weights
 from fedasym.verbs.prediction import collect, predict, read_worlds, task_of
@@ -34,7 +32,7 @@ from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import RANGES, Population
 
 if TYPE_CHECKING:
-    from fedasym.core.hooks import Executor
+    from fedasym.core.runtime import Executor
     from fedasym.exact.class_clients import DrawnClient, Layout, Scored
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, Moreau, Ridge
-from fedasym.algorithms.description import describe_algorithm
-from fedasym.core.arrays import Array
+from fedasym.algorithms.registry import describe_algorithm
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
-from fedasym.core.machine import few_threads
+from fedasym.core.numbers import Array
+from fedasym.core.runtime import few_threads
 from fedasym.exact.clients import Client
 from fedasym.exact.draws import ClientKind, DrawnClient, draw_client, draw_features, kinds_of, random_signs, seeded_generator
 from fedasym.exact.estimators import LinearFit, fit
-from fedasym.exact.least_squares import fit_personal
-from fedasym.exact.traces import (
+from fedasym.exact.expectation import (
     Forms,
     Pull,
     PullSums,
@@ -35,7 +34,8 @@ from fedasym.exact.traces import (
     pull_of,
     shared_interpolant,
 )
-from fedasym.results.comparison import Risk
+from fedasym.exact.least_squares import fit_personal
+from fedasym.results.result import Risk
 from fedasym.results.simulation import Losses
 from fedasym.theory.finite import client_weights, precision_weights
 from fedasym.theory.limits import bayes_ridge, flatten

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedasym.algorithms import ClientStage, Interpolate, ServerStage
-from fedasym.algorithms.classification import AverageSquares
-from fedasym.core.arrays import Array
-from fedasym.results.comparison import Accuracy, Comparison, Risk
-from fedasym.results.result import ACCURACY, LOSS, percent
+from fedasym.algorithms.average import AverageSquares
+from fedasym.core.numbers import Array
+from fedasym.results.result import ACCURACY, LOSS, Accuracy, Comparison, Risk, percent
 from fedasym.theory.limits import CRITICAL
 from fedasym.verbs.regimes import noise_threshold
 from fedasym.worlds.classes import ClassPopulation

@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import SUM_TOLERANCE, Array, floats, one_float, whole
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import SUM_TOLERANCE, Array, floats, one_float, whole
 
 MOST_POINTS = 10**7  # atoms of a spectrum: a formula goes over all of them
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.formats import read
+from fedasym.data.federation import Federation
+from fedasym.data.formats import read
 
 WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "na", " ")
 WEAK = (".", "?", "-")

@@ -8,9 +8,9 @@ import pytest
 import xlsxwriter
 
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.data.sets.formats import read
-from fedasym.data.tables import frames
-from fedasym.data.tables.frames import find_separator, read_file
+from fedasym.data import frames
+from fedasym.data.formats import read
+from fedasym.data.frames import find_separator, read_file
 
 ROWS = [("a", "1.5", "x"), ("a", "2.5", "y"), ("b", "3.0", "x"), ("b", "-4.25", "y")]
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.federation import Federation
-from fedasym.data.tables.recipe import Recipe
+from fedasym.data.federation import Federation
+from fedasym.data.recipe import Recipe
 
 RNG = np.random.default_rng(1)
 N = 300

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.federation import Federation
-from fedasym.data.sets.formats import read
-from fedasym.data.tables.roles import explain_variance, find_combinations
+from fedasym.data.federation import Federation
+from fedasym.data.formats import read
+from fedasym.data.roles import explain_variance, find_combinations
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("FEDASYM_DATA", ROOT / ".." / "shared" / "data")) / "grouped_regression"

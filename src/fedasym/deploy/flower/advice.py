@@ -32,11 +32,11 @@ from fedasym.advisor.data import LEAST_CLIENTS, Data, federation_parts
 from fedasym.advisor.federated import GROUPS, PAIR_ROOM, PAIRS, answer_again, first_variances, group_of, summarise
 from fedasym.advisor.moments import PROBE_VECTORS
 from fedasym.advisor.statistics import Summary
+from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
 from fedasym.core.files import write_text
-from fedasym.core.version import __version__
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.samples import identities_of
+from fedasym.data.federation import Federation
+from fedasym.data.samples import identities_of
 from fedasym.deploy.flower.apps import RunConfiguration
 from fedasym.deploy.flower.messages import (
     MALFORMED,

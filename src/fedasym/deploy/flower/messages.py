@@ -27,6 +27,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedasym.core import __version__
 from fedasym.core.errors import (
     InvalidInput,
     MissingColumn,
@@ -36,8 +37,7 @@ from fedasym.core.errors import (
     UnknownClass,
     UnreadableFile,
 )
-from fedasym.core.version import __version__
-from fedasym.data.federation.files import BROKEN
+from fedasym.data.files import BROKEN
 
 log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stand together
 

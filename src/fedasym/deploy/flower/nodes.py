@@ -26,12 +26,12 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, import_package, one_of, path_of
 from fedasym.core.files import replace_file
-from fedasym.core.version import __version__
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.samples import TASKS
-from fedasym.data.federation.splits import SPLITS
+from fedasym.data.federation import Federation
+from fedasym.data.samples import TASKS
+from fedasym.data.splits import SPLITS
 from fedasym.deploy.flower.apps import RunConfiguration, parse_classes
 from fedasym.deploy.flower.messages import (
     FAULT,
@@ -158,7 +158,7 @@ def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
     >>> len(first), len(second), first.dimension, set(first.clients) & set(second.clients)
     (15, 15, 60, set())
     """
-    from fedasym.data.sets import read
+    from fedasym.data import read
 
     place = node_config.get("data-path", SYNTHETIC if "partition-id" in node_config else None)
     if place is None:
@@ -188,8 +188,8 @@ def numeric_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     Nodes know nothing of each other's rows: a scale, the levels of a category, and what is constant or an identifier would be
     different on each.
     """
-    from fedasym.data.sets.formats import TABLES, find_files
-    from fedasym.data.tables.frames import read_file
+    from fedasym.data.formats import TABLES, find_files
+    from fedasym.data.frames import read_file
 
     sources, kind = find_files(path)
     if kind not in TABLES:
@@ -206,7 +206,7 @@ def numeric_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def draw_trial_clients(task: str | None) -> Federation:
     """Clients to try things out: classes, or numbers where the task is regression."""
-    from fedasym.data.sets import synthetic
+    from fedasym.data import synthetic
 
     if task == "regression":
         return synthetic(task="regression", clients=DRAWN, dimension=20, aspect=0.5, radius=1, noise=0.5)

@@ -18,7 +18,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.text import plural
+from fedasym.core.numbers import plural
 from fedasym.deploy.flower.messages import CONFIG, FAULT, VERSION, Fault, RefusedReply, Trouble, check_version, log
 from fedasym.training.plans import cohorts
 from fedasym.training.twin import COHORT

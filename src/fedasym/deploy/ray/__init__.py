@@ -6,8 +6,8 @@ import math
 import os
 from dataclasses import dataclass
 
-from fedasym.core.arrays import one_float
 from fedasym.core.errors import InvalidInput, one_of
+from fedasym.core.numbers import one_float
 
 LIBRARY = 500 * 2**20  # bytes of a worker that has loaded JAX and compiled a program: benchmarks/ray_scale.py
 ACCELERATOR = 0.9  # of a GPU's share, what JAX may take beforehand

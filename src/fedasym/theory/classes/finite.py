@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.classes.metrics import (
     LEVEL,
     STRIP,
@@ -26,7 +26,7 @@ from fedasym.theory.classes.metrics import (
 )
 from fedasym.theory.classes.ridge import RidgeFit, shrinkage, solve_ridge
 from fedasym.theory.roots import ACCEPTED, find_fixed_points, newton_fixed_points
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 
 class PooledFit(NamedTuple):

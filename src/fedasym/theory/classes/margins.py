@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.classes.metrics import NODES_AT_ONCE, STRIP, State, half_normal_nodes, nodes_for, step_for
 from fedasym.theory.classes.ridge import RidgeFit, RidgeSystem, Threshold, separability_threshold, solve_ridge, unknowns
 from fedasym.theory.roots import ACCEPTED, FixedPoint, find_roots, newton_fixed_points
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 HingeMeans = tuple[Array, Array, Array, Array]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.roots import find_roots
 
 LEVEL = 37.0  # errors of exp(-37) = 1e-16

@@ -22,7 +22,7 @@ from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval, che
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import PchipInterpolator
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.classes.metrics import (
     LEVEL,
     State,
@@ -39,7 +39,7 @@ from fedasym.theory.classes.ridge import RidgeFit, fedavg, shrinkage, solve_ridg
 from fedasym.theory.limits import Worlds, ridge_limit
 from fedasym.theory.roots import find_fixed_points
 from fedasym.theory.transforms import kappa
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 from fedasym.worlds.spectra import Spectrum
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.classes.metrics import (
     LEVEL,
     NODES_AT_ONCE,
@@ -30,7 +30,7 @@ from fedasym.theory.classes.metrics import (
     smooth_sigmoid,
 )
 from fedasym.theory.roots import ACCEPTED, TOLERANCE, FixedPoint, find_fixed_points, find_roots, newton_fixed_points
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 
 def shrinkage(energies: Energies, eps: ArrayLike = 0.0) -> Array:

@@ -32,10 +32,10 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
+from fedasym.core.numbers import Array
 from fedasym.theory.roots import find_roots
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 
 SEED = 11
 MOST_CLASSES = 200

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedasym.core.arrays import Array
 from fedasym.core.errors import NoFormula
+from fedasym.core.numbers import Array
 from fedasym.theory.classes.softmax import (
     SEARCH,
     SoftmaxPoints,
@@ -37,7 +37,7 @@ from fedasym.theory.classes.softmax import (
     softmax_prox,
 )
 from fedasym.theory.transforms import kappa
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import Energies
 from fedasym.worlds.spectra import Spectrum
 
 POINTS_AT_ONCE = 1 << 16  # numbers in an array over points, labels and classes: fits the cache

@@ -17,13 +17,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from fedasym.core.arrays import Array
+from fedasym.core.numbers import Array
 from fedasym.theory.classes.metrics import State, phi
 from fedasym.theory.classes.metrics import accuracy as binary_accuracy
 from fedasym.theory.classes.softmax import SoftmaxRule, softmax_phi
 from fedasym.theory.transforms import kappa
-from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.energies import Energies
+from fedasym.worlds.classes import ClassPopulation, Energies
 from fedasym.worlds.spectra import Spectrum
 
 LEAST_SIGNAL, MOST_SIGNAL = 1e-3, 15.0  # signals that labels can tell apart: above, they have no noise left

@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, UnreadableFile, import_package
 from fedasym.core.files import replace_file
-from fedasym.core.machine import check_fits
-from fedasym.data.federation.samples import TASKS, owners_of
-from fedasym.data.federation.splits import SPLITS
-from fedasym.data.tables.cells import CellKind, Target
-from fedasym.data.tables.frames import read_column
-from fedasym.data.tables.recipe import (
+from fedasym.core.runtime import check_fits
+from fedasym.data.cells import CellKind, Target
+from fedasym.data.frames import read_column
+from fedasym.data.recipe import (
     COLUMN_KINDS,
     MISSING_RULES,
     PARTS,
@@ -37,7 +35,9 @@ from fedasym.data.tables.recipe import (
     Recipe,
     TableColumn,
 )
-from fedasym.data.tables.roles import Reason
+from fedasym.data.roles import Reason
+from fedasym.data.samples import TASKS, owners_of
+from fedasym.data.splits import SPLITS
 
 # NumPy parses an array's header as Python text, and allocates what it claims before it reads.
 BROKEN = (

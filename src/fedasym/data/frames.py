@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingColumn, MissingPackage, NotNumbers, UnreadableFile, import_package, unknown
-from fedasym.core.machine import check_fits
-from fedasym.data.tables.cells import MISSING, MISSING_NUMBER, CellKind, blank_words, format_level, import_polars, read_cells
+from fedasym.core.runtime import check_fits
+from fedasym.data.cells import MISSING, MISSING_NUMBER, CellKind, blank_words, format_level, import_polars, read_cells
 
 MANY_COLUMNS = 30  # columns that an error still lists in full
 
@@ -336,7 +336,7 @@ def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
     if ending in EXCEL:
         return read_excel(file)
     if ending == ".parquet":
-        from fedasym.data.federation.files import read_parquet
+        from fedasym.data.files import read_parquet
 
         return read_parquet(file, False)[0]
     raise InvalidInput(f"path is {str(path)!r}: tables end in {', '.join((*TEXTS, *EXCEL))} or .parquet")

@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import Array, check_seed, one_float, whole
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.machine import physical_memory
-from fedasym.data.federation.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, check_fractions, split_sizes
+from fedasym.core.numbers import Array, check_seed, one_float, whole
+from fedasym.core.runtime import physical_memory
+from fedasym.data.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, check_fractions, split_sizes
 from fedasym.exact.draws import ClientKind, draw_features, lay_out_population, seeded_generator
 from fedasym.exact.draws import count_samples as training_samples
-from fedasym.worlds.population import Population
+from fedasym.worlds.population import LONGEST, Population
 from fedasym.worlds.spectra import Spectrum, identity
-from fedasym.worlds.world import LONGEST
 
 if TYPE_CHECKING:
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
 
 # Roles in a path of seeds (role, client). Each has its own stream: more noise, say, leaves all features as they were.
 CENTRE, HEAD, FEATURES, LABELS, FLIPS, MEANS, SIZES, LENGTHS = range(8)
@@ -326,7 +325,7 @@ def synthetic(
     Classification (`task="classification"`): labels from the softmax of x'W_i, where W_0'W_0 = centre^2 P,
     W_i - W_0 = D_i with D_i'D_i = radius^2 P, and P = I - 11'/classes. With two classes P(y=1) is the sigmoid of x'theta_i,
     and `centre` and `radius` are the lengths of theta_0 and theta_i - theta_0.
-    Synthetic(alpha, beta) of the FedProx article (`alpha=1, beta=1`): see `fedasym.data.sets.synthesis` for its recipe.
+    Synthetic(alpha, beta) of the FedProx article (`alpha=1, beta=1`): see `fedasym.data.synthesis` for its recipe.
 
     clients: how many, named 0, 1, ...; 100, in Synthetic(alpha, beta) 30. Each depends on the seed and its own number alone.
     samples: of each client, all of its training, validation and test samples: one number, or one per client. By default
@@ -399,7 +398,7 @@ def draw_samples(
     world: TeacherWorld, counts: tuple[ClientCounts, ClientCounts, ClientCounts], positions: int | None, seed: int
 ) -> Federation:
     """Every client's samples, those that train first, and the truth behind them."""
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
 
     parts = [draw_sequences(world, client, int(total), positions, seed) for client, total in enumerate(np.sum(counts, axis=0))]
     features, labels, masks = (np.concatenate(each) for each in zip(*parts, strict=True))

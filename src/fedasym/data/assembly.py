@@ -11,20 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import check_seed
 from fedasym.core.errors import InvalidInput, MissingPackage, NotNumbers
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.samples import identities_of, is_text_array, read_label_array
-from fedasym.data.federation.splits import (
-    FRACTIONS,
-    TEST,
-    TRAIN,
-    VALIDATION,
-    Fractions,
-    are_fractions,
-    assign_splits,
-    deal_samples,
-)
+from fedasym.core.numbers import check_seed
+from fedasym.data.federation import Federation
+from fedasym.data.samples import identities_of, is_text_array, read_label_array
+from fedasym.data.splits import FRACTIONS, TEST, TRAIN, VALIDATION, Fractions, are_fractions, assign_splits, deal_samples
 
 Counts = NDArray[np.intp]
 

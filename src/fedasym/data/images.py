@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import check_seed, whole
 from fedasym.core.errors import InvalidInput
-from fedasym.data.federation.files import BROKEN
-from fedasym.data.sets.assembly import assemble_federation, import_library, locate_file, split_by_files, split_by_fractions
-from fedasym.data.sets.tff import open_clients, read_images, same_clients
+from fedasym.core.numbers import check_seed, whole
+from fedasym.data.assembly import assemble_federation, import_library, locate_file, split_by_files, split_by_fractions
+from fedasym.data.files import BROKEN
+from fedasym.data.tff import open_clients, read_images, same_clients
 from fedasym.exact.draws import seeded_generator
 
 if TYPE_CHECKING:
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
 
 EMNIST_CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase
 EMNIST_SHAPE = (28, 28)

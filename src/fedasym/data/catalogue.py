@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from fedasym.core.errors import InvalidInput, known
 from fedasym.core.files import cache_folder, hold_lock
-from fedasym.core.hooks import Progress, check_progress
-from fedasym.data.sets.archives import (
+from fedasym.core.runtime import Progress, check_progress
+from fedasym.data.archives import (
     ADDRESS,
     ARCHIVES,
     PIECE,
@@ -37,7 +37,7 @@ from fedasym.data.sets.archives import (
 )
 
 if TYPE_CHECKING:
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
 
 LOCK = ".lock"
 DOWNLOADING = 0.8  # the share of the work that is downloading; the rest is unpacking
@@ -48,7 +48,7 @@ def data_folder() -> Path:
 
     >>> import os
     >>> from unittest.mock import patch
-    >>> from fedasym.data.sets.catalogue import data_folder
+    >>> from fedasym.data.catalogue import data_folder
     >>> with patch.dict(os.environ, FEDASYM_DATA="here"):
     ...     print(data_folder())
     here
@@ -75,7 +75,7 @@ def fetch(
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from fedasym.data.sets.catalogue import fetch
+    >>> from fedasym.data.catalogue import fetch
     >>> with tempfile.TemporaryDirectory() as mine:
     ...     for part in ("train", "test"):
     ...         size = (Path(mine) / f"shakespeare_{part}.h5").write_bytes(bytes.fromhex("894844460d0a1a0a"))
@@ -285,7 +285,5 @@ def load(name: str, *, folder: str | Path | None = None, seed: int = 0, **option
     if place is None:
         way = f"run fedasym data fetch {name}, " if entry.fetched else "get its files, see docs/how-to/datasets.md, "
         raise InvalidInput(f"{name} is not in {data_folder()}: {way}or give the folder that has its files")
-    loaded: Federation = getattr(import_module(f"fedasym.data.sets.{entry.loaders}"), f"load_{name}")(
-        place, seed=seed, **options
-    )
+    loaded: Federation = getattr(import_module(f"fedasym.data.{entry.loaders}"), f"load_{name}")(place, seed=seed, **options)
     return loaded

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.data.tables.cells import CellKind, Cells
+from fedasym.data.cells import CellKind, Cells
 
 TOLERANCE = 1e-8  # of a column's length that must be its own
 WIDEST = 2000  # features up to which combinations are looked for
@@ -167,7 +167,7 @@ def assign_role(cells: Cells, owner: NDArray[np.intp], words: Sequence[str], nam
     names. dates: "ignore" or "number".
 
     >>> import polars as pl
-    >>> from fedasym.data.tables.cells import read_cells
+    >>> from fedasym.data.cells import read_cells
     >>> rows = read_cells(pl.Series(range(1, 31)), "rownames")
     >>> assign_role(rows, np.repeat([0, 1], 15), (), False, "ignore").reason
     <Reason.IDENTIFIER: 'identifier'>

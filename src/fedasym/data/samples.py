@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import flag, floats
 from fedasym.core.errors import InvalidInput, MissingValues, NotNumbers, UnknownClass, one_of
-from fedasym.core.text import plural
-from fedasym.data.federation.splits import are_fractions, assign_splits, read_codes
+from fedasym.core.numbers import flag, floats, plural
+from fedasym.data.splits import are_fractions, assign_splits, read_codes
 from fedasym.exact.clients import labels_of
 
 TASKS = ("classification", "regression")

@@ -47,7 +47,7 @@ class RefusedArchive(InvalidInput):
 class Archive:
     """A file to download: what it is called, the hash that it must have, and the files inside that are wanted.
 
-    >>> from fedasym.data.sets.archives import ARCHIVES
+    >>> from fedasym.data.archives import ARCHIVES
     >>> [archive.file for archive in ARCHIVES["stackoverflow"]]
     ['stackoverflow.tar.bz2', 'stackoverflow.word_count.tar.bz2']
     """

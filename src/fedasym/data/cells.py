@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, NotNumbers, import_package, one_of
-from fedasym.data.federation.samples import TASKS
+from fedasym.data.samples import TASKS
 
 LARGEST_FEATURE = 1e100  # of a feature: its square, times a million samples, is a float
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues
-from fedasym.core.text import join_names
-from fedasym.data.tables.cells import (
+from fedasym.core.numbers import join_names
+from fedasym.data.cells import (
     LARGEST_FEATURE,
     CellKind,
     Cells,
@@ -29,8 +29,8 @@ from fedasym.data.tables.cells import (
     read_levels,
     read_names,
 )
-from fedasym.data.tables.frames import read_polars
-from fedasym.data.tables.roles import Reason
+from fedasym.data.frames import read_polars
+from fedasym.data.roles import Reason
 
 RECIPE_FORMAT = "fedasym recipe 1"
 SCALES = ("standard", "none")
@@ -237,7 +237,7 @@ class Recipe:
         ...
         fedasym.InvalidInput: the recipe's format is None: it must be 'fedasym recipe 1'; give what to_json wrote
         """
-        from fedasym.data.federation.files import read_recipe
+        from fedasym.data.files import read_recipe
 
         return read_recipe(text)
 
@@ -341,7 +341,7 @@ def describe_recipe(recipe: Recipe, flags: bool = True) -> str:
 def describe_target(target: Target, flags: bool = True) -> str:
     """What the label was taken for, and how to say otherwise.
 
-    >>> from fedasym.data.tables.recipe import Target
+    >>> from fedasym.data.recipe import Target
     >>> describe_target(Target(("score",), "whole", 6, "regression"))
     "label 'score' has 6 whole numbers, taken as numbers: --task classification takes them as classes"
     """

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import flag
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.data.federation.samples import Owners, identities_of, owners_of
-from fedasym.data.federation.splits import FRACTIONS, TRAIN, are_fractions, assign_splits, read_codes
-from fedasym.data.tables.cells import (
+from fedasym.core.numbers import flag
+from fedasym.data.cells import (
     LARGEST_FEATURE,
     CellKind,
     Cells,
@@ -33,8 +31,8 @@ from fedasym.data.tables.cells import (
     read_names,
     refuse_stray,
 )
-from fedasym.data.tables.frames import check_column, read_polars
-from fedasym.data.tables.recipe import (
+from fedasym.data.frames import check_column, read_polars
+from fedasym.data.recipe import (
     ABSENT,
     DATES,
     MISSING_RULES,
@@ -48,7 +46,9 @@ from fedasym.data.tables.recipe import (
     encode_column,
     refuse_missing,
 )
-from fedasym.data.tables.roles import Reason, Role, assign_role, check_roles, encode_values, explain_variance, find_combinations
+from fedasym.data.roles import Reason, Role, assign_role, check_roles, encode_values, explain_variance, find_combinations
+from fedasym.data.samples import Owners, identities_of, owners_of
+from fedasym.data.splits import FRACTIONS, TRAIN, are_fractions, assign_splits, read_codes
 
 MOST_LEVELS = 30  # of a category, the pooled ones counted as one
 RARE_SHARE = 0.005  # of the training rows

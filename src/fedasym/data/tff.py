@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingColumn, UnreadableFile
-from fedasym.core.machine import check_fits
-from fedasym.core.text import join_names
-from fedasym.data.federation.splits import SPELLED
-from fedasym.data.sets.archives import ADDRESS
-from fedasym.data.sets.assembly import (
+from fedasym.core.numbers import join_names
+from fedasym.core.runtime import check_fits
+from fedasym.data.archives import ADDRESS
+from fedasym.data.assembly import (
     ClientPart,
     Counts,
     FieldNames,
@@ -34,6 +33,7 @@ from fedasym.data.sets.assembly import (
     number_array,
     text_array,
 )
+from fedasym.data.splits import SPELLED
 
 VARINT, EIGHT, DELIMITED, FOUR = 0, 1, 2, 5  # wire types
 LIST_KINDS = {1: "bytes", 2: "floats", 3: "whole numbers"}

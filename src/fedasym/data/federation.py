@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.arrays import whole
 from fedasym.core.errors import InvalidInput, read_list, unknown
-from fedasym.core.text import notebook_text, plural
-from fedasym.data.federation import files
-from fedasym.data.federation.samples import (
+from fedasym.core.numbers import notebook_text, plural, whole
+from fedasym.data import files
+from fedasym.data.fields import read_table
+from fedasym.data.frames import check_names, has_lists, is_nested_column, open_frame, read_frame
+from fedasym.data.recipe import Recipe
+from fedasym.data.samples import (
     check_federation_fields,
     gather_fields,
     identities_of,
@@ -28,10 +30,7 @@ from fedasym.data.federation.samples import (
     read_features,
     read_label_array,
 )
-from fedasym.data.federation.splits import FRACTIONS, SPLITS, TRAIN, Fractions, code_of, reassign_splits
-from fedasym.data.tables.fields import read_table
-from fedasym.data.tables.frames import check_names, has_lists, is_nested_column, open_frame, read_frame
-from fedasym.data.tables.recipe import Recipe
+from fedasym.data.splits import FRACTIONS, SPLITS, TRAIN, Fractions, code_of, reassign_splits
 
 
 def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], list[Any]]:

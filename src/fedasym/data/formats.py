@@ -19,13 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues, UnreadableFile, import_package, path_of
-from fedasym.core.machine import check_fits
-from fedasym.core.text import join_names
-from fedasym.data.federation.federation import Federation
-from fedasym.data.federation.files import BROKEN
-from fedasym.data.federation.samples import owners_of
-from fedasym.data.federation.splits import FRACTIONS, SPELLED
-from fedasym.data.sets.assembly import (
+from fedasym.core.numbers import join_names
+from fedasym.core.runtime import check_fits
+from fedasym.data.assembly import (
     ClientPart,
     FieldNames,
     SampleFile,
@@ -35,9 +31,13 @@ from fedasym.data.sets.assembly import (
     split_by_kinds,
     text_array,
 )
-from fedasym.data.sets.tff import hdf5_parts, sqlite_parts
-from fedasym.data.tables.fields import read_table
-from fedasym.data.tables.frames import TEXTS, is_nested_column, read_column, read_file
+from fedasym.data.federation import Federation
+from fedasym.data.fields import read_table
+from fedasym.data.files import BROKEN
+from fedasym.data.frames import TEXTS, is_nested_column, read_column, read_file
+from fedasym.data.samples import owners_of
+from fedasym.data.splits import FRACTIONS, SPELLED
+from fedasym.data.tff import hdf5_parts, sqlite_parts
 
 FEATURES = ("x", "features")
 LABELS = ("y", "labels", "label")

@@ -22,17 +22,16 @@ from xml.etree.ElementTree import ParseError, iterparse
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.arrays import check_seed, whole
 from fedasym.core.errors import InvalidInput, unknown
-from fedasym.data.federation.samples import identities_of
-from fedasym.data.federation.shuffles import mix
-from fedasym.data.federation.splits import TRAIN
-from fedasym.data.sets.archives import ADDRESS
-from fedasym.data.sets.assembly import assemble_federation, locate_file, split_by_files, split_by_fractions
-from fedasym.data.sets.tff import ClientFile, open_clients, same_clients
+from fedasym.core.numbers import check_seed, whole
+from fedasym.data.archives import ADDRESS
+from fedasym.data.assembly import assemble_federation, locate_file, split_by_files, split_by_fractions
+from fedasym.data.samples import identities_of
+from fedasym.data.splits import TRAIN, mix
+from fedasym.data.tff import ClientFile, open_clients, same_clients
 
 if TYPE_CHECKING:
-    from fedasym.data.federation.federation import Federation
+    from fedasym.data.federation import Federation
 
 SPECIAL = ("<pad>", "<oov>", "<begin>", "<end>")
 PAD, OOV, BEGIN, END = range(4)  # the first four of every vocabulary
