@@ -24,7 +24,7 @@ from scipy.special import softmax
 import fedasym as fa
 from fedasym.advisor.advise import advise
 from fedasym.exact import class_clients
-from fedasym.exact.class_clients import DrawnClient
+from fedasym.exact.class_clients import DrawnClassClient
 from fedasym.theory.classes.metrics import State, accuracy
 from fedasym.theory.classes.softmax import contrasts
 
@@ -73,7 +73,7 @@ KINDS = (
 )
 
 
-def draw(kind: Kind, seed: int) -> tuple[list[DrawnClient], list[np.ndarray]]:
+def draw(kind: Kind, seed: int) -> tuple[list[DrawnClassClient], list[np.ndarray]]:
     """Clients with their truth, and their labels as codes."""
     rng = np.random.default_rng([seed, 23])
     s, d, m, C = kind.eigenvalues(), kind.dimension, kind.clients, kind.classes
@@ -88,7 +88,7 @@ def draw(kind: Kind, seed: int) -> tuple[list[DrawnClient], list[np.ndarray]]:
         p = probabilities(X, truth, C)
         codes = (rng.random((n, 1)) > p.cumsum(1)[:, :-1]).sum(1)
         Y = 2.0 * codes[:, None] - 1 if C == 2 else np.eye(C)[codes]
-        clients.append(DrawnClient(X, Y, truth, s))
+        clients.append(DrawnClassClient(X, Y, truth, s))
         labels.append(codes)
     return clients, labels
 
@@ -99,7 +99,7 @@ def probabilities(X: np.ndarray, model: np.ndarray, classes: int) -> np.ndarray:
     return softmax(np.column_stack([0 * out, out]) if classes == 2 else out @ contrasts(classes).T, axis=1)
 
 
-def accuracy_of(models: list[np.ndarray], clients: list[DrawnClient], classes: int) -> float:
+def accuracy_of(models: list[np.ndarray], clients: list[DrawnClassClient], classes: int) -> float:
     """The mean over clients of what their models get right."""
     right = []
     for place, (w, each) in enumerate(zip(models, clients, strict=True)):
@@ -113,7 +113,7 @@ def accuracy_of(models: list[np.ndarray], clients: list[DrawnClient], classes: i
     return float(np.mean(right))
 
 
-def shared_model(clients: list[DrawnClient]) -> np.ndarray:
+def shared_model(clients: list[DrawnClassClient]) -> np.ndarray:
     """The pooled fit; with a small ridge where it has no end without one."""
     X, Y = (np.concatenate([getattr(each, part) for each in clients]) for part in ("X", "Y"))
     K = clients[0].truth.shape[1]
@@ -123,7 +123,7 @@ def shared_model(clients: list[DrawnClient]) -> np.ndarray:
     return class_clients.newton(task, lam) if K == 1 else class_clients.descend_far(task, lam)
 
 
-def fitted(name: str, ratio: float | None, clients: list[DrawnClient], centre: np.ndarray) -> list[np.ndarray]:
+def fitted(name: str, ratio: float | None, clients: list[DrawnClassClient], centre: np.ndarray) -> list[np.ndarray]:
     """The models of an algorithm with a ridge of ratio/n."""
     if name == "fedavg":
         return [centre] * len(clients)

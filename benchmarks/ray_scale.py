@@ -24,7 +24,7 @@ import numpy as np
 import fedasym as fa
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import LIBRARY
-from fedasym.deploy.ray.pool import COPIES, Task, join_cluster, open_pool, piece_rows, portable_data
+from fedasym.deploy.ray.pool import COPIES, Task, compute_rows, join_cluster, open_pool, portable_data
 from fedasym.experiments import plan
 from fedasym.experiments.data import Record, record_data
 from fedasym.experiments.execution import Worker
@@ -167,7 +167,7 @@ def one_piece(seed: int) -> tuple[plan.Piece, fa.Experiment]:
 
 def peak_of(data: list[Any], piece: plan.Piece, heard: Any) -> int:
     """In a worker: the most bytes that it has had, the shared memory that it has read among them."""
-    piece_rows(data, piece, "", heard)
+    compute_rows(data, piece, "", heard)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -81,7 +81,7 @@ STARTS = {
         "jax",
     ),
     "experiments": (
-        "import fedasym as fa, fedasym.deploy; fa.run, fa.sweep, fa.simulate; from fedasym.deploy.ray import tasks",
+        "import fedasym as fa, fedasym.deploy; fa.run, fa.sweep, fa.simulate; from fedasym.deploy.ray import pool",
         "ray fsspec",
     ),
 }

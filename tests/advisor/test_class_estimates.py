@@ -14,7 +14,7 @@ from fedasym.theory.classes.optimum import fit_squares
 from fedasym.theory.classes.squared_labels import (
     LabelModel,
     Link,
-    best_probe_ridge,
+    best_label_ridge,
     least_squares_state,
     probe_accuracy,
     shared_error,
@@ -90,7 +90,7 @@ def test_links_are_those_of_the_theory():
     found = fa.predict(fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), ["rtfa_squares"])["rtfa_squares"]
     world = world_of(2)
     assert float(Link(2).slope(world.rho)) == pytest.approx(0.292117193, rel=1e-6)  # the theory's own reference number
-    assert probe_accuracy(world, 2.0, best_probe_ridge(world, 2.0)) == pytest.approx(found.accuracy, abs=1e-6)
+    assert probe_accuracy(world, 2.0, best_label_ridge(world, 2.0)) == pytest.approx(found.accuracy, abs=1e-6)
     assert float(energies.rho) == pytest.approx(world.rho, rel=1e-6)
 
 
@@ -120,7 +120,7 @@ def test_an_error_of_the_shared_model_costs_accuracy_and_a_larger_step_makes_goo
     world = world_of(2)
     error = shared_error(world, (0.02, 0.01))
     assert probe_accuracy(world, 2.0, np.inf, error) < probe_accuracy(world, 2.0, np.inf) - 0.01
-    assert best_probe_ridge(world, 2.0, error) < best_probe_ridge(world, 2.0)
+    assert best_label_ridge(world, 2.0, error) < best_label_ridge(world, 2.0)
 
 
 def test_the_constraint_is_met_in_the_metric_of_the_errors():

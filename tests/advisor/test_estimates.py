@@ -7,7 +7,7 @@ import scipy.stats
 import fedasym as fa
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.estimates import pool_and_estimate
-from fedasym.advisor.federated import combine_summaries, first_variances, play_federation, summarise
+from fedasym.advisor.federated import combine_summaries, first_variances, play_federation, summarise_clients
 from fedasym.advisor.moments import combine_products, fit_variances
 from fedasym.advisor.statistics import kappa_of, spectrum_of
 from fedasym.exact.clients import gather_clients as clients_of
@@ -130,7 +130,7 @@ def test_summaries_of_scarce_samples_agree_and_are_the_same_where_samples_are_ma
 
 def test_a_client_sends_a_few_numbers_per_sample_and_never_a_sample(world):
     X, y, _ = world.draw()
-    sent = summarise("ann", X[0], y[0])
+    sent = summarise_clients("ann", X[0], y[0])
     assert sent.bytes == 8 * (3 * world.samples + 5)
     assert not any(np.ndim(value) > 1 for value in vars(sent).values())
     again = play_federation(read_clients(*world.but(clients=6, samples=4, dimension=60).draw()[:2]))[0]
@@ -140,10 +140,10 @@ def test_a_client_sends_a_few_numbers_per_sample_and_never_a_sample(world):
 def test_combining_refuses_what_does_not_belong_together(world):
     X, y, _ = world.draw()
     with pytest.raises(fa.InvalidInput, match="dimensions"):
-        combine_summaries([summarise("a", X[0], y[0]), summarise("b", X[0][:, :3], y[0])])
+        combine_summaries([summarise_clients("a", X[0], y[0]), summarise_clients("b", X[0][:, :3], y[0])])
     with pytest.raises(fa.InvalidInput, match="one name"):
-        combine_summaries([summarise("a", X[0], y[0]), summarise("a", X[1], y[1])])
-    assert first_variances([summarise(i, *pair) for i, pair in enumerate(zip(X, y, strict=True))])[0] > 0
+        combine_summaries([summarise_clients("a", X[0], y[0]), summarise_clients("a", X[1], y[1])])
+    assert first_variances([summarise_clients(i, *pair) for i, pair in enumerate(zip(X, y, strict=True))])[0] > 0
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])

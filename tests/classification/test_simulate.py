@@ -9,12 +9,12 @@ import fedasym as fa
 from fedasym.exact.class_clients import (
     LabelProblem,
     descend_for,
-    draw_client,
+    draw_class_client,
     draw_shared,
     fit_converged,
+    fit_max_margin,
     fit_ridge,
     lay_out,
-    max_margin,
 )
 from fedasym.exact.draws import seeded_generator
 
@@ -78,7 +78,7 @@ def test_what_is_drawn_has_exactly_the_energies_of_the_population(classes):
     world = fa.ClassPopulation(1.5, 0.7, 2, classes=classes, spectrum=TWO, shift_power=1)
     layout = lay_out(world, 101)
     theta0 = draw_shared(layout, 0, 0)
-    one = draw_client(layout, theta0, seeded_generator(0, 1))
+    one = draw_class_client(layout, theta0, seeded_generator(0, 1))
     move, K = one.truth - theta0, layout.K
     for begin, size, e0, ed in zip(
         np.cumsum(layout.room) - layout.room, layout.room, layout.world.energies.e0, layout.world.energies.ed, strict=True
@@ -97,7 +97,7 @@ def test_fits_are_stationary(classes, aspect):
     """The gradient of loss + penalty vanishes at the ridge fit, in all d coordinates."""
     layout = lay_out(fa.ClassPopulation(1, 1, aspect, classes=classes), 40)
     theta0 = draw_shared(layout, 0, 0)
-    one = draw_client(layout, theta0, seeded_generator(0, 1))
+    one = draw_class_client(layout, theta0, seeded_generator(0, 1))
     w = fit_ridge(one, 0.3, theta0)
     whole = LabelProblem(one.X, one.X @ w, one.Y)
     slope = one.X.T @ whole.residual(np.zeros_like(w)) / len(one.Y) + 0.3 * (w - theta0)
@@ -107,11 +107,11 @@ def test_fits_are_stationary(classes, aspect):
 def test_descent_ends_where_newton_does():
     layout = lay_out(fa.ClassPopulation(1, 1, 0.1), 30)
     theta0 = draw_shared(layout, 0, 0)
-    one = draw_client(layout, theta0, seeded_generator(0, 1))
+    one = draw_class_client(layout, theta0, seeded_generator(0, 1))
     end, endless = fit_converged(one)
     assert not endless
     np.testing.assert_allclose(descend_for(one, 400.0, theta0), end, atol=1e-5)
-    few = draw_client(lay_out(fa.ClassPopulation(1, 1, 2), 30), theta0, seeded_generator(0, 1))
+    few = draw_class_client(lay_out(fa.ClassPopulation(1, 1, 2), 30), theta0, seeded_generator(0, 1))
     widest, endless = fit_converged(few)
     assert endless
     assert (few.Y * (few.X @ widest)).min() == pytest.approx(1, abs=1e-7)
@@ -120,8 +120,8 @@ def test_descent_ends_where_newton_does():
 def test_the_max_margin_separates_with_margin_one():
     rng = np.random.default_rng(0)
     G = rng.standard_normal((20, 60))
-    w = max_margin(G)
+    w = fit_max_margin(G)
     assert (G @ w).min() == pytest.approx(1, abs=1e-7)
     support = (G @ w)[:, 0] < 1 + 1e-6
     np.testing.assert_allclose(w, G[support].T @ np.linalg.lstsq(G[support].T, w, rcond=None)[0], atol=1e-8)
-    assert max_margin(rng.standard_normal((200, 10))) is None
+    assert fit_max_margin(rng.standard_normal((200, 10))) is None

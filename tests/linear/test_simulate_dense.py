@@ -8,14 +8,14 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import PAPER, Average, Descend, Flow, Interpolate, Keep, Meta, Moreau, Ridge
 from fedasym.exact.draws import draw_features, seeded_generator
-from fedasym.verbs.trials import Plan, expect_losses
+from fedasym.verbs.trials import TrialPlan, expect_losses
 
 from .worlds import AR1, DIFFERENT, POWER, TWO, WORLD, plan_of
 
 SINGULAR = fa.spectra.atoms([0, 1, 3], [0.4, 0.35, 0.25])
 
 
-def dense(plan: Plan) -> dict[str, np.ndarray]:
+def dense(plan: TrialPlan) -> dict[str, np.ndarray]:
     """Bias and variance from the matrices themselves: every estimator as a linear map of theta_0, displacements and noise."""
     kinds, d = plan.kinds, plan.kinds[0].s.size
 

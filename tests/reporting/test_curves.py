@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.show.curves import Curve, Span, gain_curves, published_curves, select_gains, span, trial_curves
+from fedasym.show.curves import AxisSpan, Curve, gain_curves, published_curves, select_gains, span, trial_curves
 from fedasym.show.figures.classes import bin_edges
-from fedasym.show.figures.style import ALGORITHMS, EVERY, SPARE, STEPS, marker_path, marks_of
+from fedasym.show.figures.style import ALGORITHMS, EVERY, SPARE, STEPS, marker_shape, marks_of
 from fedasym.show.findings import gains_of, histograms, most_hurt
 
 from .invented import FINAL, invented, published
@@ -54,7 +54,7 @@ def test_the_second_half_is_always_in_the_frame(rows, loss):
 
 
 def test_a_frame_without_numbers_is_still_one():
-    assert span([Curve((0, 50), np.full((2, 2), np.nan))], loss=False) == Span(0, 1)
+    assert span([Curve((0, 50), np.full((2, 2), np.nan))], loss=False) == AxisSpan(0, 1)
 
 
 def test_every_algorithm_looks_different_without_colour():
@@ -62,7 +62,7 @@ def test_every_algorithm_looks_different_without_colour():
     assert len({mark.marker for mark in STEPS}) == len(STEPS)
     assert len({mark.marker for mark in SPARE}) == len(SPARE)
     assert len({mark.key for mark in EVERY}) == len(EVERY)
-    assert len({marker_path(mark.marker, 4) for mark in ALGORITHMS.values()}) == len(ALGORITHMS)
+    assert len({marker_shape(mark.marker, 4) for mark in ALGORITHMS.values()}) == len(ALGORITHMS)
     assert len(set(marks_of(["one", "ftfa", "two"]).values())) == 3
 
 

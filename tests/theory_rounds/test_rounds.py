@@ -9,11 +9,11 @@ import pytest
 from fedasym.theory.contours import marchenko_pastur
 from fedasym.theory.filters import DescentFilter
 from fedasym.theory.rounds import (
-    Energies,
+    ErrorEnergies,
     Moments,
     Round,
     StepFilter,
-    advance,
+    advance_energies,
     integrate_moments,
     moments_of_ridge,
     moments_of_steps,
@@ -36,7 +36,7 @@ def rule(cohort, step=1.0, clip=np.inf, noise=0.0, dimension=0):
 
 def following(M, moments, own, server, shares):
     """One round of all energies together."""
-    after, length, _ = advance(Energies(M, 0 * M), moments, Energies(own, 0 * own), server, shares)
+    after, length, _ = advance_energies(ErrorEnergies(M, 0 * M), moments, ErrorEnergies(own, 0 * own), server, shares)
     return after.total, length
 
 

@@ -157,9 +157,9 @@ class Advice(Result):
         return write_file("write advice", self, path)
 
     def __str__(self) -> str:
-        from fedasym.advisor.wording import advice_page
+        from fedasym.advisor.wording import advice_text
 
-        return advice_page(self)
+        return advice_text(self)
 
 
 def loss_record(advice: Advice, row: Prediction) -> dict[str, Any]:

@@ -35,11 +35,7 @@ from fedasym.advisor.class_estimates import (
     look_at_clients,
     plain_estimates,
 )
-from fedasym.advisor.class_predictions import (
-    predict_accuracies,
-    predict_beside,
-    predict_stopping,
-)
+from fedasym.advisor.class_predictions import predict_beside, predict_class_accuracies, predict_stopping
 from fedasym.advisor.confirmation import RidgeConfirmation, TrainedConfirmation, training_settings
 from fedasym.advisor.crosscheck import (
     class_client_gains,
@@ -48,7 +44,7 @@ from fedasym.advisor.crosscheck import (
     gcv_curves,
     regression_gains,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, Data, are_classes, read_classes, read_clients
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, are_classes, read_classes, read_clients
 from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
 from fedasym.advisor.estimates import (
     Estimates,
@@ -168,7 +164,7 @@ def advise_samples(
         return advise_regression(numbers, free, beside)
 
 
-def advise_regression(data: Data, intercept: bool, beside: Sequence[Algorithm]) -> Advice:
+def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algorithm]) -> Advice:
     """Numbers and many features: statistics, estimates, structure; then predictions, cross-check, doubts, recommendation."""
     levels = ClientLevels.of(data) if intercept else None
     seen = pool_and_estimate(data.level() if intercept else data)
@@ -208,7 +204,7 @@ def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
     return tuple(said)
 
 
-def are_few(data: Data, intercept: bool) -> bool:
+def are_few(data: ClientData, intercept: bool) -> bool:
     """Whether exact expectations serve better than limits: few unknowns. Too few samples for them are refused."""
     unknowns, samples = data.dimension + intercept, int(data.sizes.sum())
     if unknowns > (MANY_UNKNOWNS if intercept else FEW):
@@ -331,7 +327,7 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
     world = estimate_world(found, seen.classes.count)
-    table, ridges = predict_accuracies(found, world, shape)
+    table, ridges = predict_class_accuracies(found, world, shape)
     table = compare_accuracies(table, seen.probes, world, shape, found)
     evidence = ClassEvidence(
         seen.found.summaries, plain_estimates(found), seen.dropped, seen.classes.names, seen.counts, seen.mean_share,

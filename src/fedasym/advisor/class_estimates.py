@@ -33,7 +33,7 @@ from fedasym.advisor.class_statistics import (
     probe_ratios,
     view_client,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, Coding, Data
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
 from fedasym.advisor.estimates import Estimates, draw_about
 from fedasym.advisor.moments import PROBE_VECTORS, fit_variances, probe_vectors, sum_across
 from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of, spread_places
@@ -377,7 +377,7 @@ class ClassLook:
     found: ClassMoments
     probes: Probes
     counts: Array  # (clients, classes)
-    data: Data | None = None  # None where samples stayed with their clients
+    data: ClientData | None = None  # None where samples stayed with their clients
 
 
 def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:

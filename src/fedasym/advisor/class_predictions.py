@@ -33,7 +33,7 @@ from fedasym.theory.classes.softmax import SEARCH, draw_points, softmax_centre, 
 from fedasym.theory.classes.softmax_ridge import descent_clock, softmax_curvature, softmax_ridge_path
 from fedasym.theory.classes.squared_labels import (
     LabelModel,
-    best_probe_ridge,
+    best_label_ridge,
     least_squares_state,
     probe_accuracy,
     rule_accuracy,
@@ -82,7 +82,7 @@ def ridge_rule(world: LabelModel, aspect: float, *, alone: bool = False) -> floa
     if np.allclose(e.ed / e.ed.sum(), e.h):
         return aspect / max(c * float(e.ed.sum()), 1e-9)
     s2 = world.link.total - (world.zeta * world.rho) ** 2
-    return best_probe_ridge(world, aspect, alone=alone) * world.zeta**2 / (c * s2)
+    return best_label_ridge(world, aspect, alone=alone) * world.zeta**2 / (c * s2)
 
 
 def best_ridges(world: LabelModel, aspect: float, samples_: float, clients: float) -> LogisticRidges:
@@ -138,7 +138,7 @@ class StateScore:
     log_loss: float
 
 
-def score_state(state: State) -> StateScore:
+def score_population(state: State) -> StateScore:
     """Of one world."""
     return StateScore(float(np.ravel(metrics.accuracy(state))[0]), float(np.ravel(metrics.log_loss(state, np.zeros(1)))[0]))
 
@@ -147,10 +147,10 @@ def score_rtfa(world: LabelModel, aspect: float, ridge: float, clients: float, m
     """Member and new client of two classes."""
     e = repeat_energies(world.energies, 1)
     g, lam, m, at = (np.array([float(x)]) for x in (aspect, ridge, clients, mu))
-    new = score_state(newcomer_fit(e, g, lam, m, at))
+    new = score_population(newcomer_fit(e, g, lam, m, at))
     if clients >= MANY_CLIENTS:
         return new, new
-    return score_state(member_fit(e, g, lam, m, at).state), new
+    return score_population(member_fit(e, g, lam, m, at).state), new
 
 
 def score_two_classes(
@@ -160,11 +160,11 @@ def score_two_classes(
     e = repeat_energies(world.energies, 1)
     g, m, mu = (np.array([float(x)]) for x in (aspect, clients, ridges.pooled))
     together = pooled_fit(e, g, m, mu)
-    own, new = score_state(together.member), score_state(together.new)
+    own, new = score_population(together.member), score_population(together.new)
     mine, theirs = score_rtfa(world, aspect, ridges.shared / samples_, clients, ridges.pooled)
-    alone = score_state(solve_ridge(e.alone, g, np.array([ridges.alone / samples_]), 0.0))
+    alone = score_population(solve_ridge(e.alone, g, np.array([ridges.alone / samples_]), 0.0))
     end = fit_to_convergence(e, g, np.zeros(1))
-    last = score_state(end.fit)
+    last = score_population(end.fit)
     endless = np.inf if bool(end.separable[0]) else last.log_loss
     return {
         "fedavg": MethodScore(own.accuracy, own.log_loss, new.accuracy),
@@ -197,11 +197,11 @@ def score_more_classes(
     """
     e, C, n = world.energies, world.link.classes, samples_
     shared, error = softmax_fedavg(e, C), shared_error(world, excess)
-    best, finite = best_probe_ridge(world, aspect), best_probe_ridge(world, aspect, error)
+    best, finite = best_label_ridge(world, aspect), best_label_ridge(world, aspect, error)
     T, Q = least_squares_state(world, aspect, np.inf, error)
     kept, member_kept = (rule_accuracy(world, T + world.zeta * part * float(e.bd), Q) for part in (0.0, alike))
     mine = probe_accuracy(world, aspect, finite, error)
-    theirs = probe_accuracy(world, aspect, best_probe_ridge(world, aspect, alone=True), alone=True)
+    theirs = probe_accuracy(world, aspect, best_label_ridge(world, aspect, alone=True), alone=True)
     if C > DIRECT_CLASSES or world.strange:
         unknown = float("nan")
         return {
@@ -235,7 +235,7 @@ def score_kind(
     return score_more_classes(world, gamma, n, ridges, softmax_excess(world, sizes.pooled_aspect, sizes.alike), sizes.alike)
 
 
-def predict_accuracies(
+def predict_class_accuracies(
     found: ClassMoments, world: LabelModel, sizes: ClientSizes, *, intervals: bool = True
 ) -> tuple[AccuracyTable, LogisticRidges]:
     """Every method; without intervals a little faster."""
@@ -297,7 +297,7 @@ def kind_shifts(
     error = shared_error(world, found.excess)
     out: dict[str, dict[str, float]] = {"fedavg": {}}
     for name, alone in (("rtfa", False), ("local_ridge", True)):
-        right = np.array([probe_accuracy(world, g, best_probe_ridge(world, g, error, alone=alone), error, alone=alone)
+        right = np.array([probe_accuracy(world, g, best_label_ridge(world, g, error, alone=alone), error, alone=alone)
                           for g in sizes.aspects])  # fmt: skip
         shift = float(sizes.share @ right) - float(right[sizes.middle])
         out[name] = {"accuracy": shift, "new": shift}
@@ -337,7 +337,7 @@ def draw_responses(found: ClassMoments, world: LabelModel, sizes: ClientSizes) -
 def least_squares_scores(world: LabelModel, sizes: ClientSizes, found: ClassMoments) -> dict[str, MethodScore]:
     """Scores to take differences of: those of least squares, which move as the logistic loss's do, in a tenth of the time."""
     gamma, error = float(sizes.aspects[sizes.middle]), shared_error(world, found.excess)
-    own, alone = (best_probe_ridge(world, gamma, error, alone=each) for each in (False, True))
+    own, alone = (best_label_ridge(world, gamma, error, alone=each) for each in (False, True))
     kept, mine = probe_accuracy(world, gamma, np.inf, error), probe_accuracy(world, gamma, own, error)
     theirs = probe_accuracy(world, gamma, alone, alone=True)
     if world.link.classes == 2:
@@ -373,7 +373,7 @@ def training_spread(world: LabelModel, sizes: ClientSizes, found: ClassMoments) 
     share = float(h @ s**2) / world.spectrum.mean**2 / sizes.dimension
     out = {}
     for name, alone in (("rtfa", False), ("local_ridge", True)):
-        ridge = best_probe_ridge(world, gamma, error, alone=alone)
+        ridge = best_label_ridge(world, gamma, error, alone=alone)
         T, Q = least_squares_state(world, gamma, ridge, error, alone=alone)
         step = np.sqrt(max(Q - T**2 / rho2, 0.0) * rho2 * share)
         moved = [rule_accuracy(world, T + way * step, Q + 2 * way * step * T / rho2) for way in (-1.0, 1.0)]
@@ -400,7 +400,7 @@ def predict_one_step(out: AccuracyTable, world: LabelModel, aspect: float, ridge
         if direct:
             best = softmax_ridge_path(e, aspect, [ridge], C, points=draw_points(C, SEARCH))[0].accuracy
         else:
-            best = probe_accuracy(world, aspect, best_probe_ridge(world, aspect))
+            best = probe_accuracy(world, aspect, best_label_ridge(world, aspect))
     rtfa, less = out["rtfa"], right - best
 
     def shifted(q: Quantity) -> Quantity:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.class_estimates import ClassLook, ClientSizes
 from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, largest_curvature
-from fedasym.advisor.data import Data, read_classes, read_clients
+from fedasym.advisor.data import ClientData, read_classes, read_clients
 from fedasym.advisor.predictions import LOG_LOSS, Steps
 from fedasym.advisor.statistics import spread_places
 from fedasym.advisor.wording import three_digits
@@ -204,7 +204,7 @@ class RidgeConfirmation(Confirmation):
         )
 
 
-def divide_client(source: Data, place: int, seed: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def divide_client(source: ClientData, place: int, seed: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """A client's training and held-out samples; where none are held out, a fifth is, and at least one sample stays."""
     X, y = source.rows(place)
     held = source.held(place)
@@ -386,7 +386,7 @@ def candidate_settings(
     return told
 
 
-def stack_codes(data: Data, held: bool = False) -> tuple[Array, NDArray[np.int64], NDArray[np.intp]]:
+def stack_codes(data: ClientData, held: bool = False) -> tuple[Array, NDArray[np.int64], NDArray[np.intp]]:
     """Clients' rows one below the other: features, codes and places."""
     parts = [data.held(place) if held else data.rows(place) for place in range(len(data.parts))]
     owner = np.repeat(np.arange(len(parts)), [len(codes) for _, codes in parts])

@@ -26,7 +26,7 @@ from fedasym.advisor.class_estimates import (
     estimate_world,
     look_at_clients,
 )
-from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, predict_accuracies
+from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, predict_class_accuracies
 from fedasym.advisor.class_statistics import Probes
 from fedasym.advisor.data import Classes, read_classes
 from fedasym.advisor.estimates import Estimates
@@ -37,7 +37,7 @@ from fedasym.algorithms import PAPER, Algorithm, Average, Nothing
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
-from fedasym.theory.classes.squared_labels import LabelModel, best_probe_ridge, probe_accuracy, shared_error
+from fedasym.theory.classes.squared_labels import LabelModel, best_label_ridge, probe_accuracy, shared_error
 
 CURVE_POINTS = 49
 NO_RIDGE, ENDLESS_RIDGE = 1e-9, 1e9  # ridges, in units of the samples' own scale, that mean none and infinite
@@ -324,7 +324,7 @@ def foresee_accuracies(
         share = float(seen.sizes.sum() / sizes.sum())  # the shared model errs less with all clients
         found = replace(found, excess=(found.excess[0] * share, found.excess[1] * share))
         shape, world = ClientSizes(SizeGroups.of(sizes), seen.dimension), estimate_world(found, taken.count)
-        table, _ = predict_accuracies(found, world, shape, intervals=False)
+        table, _ = predict_class_accuracies(found, world, shape, intervals=False)
         table = compare_accuracies(table, seen.probes, world, shape, found)
     return {name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted) for name, row in table.items()}
 
@@ -352,7 +352,7 @@ def class_client_gains(
     error = shared_error(world, seen.found.excess)
     kept = probe_accuracy(world, 1.0, np.inf, error)
     by_kind = np.array(
-        [probe_accuracy(world, float(g), best_probe_ridge(world, float(g), error), error) - kept for g in shape.aspects]
+        [probe_accuracy(world, float(g), best_label_ridge(world, float(g), error), error) - kept for g in shape.aspects]
     )
     gains = by_kind[shape.kinds.place]
     rows = table["rtfa"], table["fedavg"]

@@ -22,7 +22,7 @@ Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ClientPart:
     """One client: where its rows are in `features` and `labels`; rows are copied only while they are used."""
 
     name: Hashable
@@ -33,7 +33,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class ClientData:
     """All clients with training samples, and the features that are not always 0 (others carry nothing and are left out).
 
     basis: orthogonal directions that all samples lie in, where features follow from one another; None where none does.
@@ -41,7 +41,7 @@ class Data:
         of it, and that one goes; its held-out samples are about the means of those that train.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ClientPart, ...]
     live: NDArray[np.bool_]
     basis: Array | None = None
     levelled: bool = False
@@ -85,7 +85,7 @@ class Data:
         rows, values = self._take(part, part.train)
         return np.append(rows.mean(0), values.mean())
 
-    def level(self) -> Data:
+    def level(self) -> ClientData:
         """The same clients without their intercepts; those with a single training sample have nothing left."""
         parts = tuple(part for part in self.parts if part.train.size > 1)
         if len(parts) < LEAST_CLIENTS:
@@ -95,7 +95,7 @@ class Data:
             )
         return replace(self, parts=parts, levelled=True)
 
-    def _take(self, part: Part, where: NDArray[np.intp]) -> tuple[Array, Array]:
+    def _take(self, part: ClientPart, where: NDArray[np.intp]) -> tuple[Array, Array]:
         rows = np.asarray(part.features[where], dtype=float)
         rows = rows if self.live.all() else rows[:, self.live]
         return rows if self.basis is None else rows @ self.basis, np.asarray(part.labels[where], dtype=float)
@@ -104,7 +104,7 @@ class Data:
         return (self.rows(place) for place in range(len(self.parts)))
 
 
-def read_clients(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> Data:
+def read_clients(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> ClientData:
     """A federation, or arrays as `fa.linear.fit` takes them; checked once, here."""
     if isinstance(data, Federation):
         if y is not None or clients is not None:
@@ -114,10 +114,10 @@ def read_clients(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
         raise InvalidInput("y is missing: give a Federation, or features, labels and clients=[...], the client of each row")
     else:
         parts = array_parts(data, y, clients)
-    return check_parts(parts)
+    return check_client_parts(parts)
 
 
-def federation_parts(federation: Federation) -> list[Part]:
+def federation_parts(federation: Federation) -> list[ClientPart]:
     """Training rows to learn from; validation and test rows together are held out."""
     if federation.sequences or federation.outputs != 1:
         raise NoFormula(
@@ -128,26 +128,26 @@ def federation_parts(federation: Federation) -> list[Part]:
     for place, name in enumerate(federation.clients):
         rows = np.arange(federation.starts[place], federation.starts[place + 1])
         training = federation.split[rows] == TRAIN
-        parts.append(Part(name, federation.features, federation.labels[:, 0], rows[training], rows[~training]))
+        parts.append(ClientPart(name, federation.features, federation.labels[:, 0], rows[training], rows[~training]))
     return parts
 
 
-def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[Part]:
+def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[ClientPart]:
     """All rows with the client of each, or one pair of arrays per client; nothing is held out."""
     none = np.array([], dtype=int)
     if is_per_client(X):
         each = iterate_clients(X, y, clients)
-        return [Part(name, rows, values, np.arange(len(rows)), none) for name, rows, values in each]
+        return [ClientPart(name, rows, values, np.arange(len(rows)), none) for name, rows, values in each]
     if clients is None:
         raise InvalidInput("clients is missing: give the client of each row, such as clients=ids")
     rows, values = check_rows(None, X, y)
     labels = labels_of(clients)
     if len(labels) != len(rows):
         next(iter(group_rows(rows, values, labels)))  # says what is wrong
-    return [Part(name, rows, values, np.array(where), none) for name, where in places_of(labels).items()]
+    return [ClientPart(name, rows, values, np.array(where), none) for name, where in places_of(labels).items()]
 
 
-def check_parts(parts: Sequence[Part]) -> Data:
+def check_client_parts(parts: Sequence[ClientPart]) -> ClientData:
     """Refuse what no estimate can be made from, each with what is missing."""
     training = tuple(part for part in parts if part.train.size)
     if len(training) < LEAST_CLIENTS:
@@ -162,7 +162,7 @@ def check_parts(parts: Sequence[Part]) -> Data:
         )
     live = np.zeros(training[0].features.shape[1], dtype=bool)
     low, high = np.inf, -np.inf
-    whole = Data(training, np.ones_like(live))
+    whole = ClientData(training, np.ones_like(live))
     for part, (rows, values) in zip(training, whole, strict=True):
         if not (np.isfinite(rows).all() and np.isfinite(values).all()):
             raise InvalidInput(f"client {part.name!r} has NaN or infinity in its samples: drop or fill those samples first")
@@ -216,7 +216,7 @@ class Coding:
 class Classes(Coding):
     """All clients with training samples; the labels of `data` are codes of `names`."""
 
-    data: Data
+    data: ClientData
 
 
 def are_classes(data: Any, y: Any, task: str | None) -> bool:
@@ -260,7 +260,7 @@ def read_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
             f"the labels have {len(names)} different values, and advice is for up to {MOST_CLASSES} classes: merge rare ones "
             f"(federation.merge_rare({MOST_CLASSES})), or say task='regression' if they are numbers"
         )
-    return Classes(names, check_classes(parts, names))
+    return Classes(names, check_class_labels(parts, names))
 
 
 def encode_labels(y: Any) -> tuple[tuple[Any, ...], list[Array]]:
@@ -278,7 +278,7 @@ def encode_labels(y: Any) -> tuple[tuple[Any, ...], list[Array]]:
     return tuple(names.tolist()), np.split(codes.astype(float), ends)
 
 
-def position_parts(federation: Federation) -> list[Part]:
+def position_parts(federation: Federation) -> list[ClientPart]:
     """Training rows to learn from, validation and test rows held out; positions of sequences are samples."""
     width = federation.features.shape[1] if federation.sequences else 1
     features = federation.features.reshape(-1, federation.dimension)
@@ -289,11 +289,11 @@ def position_parts(federation: Federation) -> list[Part]:
     for place, name in enumerate(federation.clients):
         rows = np.arange(width * federation.starts[place], width * federation.starts[place + 1])
         rows = rows[real[rows]]
-        parts.append(Part(name, features, labels, rows[training[rows]], rows[~training[rows]]))
+        parts.append(ClientPart(name, features, labels, rows[training[rows]], rows[~training[rows]]))
     return parts
 
 
-def check_classes(parts: list[Part], names: tuple[Any, ...]) -> Data:
+def check_class_labels(parts: list[ClientPart], names: tuple[Any, ...]) -> ClientData:
     """The checks that all data pass, with a class by its name where there is only one."""
     labels = np.concatenate([np.unique(part.labels[part.train]) for part in parts]) if parts else np.empty(0)
     if np.unique(labels).size == 1:
@@ -301,4 +301,4 @@ def check_classes(parts: list[Part], names: tuple[Any, ...]) -> Data:
             f"all training labels are {names[int(labels[0])]!r}: with a single class there is nothing to predict; check which "
             "column is the label"
         )
-    return check_parts(parts)
+    return check_client_parts(parts)

@@ -34,10 +34,10 @@ from fedasym.advisor.crosscheck import NOTABLE_ACCURACY
 from fedasym.advisor.moments import estimate_variation, kurtosis_of
 from fedasym.advisor.predictions import Prediction
 from fedasym.core.numbers import Array
-from fedasym.exact.classes import Table
+from fedasym.exact.classes import ScoreTable
 from fedasym.exact.reml import Components
 from fedasym.theory.classes.ridge import separability_threshold as separable_from
-from fedasym.theory.classes.squared_labels import LabelModel, best_probe_ridge
+from fedasym.theory.classes.squared_labels import LabelModel, best_label_ridge
 
 if TYPE_CHECKING:
     from fedasym.advisor.mixed import FoldErrors, SampleTable
@@ -418,7 +418,7 @@ def probe_disagreement(seen: ClassEvidence) -> str | None:
 def model_ridge_ratio(seen: ClassEvidence) -> float:
     """Ridge x samples of least squares by the model, for a new client."""
     gamma = float(seen.shape.aspects[seen.shape.middle])
-    return best_probe_ridge(seen.world, gamma) * seen.shape.samples
+    return best_label_ridge(seen.world, gamma) * seen.shape.samples
 
 
 CLASS_CHECKS: dict[str, Callable[[ClassEvidence], str | None]] = {
@@ -443,7 +443,7 @@ def doubt_classes(seen: ClassEvidence) -> tuple[Doubt, ...]:
     return tuple(Doubt(name, text) for name, check in CLASS_CHECKS.items() if (text := check(seen)) is not None)
 
 
-def doubt_scores(table: Table, counts: NDArray[np.intp]) -> list[Doubt]:
+def doubt_scores(table: ScoreTable, counts: NDArray[np.intp]) -> list[Doubt]:
     """What could make the scores mislead."""
     said = []
     clients = int(table.places.max()) + 1

@@ -18,7 +18,7 @@ import scipy.linalg
 import scipy.special
 import scipy.stats
 
-from fedasym.advisor.data import Data
+from fedasym.advisor.data import ClientData
 from fedasym.advisor.moments import AxisVariances, CrossProducts, add_products, combine_products, fit_variances, squared_length
 from fedasym.advisor.statistics import (
     AxisRows,
@@ -257,14 +257,14 @@ def keep_positive(noise2: float, radius2: float, norm2: float, spectrum: Spectru
 class PooledClients:
     """The data in directions that they determine, the pooled fit, a summary per client, and the estimates."""
 
-    data: Data
+    data: ClientData
     pool: SharedSolution
     summaries: list[Summary]
     estimates: Estimates
     left_out: list[Array]  # residuals about the others' model along each client's axes
 
 
-def pool_and_estimate(data: Data) -> PooledClients:
+def pool_and_estimate(data: ClientData) -> PooledClients:
     """Two passes over the clients, never all samples at once: the pooled model, then each client about it."""
     pool = pool_clients(data)
     if not pool.full and data.sizes.sum() >= LEAST_ROOM * pool.rank:  # features follow from others: keep what they span

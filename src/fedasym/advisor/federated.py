@@ -31,7 +31,7 @@ from fedasym.advisor.class_statistics import (
     probe_ratios,
     sample_axes,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, Coding, Data
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
 from fedasym.advisor.estimates import Estimates, estimate_by_moments, estimate_by_products
 from fedasym.advisor.moments import add_products, fit_variances
 from fedasym.advisor.statistics import Summary, axes_of, spectrum_of, tails_of
@@ -51,7 +51,7 @@ def group_of(place: int) -> int:
     return place % GROUPS
 
 
-def pair_models(data: Data) -> dict[tuple[int, int], Array]:
+def pair_models(data: ClientData) -> dict[tuple[int, int], Array]:
     """The ten shared models, where one machine plays the whole federation; a real one trains each on its pair of groups."""
     d = data.dimension
     factors = []
@@ -61,12 +61,12 @@ def pair_models(data: Data) -> dict[tuple[int, int], Array]:
     return {(a, b): SharedSolution.of(triangular_factor(np.vstack([factors[a], factors[b]]))).theta for a, b in PAIRS}
 
 
-def summarise(name: Hashable, X: Any, y: Any, *, group: int = 0, models: PairModels | None = None) -> Summary:
+def summarise_clients(name: Hashable, X: Any, y: Any, *, group: int = 0, models: PairModels | None = None) -> Summary:
     """What a client sends, made from its own samples; `models` are those of all pairs, of which it uses the six of others.
 
     >>> import numpy as np
     >>> X, y = np.eye(3, 4), np.array([1.0, 2.0, 3.0])
-    >>> sent = summarise("ann", X, y)
+    >>> sent = summarise_clients("ann", X, y)
     >>> sent.raw.tolist(), sent.bytes
     ([1.0, 4.0, 9.0], 112)
     """
@@ -129,15 +129,15 @@ def combine_summaries(summaries: Sequence[Summary]) -> Estimates:
     return estimate_by_moments(listed) if all(each.pull.size for each in listed) else estimate_by_products(listed)
 
 
-def play_federation(data: Data) -> list[Summary]:
+def play_federation(data: ClientData) -> list[Summary]:
     """All answers of a federation that one machine plays: for tests, and to see what a federated run would say."""
     if data.sizes.sum() >= PAIR_ROOM * data.dimension and len(data.parts) >= GROUPS:
         models = pair_models(data)
         return [
-            summarise(part.name, *data.rows(place), group=group_of(place), models=models)
+            summarise_clients(part.name, *data.rows(place), group=group_of(place), models=models)
             for place, part in enumerate(data.parts)
         ]
-    first = [summarise(part.name, *data.rows(place)) for place, part in enumerate(data.parts)]
+    first = [summarise_clients(part.name, *data.rows(place)) for place, part in enumerate(data.parts)]
     told = first_variances(first)
     return [answer_again(summary, *data.rows(place), told) for place, summary in enumerate(first)]
 

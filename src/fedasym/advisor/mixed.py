@@ -20,7 +20,7 @@ from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, be
 from fedasym.advisor.assumptions import Doubt
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
-from fedasym.advisor.data import Classes, Data
+from fedasym.advisor.data import Classes, ClientData
 from fedasym.advisor.doubts import doubt_mixed, doubt_scores
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, Prediction
@@ -56,7 +56,9 @@ class SampleTable:
     held: tuple[Array, Array, NDArray[np.intp]]
 
     @classmethod
-    def of(cls, data: Data, names: tuple[str, ...] | None, personal: NDArray[np.bool_] | None, intercept: bool) -> SampleTable:
+    def of(
+        cls, data: ClientData, names: tuple[str, ...] | None, personal: NDArray[np.bool_] | None, intercept: bool
+    ) -> SampleTable:
         """Gather the clients' rows."""
         parts = [data.rows(place) for place in range(len(data.parts))]
         held = [data.held(place) for place in range(len(data.parts))]
@@ -144,7 +146,7 @@ class MixedModel:
 
 
 def advise_mixed(
-    data: Data,
+    data: ClientData,
     names: tuple[str, ...] | None,
     personal: NDArray[np.bool_] | None,
     intercept: bool,
@@ -160,7 +162,7 @@ def advise_mixed(
     world = MixedModel(table, found)
     asked = {name: PAPER[name] for name in PREDICTED} | {each.name: each for each in beside}
     folds = cross_validate(world, asked)
-    rows = expect_losses(world, folds, asked)
+    rows = expect_mixed_losses(world, folds, asked)
     recommended = choose_loss(rows, SIMPLEST_MIXED)
     middle = float(np.median(table.sums.counts))
     rivals = [name for name in ("fedavg", better_alone(rows)) if name != recommended]
@@ -192,7 +194,9 @@ def check_labels(y: Array) -> None:
         raise InvalidInput(f"the labels vary by {apart:.3g}: their squares are beyond what numbers here can hold; rescale them")
 
 
-def expect_losses(world: MixedModel, folds: dict[str, FoldErrors], asked: Mapping[str, Algorithm]) -> dict[str, Prediction]:
+def expect_mixed_losses(
+    world: MixedModel, folds: dict[str, FoldErrors], asked: Mapping[str, Algorithm]
+) -> dict[str, Prediction]:
     """Every algorithm's expected loss above the noise, over samples, with its interval and what the folds say."""
     found, sums = world.found, world.table.sums
     share = sums.counts / sums.counts.sum()

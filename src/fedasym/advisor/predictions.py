@@ -15,7 +15,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from fedasym.advisor.data import Data
+from fedasym.advisor.data import ClientData
 from fedasym.advisor.estimates import LEAST_SHARE, UNKNOWN, Estimates, Quantity
 from fedasym.advisor.moments import PartedLoss, lacking_variance
 from fedasym.advisor.statistics import (
@@ -422,7 +422,7 @@ class ClientLevels:
     sizes: Array
 
     @classmethod
-    def of(cls, data: Data) -> ClientLevels:
+    def of(cls, data: ClientData) -> ClientLevels:
         """Of the training samples of each client that has two or more."""
         places = [place for place, part in enumerate(data.parts) if part.train.size > 1]
         return cls(np.array([data.means(place) for place in places]), data.sizes[places].astype(float))

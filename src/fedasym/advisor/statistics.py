@@ -26,7 +26,7 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from fedasym.advisor.data import Data
+from fedasym.advisor.data import ClientData
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client
 from fedasym.exact.least_squares import SharedSolution, stack_triangle
@@ -204,7 +204,7 @@ def strength_of(rows: Array, power: Array, pool: SharedSolution, others: int) ->
     return np.asarray(np.where(along, through / np.where(along, power, 1.0) - power, 0.0) / others)
 
 
-def pool_clients(data: Data) -> SharedSolution:
+def pool_clients(data: ClientData) -> SharedSolution:
     """The pooled fit from sums of products; where these would lose digits, from the triangular factor of all samples."""
     d = data.dimension
     if data.sizes.sum() >= d:
@@ -227,7 +227,7 @@ def pool_clients(data: Data) -> SharedSolution:
 class AxisRows:
     """Arrays for all clients along axes; each client has its rows in them."""
 
-    def __init__(self, data: Data, pool: SharedSolution) -> None:
+    def __init__(self, data: ClientData, pool: SharedSolution) -> None:
         self.edges = np.cumsum([0, *np.minimum(data.sizes, data.dimension)])
         self.x, self.Gu = np.empty(self.edges[-1]), np.empty((self.edges[-1], pool.rank + 1))
         self.rest = np.zeros(len(data.parts))

@@ -26,7 +26,7 @@ RANKING_AID = "Take this as a ranking aid: see the doubts on the levels."
 RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
 
 
-def advice_page(advice: Advice) -> str:
+def advice_text(advice: Advice) -> str:
     """The whole page, as the metric has it."""
     write = {LOSS: regression_page, ACCURACY: class_page}.get(advice.metric, score_page)
     return write(advice)
@@ -40,7 +40,7 @@ def regression_page(advice: Advice) -> str:
         "",
         *(weight_lines(advice) if advice.weights else population_lines(advice)),
     ]
-    parts += ["", *gain_lines(advice)]
+    parts += ["", *gainer_lines(advice)]
     parts += doubt_lines(advice)
     parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
     parts += bytes_lines(advice.sent)
@@ -174,7 +174,7 @@ def three_digits(value: float | None) -> str:
     return text.rstrip("0").rstrip(".") if digits > 0 else text
 
 
-def gain_lines(advice: Advice) -> list[str]:
+def gainer_lines(advice: Advice) -> list[str]:
     """Who gains and who loses."""
     count = {word: [each for each in advice.clients if each.verdict == word] for word in ("gains", "loses", "unclear")}
     lines = [
@@ -216,7 +216,7 @@ def class_sentence(advice: Advice) -> str:
     if advice.ridge is not None:
         ratio = number(advice.ridge * advice.samples)
         text += f" with ridge {number(advice.ridge)} of the logistic loss (ridge x samples = {ratio})"
-    text += f": predicted accuracy {percent(best.trusted)}"
+    text += f": predicted accuracy {percent_text(best.trusted)}"
     others = [name for name in ("fedavg", "local_ridge") if name != advice.recommended and name in advice.predictions]
     text += ", " + " and ".join(f"{points_apart(best, advice.predictions[name])} {name}" for name in others) + "."
     if advice.steps is not None:
@@ -234,7 +234,7 @@ def epochs_sentence(steps: Steps) -> str:
     return (
         f"Or fine-tune the shared model without a ridge and stop early: {steps.steps} full-batch step{plural} (epochs) of "
         f"{number(steps.step)}, or {steps.epochs} epochs of fa.train with local_step {number(steps.local_step)}; accuracy "
-        f"{percent(steps.accuracy)}. To convergence it would forget the shared model."
+        f"{percent_text(steps.accuracy)}. To convergence it would forget the shared model."
     )
 
 
@@ -268,8 +268,8 @@ def accuracy_lines(advice: Advice) -> list[str]:
         mark = "*" if row.algorithm == advice.recommended else " "
         flag = "  (moved to the probe)" if row.contradicted else ""
         lines.append(
-            f"{mark} {row.algorithm:<13}{percent(row.trusted):>9}{percent_interval(row.level):>18}{percent(row.new.value):>12}"
-            f"{percent(row.measured):>9}{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}{flag}"
+            f"{mark} {row.algorithm:<13}{percent_text(row.trusted):>9}{percent_interval(row.level):>18}{percent_text(row.new.value):>12}"
+            f"{percent_text(row.measured):>9}{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}{flag}"
         )
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
     return [
@@ -284,7 +284,7 @@ def percent_interval(quantity: Quantity) -> str:
     return "-" if math.isnan(quantity.low) else f"[{100 * quantity.low:.1f}, {100 * quantity.high:.1f}]"
 
 
-def percent(value: float | None) -> str:
+def percent_text(value: float | None) -> str:
     """A share in percent, to a tenth."""
     return "-" if value is None or math.isnan(value) else f"{100 * value:.1f}%"
 

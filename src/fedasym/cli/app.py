@@ -225,7 +225,7 @@ Member = Annotated[
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class World:
+class WorldOptions:
     """The population of clients."""
 
     task: str = "regression"
@@ -279,7 +279,7 @@ class World:
         return fa.ClassPopulation(**needed, classes=self.classes, flips=self.flips, **shape)
 
 
-WORLD = World()
+WORLD = WorldOptions()
 
 
 @Parameter(name="*")

@@ -16,7 +16,7 @@ from fedasym.cli.app import (
     Names,
     Output,
     Where,
-    World,
+    WorldOptions,
     app,
     names,
     numbers,
@@ -30,7 +30,7 @@ from fedasym.cli.app import (
 @app.command
 def predict(
     *,
-    world: World = WORLD,
+    world: WorldOptions = WORLD,
     algorithms: Names = None,
     ridge: float | None = None,
     clients: float | None = None,
@@ -60,7 +60,7 @@ def compare(
     /,
     *,
     vary: list[str],
-    world: World = WORLD,
+    world: WorldOptions = WORLD,
     ridge: float | None = None,
     clients: float | None = None,
     member: Member = True,
@@ -93,7 +93,7 @@ def compare(
 @app.command
 def path(
     *,
-    world: World = WORLD,
+    world: WorldOptions = WORLD,
     step: float | None = None,
     steps: Annotated[str | None, Parameter(help="Numbers of gradient steps, separated by commas.")] = None,
     flow: Annotated[bool, Parameter(negative="", help="Gradient flow instead of steps.")] = False,
@@ -126,7 +126,7 @@ def path(
 @app.command(group=LINEAR)
 def simulate(
     *,
-    world: World = WORLD,
+    world: WorldOptions = WORLD,
     dimension: int = 200,
     clients: int | None = None,
     trials: int = 4,
@@ -235,7 +235,7 @@ def rounds(
     algorithm: str = "rtfa",
     /,
     *,
-    world: World = WORLD,
+    world: WorldOptions = WORLD,
     rounds: str = "400",
     local_steps: str = "20",
     server_step: str = "0.1",

@@ -51,7 +51,7 @@ def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], lis
         except (TypeError, ValueError):
             raise InvalidInput(f"part {number} is not (client, features, labels): give these three for each client") from None
         who = f"client {name!r} (part {number})"
-        rows, values = read_batch(who, x, y)
+        rows, values = read_client_batch(who, x, y)
         if features and rows.shape[1:] != features[0].shape[1:]:
             raise InvalidInput(
                 f"{who} has samples of shape {rows.shape[1:]} while those of the first part have {features[0].shape[1:]}: give "
@@ -70,7 +70,7 @@ def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], lis
     return np.concatenate(features), np.concatenate(labels), names
 
 
-def read_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def read_client_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """One part's features and labels with the samples along the first axis; features of one axis are one sample's."""
     try:
         rows, values = read_features(x), read_label_array(y)

@@ -335,14 +335,14 @@ def describe_recipe(recipe: Recipe, flags: bool = True) -> str:
         "With an intercept." if recipe.intercept else "Without an intercept.",
     ]
     text = " ".join(part for part in parts if part)
-    return describe_target(recipe.target, flags) + "\n" + fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return describe_label(recipe.target, flags) + "\n" + fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def describe_target(target: Target, flags: bool = True) -> str:
+def describe_label(target: Target, flags: bool = True) -> str:
     """What the label was taken for, and how to say otherwise.
 
     >>> from fedasym.data.recipe import Target
-    >>> describe_target(Target(("score",), "whole", 6, "regression"))
+    >>> describe_label(Target(("score",), "whole", 6, "regression"))
     "label 'score' has 6 whole numbers, taken as numbers: --task classification takes them as classes"
     """
     if len(target.columns) > 1:

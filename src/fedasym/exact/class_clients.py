@@ -57,7 +57,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnClient:
+class DrawnClassClient:
     """Features, labels, and the truth: models are (d, K) in contrasts of the classes; two classes have labels -1 and +1.
 
     Y: (n, 1) of -1 and +1 for two classes, else one-hot labels (n, C).
@@ -127,7 +127,7 @@ def draw_model(layout: Layout, energy: Array, rng: np.random.Generator, away: Ar
     return out
 
 
-def draw_client(layout: Layout, theta0: Array, rng: np.random.Generator) -> DrawnClient:
+def draw_class_client(layout: Layout, theta0: Array, rng: np.random.Generator) -> DrawnClassClient:
     """One client: its displacement, features and labels."""
     world = layout.world
     truth = theta0 + draw_model(layout, world.energies.ed, rng, theta0)
@@ -135,10 +135,10 @@ def draw_client(layout: Layout, theta0: Array, rng: np.random.Generator) -> Draw
     if world.classes == 2:
         flips = float(np.asarray(world.flips))
         p = flips + (1 - 2 * flips) * expit(X @ truth)
-        return DrawnClient(X, np.where(rng.random(p.shape) < p, 1.0, -1.0), truth, layout.s)
+        return DrawnClassClient(X, np.where(rng.random(p.shape) < p, 1.0, -1.0), truth, layout.s)
     p = softmax(X @ truth @ contrasts(world.classes).T, axis=1)
     label = (rng.random((layout.n, 1)) > p.cumsum(1)[:, :-1]).sum(1)
-    return DrawnClient(X, np.eye(world.classes)[label], truth, layout.s)
+    return DrawnClassClient(X, np.eye(world.classes)[label], truth, layout.s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,14 +166,14 @@ class LabelProblem:
         return float((logsumexp(logits, axis=1) - (self.Y * logits).sum(1)).mean())
 
 
-def problem_of(client: DrawnClient, centre: Array) -> tuple[LabelProblem, Array]:
+def problem_of(client: DrawnClassClient, centre: Array) -> tuple[LabelProblem, Array]:
     """The client's problem around a centre, and the basis Q of its coordinates."""
     n, d = client.X.shape
     Q = np.linalg.qr(client.X.T)[0] if n < d else np.eye(d)
     return LabelProblem(client.X @ Q if n < d else client.X, client.X @ centre, client.Y), Q
 
 
-def fit_ridge(client: DrawnClient, lam: float, centre: Array) -> Array:
+def fit_ridge(client: DrawnClassClient, lam: float, centre: Array) -> Array:
     """RTFA: the minimum of loss + (lam/2)|theta - centre|^2."""
     if np.isinf(lam):
         return centre
@@ -217,7 +217,7 @@ def descend_far(task: LabelProblem, lam: float) -> Array:
     return np.asarray(found.x).reshape(shape)
 
 
-def descend_for(client: DrawnClient, time: float, centre: Array) -> Array:
+def descend_for(client: DrawnClassClient, time: float, centre: Array) -> Array:
     """Gradient descent from the centre for a time = step x steps, in small steps."""
     task, Q = problem_of(client, centre)
     n = len(task.Y)
@@ -229,13 +229,13 @@ def descend_for(client: DrawnClient, time: float, centre: Array) -> Array:
     return centre + Q @ b
 
 
-def step_from(client: DrawnClient, size: float, centre: Array) -> Array:
+def step_from(client: DrawnClassClient, size: float, centre: Array) -> Array:
     """One gradient step."""
     start = LabelProblem(client.X, client.X @ centre, client.Y)
     return np.asarray(centre - size * client.X.T @ start.residual(np.zeros_like(centre)) / len(client.Y))
 
 
-def fit_squares(client: DrawnClient, lam: float, centre: Array) -> Array:
+def fit_label_squares(client: DrawnClassClient, lam: float, centre: Array) -> Array:
     """Ridge regression of the labels (-1 and +1, or one-hot) towards a centre; lam 0: the nearest interpolant, or the fit."""
     if np.isinf(lam):
         return centre
@@ -248,19 +248,19 @@ def fit_squares(client: DrawnClient, lam: float, centre: Array) -> Array:
     return np.asarray(centre + Q @ np.linalg.solve(gram, task.L.T @ gap / len(gap)))
 
 
-def fit_converged(client: DrawnClient) -> tuple[Array, bool]:
+def fit_converged(client: DrawnClassClient) -> tuple[Array, bool]:
     """Where gradient descent on two classes ends: the max-margin direction if they are separable, else the MLE."""
     task, Q = problem_of(client, np.zeros((client.X.shape[1], 1)))
     if len(task.Y) > 2 * task.L.shape[1]:  # else always separable in the limit, and nearly always here
         b = newton(task, 0.0)
         if np.min(task.Y * (task.L @ b)) <= 0:
             return Q @ b, False
-    if (widest := max_margin(client.Y * task.L)) is not None:
+    if (widest := fit_max_margin(client.Y * task.L)) is not None:
         return Q @ widest, True
     return Q @ newton(task, 0.0), False
 
 
-def max_margin(G: Array) -> Array | None:
+def fit_max_margin(G: Array) -> Array | None:
     """The shortest w with Gw >= 1, by non-negative least squares (Lawson and Hanson's LDP); None if there is none."""
     scale = float(np.abs(G).mean()) or 1.0
     E = np.concatenate([G.T / scale, np.ones((1, len(G)))])
@@ -273,7 +273,7 @@ def max_margin(G: Array) -> Array | None:
     return np.asarray(-rest[:-1, None] / rest[-1] / scale)
 
 
-def fit_pooled(clients: list[DrawnClient]) -> Array:
+def fit_pooled(clients: list[DrawnClassClient]) -> Array:
     """The logistic fit of all clients' samples together."""
     X, Y = (np.concatenate([getattr(each, part) for each in clients]) for part in ("X", "Y"))
     return newton(LabelProblem(X, np.zeros_like(Y), Y), 0.0)
@@ -288,7 +288,7 @@ class Starts:
 
 
 def fit_pair(
-    client: DrawnClient,
+    client: DrawnClassClient,
     pair: tuple[ServerStage, ClientStage],
     starts: Starts,
     *,
@@ -302,7 +302,7 @@ def fit_pair(
         case Nothing(), Interpolate():
             return fit_converged(client)
         case AverageSquares(), _:
-            return fit_squares(client, ridge or 0.0, starts.squared), True
+            return fit_label_squares(client, ridge or 0.0, starts.squared), True
         case _, Keep():
             return starts.shared, False
         case _, Ridge():
@@ -328,7 +328,7 @@ def squared_slope(world: ClassPopulation) -> float:
     return float(label_probe(rho, world.flips).zeta) if world.classes == 2 else softmax_phi(rho, world.classes)
 
 
-def score_model(one: DrawnClient, w: Array, world: ClassPopulation, rng: np.random.Generator, endless: bool) -> Scored:
+def score_model(one: DrawnClassClient, w: Array, world: ClassPopulation, rng: np.random.Generator, endless: bool) -> Scored:
     """The scores of a model on fresh samples of its client."""
     gram = {key: (a.T * one.s) @ b for key, (a, b) in {"T": (w, one.truth), "Q": (w, w), "R": (one.truth, one.truth)}.items()}
     if world.classes == 2:

@@ -160,7 +160,7 @@ def probabilities(logits: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ScoreTable:
     """Checked samples: standardised features (a column of ones last), codes, and each row's client
     as a number.
     """
@@ -211,7 +211,7 @@ def check_table(
     classes: Sequence[Any],
     personal: Any,
     intercept: bool,
-) -> Table:
+) -> ScoreTable:
     """The samples, or a sentence about what is wrong with them."""
     try:
         rows, labels = np.asarray(X, dtype=float), np.asarray(codes)
@@ -243,7 +243,7 @@ def check_table(
     if intercept:
         standardised = np.column_stack([standardised, np.ones(len(rows))])
         centre, scale, mask = np.append(centre, 0.0), np.append(scale, 1.0), np.append(mask, True)
-    return Table(
+    return ScoreTable(
         standardised,
         labels.astype(np.int64),
         places,
@@ -294,7 +294,7 @@ class Factors(NamedTuple):
 
 def check_penalties(
     algorithm: Algorithm,
-    table: Table,
+    table: ScoreTable,
     variances: Any,
     shared_variance: Any,
 ) -> Penalties | None:
@@ -461,7 +461,7 @@ class Tuning(NamedTuple):
     losses: Array
 
 
-def tune(algorithm: Algorithm, table: Table, folds: int = FOLDS, seed: int = 0) -> Tuning:
+def tune(algorithm: Algorithm, table: ScoreTable, folds: int = FOLDS, seed: int = 0) -> Tuning:
     """Variances by the approximate likelihood; which of them are one, and their factors, by
     held-out log-loss.
     """
@@ -597,7 +597,7 @@ def fit_classes(
 
 
 def score_folds(
-    algorithm: Algorithm, table: Table, penalties: Penalties, folds: int = FOLDS, seed: int = 0
+    algorithm: Algorithm, table: ScoreTable, penalties: Penalties, folds: int = FOLDS, seed: int = 0
 ) -> tuple[Array, NDArray[np.bool_]]:
     """The held-out log-loss of every row, and whether its class was the most probable one, at given penalties."""
     samples, fold = table.samples(), split_folds(table.places, folds, seed)

@@ -272,7 +272,7 @@ def claim_same(finals: Finals, sweep: str, margin: float) -> Claim | None:
     within = [pair.equivalence is not None and pair.equivalence < 0.05 for pair in pairs]
     outside = [pair.low > margin or pair.high < -margin for pair in pairs]
     verdict = SUPPORTED if all(within) else REFUTED if any(outside) else UNDECIDED
-    says = f"{join_names(names)} come to the same, within {100 * margin:g} point{'' if margin == 0.01 else 's'}"
+    says = f"{join_with_and(names)} come to the same, within {100 * margin:g} point{'' if margin == 0.01 else 's'}"
     return Claim(says, sweep, verdict, tuple(map(describe_difference, pairs)))
 
 
@@ -283,7 +283,10 @@ def claim_above(finals: Finals, sweep: str) -> Claim | None:
     if not pairs:
         return None
     return Claim(
-        f"{join_names(high)} are above {join_names(low)}", sweep, judge_order(pairs), tuple(map(describe_difference, pairs))
+        f"{join_with_and(high)} are above {join_with_and(low)}",
+        sweep,
+        judge_order(pairs),
+        tuple(map(describe_difference, pairs)),
     )
 
 
@@ -340,10 +343,10 @@ def describe_difference(pair: Paired, unit: str = "") -> str:
     return f"{words(pair.first)} - {words(pair.second)}: {100 * pair.difference:+.2f} ({ends})"
 
 
-def join_names(names: Sequence[str]) -> str:
+def join_with_and(names: Sequence[str]) -> str:
     """Names as in a sentence.
 
-    >>> join_names(["ftfa"]), join_names(["ftfa", "rtfa", "maml_fo"])
+    >>> join_with_and(["ftfa"]), join_with_and(["ftfa", "rtfa", "maml_fo"])
     ('ftfa', 'ftfa, rtfa and maml_fo')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -56,7 +56,7 @@ def read_record(text: str) -> Record:
             held.format == FORMAT
             and held.task in ("classification", "regression")
             and all(isinstance(each, str) for each in (held.samples, held.split, *held.splits.values(), *held.clients))
-            and all(is_count(each) for each in (*held.training, *held.counts.values(), held.dimension, held.outputs))
+            and all(is_whole_number(each) for each in (*held.training, *held.counts.values(), held.dimension, held.outputs))
             and len(held.clients) == len(held.training)
             and set(held.counts) == set(SPLITS)
             and all(is_amount(each) for each in ((held.out_of_scale or {}).values()))
@@ -69,7 +69,7 @@ def read_record(text: str) -> Record:
     return held
 
 
-def is_count(value: Any) -> bool:
+def is_whole_number(value: Any) -> bool:
     """Whether it is a number of samples, or of features."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 

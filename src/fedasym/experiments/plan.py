@@ -135,7 +135,7 @@ def algorithms_to_tune(experiment: Experiment) -> list[str]:
     return [name for name, axes in experiment.grid.items() if len(combinations(axes)) > 1]
 
 
-def fixed_settings(experiment: Experiment) -> Chosen:
+def fixed_axes(experiment: Experiment) -> Chosen:
     """The settings of the algorithms with one configuration."""
     over = algorithms_to_tune(experiment)
     return {name: combinations(axes)[0] for name, axes in experiment.grid.items() if name not in over}
@@ -247,7 +247,7 @@ def choose(tried: Sequence[Score], task: str) -> Values | None:
 
 def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Chosen:
     """What every algorithm goes on with, in their order; one without a sound configuration is left out."""
-    given = fixed_settings(experiment)
+    given = fixed_axes(experiment)
     found = {
         name: given[name] if name in given else choose(scores(experiment, name, rows, task), task)
         for name in experiment.algorithms
@@ -270,7 +270,7 @@ def batches_per_epoch(data: Record, batch: int) -> int:
     return sum(-(-n // size) for n in data.training)
 
 
-def count_steps(name: str, told: dict[str, Any], data: Record) -> tuple[int, int]:
+def count_planned_steps(name: str, told: dict[str, Any], data: Record) -> tuple[int, int]:
     """Local steps of one run: those of the shared model, and those of one personalization of all clients."""
     algorithm = REGISTRY[name]
     epoch = batches_per_epoch(data, told["batch"])
@@ -295,7 +295,7 @@ def estimate_work(piece: Piece, data: Record) -> float:
         of_server = server_settings(name)
         for values in combinations(axes):
             full = told | values
-            shared, personal = count_steps(name, full, data)
+            shared, personal = count_planned_steps(name, full, data)
             trajectories[tuple(full.get(axis) for axis in of_server)] = shared * gradients_per_step(name, full["inner_steps"])
             total += personal * (1 if alone else evaluations)
     return float((total + sum(trajectories.values())) * len(piece.seeds) * max(len(piece.splits), 1)) or 1.0
@@ -315,7 +315,7 @@ def describe_budget(experiment: Experiment, data: Record) -> list[str]:
     trials = experiment.trials
     for name, axes in experiment.grid.items():
         tried[name] = len(combinations(axes))
-        shared, personal = count_steps(name, told, data)
+        shared, personal = count_planned_steps(name, told, data)
         each = gradients_per_step(name, told["inner_steps"])
         parts = []
         if shared:

@@ -98,7 +98,7 @@ def agenda(name: str, runs: str | Path = RUNS) -> tuple[str, list[Item]]:
         ready, planned = done.get(stage, (0, 0))
         state = "not yet" if not ready else "done" if ready == planned else f"{ready} of {planned} pieces"
         items.append(Item(what, f"{counts[stage]} {'configurations' if stage == 'tuning' else 'runs'}", state))
-    return f"{name}: {TARGETS[name]} ({describe_data(name)})", items
+    return f"{name}: {TARGETS[name]} ({describe_data_here(name)})", items
 
 
 def count_runs(name: str) -> dict[str, int]:
@@ -138,7 +138,7 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
     return counts
 
 
-def describe_data(name: str) -> str:
+def describe_data_here(name: str) -> str:
     """What of its data is here."""
     from fedasym.data.catalogue import find_dataset
     from fedasym.pretraining.recipes import chosen_network, features_file

@@ -232,7 +232,7 @@ class Results(Result):
         """The results in a run folder, a path or a URL, as far as they are finished."""
         run = kind_of(folder).existing(folder)
         experiment, data = run.experiment(), run.data()
-        task, reader = data.task, Reader(run, data)
+        task, reader = data.task, RunReader(run, data)
         found = reader.finished(plan.tuning(experiment))
         rows = None if reader.missing else tables.join_rows(found, TUNING, task)
         tuned = {} if rows is None else chosen_settings(experiment, rows, task)
@@ -391,7 +391,7 @@ def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-class Reader:
+class RunReader:
     """Reads finished pieces and remembers what it met."""
 
     def __init__(self, folder: RunFolder, data: Record) -> None:

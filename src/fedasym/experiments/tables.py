@@ -300,7 +300,7 @@ def load_tables(folder: Path) -> dict[str, Any]:
         data = read_record((folder / DATA).read_text(encoding="utf-8"))
         remember_brought(folder)
         experiment = Experiment.from_toml(folder / EXPERIMENT)
-        told = read_summary(held, experiment)
+        told = read_run_summary(held, experiment)
         tables = {
             name: pl.read_csv(folder / f"{name}.csv", schema=columns)
             for name, columns in columns_of(experiment, data.task).items()
@@ -319,7 +319,7 @@ def load_tables(folder: Path) -> dict[str, Any]:
     return {"experiment": experiment, "data": data, **told, **tables, "clients": clients}
 
 
-def read_summary(held: dict[str, Any], experiment: Experiment) -> dict[str, Any]:
+def read_run_summary(held: dict[str, Any], experiment: Experiment) -> dict[str, Any]:
     """What the summary says beside the tables: settings by algorithm, sentences, and what computed it, in words."""
     tuned, remarks, environment = held["tuned"], held["remarks"], held.get("environment", {})
     settings = set(tuned) <= set(experiment.algorithms) and all(isinstance(each, dict | None) for each in tuned.values())

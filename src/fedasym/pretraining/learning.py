@@ -214,7 +214,7 @@ def features(
     data = load_samples(name, federation, folder)
     if array is not None:
         source = path_of("array", array)
-        origin: dict[str, Any] = {"array": recipes.file_digest(check_file(source))}
+        origin: dict[str, Any] = {"array": recipes.file_digest(check_features_file(source))}
         made: Callable[[Path], NDArray[Any]] = lambda _: as_dtype(read_array(source, len(data.features)), dtype)  # noqa: E731
     else:
         recipes.check_torch()
@@ -251,7 +251,7 @@ def prepare_network(
     if isinstance(network, str) and ":" in network and not Path(network).exists():
         model = build(network, data.outputs)
         return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
-    path = recipes.chosen_network(name, into) if network is None else check_file(path_of("network", network))
+    path = recipes.chosen_network(name, into) if network is None else check_features_file(path_of("network", network))
     tensors, held = descent.read_checkpoint(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
@@ -348,7 +348,7 @@ def as_dtype(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     return stored
 
 
-def check_file(path: Path) -> Path:
+def check_features_file(path: Path) -> Path:
     """A file that is there."""
     if not path.is_file():
         raise InvalidInput(f"{str(path)!r} is no file: check the name, or give module:name for a network of your own")

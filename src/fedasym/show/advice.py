@@ -192,7 +192,7 @@ def answer_regression(advice: Advice) -> AdviceParts:
     drawing = draw_intervals(narrow, "squared error", caption)
     expected = Expected("errors", "Expected error", drawing, Table(columns, cells, "Expected squared errors", best))
     named = {"radius": about.radius, "noise": about.noise, "norm": about.norm, "aspect": about.aspect}
-    why = describe_weights(advice) if advice.weights else Passage("why", "Why", "", estimates_table(named))
+    why = weights_passage(advice) if advice.weights else Passage("why", "Why", "", estimates_table(named))
     return AdviceParts(regression_sentence(advice), sizes, expected, why)
 
 
@@ -201,7 +201,7 @@ def add_noise(quantity: Quantity, floor: float) -> Quantity:
     return replace(quantity, value=quantity.value + floor, low=quantity.low + floor, high=quantity.high + floor)
 
 
-def describe_weights(advice: Advice) -> Passage:
+def weights_passage(advice: Advice) -> Passage:
     """The estimates of few features: what is shared, and how much clients differ, by name."""
     noise = advice.population.noise
     text = (

@@ -147,7 +147,7 @@ def describe_epochs(epochs: str) -> str:
     return words.get(epochs, f"{epochs} epochs")
 
 
-class Span(NamedTuple):
+class AxisSpan(NamedTuple):
     """What an axis shows; cut: some early values lie outside."""
 
     low: float
@@ -162,7 +162,7 @@ def finite_entries(values: Iterable[Array]) -> Array:
     return np.asarray(flat[np.isfinite(flat)])
 
 
-def span(curves: Iterable[Curve], *, loss: bool) -> Span:
+def span(curves: Iterable[Curve], *, loss: bool) -> AxisSpan:
     """Limits that give the second half of training its share of the height: the first rounds would flatten the rest.
 
     >>> span([Curve((0, 50, 100), np.array([[1.0, 80.0, 82.0]]))], loss=False)
@@ -173,9 +173,9 @@ def span(curves: Iterable[Curve], *, loss: bool) -> Span:
     every = finite_entries(curve.values for curve in held)
     late = finite_entries(curve.values[:, 2 * np.array(curve.rounds) >= last] for curve in held)
     if not late.size:
-        return Span(0.0, 1.0)
+        return AxisSpan(0.0, 1.0)
     if loss and every.min() > 0 and late.max() > WIDE * late.min():
-        return Span(float(every.min()) / 1.2, float(every.max()) * 1.2, logarithmic=True)
+        return AxisSpan(float(every.min()) / 1.2, float(every.max()) * 1.2, logarithmic=True)
     low, high = float(late.min()), float(late.max())
     room = max(1.5 * (high - low), 0.5 * abs(high) if loss else LEAST)
     floor, ceiling = float(every.min()), float(every.max())
@@ -185,4 +185,4 @@ def span(curves: Iterable[Curve], *, loss: bool) -> Span:
     margin = max(0.05 * (ceiling - floor), 0.005 * abs(ceiling)) or 1.0
     bottom = floor if cut and not loss else floor - margin
     top = ceiling if cut and loss else ceiling + margin
-    return Span(bottom, top, cut=bool(cut))
+    return AxisSpan(bottom, top, cut=bool(cut))

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedasym.core.numbers import Array, number
-from fedasym.experiments.comparisons import join_names
+from fedasym.experiments.comparisons import join_with_and
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.results import SWEEPS
 from fedasym.experiments.spec import describe_numbers
@@ -35,7 +35,7 @@ CLOSE = {  # verdicts on which an algorithm is as good as the best, and how that
 }
 
 
-def describe_sizes(results: Results) -> list[str]:
+def describe_data_sizes(results: Results) -> list[str]:
     """Sizes, in a few words each."""
     data, told, trials = results.data, results.experiment.settings, results.experiment.trials
     outputs = "" if results.task == "regression" else f", {data.outputs} classes"
@@ -82,7 +82,7 @@ def name_best(results: Results, paired: Comparisons) -> list[str]:
         for verdicts, words in CLOSE.items():
             if names := [other_of(pair, best) for pair in pairs if pair.verdict in verdicts]:
                 near = words.format(describe_margin(pairs[0].margin, loss=results.statistic == "loss"))
-                text += f"; {join_names(names)} {'is' if len(names) == 1 else 'are'} {near}"
+                text += f"; {join_with_and(names)} {'is' if len(names) == 1 else 'are'} {near}"
         told.append(text + ".")
     return told or ["There are no finished trials yet."]
 
@@ -227,7 +227,7 @@ def quantiles(values: Array) -> dict[str, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Gains:
+class GainCounts:
     """What personalization brings each client over the shared model, a mean over trials; in points, or in loss."""
 
     algorithm: str
@@ -244,7 +244,7 @@ class Gains:
         return float((self.values < 0).mean()), float((self.values == 0).mean()), float((self.values > 0).mean())
 
 
-def gains_of(results: Results) -> tuple[str, list[Gains]]:
+def gains_of(results: Results) -> tuple[str, list[GainCounts]]:
     """The sweep that is looked at, and the algorithms that change a shared model for their clients."""
     import polars as pl
 
@@ -257,7 +257,7 @@ def gains_of(results: Results) -> tuple[str, list[Gains]]:
         pl.col(f"shared_{name}").mean().alias("shared") * unit,
         pl.col("gain").mean() * unit,
     )
-    found = [Gains(str(each), part) for (each,), part in means.group_by("algorithm", maintain_order=True)]
+    found = [GainCounts(str(each), part) for (each,), part in means.group_by("algorithm", maintain_order=True)]
     return sweep, [each for each in found if (each.values != 0).any()]
 
 
@@ -266,7 +266,7 @@ def show_gain(value: float, loss: bool) -> str:
     return minus(f"{value:+.4g}" if loss else f"{value:+.2f}")
 
 
-def distribution_table(gains: list[Gains], loss: bool) -> Table:
+def distribution_table(gains: list[GainCounts], loss: bool) -> Table:
     """Every algorithm's gains in a row."""
     unit = "loss" if loss else "points"
     columns = [Column("algorithm", text=True), *map(Column, ("clients", "lose", "same", "gain", f"mean, {unit}"))]
@@ -294,7 +294,7 @@ class Hurt(NamedTuple):
     names: Table
 
 
-def histograms(gains: list[Gains], loss: bool) -> list[Histogram]:
+def histograms(gains: list[GainCounts], loss: bool) -> list[Histogram]:
     """A small histogram for each algorithm, on one scale; what lies beyond its ends is counted in the last bars."""
     edges = bin_edges(np.concatenate([each.values for each in gains]))
     unit = "" if loss else " points"
@@ -311,7 +311,7 @@ def histograms(gains: list[Gains], loss: bool) -> list[Histogram]:
     return found
 
 
-def gains_by_samples(gains: list[Gains], loss: bool) -> Table | None:
+def gains_by_samples(gains: list[GainCounts], loss: bool) -> Table | None:
     """Whether clients with few samples fare otherwise: mean gain and share that loses, by quarters of the clients.
 
     None where clients train on about as many samples, or are too few to be grouped.
@@ -332,7 +332,7 @@ def gains_by_samples(gains: list[Gains], loss: bool) -> Table | None:
     return Table([Column("algorithm", text=True), *map(Column, heads)], rows, label="Gains by number of samples")
 
 
-def most_hurt(gains: list[Gains], loss: bool) -> Hurt | None:
+def most_hurt(gains: list[GainCounts], loss: bool) -> Hurt | None:
     """The clients that lose most, by name, and what each algorithm does for them."""
     own = {each.algorithm: dict(zip(each.table["client"], map(float, each.values), strict=True)) for each in gains}
     lowest: dict[str, float] = {}

@@ -18,7 +18,7 @@ from fedasym.algorithms import PAPER as PAPERS
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.files import replace_text
-from fedasym.show.figures.style import ALGORITHMS, EVERY, VARIABLES, marker_path, readable
+from fedasym.show.figures.style import ALGORITHMS, EVERY, VARIABLES, marker_shape, readable
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
 THEORY = ("theory", "clients", "paths", "predict")
@@ -117,7 +117,7 @@ def explore_page(most_bytes: int | None = None) -> str:
     style = f"{asset('style.css')}{explore_part('style.css')}{tints()}{classes}\n"
     script = "\n".join(explore_part(f"{name}.js") for name in SCRIPTS)
     held = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script, "'self'" if served else "'none'")}
-    marks = {name: marker_path(ALGORITHMS[name].marker, 10) for name in PAPERS}
+    marks = {name: marker_shape(ALGORITHMS[name].marker, 10) for name in PAPERS}
     body = {"body": Markup(explore_part("page.html")), "marks": marks, "served": served, "most_bytes": most_bytes}
     title = "Explore personalized federated learning"
     return open_templates().get_template("explore.html").render(held, title=title, version="explore", **body)

@@ -37,7 +37,7 @@ from fedasym.show.findings import (
     count_of,
     curves_table,
     describe_curves,
-    describe_sizes,
+    describe_data_sizes,
     distribution_table,
     find_leader,
     gains_by_samples,
@@ -165,7 +165,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
     loss = results.statistic == "loss"
     heads = ("loss", "mean_loss", "hurt") if loss else ("accuracy", "mean_accuracy", "worst_decile", "hurt")
     sweeps = [found for each in SWEEPS if (found := describe_sweep(results, each, paired, published)) is not None]
-    gains, clients = describe_gains(results, published), describe_clients(results)
+    gains, clients = describe_gains(results, published), describe_client_gains(results)
     theirs, foresight = published_tables(results, published), describe_foresight(results)
     titles = {
         "notes": ("What a fair reader should know", results.notes),
@@ -180,7 +180,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
     context = {
         "name": experiment.name,
         "about": results.experiment.about,
-        "sizes": describe_sizes(results),
+        "sizes": describe_data_sizes(results),
         "headline": name_best(results, paired),
         "sections": [(key, title) for key, (title, held) in titles.items() if held],
         "notes": results.notes,
@@ -270,7 +270,7 @@ def describe_chart(key: str, pictures: list[Markup], ours: Curves, published: Cu
     return Drawing(key, pictures, words, curves_table(ours, published, f"Numbers: {caption}", loss=loss))
 
 
-def describe_clients(results: Results) -> ClientsPart | None:
+def describe_client_gains(results: Results) -> ClientsPart | None:
     """The distribution of clients' gains, and who is hurt."""
     sweep, gains = gains_of(results)
     if not gains:

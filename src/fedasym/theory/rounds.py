@@ -241,7 +241,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Energies:
+class ErrorEnergies:
     """Of the shared model's error by atom, (..., K): what displacements and the start leave, and what noise leaves."""
 
     bias: Array
@@ -253,7 +253,9 @@ class Energies:
         return self.bias + self.noise
 
 
-def advance(M: Energies, moments: Moments, own: Energies, rule: Round, shares: Array) -> tuple[Energies, Array, Array]:
+def advance_energies(
+    M: ErrorEnergies, moments: Moments, own: ErrorEnergies, rule: Round, shares: Array
+) -> tuple[ErrorEnergies, Array, Array]:
     """One round of (R5) and (R6): the energies after it, the length of a move, and the server's step after clipping.
 
     own: what clients' displacements, `moments.through(r^2 g)`, and label noise, `sigma^2 nu`, add to a move.
@@ -272,10 +274,10 @@ def advance(M: Energies, moments: Moments, own: Energies, rule: Round, shares: A
         for part, varied, moved, added in zip((M.bias, M.noise), once, mean, (own.bias, own.noise), strict=True)
     )
     sent = rule.step * rule.noise * np.where(rule.noise > 0, rule.clip, 0.0) / rule.cohort
-    return Energies(bias, noise + shares * (rule.dimension * sent**2)[..., None]), length, a[..., 0]
+    return ErrorEnergies(bias, noise + shares * (rule.dimension * sent**2)[..., None]), length, a[..., 0]
 
 
-def finite_optimum(moments: Moments, own: Energies, clients: Array) -> Energies:
+def finite_optimum(moments: Moments, own: ErrorEnergies, clients: Array) -> ErrorEnergies:
     """Energies of what m clients' common optimum misses of theta_0, to leading order in 1/m: the error that rounds end at."""
     scale = np.asarray(clients, dtype=float)[..., None] * np.where(moments.p > 0, moments.p, np.inf) ** 2
-    return Energies(own.bias / scale, own.noise / scale)
+    return ErrorEnergies(own.bias / scale, own.noise / scale)

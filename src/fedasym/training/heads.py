@@ -29,7 +29,7 @@ from fedasym.training.settings import Protocol
 from fedasym.training.twin import personal_rows
 
 
-class Table(NamedTuple):
+class RowTable(NamedTuple):
     """Samples of all clients on the device."""
 
     features: Array  # (rows + slack, [positions,] d)
@@ -57,8 +57,8 @@ class Table(NamedTuple):
 class Packed(NamedTuple):
     """The device's copy of a federation."""
 
-    training: Table
-    tested: Table  # validation rows, then test rows
+    training: RowTable
+    tested: RowTable  # validation rows, then test rows
     trained: Array  # (m,) how many rows train
     validation: Array  # (m,) how many of the tested
     test: Array  # (m,)
@@ -142,14 +142,14 @@ def sizes_of(federation: Federation) -> list[NDArray[np.int64]]:
     return [np.asarray(federation.counts(name), np.int64) for name in ("train", "validation", "test")]
 
 
-def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Table:
+def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> RowTable:
     """Every sample on the device, whatever it serves for."""
     mask = None if protocol.count_padding else federation.mask
     rows = np.arange(len(federation.owner))
     return table(federation, protocol, mask, dtype, rows, np.bincount(federation.owner, minlength=len(federation.clients)))
 
 
-def several(samples: Table, federation: Federation, splits: Sequence[int]) -> tuple[Packed, Sizes]:
+def several(samples: RowTable, federation: Federation, splits: Sequence[int]) -> tuple[Packed, Sizes]:
     """Reshuffles of training and validation samples, each with as many of each kind: one after the other, as more clients."""
     train, validation, test = sizes_of(federation)
     dealt = [rows_of(federation.resplit(number, fractions=None)) for number in splits]
@@ -188,7 +188,7 @@ def table(
     dtype: np.dtype[Any],
     rows: NDArray[np.intp],
     counts: NDArray[np.int64],
-) -> Table:
+) -> RowTable:
     """Some rows on the device."""
     features = federation.features[rows].astype(dtype)
     if protocol.intercept:
@@ -198,7 +198,7 @@ def table(
         features = np.concatenate([features, np.zeros((*features.shape[:-1], missing), dtype)], axis=-1)
     labels = federation.labels[rows].astype(np.int32 if federation.classes else dtype)
     real = None if mask is None else pad_rows(mask[rows], counts)
-    return Table(pad_rows(features, counts), pad_rows(labels, counts), real, starts(counts))
+    return RowTable(pad_rows(features, counts), pad_rows(labels, counts), real, starts(counts))
 
 
 def in_full(size: int, precision: str) -> int:
@@ -216,7 +216,7 @@ def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDAr
 
 
 @partial(jax.jit, static_argnames=("width",))
-def all_grams(training: Table, width: int) -> Array:
+def all_grams(training: RowTable, width: int) -> Array:
     """X X' of every client's training rows; kept for runs of any precision, so exact."""
 
     def gram(start: Array) -> Array:
@@ -239,7 +239,7 @@ class BatchRows(NamedTuple):
     weights: Array  # (B * positions, 1)
 
 
-def read_batch(training: Table, member: Array, rows: Array) -> BatchRows:
+def read_batch(training: RowTable, member: Array, rows: Array) -> BatchRows:
     """The batch that a plan's rows of a client name; -1 is no row."""
     local = jnp.maximum(rows, 0)
     at = training.places(training.first[member] + local)
@@ -283,7 +283,7 @@ class Space(typing.Protocol):
 class Matrix(NamedTuple):
     """The model as its matrix. Where only some of its rows may be a client's own, a client's moves touch no others."""
 
-    training: Table
+    training: RowTable
     shared: Array  # W_0, (d, outputs)
     classes: int = 0  # real outputs, where columns behind them only fill up the shape
     own: Array | None = None  # (d, 1): rows that may be a client's own; None: all
@@ -406,7 +406,7 @@ def flat_rows(features: Array) -> Array:
     return features.reshape(-1, features.shape[-1])
 
 
-def flat_labels(samples: Table, labels: Array) -> Array:
+def flat_labels(samples: RowTable, labels: Array) -> Array:
     """The labels of those rows."""
     return labels.reshape(-1, *labels.shape[2:]) if samples.features.ndim == 3 else labels
 

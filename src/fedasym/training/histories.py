@@ -131,7 +131,7 @@ def split_settings(groups: list[Configuration]) -> tuple[dict[str, Any], list[st
     return alike, [name for name in held if name not in alike]
 
 
-def count_of(count: int, noun: str) -> str:
+def describe_count(count: int, noun: str) -> str:
     """A number with its noun."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
@@ -140,11 +140,11 @@ def title_of(groups: list[Configuration]) -> str:
     """Algorithms, configurations, seeds, and the settings that all share."""
     alike, _ = split_settings(groups)
     names = list(dict.fromkeys(group.name for group in groups))
-    parts = [", ".join(names), count_of(len(groups), "configuration")]
+    parts = [", ".join(names), describe_count(len(groups), "configuration")]
     counts = sorted({len(set(group.seeds)) for group in groups})
-    parts.append(count_of(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds")
+    parts.append(describe_count(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds")
     splits = {run.split for group in groups for run in group.runs} - {None}
-    parts += [count_of(len(splits), "split")] if splits else []
+    parts += [describe_count(len(splits), "split")] if splits else []
     protocols = list(dict.fromkeys(group.protocol.name for group in groups))
     parts += [f"protocol {protocols[0]}"] if len(protocols) == 1 else []
     return " · ".join([*parts, *(f"{name} {shown(value)}" for name, value in alike.items() if value is not None)])
@@ -204,11 +204,11 @@ def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
     notes += [f"Nothing is chosen for {name}, {why_none(ranked[name])}." for name, group in chosen.items() if group is None]
     if failed := sum(group.diverged is not None for group in groups):
         cause = f" Most did: {against_divergence(groups[0].runs[0])}." if 2 * failed > len(groups) > 1 else ""
-        notes.append(f"Diverged, and never chosen: {count_of(failed, 'configuration')} of {len(groups)}.{cause}")
+        notes.append(f"Diverged, and never chosen: {describe_count(failed, 'configuration')} of {len(groups)}.{cause}")
     notes += not_converged([group.runs[0] for group in chosen.values() if group is not None])
     if cut := sum(group.interrupted for group in groups):
         notes.append(
-            f"Interrupted: {count_of(cut, 'configuration')} of {len(groups)}, shown at the last round that was evaluated."
+            f"Interrupted: {describe_count(cut, 'configuration')} of {len(groups)}, shown at the last round that was evaluated."
         )
     for name, group in chosen.items():
         notes += edges(group, ranked[name]) if group is not None else []

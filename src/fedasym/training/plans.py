@@ -23,7 +23,7 @@ from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_
 
 if TYPE_CHECKING:
     from fedasym.training.heads import Sizes
-    from fedasym.training.runner import Draw, Work
+    from fedasym.training.runner import Draw, RunWork
 
 Rows = NDArray[np.int32]
 
@@ -259,7 +259,7 @@ Plan = tuple[Rows, Rows, NDArray[np.floating]]  # members, rows and shares by ro
 class Schedule:
     """Cohorts and batches of a server stage, seed by seed."""
 
-    def __init__(self, work: Work, server: ServerWork, sizes: Sizes) -> None:
+    def __init__(self, work: RunWork, server: ServerWork, sizes: Sizes) -> None:
         self.work, self.server, self.sizes = work, server, sizes
         self.able = np.flatnonzero(sizes.training)  # only clients with training samples are drawn
         self.cohort = server.cohort

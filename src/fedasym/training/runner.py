@@ -47,7 +47,7 @@ Scored = NDArray[np.floating]  # (m, rounds, [validation, test], [hits, loss])
 
 
 @dataclass(frozen=True)
-class Work:
+class RunWork:
     """What all pieces of a run have in common."""
 
     federation: Federation
@@ -97,7 +97,7 @@ class Work:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What was measured of one job and seed."""
 
     rounds: list[int] = field(default_factory=list)
@@ -161,7 +161,7 @@ def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, Array]:
     return {name: jnp.asarray([dict(row)[name] for row in rows], dtype) for name, _ in rows[0]}
 
 
-def start_heads(work: Work, draws: Sequence[Draw], copies: int) -> Array:
+def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
     """(seeds, copies, d, outputs) first shared heads: zero, or uniform in +-1/sqrt(d) as PyTorch's linear layers begin."""
     shape = (work.federation.dimension + work.protocol.intercept, work.federation.outputs)
     heads = np.zeros((len(draws), work.features, work.outputs), work.precision)
@@ -178,7 +178,7 @@ BLOCK = 3e7  # bytes of outputs tested at a time
 PIECE = {False: 3e10, True: 1e14}  # multiplications in one piece on a processor and on an accelerator: seconds at most
 
 Scores = NDArray[np.floating]  # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
-Collect = Callable[[list[list[Outcome]]], None]
+Collect = Callable[[list[list[RunOutcome]]], None]
 
 
 class Walk(NamedTuple):
@@ -206,7 +206,7 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
 class Tester:
     """Dispatches client stages from shared models, in pieces that fit memory."""
 
-    def __init__(self, work: Work, schedule: Schedule, data: Packed) -> None:
+    def __init__(self, work: RunWork, schedule: Schedule, data: Packed) -> None:
         self.work, self.schedule, self.data = work, schedule, data
         self.server, self.sizes = schedule.server, schedule.sizes
 
@@ -227,7 +227,7 @@ class Tester:
             scores = [self.scores(longest, slab.draws, wanted, rates, moment, passes) for moment in moments]
             measured.append((stages, places, scores))
 
-        def collect(outcomes: list[list[Outcome]]) -> None:
+        def collect(outcomes: list[list[RunOutcome]]) -> None:
             heads, broken, common = self.real(shared), np.asarray(diverged), kept()
             for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
@@ -355,9 +355,9 @@ class Tester:
 class Runner:
     """Trains and tests all jobs of a tree, for all draws; outcomes by job and draw."""
 
-    def __init__(self, work: Work, tree: Tree, jobs: int, draws: Sequence[Draw]) -> None:
+    def __init__(self, work: RunWork, tree: Tree, jobs: int, draws: Sequence[Draw]) -> None:
         self.work, self.tree, self.draws = work, tree, draws
-        self.outcomes = [[Outcome() for _ in draws] for _ in range(jobs)]
+        self.outcomes = [[RunOutcome() for _ in draws] for _ in range(jobs)]
 
     def run(self) -> bool:
         """Do everything; whether Ctrl-C cut it short."""
@@ -424,7 +424,7 @@ class Runner:
         collect(self.outcomes)
 
 
-def count_steps(tree: Tree, work: Work, seeds: int) -> int:
+def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
     """Gradient steps of everything, as `Work.report` counts them: what progress is measured against."""
     total, training = 0, work.federation.counts("train")
     together = groups(training, work.many_groups)

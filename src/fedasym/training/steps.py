@@ -32,7 +32,7 @@ def widen(z: Array) -> Array:
     return z.astype(jnp.promote_types(z.dtype, jnp.float32))
 
 
-def probabilities(z: Array) -> Array:
+def softmax_probabilities(z: Array) -> Array:
     """The softmax. Outputs stored short are read once more, rather than their exponentials stored: traffic is what counts."""
     if z.dtype.itemsize >= 4:
         return jax.nn.softmax(z)
@@ -43,7 +43,7 @@ def residual(task: str, z: Array, y: Array) -> Array:
     """dF/dz: softmax(z) - onehot(y), or z - y; outputs shorter than float32 are read as float32."""
     if task == VALUES:
         return widen(z) - y
-    p = probabilities(z)
+    p = softmax_probabilities(z)
     return p - jax.nn.one_hot(y, z.shape[-1], dtype=p.dtype)
 
 
@@ -52,7 +52,7 @@ def slope(task: str, z: Array, u: Array) -> Array:
     u = widen(u)
     if task == VALUES:
         return u
-    p = probabilities(z)
+    p = softmax_probabilities(z)
     return p * (u - (p * u).sum(-1, keepdims=True))
 
 
@@ -65,7 +65,7 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
     u = widen(u)
     if task == VALUES:
         return u
-    p = probabilities(z)
+    p = softmax_probabilities(z)
     u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
     largest = jnp.abs(u).max(-1, keepdims=True)
     most = 0.9 * math.log(float(np.finfo(p.dtype).max))  # beyond, exp overflows, and the softmaxes have settled

@@ -38,7 +38,7 @@ from fedasym.training.settings import (
 )
 
 if TYPE_CHECKING:
-    from fedasym.training.runner import Outcome
+    from fedasym.training.runner import RunOutcome
 
 
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
@@ -252,7 +252,7 @@ def train(
 def compute(
     jobs: Sequence[tuple[Algorithm, Settings]], federation: Federation, protocol: Protocol, seeds: Sequence[int],
     splits: tuple[int, ...], precision: str, form: str | None, progress: Progress | None,
-) -> tuple[list[list[Outcome]], bool]:  # fmt: skip
+) -> tuple[list[list[RunOutcome]], bool]:  # fmt: skip
     """Run everything on JAX's default device."""
     try:
         import jax  # noqa: F401
@@ -260,7 +260,7 @@ def compute(
         raise MissingPackage("training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)") from None
     from fedasym.training.heads import SHORT, numbers_as
     from fedasym.training.plans import this_machine
-    from fedasym.training.runner import Draw, Runner, Work, count_steps
+    from fedasym.training.runner import Draw, Runner, RunWork, count_steps
 
     tree = shared_work(jobs, protocol, int(federation.counts("train").max()))
     done = 0
@@ -273,7 +273,7 @@ def compute(
 
     with numbers_as(precision) as models:
         features = precision if precision == SHORT else models
-        work = Work(federation, protocol, models, features, this_machine(), form, splits, report)
+        work = RunWork(federation, protocol, models, features, this_machine(), form, splits, report)
         draws = [Draw(seed, place) for place in range(max(len(splits), 1)) for seed in seeds]
         total = count_steps(tree, work, len(draws))
         runner = Runner(work, tree, len(jobs), draws)
@@ -285,7 +285,7 @@ def compute(
 
 def record_history(
     job: tuple[Algorithm, Settings], federation: Federation, protocol: Protocol, seed: int, split: int | None,
-    outcome: Outcome, stopped: bool,
+    outcome: RunOutcome, stopped: bool,
 ) -> History:  # fmt: skip
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job

@@ -26,12 +26,12 @@ from fedasym.theory.filters import DescentFilter
 from fedasym.theory.limits import Worlds, centre_energy, flatten
 from fedasym.theory.members import newcomer_risk_per_atom
 from fedasym.theory.rounds import (
-    Energies,
+    ErrorEnergies,
     LocalFilter,
     Moments,
     Round,
     StepFilter,
-    advance,
+    advance_energies,
     finite_optimum,
     integrate_moments,
     moments_of_steps,
@@ -46,7 +46,7 @@ CHUNK = 1 << 21  # numbers of the arrays that are followed at once
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """How rounds are run, one entry per setting (P,)."""
 
     rounds: Array
@@ -58,9 +58,9 @@ class Plan:
     clip: Array
     multiplier: Array
 
-    def take(self, rows: Any) -> Plan:
+    def take(self, rows: Any) -> RoundPlan:
         """Some of the settings, any of them several times."""
-        return Plan(*(getattr(self, each.name)[rows] for each in fields(self)))
+        return RoundPlan(*(getattr(self, each.name)[rows] for each in fields(self)))
 
     def rule(self, dimension: int, poisson: bool) -> Round:
         """What the server does in a round."""
@@ -76,19 +76,19 @@ class Plan:
 class Start:
     """Everything that a recursion begins with, one row per setting."""
 
-    plan: Plan
+    plan: RoundPlan
     world: Worlds
     moments: Moments
-    own: Energies
+    own: ErrorEnergies
     first: Array  # energies of theta_0, where training starts at zero
-    missed: Energies  # what the clients' common optimum misses of theta_0
+    missed: ErrorEnergies  # what the clients' common optimum misses of theta_0
     poisson: bool
     dimension: int
 
     def take(self, rows: Any) -> Start:
         """Some of the settings, any of them several times."""
         moments = Moments(self.moments.p[rows], self.moments.T[rows], self.moments.nu[rows])
-        own, missed = (Energies(each.bias[rows], each.noise[rows]) for each in (self.own, self.missed))
+        own, missed = (ErrorEnergies(each.bias[rows], each.noise[rows]) for each in (self.own, self.missed))
         g = np.broadcast_to(self.world.g, (self.world.r2.size, self.world.g.shape[1]))[rows]
         world = Worlds(self.world.r2[rows], self.world.s2[rows], self.world.gamma[rows], g, self.world.spectrum)
         return Start(self.plan.take(rows), world, moments, own, self.first[rows], missed, self.poisson, self.dimension)
@@ -139,12 +139,12 @@ def rounds(
     (chosen,) = resolve(algorithm, ridge, maml_step)
     check_shared(chosen)
     given = {
-        "rounds": read_setting("rounds", rounds, 0, MOST_ROUNDS, integer=True),
-        "local_steps": read_setting("local_steps", local_steps, 1, np.inf, integer=True),
-        "server_step": read_setting("server_step", server_step, 0, np.inf, above=True),
-        "cohort": read_setting("cohort", cohort, 1, MOST, integer=True),
-        "mixing": read_setting("mixing", mixing, 0, np.inf, above=True),
-        "clients": read_setting("clients", np.inf if clients is None else clients, 1, np.inf, integer=True),
+        "rounds": read_numbers("rounds", rounds, 0, MOST_ROUNDS, integer=True),
+        "local_steps": read_numbers("local_steps", local_steps, 1, np.inf, integer=True),
+        "server_step": read_numbers("server_step", server_step, 0, np.inf, above=True),
+        "cohort": read_numbers("cohort", cohort, 1, MOST, integer=True),
+        "mixing": read_numbers("mixing", mixing, 0, np.inf, above=True),
+        "clients": read_numbers("clients", np.inf if clients is None else clients, 1, np.inf, integer=True),
     }
     if dimension is not None:
         dimension = whole("dimension", dimension, least=1)
@@ -157,7 +157,7 @@ def rounds(
     flat = {name: np.broadcast_to(values, shape).ravel().astype(float) for name, values in given.items()}
     if max_bytes is not None and dimension is not None:
         flat["rounds"] = np.minimum(flat["rounds"], np.floor(max_bytes / (2 * BYTES * dimension * flat["cohort"])))
-    plan = Plan(**flat, clip=np.full(flat["cohort"].size, np.inf), multiplier=np.zeros(flat["cohort"].size))
+    plan = RoundPlan(**flat, clip=np.full(flat["cohort"].size, np.inf), multiplier=np.zeros(flat["cohort"].size))
     start = prepare(world, chosen, plan, shape, dimension or 0, privacy)
     reported = choose_reported(evaluated, flat["rounds"])
     if privacy is not None:
@@ -180,7 +180,7 @@ def check_shared(algorithm: Algorithm) -> None:
         )
 
 
-def read_setting(name: str, value: Any, least: float, most: float, *, integer: bool = False, above: bool = False) -> Array:
+def read_numbers(name: str, value: Any, least: float, most: float, *, integer: bool = False, above: bool = False) -> Array:
     """A number or an array of them within its range."""
     array = floats(value)
     kind = "a whole number" if integer else "a number"
@@ -220,7 +220,7 @@ def check_budgets(
 
 
 def prepare(
-    world: Population, algorithm: Algorithm, plan: Plan, shape: tuple[int, ...], dimension: int, privacy: Privacy | None
+    world: Population, algorithm: Algorithm, plan: RoundPlan, shape: tuple[int, ...], dimension: int, privacy: Privacy | None
 ) -> Start:
     """Moments, sources and the start of the recursion for every setting."""
     flat = flatten(world, shape)
@@ -232,15 +232,17 @@ def prepare(
     first = np.broadcast_to(first, (flat.r2.size, world.spectrum.values.size))
     moments = gather_moments(algorithm, flat, plan)
     g = np.broadcast_to(flat.g, first.shape)
-    own = Energies(moments.through(flat.r2[:, None] * g), flat.s2[:, None] * moments.nu)
-    missed = Energies(np.zeros_like(first), np.zeros_like(first))
+    own = ErrorEnergies(moments.through(flat.r2[:, None] * g), flat.s2[:, None] * moments.nu)
+    missed = ErrorEnergies(np.zeros_like(first), np.zeros_like(first))
     if np.any(np.isfinite(plan.clients)):
         missed = miss_centre(algorithm, flat, plan, moments, own)
     poisson = privacy is not None and privacy.sampling == "poisson"
     return Start(plan, flat, moments, own, first, missed, poisson, dimension)
 
 
-def local_filters(algorithm: Algorithm, plan: Plan, world: Worlds) -> Iterator[tuple[NDArray[np.intp], LocalFilter, float]]:
+def local_filters(
+    algorithm: Algorithm, plan: RoundPlan, world: Worlds
+) -> Iterator[tuple[NDArray[np.intp], LocalFilter, float]]:
     """Settings of one aspect and step size, with the filter of their numbers of local steps, one row each."""
     keys = np.stack([world.gamma, plan.server_step], axis=1)
     for gamma, step in np.unique(keys, axis=0):
@@ -252,7 +254,7 @@ def local_filters(algorithm: Algorithm, plan: Plan, world: Worlds) -> Iterator[t
             yield rows, StepFilter(algorithm.server, times, float(step)), float(gamma)
 
 
-def gather_moments(algorithm: Algorithm, world: Worlds, plan: Plan) -> Moments:
+def gather_moments(algorithm: Algorithm, world: Worlds, plan: RoundPlan) -> Moments:
     """The moments of every setting; each different one is computed once."""
     P, K = world.r2.size, world.spectrum.values.size
     out = Moments(np.empty((P, K)), np.empty((P, K, K)), np.empty((P, K)))
@@ -267,7 +269,7 @@ def gather_moments(algorithm: Algorithm, world: Worlds, plan: Plan) -> Moments:
     return out
 
 
-def miss_centre(algorithm: Algorithm, world: Worlds, plan: Plan, moments: Moments, own: Energies) -> Energies:
+def miss_centre(algorithm: Algorithm, world: Worlds, plan: RoundPlan, moments: Moments, own: ErrorEnergies) -> ErrorEnergies:
     """What the common optimum of m clients misses of theta_0, by atom.
 
     Exact for uncorrelated features, by subordination with the weights f(x)/x; else to leading order in 1/m.
@@ -296,25 +298,25 @@ def miss_centre(algorithm: Algorithm, world: Worlds, plan: Plan, moments: Moment
             r2, s2, gamma, m = (v[i : i + 1] for v in (world.r2 * s, world.s2, world.gamma, plan.clients))
             found = subordinate(weights, np.ones_like, gamma, r2, s2, m, member=False)
             bias[i], noise[i] = (found[0] - r2) / s * spectrum.weights, found[1] / s * spectrum.weights
-    return Energies(bias, noise)
+    return ErrorEnergies(bias, noise)
 
 
-def follow(start: Start, reported: NDArray[np.int64]) -> tuple[Energies, Array]:
+def follow(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Array]:
     """Energies by setting, reported round and atom, (P, R, K), and lengths of updates (P, R)."""
     P, K = start.first.shape
     rule, shares = start.plan.rule(start.dimension, start.poisson), start.world.spectrum.weights
     bias, noise, lengths = np.empty((P, reported.size, K)), np.empty((P, reported.size, K)), np.empty((P, reported.size))
-    M, left = Energies(start.first.copy(), np.zeros((P, K))), np.ones((P, K))
+    M, left = ErrorEnergies(start.first.copy(), np.zeros((P, K))), np.ones((P, K))
     at = 0
     for t in range(int(reported[-1]) + 1):
-        after, length, step = advance(M, start.moments, start.own, rule, shares)
+        after, length, step = advance_energies(M, start.moments, start.own, rule, shares)
         if t == reported[at]:
             reached = (1 - left) ** 2  # of what the clients' common optimum misses
             bias[:, at], noise[:, at] = M.bias + reached * start.missed.bias, M.noise + reached * start.missed.noise
             lengths[:, at] = length
             at += 1
         M, left = after, left * (1 - step[:, None] * start.moments.p)
-    return Energies(bias, noise), lengths
+    return ErrorEnergies(bias, noise), lengths
 
 
 def linear_map(start: Start) -> tuple[Array, Array]:
@@ -327,7 +329,7 @@ def linear_map(start: Start) -> tuple[Array, Array]:
     return A, np.stack([spread * share * start.own.bias, spread * share * start.own.noise], axis=-1)
 
 
-def jump(start: Start, last: NDArray[np.int64]) -> Energies:
+def jump(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
     """Energies after each setting's last round (P, 1, K), by powers of the linear map: no clipping."""
     P, K = start.first.shape
     rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
@@ -341,7 +343,7 @@ def jump(start: Start, last: NDArray[np.int64]) -> Energies:
         c, A, remaining = A @ c + c, A @ A, remaining // 2
     reached = (1 - (1 - a * p) ** last[:, None]) ** 2
     bias, noise = M[..., 0] + reached * start.missed.bias, M[..., 1] + reached * start.missed.noise
-    return Energies(bias[:, None], noise[:, None])
+    return ErrorEnergies(bias[:, None], noise[:, None])
 
 
 def find_floor(start: Start) -> Array:
@@ -359,7 +361,7 @@ def find_floor(start: Start) -> Array:
     return np.where(np.isfinite(start.plan.clip), np.nan, np.where(grows, np.inf, floor))
 
 
-def personalise_energies(algorithm: Algorithm, start: Start, M: Energies) -> tuple[Array, Array, Array | None]:
+def personalise_energies(algorithm: Algorithm, start: Start, M: ErrorEnergies) -> tuple[Array, Array, Array | None]:
     """Bias, variance and ridge of a client's own model, (P, R), from energies (P, R, K) of the shared model's error."""
     P, R, K = M.bias.shape
     world, rows = start.world, np.repeat(np.arange(P), R)
@@ -374,7 +376,7 @@ def personalise_energies(algorithm: Algorithm, start: Start, M: Energies) -> tup
     return found[0].reshape(P, R), found[1].reshape(P, R), used
 
 
-def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> Plan:
+def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundPlan:
     """The plan with the noise that a budget asks for, and the clip that is given or best."""
     plan = start.plan
     keys = np.stack([plan.rounds, plan.cohort, plan.clients], axis=1).astype(np.int64)
@@ -466,7 +468,7 @@ def assemble(
         floor.reshape(shape), settings, last.reshape(shape), start.plan.cohort.reshape(shape), dimension,
         describe(world, algorithm, given), (), spent,
     )  # fmt: skip
-    return replace(result, notes=tuple(summarise(result, start, privacy)))
+    return replace(result, notes=tuple(summarise_rounds(result, start, privacy)))
 
 
 def describe(world: Population, algorithm: Algorithm, given: dict[str, Array]) -> str:
@@ -485,7 +487,7 @@ def describe(world: Population, algorithm: Algorithm, given: dict[str, Array]) -
     return f"{world} · {algorithm.name} · {', '.join(parts)}"
 
 
-def summarise(result: Rounds, start: Start, privacy: Privacy | None) -> list[str]:
+def summarise_rounds(result: Rounds, start: Start, privacy: Privacy | None) -> list[str]:
     """What the path says, in sentences."""
     if result.loss.ndim > 1:
         best = result.best

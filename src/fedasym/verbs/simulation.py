@@ -26,14 +26,14 @@ from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccur
 from fedasym.theory.finite import client_weights
 from fedasym.verbs.prediction import collect, predict, read_worlds, task_of
 from fedasym.verbs.regimes import read_range
-from fedasym.verbs.trials import Plan, Setting, Tick, make_plan, one_trial
+from fedasym.verbs.trials import Tick, TrialPlan, TrialSetting, make_plan, one_trial
 from fedasym.verbs.verdicts import how_many
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import RANGES, Population
 
 if TYPE_CHECKING:
     from fedasym.core.runtime import Executor
-    from fedasym.exact.class_clients import DrawnClient, Layout, Scored
+    from fedasym.exact.class_clients import DrawnClassClient, Layout, Scored
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
 OPTIONS = ("clients", "dimension", "ridge")  # arguments that can vary beside the population's numbers
@@ -184,7 +184,7 @@ def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     return result
 
 
-def read_setting(request: SimulationRequest) -> Setting:
+def read_setting(request: SimulationRequest) -> TrialSetting:
     """What is simulated on populations, checked once."""
     worlds, alike, ridge, weights = request.worlds, request.alike, request.ridge, request.weights
     for each in worlds:
@@ -206,7 +206,7 @@ def read_setting(request: SimulationRequest) -> Setting:
     chosen = tuple(resolve(request.algorithms, ridge, MAML_STEP if request.maml_step is None else request.maml_step))
     if axis is not None and axis[0] == "ridge" and not any(each.has_ridge for each in chosen):
         raise InvalidInput("vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or local_ridge")
-    return Setting(
+    return TrialSetting(
         worlds, alike, request.dimension, count, request.seed, chosen, request.algorithms is None, request.member,
         request.features, request.mode, weights, axis,
     )  # fmt: skip
@@ -241,7 +241,7 @@ def check_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[f
     return name, tuple(float(value) for value in array)
 
 
-def fill_ledger(ledger: Ledger, plans: Sequence[Plan], setting: Setting, request: SimulationRequest) -> None:
+def fill_ledger(ledger: Ledger, plans: Sequence[TrialPlan], setting: TrialSetting, request: SimulationRequest) -> None:
     """Have all trials in the ledger; each draws from its own seed, so that where and when does not matter."""
     repeats, progress, on = request.trials, request.progress, request.on
     missing = [(place, trial) for place in range(len(plans)) for trial in range(repeats) if ledger.get(place, trial) is None]
@@ -254,7 +254,7 @@ def fill_ledger(ledger: Ledger, plans: Sequence[Plan], setting: Setting, request
         ledger.add(place, trial, one_trial(plans[place], setting.mode, trial, tick))
 
 
-def tell_progress(progress: Progress | None, setting: Setting, at: tuple[int, int], of: tuple[int, int]) -> Tick:
+def tell_progress(progress: Progress | None, setting: TrialSetting, at: tuple[int, int], of: tuple[int, int]) -> Tick:
     """Tell the progress of one trial (a point and a repeat) as that of the whole."""
     if progress is None:
         return lambda share: None
@@ -264,7 +264,7 @@ def tell_progress(progress: Progress | None, setting: Setting, at: tuple[int, in
     return lambda share: progress((place * repeats + trial + share) / (points * repeats), text)
 
 
-def summarise_losses(setting: Setting, plans: list[Plan], found: list[list[Losses]]) -> Simulation[Simulated]:
+def summarise_losses(setting: TrialSetting, plans: list[TrialPlan], found: list[list[Losses]]) -> Simulation[Simulated]:
     """All trials as one result: numbers for a single population, arrays over what varies or over the kinds of clients."""
 
     def boxed(values: Any) -> Any:
@@ -302,7 +302,7 @@ def summarise_losses(setting: Setting, plans: list[Plan], found: list[list[Losse
     return result if setting.vary is None else replace(result, lines=partial(predict_curve, setting))
 
 
-def entry_labels(setting: Setting) -> tuple[str, ...]:
+def entry_labels(setting: TrialSetting) -> tuple[str, ...]:
     """What the entries of arrays stand for; empty for a single population."""
     if setting.vary is not None:
         name, values = setting.vary
@@ -310,7 +310,7 @@ def entry_labels(setting: Setting) -> tuple[str, ...]:
     return () if setting.alike else tuple(f"{i}: {each.brief}" for i, each in enumerate(setting.worlds))
 
 
-def simulation_title(setting: Setting, trials: int) -> str:
+def simulation_title(setting: TrialSetting, trials: int) -> str:
     """What was simulated, in one line."""
     varied = None if setting.vary is None else setting.vary[0]
     who = "a member" if setting.member else "a new client"
@@ -325,7 +325,7 @@ def simulation_title(setting: Setting, trials: int) -> str:
     return " · ".join(parts)
 
 
-def predict_curve(setting: Setting, name: str, at: Array) -> tuple[Array, Array]:
+def predict_curve(setting: TrialSetting, name: str, at: Array) -> tuple[Array, Array]:
     """Prediction and limit of an algorithm over values of the parameter that varies; NaN where there is no formula."""
     assert setting.vary is not None
     varied = setting.vary[0]
@@ -360,7 +360,7 @@ def simulate_accuracies(request: SimulationRequest) -> Simulation[SimulatedAccur
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, one world at a time")
     layout = lay_out(world, dimension)
-    chosen, rows, notes = foresee_accuracies(layout.world, request, clients)
+    chosen, rows, notes = predict_simulated(layout.world, request, clients)
     found: list[dict[str, Scored]] = []
     with few_threads(dimension):
         for trial in range(trials):
@@ -374,7 +374,7 @@ def simulate_accuracies(request: SimulationRequest) -> Simulation[SimulatedAccur
     return Simulation(simulated, title, trials, dimension, tuple(notes), ACCURACY)
 
 
-def foresee_accuracies(
+def predict_simulated(
     world: ClassPopulation, request: SimulationRequest, clients: int | None
 ) -> tuple[list[Algorithm], dict[str, Accuracy], list[str]]:
     """The algorithms that the theory covers, what it says of them, and why others are left out."""
@@ -411,8 +411,8 @@ def one_labelled_trial(
     world, seed = layout.world, request.seed
     theta0 = class_clients.draw_shared(layout, seed, trial)
 
-    def draw(role: int, count: int) -> list[DrawnClient]:
-        return [class_clients.draw_client(layout, theta0, seeded_generator(seed, trial, role, j)) for j in range(count)]
+    def draw(role: int, count: int) -> list[DrawnClassClient]:
+        return [class_clients.draw_class_client(layout, theta0, seeded_generator(seed, trial, role, j)) for j in range(count)]
 
     if clients is None:
         looked, shared = draw(class_clients.CLIENT, LOOKED_AT), class_clients.shared_shrinkage(world) * theta0

@@ -52,7 +52,7 @@ Tick = Callable[[float], None]  # hears what share of a trial is done
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class TrialSetting:
     """What was asked for, checked: the arguments of `simulate`."""
 
     worlds: tuple[Population, ...]
@@ -69,14 +69,14 @@ class Setting:
     vary: tuple[str, tuple[float, ...]] | None
 
     @property
-    def points(self) -> list[Setting]:
+    def points(self) -> list[TrialSetting]:
         """One setting for each value of what varies."""
         if self.vary is None:
             return [self]
         name, values = self.vary
         return [replace(self.at(name, value), vary=None) for value in values]
 
-    def at(self, name: str, value: Any) -> Setting:
+    def at(self, name: str, value: Any) -> TrialSetting:
         """The same with another value of one parameter; for a number of the population, an array of them too."""
         match name:
             case "clients":
@@ -136,7 +136,7 @@ class Planned:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class TrialPlan:
     """Everything that a trial needs."""
 
     kinds: tuple[ClientKind, ...]
@@ -174,7 +174,7 @@ class Plan:
             yield j, self.client(trial, j) if self.member else draw_client(kind, rng, self.features)
 
 
-def make_plan(setting: Setting) -> Plan:
+def make_plan(setting: TrialSetting) -> TrialPlan:
     """Lay out the clients and ask the theory."""
     kinds = tuple(kinds_of(setting.worlds, setting.dimension))
     chosen, notes = list(setting.algorithms), []
@@ -198,7 +198,7 @@ def make_plan(setting: Setting) -> Plan:
             )
             pull = pulls.setdefault(key, pull)
         rows.append(Planned(algorithm, pull, ridge, predicted, limit))
-    return Plan(
+    return TrialPlan(
         kinds,
         setting.clients,
         tuple(rows),
@@ -209,7 +209,7 @@ def make_plan(setting: Setting) -> Plan:
     )
 
 
-def pull_for(algorithm: Algorithm, setting: Setting, kinds: tuple[ClientKind, ...], ridge: Array | None) -> Pull:
+def pull_for(algorithm: Algorithm, setting: TrialSetting, kinds: tuple[ClientKind, ...], ridge: Array | None) -> Pull:
     """The pull of an algorithm's server stage; pFedMe has weights of its own, as in `predict`, where none are given."""
     exact, count = [kind.population for kind in kinds], np.array(setting.clients, dtype=float)
     p = client_weights(exact, count, setting.weights)
@@ -231,7 +231,7 @@ def tying_ridge(population: Population) -> float:
 
 
 def foresee_losses(
-    algorithm: Algorithm, setting: Setting, exact: list[Population]
+    algorithm: Algorithm, setting: TrialSetting, exact: list[Population]
 ) -> tuple[Risk, Risk, Array | None, list[str]]:
     """Finite-client prediction, limit, and the ridge of each kind: the prediction's best, or the limit's where it has none."""
     given = ridge_of(algorithm, (len(exact),))
@@ -267,7 +267,7 @@ def stack_risks(risks: list[Risk]) -> Risk:
     return Risk(*(np.array([getattr(risk, part) for risk in risks], dtype=float) for part in parts))
 
 
-def predict_finite(algorithm: Algorithm, setting: Setting, exact: list[Population]) -> Risk:
+def predict_finite(algorithm: Algorithm, setting: TrialSetting, exact: list[Population]) -> Risk:
     """What `predict` says of finitely many clients."""
     if setting.alike:
         return predict(exact[0], [algorithm], clients=setting.clients[0], member=setting.member)[algorithm.name]
@@ -275,13 +275,13 @@ def predict_finite(algorithm: Algorithm, setting: Setting, exact: list[Populatio
     return predict(exact, [algorithm], **options)[algorithm.name]
 
 
-def one_trial(plan: Plan, mode: str, trial: int, tick: Tick) -> Losses:
+def one_trial(plan: TrialPlan, mode: str, trial: int, tick: Tick) -> Losses:
     """Every algorithm's losses in one trial."""
     with few_threads(plan.kinds[0].s.size):
         return (sample_losses if mode == "sampling" else expect_losses)(plan, trial, tick)
 
 
-def expect_losses(plan: Plan, trial: int, tick: Tick) -> Losses:
+def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
     """Bias and variance of every algorithm in one trial, the mean over the clients looked at, for each kind of client."""
     sharing = {id(each.pull): each.pull for each in plan.algorithms if each.pull is not None}
     models = dict(zip(sharing, fit_shared_models(plan, trial, list(sharing.values()), tick), strict=True))
@@ -302,7 +302,7 @@ def expect_losses(plan: Plan, trial: int, tick: Tick) -> Losses:
     return found
 
 
-def fit_shared_models(plan: Plan, trial: int, pulls: list[Pull], tick: Tick) -> list[SharedCovariance]:
+def fit_shared_models(plan: TrialPlan, trial: int, pulls: list[Pull], tick: Tick) -> list[SharedCovariance]:
     """The shared model of each server stage, from one pass over the clients."""
     if not pulls:
         return []
@@ -354,7 +354,7 @@ class Sample:
         return float(np.mean((X @ model - y) ** 2) - self.kind.noise2)
 
 
-def sample_losses(plan: Plan, trial: int, tick: Tick) -> Losses:
+def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
     """Test loss above the noise floor of every algorithm in one trial, the mean over the clients looked at, by kind."""
     first = plan.kinds[0]
     if plan.crowded and first.centre is None:

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.advice import Advice
 from fedasym.advisor.advise import advise
-from fedasym.advisor.data import LEAST_CLIENTS, Data, federation_parts
-from fedasym.advisor.federated import GROUPS, PAIR_ROOM, PAIRS, answer_again, first_variances, group_of, summarise
+from fedasym.advisor.data import LEAST_CLIENTS, ClientData, federation_parts
+from fedasym.advisor.federated import GROUPS, PAIR_ROOM, PAIRS, answer_again, first_variances, group_of, summarise_clients
 from fedasym.advisor.moments import PROBE_VECTORS
 from fedasym.advisor.statistics import Summary
 from fedasym.core import __version__
@@ -136,14 +136,14 @@ def send_summaries(message: Message, federation: Federation) -> Message:
     arrays: dict[str, FloatRows] = {}
     numbers: dict[str, list[float]] = {}
     for name, (X, y), group in zip(client_hashes(data), data, groups, strict=True):
-        summary = summarise(name, X, y, group=group, models=models)
+        summary = summarise_clients(name, X, y, group=group, models=models)
         summary = summary if first is None else answer_again(summary, X, y, first)
         arrays |= {f"{name}.{each}": np.asarray(getattr(summary, each), float) for each in SUMMARY_VECTORS}
         numbers[name] = [float(getattr(summary, each)) for each in SUMMARY_NUMBERS]
     return Message(content_of(arrays, numbers), reply_to=message)
 
 
-def read_features_and_groups(message: Message, federation: Federation) -> tuple[Data, list[int]]:
+def read_features_and_groups(message: Message, federation: Federation) -> tuple[ClientData, list[int]]:
     """The node's clients in the features that the server says are alive anywhere, and the group of each."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         asked = config_in(message.content)
@@ -165,15 +165,15 @@ def read_models(message: Message, dimension: int) -> FloatRows:
         return at
 
 
-def training_data(federation: Federation, live: NDArray[np.bool_] | None = None) -> Data:
+def training_data(federation: Federation, live: NDArray[np.bool_] | None = None) -> ClientData:
     """The node's clients with training samples; what advice is not for is refused here."""
     if federation.task == "classification":
         raise NodeFault(Fault.CLASSES_ADVISED, Fault.CLASSES_ADVISED.meaning)
     parts = tuple(part for part in federation_parts(federation) if part.train.size)
-    return Data(parts, np.ones(federation.dimension, bool) if live is None else live)
+    return ClientData(parts, np.ones(federation.dimension, bool) if live is None else live)
 
 
-def client_hashes(data: Data) -> list[str]:
+def client_hashes(data: ClientData) -> list[str]:
     """What the server knows the clients by."""
     return [f"{identity:016x}" for identity in identities_of([part.name for part in data.parts]).tolist()]
 

@@ -37,7 +37,7 @@ from fedasym.experiments.folder import LOST, Finished, RunFolder
 from fedasym.experiments.plan import Piece
 from fedasym.experiments.tables import command_line, compute_piece, describe_environment
 from fedasym.results.simulation import Losses
-from fedasym.verbs.trials import Plan, one_trial
+from fedasym.verbs.trials import TrialPlan, one_trial
 
 PATIENCE = 5.0  # seconds within which an address must answer
 STATUS = 30.0  # seconds within which a cluster must tell its status; Ray goes on for longer
@@ -338,7 +338,7 @@ def read_data(data: list[Any]) -> Federation:
     return _HELD[reference.hex()]
 
 
-def piece_rows(data: list[Any], piece: Piece, by: str, heard: TaskProgress) -> tuple[Any, dict[str, str], float]:
+def compute_rows(data: list[Any], piece: Piece, by: str, heard: TaskProgress) -> tuple[Any, dict[str, str], float]:
     """In a worker: the rows of a piece, what computed them, and in how many seconds."""
     federation = read_data(data)
     start = time.monotonic()
@@ -396,7 +396,7 @@ class Crew(Worker):
             if (there := self.found(key, piece)) is not None:
                 return there
             self.locks[key] = stack.pop_all()  # held until the piece is written
-        self.pool.hand_out(Task(key, piece_rows, (self.stored, piece, command_line())))
+        self.pool.hand_out(Task(key, compute_rows, (self.stored, piece, command_line())))
         return None
 
     def brought_back(self, keyed: dict[str, Piece]) -> dict[str, Finished]:
@@ -435,7 +435,7 @@ def trial_losses(stored: list[Any], mode: str, place: Place, heard: TaskProgress
 
 def run_trials(
     settings: Ray,
-    plans: Sequence[Plan],
+    plans: Sequence[TrialPlan],
     mode: str,
     places: Sequence[Place],
     size: int,

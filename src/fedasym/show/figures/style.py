@@ -364,10 +364,10 @@ def unwrap(element: ET.Element) -> None:
     element[:] = inside
 
 
-def marker_path(letter: str, radius: float) -> str:
+def marker_shape(letter: str, radius: float) -> str:
     """A marker around the origin as the path of an SVG, for scripts that draw.
 
-    >>> marker_path("s", 10)
+    >>> marker_shape("s", 10)
     'M-7.1 7.1L7.1 7.1L7.1 -7.1L-7.1 -7.1Z'
     """
     style = MarkerStyle(letter)

@@ -189,7 +189,7 @@ def probe_accuracy(world: LabelModel, aspect: float, ridge: float, error: Array 
     return rule_accuracy(world, *least_squares_state(world, aspect, ridge, error, alone=alone))
 
 
-def best_probe_ridge(world: LabelModel, aspect: float, error: Array | float = 0.0, *, alone: bool = False) -> float:
+def best_label_ridge(world: LabelModel, aspect: float, error: Array | float = 0.0, *, alone: bool = False) -> float:
     """The ridge of least squares (never that of the logistic loss): s2 gamma/(energy of what is learned), best for accuracy too
     if that has no preferred directions; otherwise searched about it.
     """
