@@ -1,9 +1,12 @@
-"""Time and memory of the advice on many clients: 1,000 clients x 100 samples x 500 features by default.
+"""Time and memory of the advice on many clients: 1,000 clients x 100 samples x 500 features by
+default.
 
-The last line has the time as a multiple of what plain matrix products of the same data take in the same run: X'X and XX' of
-every client, with one BLAS thread as the advice has it. That multiple hardly depends on the machine or on what else runs there.
+The last line has the time as a multiple of what plain matrix products of the same data take in the
+same run: X'X and XX' of every client, with one BLAS thread as the advice has it. That multiple
+hardly depends on the machine or on what else runs there.
 
-python benchmarks/advise_speed.py [--clients 1000] [--samples 100] [--features 500] [--from-summaries]
+python benchmarks/advise_speed.py [--clients 1000] [--samples 100] [--features 500]
+[--from-summaries]
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from fedasym.core.runtime import few_threads
 
 
 def time_products(features: np.ndarray, samples: int) -> tuple[float, float]:
-    """Seconds, and seconds of processor time, that X'X and XX' of every client take in double precision."""
+    """Seconds, and seconds of processor time, that X'X and XX' of every client take in double
+    precision.
+    """
     with few_threads(features.shape[1]):
         start, began = time.perf_counter(), time.process_time()
         for first in range(0, len(features), samples):
@@ -48,16 +53,23 @@ def main() -> None:
     for i in range(m):
         rows = slice(i * n, (i + 1) * n)
         X[rows] = rng.standard_normal((n, d), dtype=np.float32) * scale
-        y[rows] = X[rows] @ (centre + rng.standard_normal(d) / np.sqrt(d)) + 0.7 * rng.standard_normal(n)
+        y[rows] = X[rows] @ (
+            centre + rng.standard_normal(d) / np.sqrt(d)
+        ) + 0.7 * rng.standard_normal(n)
     split = np.zeros(m * n, dtype=int)
-    federation = fa.Federation.from_arrays(X, y, np.repeat(np.arange(m), n), split=split, task="regression")
+    federation = fa.Federation.from_arrays(
+        X, y, np.repeat(np.arange(m), n), split=split, task="regression"
+    )
     products, products_cpu = time_products(federation.features, n)
     del X
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, began = time.perf_counter(), time.process_time()
     if options.from_summaries:
         sent = play_federation(read_clients(federation))
-        print(f"summaries: {time.perf_counter() - start:.1f} s; a client sends {sent[0].bytes:,} bytes and gets 10 models")
+        print(
+            f"summaries: {time.perf_counter() - start:.1f} s; a client sends {sent[0].bytes:,}"
+            " bytes and gets 10 models"
+        )
         start, began = time.perf_counter(), time.process_time()
         advice = advise(sent)
     else:
@@ -65,12 +77,18 @@ def main() -> None:
     took, cpu = time.perf_counter() - start, time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = f"peak memory {peak / 2**20:.2f} GiB ({before / 2**20:.2f} before)"
-    print(f"{m} clients x {n} samples x {d} features: {took:.1f} s ({cpu:.1f} s of processor time), {memory}")
     print(
-        f"{took / products:.1f} times as long as the products X'X and XX' of all clients ({products:.1f} s)"
-        f", {cpu / products_cpu:.1f} times by processor time"
+        f"{m} clients x {n} samples x {d} features: {took:.1f} s ({cpu:.1f} s of processor time),"
+        f" {memory}"
     )
-    print(f"radius {advice.population.radius}, noise {advice.population.noise}: {advice.recommended}, ridge {advice.ridge:.4g}")
+    print(
+        f"{took / products:.1f} times as long as the products X'X and XX' of all clients"
+        f" ({products:.1f} s), {cpu / products_cpu:.1f} times by processor time"
+    )
+    print(
+        f"radius {advice.population.radius}, noise {advice.population.noise}: {advice.recommended},"
+        f" ridge {advice.ridge:.4g}"
+    )
 
 
 if __name__ == "__main__":

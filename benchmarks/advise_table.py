@@ -1,11 +1,14 @@
-"""How good the advice is, on drawn federations whose truth is known: one row per kind of population.
+"""How good the advice is, on drawn federations whose truth is known: one row per kind of
+population.
 
-    python benchmarks/advise_table.py [--quick] [--draws 40] [--only "identity;ar1"] [--first 1000] [--jobs 2]
+    python benchmarks/advise_table.py [--quick] [--draws 40] [--only "identity;ar1"] [--first 1000]
+    [--jobs 2]
 
-bias: mean relative error of the estimates. covers: share of draws whose 95% interval holds the truth. regret: share of
-draws in which the recommended algorithm, with the advised ridge, has a true loss within 3% of the best algorithm's,
-each with the best ridge that the truth gives. off: median and 90% quantile of |predicted/true - 1| over algorithms and
-draws. True losses are exact given the drawn models: (theta_hat - theta_i)' Sigma (theta_hat - theta_i), the mean over clients.
+bias: mean relative error of the estimates. covers: share of draws whose 95% interval holds the
+truth. regret: share of draws in which the recommended algorithm, with the advised ridge, has a true
+loss within 3% of the best algorithm's, each with the best ridge that the truth gives. off: median
+and 90% quantile of |predicted/true - 1| over algorithms and draws. True losses are exact given the
+drawn models: (theta_hat - theta_i)' Sigma (theta_hat - theta_i), the mean over clients.
 """
 
 from __future__ import annotations
@@ -43,7 +46,11 @@ class Kind:
 
     def eigenvalues(self) -> np.ndarray:
         d = self.dimension
-        made = {"identity": np.ones(d), "ar1": fa.spectra.ar1(0.5, d).values, "power law": fa.spectra.power_law(1, d).values}
+        made = {
+            "identity": np.ones(d),
+            "ar1": fa.spectra.ar1(0.5, d).values,
+            "power law": fa.spectra.power_law(1, d).values,
+        }
         return made[self.spectrum]
 
 
@@ -78,11 +85,16 @@ def draw(kind: Kind, seed: int) -> tuple[list[np.ndarray], list[np.ndarray], np.
     scale = np.exp(kind.uneven * rng.standard_normal((2, m)) - kind.uneven**2)  # mean squares stay
     theta = centre + kind.radius * scale[0, :, None] * np.sqrt(energy) * rng.standard_normal((m, d))
     X = [rng.standard_normal((n, d)) * np.sqrt(s) for n in sizes]
-    y = [x @ t + kind.noise * e * rng.standard_normal(len(x)) for x, t, e in zip(X, theta, scale[1], strict=True)]
+    y = [
+        x @ t + kind.noise * e * rng.standard_normal(len(x))
+        for x, t, e in zip(X, theta, scale[1], strict=True)
+    ]
     return X, y, theta
 
 
-def loss_of(name: str, kind: Kind, X: list, y: list, theta: np.ndarray, ratio: float | None) -> float:
+def loss_of(
+    name: str, kind: Kind, X: list, y: list, theta: np.ndarray, ratio: float | None
+) -> float:
     """The true mean loss of an algorithm with a ridge of ratio/n."""
     ridge = None if ratio is None else np.array([min(ratio / len(labels), 1e12) for labels in y])
     fit = fa.linear.fit(name, X, y, ridge=ridge)
@@ -97,7 +109,9 @@ def oracle(kind: Kind) -> dict[str, float | None]:
     spectrum = fa.spectra.eigenvalues(kind.eigenvalues())
     world = fa.Population(kind.radius, kind.noise, kind.dimension / n, norm, spectrum)
     found = fa.predict(world, ("rtfa", "local_ridge"), clients=kind.clients)
-    shifted = fa.Population(kind.radius, kind.noise, kind.dimension / n, spectrum=spectrum, shift_power=kind.power)
+    shifted = fa.Population(
+        kind.radius, kind.noise, kind.dimension / n, spectrum=spectrum, shift_power=kind.power
+    )
     aligned = fa.optimal_ridge(shifted)
     ridge = {name: float(found[name].ridge) for name in found}
     ridge["pfedme"] = max(float(aligned), 1e-6)
@@ -116,17 +130,33 @@ def one(job: tuple[Kind, int]) -> dict[str, object]:
     took = time.perf_counter() - start
     true = {name: loss_of(name, kind, X, y, theta, ratio) for name, ratio in oracle(kind).items()}
     best = advice.recommended
-    mine = loss_of(best, kind, X, y, theta, advice.confirm.ratios[best]) if best != "maml" else true["ftfa"]
+    mine = (
+        loss_of(best, kind, X, y, theta, advice.confirm.ratios[best])
+        if best != "maml"
+        else true["ftfa"]
+    )
     about = advice.population
-    truth = {"noise": kind.noise, "radius": kind.radius, "norm": float(np.hypot(kind.radius, kind.centre))}
+    truth = {
+        "noise": kind.noise,
+        "radius": kind.radius,
+        "norm": float(np.hypot(kind.radius, kind.centre)),
+    }
     sent = float(np.sqrt(combine_summaries(play_federation(read_clients(X, y))).radius2))
     return {
-        "estimates": {name: getattr(about, name).value / value - 1 for name, value in truth.items()},
-        "covers": {name: getattr(about, name).low <= value <= getattr(about, name).high for name, value in truth.items()},
+        "estimates": {
+            name: getattr(about, name).value / value - 1 for name, value in truth.items()
+        },
+        "covers": {
+            name: getattr(about, name).low <= value <= getattr(about, name).high
+            for name, value in truth.items()
+        },
         "regret": mine / min(true.values()) - 1,
         "recommended": best,
         "off": [advice.predictions[name].trusted / true[name] - 1 for name in COMPARED],
-        "inside": [advice.predictions[name].loss.low <= true[name] <= advice.predictions[name].loss.high for name in COMPARED],
+        "inside": [
+            advice.predictions[name].loss.low <= true[name] <= advice.predictions[name].loss.high
+            for name in COMPARED
+        ],
         "doubts": [doubt.check for doubt in advice.doubts],
         "took": took,
         "apart": abs(sent - about.radius.value) / max(about.radius.high - about.radius.low, 1e-12),
@@ -144,10 +174,12 @@ def row(kind: Kind, found: list[dict]) -> str:
     apart = float(np.median([each["apart"] for each in found]))
     chosen = [each["recommended"] for each in found]
     often = max(set(chosen), key=chosen.count)
-    cells = "".join(f"{value:>8.1%}" for value in bias) + "".join(f"{value:>6.0%}" for value in covers)
+    cells = "".join(f"{value:>8.1%}" for value in bias) + "".join(
+        f"{value:>6.0%}" for value in covers
+    )
     return (
-        f"{kind.name:<24}{cells}{np.mean(regret < 0.03):>8.0%}{np.max(regret):>8.1%}{np.median(off):>8.1%}"
-        f"{np.quantile(off, 0.9):>8.1%}{inside:>7.0%}{apart:>7.2f}{np.mean([each['took'] for each in found]):>7.2f}  {often}"
+        f"{kind.name:<24}{cells}{np.mean(regret < 0.03):>8.0%}{np.max(regret):>8.1%}{np.median(off):>8.1%}{np.quantile(off, 0.9):>8.1%}{inside:>7.0%}{apart:>7.2f}{np.mean([each['took'] for each in found]):>7.2f}"
+        f"  {often}"
     )
 
 
@@ -156,32 +188,52 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="8 draws of each kind")
     parser.add_argument("--draws", type=int, default=60)
     parser.add_argument("--only", default="")
-    parser.add_argument("--first", type=int, default=0, help="the first seed: other draws than those of the last table")
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=0,
+        help="the first seed: other draws than those of the last table",
+    )
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     draws = 8 if options.quick else options.draws
-    print(f"{draws} draws of each kind; 95% intervals should cover 90% to 98%, regret below 3% in at least 95% of draws")
+    print(
+        f"{draws} draws of each kind; 95% intervals should cover 90% to 98%, regret below 3% in at"
+        " least 95% of draws"
+    )
     print(
         f"{'':<24}{'bias of estimates':>24}{'covers':>18}{'regret':>8}{'worst':>8}{'off':>8}{'off 90%':>8}{'in 95%':>7}"
         f"{'fed.':>7}{'s':>7}"
     )
-    print(f"{'':<24}{'noise':>8}{'radius':>8}{'norm':>8}{'noise':>6}{'rad.':>6}{'norm':>6}{'<3%':>8}")
+    print(
+        f"{'':<24}{'noise':>8}{'radius':>8}{'norm':>8}{'noise':>6}{'rad.':>6}{'norm':>6}{'<3%':>8}"
+    )
     everything: list[dict] = []
     wanted = [kind for kind in KINDS if not options.only or kind.name in options.only.split(";")]
     with ProcessPoolExecutor(options.jobs) as pool:
         for kind in wanted:
-            found = list(pool.map(one, [(kind, seed) for seed in range(options.first, options.first + draws)]))
+            found = list(
+                pool.map(
+                    one, [(kind, seed) for seed in range(options.first, options.first + draws)]
+                )
+            )
             print(row(kind, found), flush=True)
             everything += found
     regret = np.array([each["regret"] for each in everything])
     off = np.abs(np.concatenate([each["off"] for each in everything]))
-    covers = [np.mean([each["covers"][name] for each in everything]) for name in ("noise", "radius", "norm")]
+    covers = [
+        np.mean([each["covers"][name] for each in everything])
+        for name in ("noise", "radius", "norm")
+    ]
     print(
-        f"\nall {len(everything)} draws: regret below 3% in {np.mean(regret < 0.03):.1%}; predicted losses off by "
-        f"{np.median(off):.1%} in the median; intervals cover noise {covers[0]:.0%}, radius {covers[1]:.0%}, "
-        f"norm {covers[2]:.0%}"
+        f"\nall {len(everything)} draws: regret below 3% in {np.mean(regret < 0.03):.1%}; predicted"
+        f" losses off by {np.median(off):.1%} in the median; intervals cover noise {covers[0]:.0%},"
+        f" radius {covers[1]:.0%}, norm {covers[2]:.0%}"
     )
-    print("fed.: the radius from summaries alone, away from the centralised one, in widths of its interval (median)")
+    print(
+        "fed.: the radius from summaries alone, away from the centralised one, in widths of its"
+        " interval (median)"
+    )
 
 
 if __name__ == "__main__":

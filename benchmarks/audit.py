@@ -1,10 +1,12 @@
-"""Known weaknesses of everything that `requirements/dev.lock` pins, as the package index tells them.
+"""Known weaknesses of everything that `requirements/dev.lock` pins, as the package index tells
+them.
 
     python benchmarks/audit.py [LOCK]
 
-`pip-audit` asks for each version's own page, which some mirrors of the index do not have. Here, where that page is missing, the
-package's page answers for its newest release; of a pin that is older, nothing is then known, and the list says so. Ends with 1
-if a pin has an advisory that is not withdrawn, or was withdrawn itself ("yanked").
+`pip-audit` asks for each version's own page, which some mirrors of the index do not have. Here,
+where that page is missing, the package's page answers for its newest release; of a pin that is
+older, nothing is then known, and the list says so. Ends with 1 if a pin has an advisory that is not
+withdrawn, or was withdrawn itself ("yanked").
 """
 
 from __future__ import annotations
@@ -60,12 +62,15 @@ def ask(pin: tuple[str, str]) -> Answer:
     if found is None:
         sys.exit(f"the index does not know {name}: is its JSON interface within reach?")
     advisories = [
-        f"{entry['id']} ({', '.join(entry['aliases'])}), mended in {', '.join(entry['fixed_in']) or 'no release'}"
+        f"{entry['id']} ({', '.join(entry['aliases'])}), mended in"
+        f" {', '.join(entry['fixed_in']) or 'no release'}"
         for entry in found["vulnerabilities"]
         if not entry.get("withdrawn")
     ]
     files = found.get("releases", {}).get(version, found["urls"])
-    return Answer(name, version, found["info"]["version"], advisories, any(file["yanked"] for file in files))
+    return Answer(
+        name, version, found["info"]["version"], advisories, any(file["yanked"] for file in files)
+    )
 
 
 def listed(words: str, answers: Iterable[Answer]) -> None:
@@ -86,9 +91,15 @@ def main() -> None:
         print(f"{answer.name} {answer.version}: {'; '.join(answer.advisories)}")
     yanked = [answer for answer in answers if answer.yanked]
     listed("yanked", yanked)
-    listed("older than the release that the index speaks of, so nothing is known", (each for each in answers if not each.known))
+    listed(
+        "older than the release that the index speaks of, so nothing is known",
+        (each for each in answers if not each.known),
+    )
     answered = sum(answer.known for answer in answers)
-    print(f"{len(pins)} pins, {answered} with an answer: {len(bad)} have advisories, {len(yanked)} are yanked")
+    print(
+        f"{len(pins)} pins, {answered} with an answer: {len(bad)} have advisories, {len(yanked)}"
+        " are yanked"
+    )
     sys.exit(bool(bad or yanked))
 
 

@@ -1,11 +1,13 @@
-"""Accuracy with classes: predicted beside simulated, in one table; how many standard errors lie between them.
+"""Accuracy with classes: predicted beside simulated, in one table; how many standard errors lie
+between them.
 
     python benchmarks/classification_table.py            about five minutes on one core
     python benchmarks/classification_table.py --quick    about one
 
-Every line is `fa.simulate`: clients are drawn, each method is fitted to their labels (Newton, L-BFGS, gradient descent,
-non-negative least squares), and its model is scored. The prediction is a limit of large dimension: what is left is of order
-1/dimension, and `stopped` is predicted by a clock that is good to about 0.3 percentage points.
+Every line is `fa.simulate`: clients are drawn, each method is fitted to their labels (Newton,
+L-BFGS, gradient descent, non-negative least squares), and its model is scored. The prediction is a
+limit of large dimension: what is left is of order 1/dimension, and `stopped` is predicted by a
+clock that is good to about 0.3 percentage points.
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ SETTINGS = [  # name, population, clients, member
     ("2 classes", fa.ClassPopulation(1.5, 1.5, 2), None, True),
     ("2 classes, many samples", fa.ClassPopulation(2, 1, 0.2), None, True),
     ("2 classes, few samples", fa.ClassPopulation(1, 2, 5), None, True),
-    ("2 classes, flips, two atoms", fa.ClassPopulation(1.1, 1.4, 0.3, flips=0.1, spectrum=TWO), None, True),
+    (
+        "2 classes, flips, two atoms",
+        fa.ClassPopulation(1.1, 1.4, 0.3, flips=0.1, spectrum=TWO),
+        None,
+        True,
+    ),
     (
         "2 classes, two atoms, aligned",
         fa.ClassPopulation(1.5, 1, 1.5, spectrum=TWO, shift_power=-1, centre_power=1),
@@ -34,7 +41,12 @@ SETTINGS = [  # name, population, clients, member
         True,
     ),
     ("3 classes", fa.ClassPopulation(1.5, 1.5, 2, classes=3), None, True),
-    ("5 classes, two atoms", fa.ClassPopulation(1.5, 1.5, 1.5, classes=5, spectrum=TWO), None, True),
+    (
+        "5 classes, two atoms",
+        fa.ClassPopulation(1.5, 1.5, 1.5, classes=5, spectrum=TWO),
+        None,
+        True,
+    ),
     ("10 classes", fa.ClassPopulation(2, 2, 2, classes=10), None, True),
     ("a member of 6", fa.ClassPopulation(1.5, 1.5, 1), 6, True),
     ("a newcomer to 6", fa.ClassPopulation(1.5, 1.5, 1), 6, False),
@@ -44,7 +56,9 @@ SETTINGS = [  # name, population, clients, member
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--quick", action="store_true", help="smaller and fewer draws")
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
@@ -55,7 +69,14 @@ def main() -> None:
     print(f"{'setting':<32}{'method':<14}" + "".join(f"{head:>11}" for head in heads))
     for name, world, clients, member in SETTINGS:
         begun = time.perf_counter()
-        table = fa.simulate(world, dimension=dimension, trials=trials, clients=clients, member=member, seed=given.seed)
+        table = fa.simulate(
+            world,
+            dimension=dimension,
+            trials=trials,
+            clients=clients,
+            member=member,
+            seed=given.seed,
+        )
         for place, (method, row) in enumerate(table.items()):
             if method == "ftfa" or (method == "fedavg" and clients is None and world.classes == 2):
                 continue  # the same fit as local; exact by construction
@@ -72,9 +93,16 @@ def main() -> None:
     for kind, found in (("limits", limits), ("the clock", clocked)):
         worst = max(found, key=lambda key: abs(found[key]))
         sizes = np.abs(list(found.values()))
-        print(f"{kind}: {sizes.size} comparisons, the largest {found[worst]:+.2f} standard errors ({worst}); ", end="")
+        print(
+            f"{kind}: {sizes.size} comparisons, the largest {found[worst]:+.2f} standard errors"
+            f" ({worst}); ",
+            end="",
+        )
         root = np.sqrt(np.mean(sizes**2))
-        print(f"above 2: {np.mean(sizes > 2):.1%}, above 3: {np.sum(sizes > 3)}; root mean square {root:.2f}")
+        print(
+            f"above 2: {np.mean(sizes > 2):.1%}, above 3: {np.sum(sizes > 3)}; root mean square"
+            f" {root:.2f}"
+        )
 
 
 if __name__ == "__main__":

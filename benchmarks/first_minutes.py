@@ -1,9 +1,11 @@
-"""A stranger's first ten minutes: every step from an empty environment, timed, with what it says at its end.
+"""A stranger's first ten minutes: every step from an empty environment, timed, with what it says at
+its end.
 
     python benchmarks/first_minutes.py
 
-The wheel is built and installed into an empty environment; then each command runs for the first time, far from the checkout:
-imports are not cached, programs not compiled. A CSV of clients is drawn first, as a stranger would bring one.
+The wheel is built and installed into an empty environment; then each command runs for the first
+time, far from the checkout: imports are not cached, programs not compiled. A CSV of clients is
+drawn first, as a stranger would bring one.
 """
 
 from __future__ import annotations
@@ -45,9 +47,17 @@ seeds = 3
 """
 STEPS = {
     "predict": "predict --radius 1 --noise 0.5 --aspect 2 --norm 2",
-    "compare, with a figure": "compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot phase.png",
-    "simulate": "simulate --radius 1 --noise 0.5 --aspect 2 --dimension 100 --clients 10 --trials 3",
-    "train": "train synthetic --algorithms local,fedavg,ftfa,rtfa --rounds 40 --evaluate-every 20 --plot curves.png",
+    "compare, with a figure": (
+        "compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot"
+        " phase.png"
+    ),
+    "simulate": (
+        "simulate --radius 1 --noise 0.5 --aspect 2 --dimension 100 --clients 10 --trials 3"
+    ),
+    "train": (
+        "train synthetic --algorithms local,fedavg,ftfa,rtfa --rounds 40 --evaluate-every 20 --plot"
+        " curves.png"
+    ),
     "advise on a CSV": "advise clients.csv --label y --client user --report advice.html",
     "run an experiment": "run mine.toml --into mine",
     "report": "report mine",
@@ -58,7 +68,9 @@ def explored(command: Path, folder: Path) -> float:
     """Seconds until the page of `explore` answers."""
     start = time.perf_counter()
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen([command, "explore", "--no-open", "--port", "0"], cwd=folder, **quiet) as server:
+    with subprocess.Popen(
+        [command, "explore", "--no-open", "--port", "0"], cwd=folder, **quiet
+    ) as server:
         for line in server.stdout:
             if found := re.search(r"http://\S+", line):
                 with urllib.request.urlopen(found[0].rstrip(".,:")) as page:
@@ -78,7 +90,10 @@ def main() -> None:
         (wheel,) = home.glob("*.whl")
         start = time.perf_counter()
         python = installed(sys.executable, home, f"{wheel}[experiments]")
-        print(f"{os.cpu_count()} cores, on which {os.getloadavg()[0]:.1f} other processes ran when it began\n")
+        print(
+            f"{os.cpu_count()} cores, on which {os.getloadavg()[0]:.1f} other processes ran when it"
+            " began\n"
+        )
         print("| step | seconds | what it says last |\n| --- | --- | --- |")
         print(f"| install | {time.perf_counter() - start:.0f} | |", flush=True)
         done(python, "-c", CLIENTS, folder=home)
@@ -87,7 +102,9 @@ def main() -> None:
         for step, words in STEPS.items():
             start = time.perf_counter()
             said = done(command, *words.split(), folder=home).strip().splitlines()
-            print(f"| {step} | {time.perf_counter() - start:.1f} | {said[-1].strip()} |", flush=True)
+            print(
+                f"| {step} | {time.perf_counter() - start:.1f} | {said[-1].strip()} |", flush=True
+            )
         print(f"| explore, until the page is there | {explored(command, home):.1f} | |")
 
 

@@ -1,11 +1,14 @@
-"""Every way in from outside, with inputs made wrong: how many cases, how many were taken or refused, and what went wrong.
+"""Every way in from outside, with inputs made wrong: how many cases, how many were taken or
+refused, and what went wrong.
 
     python benchmarks/fuzz.py --cases 2000                   # valid inputs, changed at random
     python benchmarks/fuzz.py --cases 2000 --door parquet    # the doors with that in their name
-    python benchmarks/fuzz.py --cases 20000 --atheris        # the parsers in Python, led by coverage (pip install atheris)
+    python benchmarks/fuzz.py --cases 20000 --atheris        # the parsers in Python, led by
+    coverage (pip install atheris)
 
-A case may give a result or a refusal in words. Anything else counts: another exception, a crash, more than 20 s, more than
-700 MB, a file outside its folder. Each door has a process of its own with bounded memory, so that a crash is seen.
+A case may give a result or a refusal in words. Anything else counts: another exception, a crash,
+more than 20 s, more than 700 MB, a file outside its folder. Each door has a process of its own with
+bounded memory, so that a crash is seen.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 TESTS = str(Path(__file__).resolve().parents[1] / "tests")
-ROOM = 6 * 2**30  # bytes of addresses that a door's process may ask for beyond what it has when it starts
+ROOM = (
+    6 * 2**30
+)  # bytes of addresses that a door's process may ask for beyond what it has when it starts
 PARSERS = (
     "tf.train.Example",
     "client data .json",
@@ -39,7 +44,9 @@ def doors() -> dict[str, Any]:
     sys.path.insert(0, TESTS)
     from hardening import doors, messages, states
 
-    return {door.name: door for door in (*doors.FILES, *doors.WORDS, *messages.DOORS, *states.DOORS)}
+    return {
+        door.name: door for door in (*doors.FILES, *doors.WORDS, *messages.DOORS, *states.DOORS)
+    }
 
 
 def tried(name: str, cases: int, seed: int) -> None:
@@ -52,13 +59,17 @@ def tried(name: str, cases: int, seed: int) -> None:
     found, wrong, begun = Counter[str](), {}, time.monotonic()
     for number in range(cases):
         try:
-            found["taken" if door.try_(door.case(Random(f"{seed} {number}"))) is None else "refused"] += 1
+            found[
+                "taken" if door.try_(door.case(Random(f"{seed} {number}"))) is None else "refused"
+            ] += 1
         except AssertionError as finding:
             found["wrong"] += 1
             wrong.setdefault(str(finding)[:60], f"case {seed} {number}: {finding}"[:300])
     seconds = time.monotonic() - begun
     print(
-        f"| {name} | {cases:,} | {found['taken']:,} | {found['refused']:,} | {found['wrong']:,} | {seconds:.0f} s |", flush=True
+        f"| {name} | {cases:,} | {found['taken']:,} | {found['refused']:,} | {found['wrong']:,} |"
+        f" {seconds:.0f} s |",
+        flush=True,
     )
     print("\n".join(wrong.values()), file=sys.stderr)
     sys.exit(bool(wrong))
@@ -73,7 +84,14 @@ def led_by_coverage(name: str, cases: int, seed: int) -> None:
     with TemporaryDirectory() as corpus:
         for number, sample in enumerate(door.samples()):
             Path(corpus, str(number)).write_bytes(sample)
-        words = [sys.argv[0], f"-runs={cases}", f"-seed={seed + 1}", "-max_len=8192", "-verbosity=0", corpus]
+        words = [
+            sys.argv[0],
+            f"-runs={cases}",
+            f"-seed={seed + 1}",
+            "-max_len=8192",
+            "-verbosity=0",
+            corpus,
+        ]
         atheris.Setup(words, lambda data: door.try_(data) and None, enable_python_coverage=True)
         atheris.Fuzz()
 
@@ -89,9 +107,17 @@ def main() -> None:
     if options.alone:
         (led_by_coverage if options.atheris else tried)(options.door, options.cases, options.seed)
         return
-    names = [name for name in doors() if options.door in name and (name in PARSERS or not options.atheris)]
+    names = [
+        name
+        for name in doors()
+        if options.door in name and (name in PARSERS or not options.atheris)
+    ]
     failed = []
-    print("| way in | cases | taken | refused | wrong | time |\n| --- | --- | --- | --- | --- | --- |", flush=True)
+    print(
+        "| way in | cases | taken | refused | wrong | time |\n| --- | --- | --- | --- | --- |"
+        " --- |",
+        flush=True,
+    )
     for name in names:
         words = [
             sys.executable,
@@ -106,7 +132,11 @@ def main() -> None:
         ]
         begun = time.monotonic()
         done = subprocess.run(
-            [*words, *(["--atheris"] if options.atheris else [])], check=False, capture_output=True, text=True, errors="replace"
+            [*words, *(["--atheris"] if options.atheris else [])],
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
         )
         seconds = time.monotonic() - begun
         if options.atheris and not done.returncode:
@@ -116,7 +146,10 @@ def main() -> None:
             failed.append(name)
             print(f"{name} ended with {done.returncode}:\n{done.stderr[-2000:]}", flush=True)
     total = options.cases * len(names)
-    print(f"\n{total:,} cases, {len(names)} ways in: {'wrong in ' + ', '.join(failed) if failed else 'nothing went wrong'}.")
+    print(
+        f"\n{total:,} cases, {len(names)} ways in:"
+        f" {'wrong in ' + ', '.join(failed) if failed else 'nothing went wrong'}."
+    )
     sys.exit(bool(failed))
 
 

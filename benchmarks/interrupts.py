@@ -1,10 +1,12 @@
-"""Long commands interrupted at random moments, by Ctrl-C and by kill -9: what do they say, leave, and do when started again?
+"""Long commands interrupted at random moments, by Ctrl-C and by kill -9: what do they say, leave,
+and do when started again?
 
-    python benchmarks/interrupts.py --times 20              # of each command, half of them by Ctrl-C
-    python benchmarks/interrupts.py --times 20 --only train
+    python benchmarks/interrupts.py --times 20              # of each command, half of them by
+    Ctrl-C python benchmarks/interrupts.py --times 20 --only train
 
-After Ctrl-C a command must end with 130 (or 0, where it was done), without a traceback or a crash. After either, no file
-that it left may be damaged, and the same command, started again, must end well.
+After Ctrl-C a command must end with 130 (or 0, where it was done), without a traceback or a crash.
+After either, no file that it left may be damaged, and the same command, started again, must end
+well.
 """
 
 from __future__ import annotations
@@ -51,23 +53,78 @@ def model():
 """
 WORLD = ["--radius", "1", "--noise", "0.5", "--aspect", "2"]
 COMMANDS = {
-    "simulate": ["simulate", *WORLD, "--dimension", "60", "--clients", "20", "--trials", "12", "--save", "trials.json"],
-    "train": ["train", "clients.safetensors", "--rounds", "40", "--evaluate-every", "10", "--algorithms", "fedavg,ftfa"],
+    "simulate": [
+        "simulate",
+        *WORLD,
+        "--dimension",
+        "60",
+        "--clients",
+        "20",
+        "--trials",
+        "12",
+        "--save",
+        "trials.json",
+    ],
+    "train": [
+        "train",
+        "clients.safetensors",
+        "--rounds",
+        "40",
+        "--evaluate-every",
+        "10",
+        "--algorithms",
+        "fedavg,ftfa",
+    ],
     "run": ["run", "experiment.toml", "--into", "run"],
-    "sweep": ["sweep", "clients.safetensors", "--algorithms", "fedavg,ftfa", "--rounds", "6", "--grid", "server-step=0.1,1",
-              "--into", "sweep"],
-    "pretrain": ["pretrain", "clients.safetensors", "--network", "my_network:model", "--epochs", "30", "--batch", "8", "--into",
-                 "store", "--device", "cpu"],
-    "features": ["features", "clients.safetensors", "--network", "my_network:model", "--into", "store", "--device", "cpu"],
+    "sweep": [
+        "sweep",
+        "clients.safetensors",
+        "--algorithms",
+        "fedavg,ftfa",
+        "--rounds",
+        "6",
+        "--grid",
+        "server-step=0.1,1",
+        "--into",
+        "sweep",
+    ],
+    "pretrain": [
+        "pretrain",
+        "clients.safetensors",
+        "--network",
+        "my_network:model",
+        "--epochs",
+        "30",
+        "--batch",
+        "8",
+        "--into",
+        "store",
+        "--device",
+        "cpu",
+    ],
+    "features": [
+        "features",
+        "clients.safetensors",
+        "--network",
+        "my_network:model",
+        "--into",
+        "store",
+        "--device",
+        "cpu",
+    ],
     "reproduce": ["reproduce", "theory", "--quick", "--into", "theory"],
     "advise": ["advise", "values.safetensors", "--report", "advice.html"],
     "report": ["report", "finished", "--into", "page.html"],
-}  # fmt: skip
+}
 
 
 def environment(home: Path) -> dict[str, str]:
     """Quickly compiled programs, one thread, a cache of its own."""
-    own = {"XDG_CACHE_HOME": str(home / "cache"), "OMP_NUM_THREADS": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    own = {
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
     return {**os.environ, **own, "PYTHONFAULTHANDLER": "1"}
 
 
@@ -90,10 +147,12 @@ def prepared(home: Path) -> Path:
 
     place = home / "given"
     place.mkdir()
-    fa.datasets.synthetic(task="classification", clients=8, dimension=6, classes=3, aspect=0.3).save(
-        place / "clients.safetensors"
+    fa.datasets.synthetic(
+        task="classification", clients=8, dimension=6, classes=3, aspect=0.3
+    ).save(place / "clients.safetensors")
+    fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30).save(
+        place / "values.safetensors"
     )
-    fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30).save(place / "values.safetensors")
     (place / "experiment.toml").write_text(EXPERIMENT)
     (place / "my_network.py").write_text(NETWORK)
     with start(home, place, ["run", "experiment.toml", "--into", "finished"]) as process:
@@ -110,8 +169,12 @@ def damaged(place: Path) -> list[str]:
 
     readers: dict[str, Callable[[Path], object]] = {
         ".json": lambda file: json.loads(file.read_text()),
-        ".html": lambda file: file.read_text(encoding="utf-8").rstrip().endswith("</html>") or 1 / 0,
-        ".safetensors": lambda file: file.parent.name == "networks" or Federation.from_safetensors(file),
+        ".html": lambda file: (
+            file.read_text(encoding="utf-8").rstrip().endswith("</html>") or 1 / 0
+        ),
+        ".safetensors": lambda file: (
+            file.parent.name == "networks" or Federation.from_safetensors(file)
+        ),
     }
     wrong = []
     for file in place.rglob("*"):
@@ -126,7 +189,9 @@ def damaged(place: Path) -> list[str]:
     return wrong
 
 
-def interrupted(name: str, home: Path, given: Path, times: int, chance: random.Random) -> tuple[Counter[str], list[str]]:
+def interrupted(
+    name: str, home: Path, given: Path, times: int, chance: random.Random
+) -> tuple[Counter[str], list[str]]:
     """Interrupt one command again and again; how each ended, and what went wrong."""
     import shutil
 
@@ -154,9 +219,12 @@ def interrupted(name: str, home: Path, given: Path, times: int, chance: random.R
                 found[how.name] += 1
             told = process.communicate()[1]
         expected = (0, 130) if how == signal.SIGINT else (0, -signal.SIGKILL)
-        # Before Python has begun there is nobody who could say a word: the system ends the process by the signal itself.
+        # Before Python has begun there is nobody who could say a word: the system ends the process
+        # by the signal itself.
         early = process.returncode == -signal.SIGINT and "Traceback" not in told
-        if (process.returncode not in expected and not early) or re.search("Traceback|Fatal Python|Segmentation", told):
+        if (process.returncode not in expected and not early) or re.search(
+            "Traceback|Fatal Python|Segmentation", told
+        ):
             wrong.append(f"{name} after {how.name} ended with {process.returncode}: {told[-800:]}")
         wrong += [f"{name} after {how.name} left {file}" for file in damaged(place)]
         whole(place, f"again after {how.name}")
@@ -172,7 +240,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     chance, failed = random.Random(options.seed), []
-    print("| command | Ctrl-C | kill -9 | done before | wrong |\n| --- | --- | --- | --- | --- |", flush=True)
+    print(
+        "| command | Ctrl-C | kill -9 | done before | wrong |\n| --- | --- | --- | --- | --- |",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as home:
         given = prepared(Path(home))
         for name in COMMANDS:
@@ -180,7 +251,9 @@ def main() -> None:
                 found, wrong = interrupted(name, Path(home), given, options.times, chance)
                 counts = [found["SIGINT"], found["SIGKILL"], found["done before"], len(wrong)]
                 print(f"| {name} | {' | '.join(map(str, counts))} |", flush=True)
-                print("".join(f"    {line}\n" for line in wrong), end="", file=sys.stderr, flush=True)
+                print(
+                    "".join(f"    {line}\n" for line in wrong), end="", file=sys.stderr, flush=True
+                )
                 failed += wrong
     sys.exit(bool(failed))
 

@@ -1,9 +1,11 @@
-"""A run of an experiment killed with SIGKILL again and again, at random moments: is anything lost, repeated or changed?
+"""A run of an experiment killed with SIGKILL again and again, at random moments: is anything lost,
+repeated or changed?
 
     python benchmarks/kill_runs.py --times 100
 
-Each run folder is killed until it is complete; then the next folder is begun. After every kill each piece that was finished
-must be whole and untouched, at the end each folder must hold, to the last bit, what an undisturbed run gives.
+Each run folder is killed until it is complete; then the next folder is begun. After every kill each
+piece that was finished must be whole and untouched, at the end each folder must hold, to the last
+bit, what an undisturbed run gives.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def start(file: Path, into: Path, cache: Path) -> subprocess.Popen[bytes]:
     """Begin, or go on."""
     words = [sys.executable, "-m", "fedasym", "run", str(file), "--into", str(into)]
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    return subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
 
 
 def pieces(folder: Path) -> dict[str, tuple[int, int]]:
@@ -106,7 +110,9 @@ def killed(times: int, seed: int, home: Path) -> dict[str, Any]:
             found["half-written files left"] += len(list(into.glob("pieces/.*.part")))
         after = pieces(into)
         moments.append(len(after))
-        found["pieces lost or written again"] += sum(after.get(key) != mark for key, mark in before.items())
+        found["pieces lost or written again"] += sum(
+            after.get(key) != mark for key, mark in before.items()
+        )
         found["pieces torn"] += torn(into) if into.exists() else 0
         if len(after) == planned:
             folders.append(home / f"run {len(folders) + 1}")
@@ -116,7 +122,11 @@ def killed(times: int, seed: int, home: Path) -> dict[str, Any]:
         found["pieces that differ from the undisturbed run"] += differing(into, whole)
         computed = Counter(entry.key for entry in RunFolder(into).log() if entry.event == COMPUTED)
         found["pieces computed twice"] += sum(count > 1 for count in computed.values())
-    sizes = {"folders": len(folders), "pieces in each": planned, "seconds undisturbed": round(seconds, 1)}
+    sizes = {
+        "folders": len(folders),
+        "pieces in each": planned,
+        "seconds undisturbed": round(seconds, 1),
+    }
     asked = (
         "pieces lost or written again",
         "pieces torn",
@@ -124,7 +134,9 @@ def killed(times: int, seed: int, home: Path) -> dict[str, Any]:
         "pieces that differ from the undisturbed run",
     )
     counts = {name: found[name] for name in ("kills", "half-written files left", *asked)}
-    return sizes | {"kills by pieces then finished": dict(sorted(Counter(moments).items()))} | counts
+    return (
+        sizes | {"kills by pieces then finished": dict(sorted(Counter(moments).items()))} | counts
+    )
 
 
 def main() -> None:

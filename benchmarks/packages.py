@@ -1,9 +1,11 @@
-"""The wheel and the sdist, built, installed into empty environments, and used far from the checkout.
+"""The wheel and the sdist, built, installed into empty environments, and used far from the
+checkout.
 
-    python benchmarks/packages.py --python python3.11 --python python3.12 --python python3.13 [--keep dist]
+    python benchmarks/packages.py --python python3.11 --python python3.12 --python python3.13
+    [--keep dist]
 
-Each Python installs the wheel with what experiments need, predicts, trains, and runs a small experiment; the sdist alone,
-without extras, predicts.
+Each Python installs the wheel with what experiments need, predicts, trains, and runs a small
+experiment; the sdist alone, without extras, predicts.
 """
 
 from __future__ import annotations
@@ -17,7 +19,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENT = ROOT / "examples" / "demo.toml"
-PREDICT = ["-m", "fedasym", "predict", "--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
+PREDICT = [
+    "-m",
+    "fedasym",
+    "predict",
+    "--radius",
+    "1",
+    "--noise",
+    "0.5",
+    "--aspect",
+    "2",
+    "--norm",
+    "2",
+]
 TRAIN = """
 import fedasym as fa
 clients = fa.datasets.synthetic(task="classification", classes=3, dimension=10, aspect=1, clients=10)
@@ -30,9 +44,14 @@ print(runs)
 
 def done(*words: object, folder: Path) -> str:
     """The output of a command that must succeed."""
-    ended = subprocess.run([*map(str, words)], cwd=folder, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [*map(str, words)], cwd=folder, capture_output=True, text=True, check=False
+    )
     if ended.returncode:
-        sys.exit(f"{' '.join(map(str, words))} ended with {ended.returncode}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+        sys.exit(
+            f"{' '.join(map(str, words))} ended with"
+            f" {ended.returncode}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}"
+        )
     return ended.stdout
 
 
@@ -54,16 +73,33 @@ def main() -> None:
         builder = installed(sys.executable, home, "build")
         done(builder, "-m", "build", "--outdir", home, ROOT, folder=home)
         (wheel,), (sdist,) = home.glob("*.whl"), home.glob("*.tar.gz")
-        print(f"{wheel.name} {wheel.stat().st_size / 1e3:.0f} kB, {sdist.name} {sdist.stat().st_size / 1e3:.0f} kB")
+        print(
+            f"{wheel.name} {wheel.stat().st_size / 1e3:.0f} kB, {sdist.name}"
+            f" {sdist.stat().st_size / 1e3:.0f} kB"
+        )
         for each in options.python or [sys.executable]:
             version = done(each, "--version", folder=home).strip()
             python = installed(each, home, f"{wheel}[experiments]")
             assert "rtfa" in done(python, *PREDICT, folder=home)
             done(python, "-c", TRAIN, folder=home)
-            done(python, "-m", "fedasym", "run", EXPERIMENT, "--quick", "--into", home / version, folder=home)
+            done(
+                python,
+                "-m",
+                "fedasym",
+                "run",
+                EXPERIMENT,
+                "--quick",
+                "--into",
+                home / version,
+                folder=home,
+            )
             alone = installed(each, home, str(sdist))
             assert "rtfa" in done(alone, *PREDICT, folder=home)
-            print(f"{version}: the wheel predicts, trains and runs an experiment; the sdist alone predicts", flush=True)
+            print(
+                f"{version}: the wheel predicts, trains and runs an experiment; the sdist alone"
+                " predicts",
+                flush=True,
+            )
         if options.keep:
             options.keep.mkdir(exist_ok=True)
             for file in (wheel, sdist):

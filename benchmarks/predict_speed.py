@@ -1,10 +1,11 @@
 """Speed of the theory lens, as ratios against named alternatives in the same run.
 
-1. A 200 x 200 diagram over 500 eigenvalues, all seven algorithms: `fedasym.predict` on the grid against a plain loop that
-   solves the fixed-point equations of each point with `scipy.optimize.brentq`. The loop is not wasteful: it solves each
-   of the three different equations of a point once and shares them between the algorithms.
-2. One accuracy, at the best ridge and at a given one, against scikit-learn's logistic fit of a single simulated client; a
-   100 x 100 diagram of accuracies, and ten classes.
+1. A 200 x 200 diagram over 500 eigenvalues, all seven algorithms: `fedasym.predict` on the grid
+   against a plain loop that solves the fixed-point equations of each point with
+   `scipy.optimize.brentq`. The loop is not wasteful: it solves each of the three different
+   equations of a point once and shares them between the algorithms.
+2. One accuracy, at the best ridge and at a given one, against scikit-learn's logistic fit of a
+   single simulated client; a 100 x 100 diagram of accuracies, and ten classes.
 3. `fedasym predict` from the shell against `python -c "import numpy, scipy"`.
 
 Run with `make bench`; it takes about a minute.
@@ -28,7 +29,9 @@ import fedasym as fa
 SIDE, ATOMS = 200, 500
 
 
-def loop(noise: np.ndarray, aspect: np.ndarray, radius: float, norm: float, spectrum: fa.Spectrum) -> dict[str, np.ndarray]:
+def loop(
+    noise: np.ndarray, aspect: np.ndarray, radius: float, norm: float, spectrum: fa.Spectrum
+) -> dict[str, np.ndarray]:
     """Losses of all algorithms, point by point."""
     s, h = spectrum.values, spectrum.weights
     out = {name: np.empty((noise.size, aspect.size)) for name in fa.algorithms.PAPER}
@@ -47,7 +50,10 @@ def loop(noise: np.ndarray, aspect: np.ndarray, radius: float, norm: float, spec
     for i, sigma in enumerate(noise):
         for j, gamma in enumerate(aspect):
             sigma2 = sigma**2
-            flat, ridge, alone = (solve(lam, gamma) for lam in (0, sigma2 * gamma / radius**2, sigma2 * gamma / norm**2))
+            flat, ridge, alone = (
+                solve(lam, gamma)
+                for lam in (0, sigma2 * gamma / radius**2, sigma2 * gamma / norm**2)
+            )
             out["fedavg"][i, j] = radius**2 * spectrum.mean
             out["ftfa"][i, j] = out["maml"][i, j] = loss(flat, gamma, radius**2, sigma2)
             out["rtfa"][i, j] = out["pfedme"][i, j] = loss(ridge, gamma, radius**2, sigma2)
@@ -74,7 +80,10 @@ def diagram() -> None:
     print(f"{SIDE} x {SIDE} diagram, {ATOMS} eigenvalues, {len(table)} algorithms")
     print(f"  loop of scipy.optimize.brentq  {plain:8.2f} s")
     print(f"  fedasym.predict                {fast:8.3f} s (median of 5; first {times[0]:.3f} s)")
-    print(f"  ratio                          {plain / fast:8.0f} x; largest relative difference {worst:.1e}")
+    print(
+        f"  ratio                          {plain / fast:8.0f} x; largest relative difference"
+        f" {worst:.1e}"
+    )
 
 
 def seconds_of(call: Callable[[], object], runs: int = 9) -> float:
@@ -93,17 +102,35 @@ def accuracies(d: int = 400) -> None:
     world = fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)
     rng = np.random.default_rng(1)
     x = rng.standard_normal((round(d / 2.3), d))
-    y = rng.random(len(x)) < 1 / (1 + np.exp(-x @ rng.standard_normal(d) * np.hypot(1.1, 1.4) / np.sqrt(d)))
-    fit = seconds_of(lambda: LogisticRegression(C=1 / (0.35 * len(x)), fit_intercept=False, tol=1e-6).fit(x, y))
-    print(f"accuracy of a method; scikit-learn fits one client of {d} features in {1000 * fit:.1f} ms")
-    asked = {"rtfa at its best ridge": None, "local_ridge at its best ridge": None, "rtfa at a ridge": 0.35, "ftfa": None}
+    y = rng.random(len(x)) < 1 / (
+        1 + np.exp(-x @ rng.standard_normal(d) * np.hypot(1.1, 1.4) / np.sqrt(d))
+    )
+    fit = seconds_of(
+        lambda: LogisticRegression(C=1 / (0.35 * len(x)), fit_intercept=False, tol=1e-6).fit(x, y)
+    )
+    print(
+        f"accuracy of a method; scikit-learn fits one client of {d} features in {1000 * fit:.1f} ms"
+    )
+    asked = {
+        "rtfa at its best ridge": None,
+        "local_ridge at its best ridge": None,
+        "rtfa at a ridge": 0.35,
+        "ftfa": None,
+    }
     for told, ridge in asked.items():
-        each = seconds_of(lambda told=told, ridge=ridge: fa.predict(world, told.split()[:1], ridge=ridge))
+        each = seconds_of(
+            lambda told=told, ridge=ridge: fa.predict(world, told.split()[:1], ridge=ridge)
+        )
         print(f"  {told:<30} {1000 * each:8.1f} ms, {each / fit:6.2f} fits")
     varied = {"radius": (0.2, 3, 100), "aspect": (0.2, 10, 100)}
     drawn = seconds_of(lambda: fa.compare("rtfa", "fedavg", world, vary=varied), runs=1)
     print(f"  {'100 x 100 diagram':<30} {1000 * drawn / 1e4:8.2f} ms a point, {drawn:.1f} s in all")
-    many = seconds_of(lambda: fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3, classes=10), ["rtfa"]), runs=1)
+    many = seconds_of(
+        lambda: fa.predict(
+            fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3, classes=10), ["rtfa"]
+        ),
+        runs=1,
+    )
     print(f"  {'rtfa with ten classes':<30} {1000 * many:8.0f} ms")
 
 

@@ -1,11 +1,12 @@
-"""What Ray costs and what it gives: pieces per second with 1, 2 and 4 workers, the overhead of a piece, and a million clients
-on paper.
+"""What Ray costs and what it gives: pieces per second with 1, 2 and 4 workers, the overhead of a
+piece, and a million clients on paper.
 
-    python benchmarks/ray_scale.py             # everything: about four minutes on two cores
-    python benchmarks/ray_scale.py --paper     # the arithmetic of a million clients, after one short measurement
+    python benchmarks/ray_scale.py             # everything: about four minutes on two cores python
+    benchmarks/ray_scale.py --paper     # the arithmetic of a million clients, after one short
+    measurement
 
-Pieces that wait take a core from nobody, so that they show what Ray and the driver add; pieces that train show what
-is left of it where cores are few. Every worker has one thread.
+Pieces that wait take a core from nobody, so that they show what Ray and the driver add; pieces that
+train show what is left of it where cores are few. Every worker has one thread.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ import numpy as np
 import fedasym as fa
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import LIBRARY
-from fedasym.deploy.ray.pool import COPIES, Task, compute_rows, join_cluster, open_pool, portable_data
+from fedasym.deploy.ray.pool import (
+    COPIES,
+    Task,
+    compute_rows,
+    join_cluster,
+    open_pool,
+    portable_data,
+)
 from fedasym.experiments import plan
 from fedasym.experiments.data import Record, record_data
 from fedasym.experiments.execution import Worker
@@ -66,7 +74,9 @@ def tasks(pool: Any, count: int, seconds: float) -> float:
 def experiment(first: int, count: int) -> fa.Experiment:
     """So many pieces, one for each seed."""
     trials = {"seeds": list(range(first, first + count))}
-    return fa.Experiment(name="scale", algorithms=["ftfa"], grid={}, settings=TRAINED, trials=trials)
+    return fa.Experiment(
+        name="scale", algorithms=["ftfa"], grid={}, settings=TRAINED, trials=trials
+    )
 
 
 def timed(into: Path, first: int, data: fa.Federation, on: Ray | None) -> tuple[float, float]:
@@ -111,20 +121,31 @@ def keeping(data: fa.Federation, home: Path) -> float:
 
 def measured(home: Path) -> None:
     """Print the table."""
-    data = fa.datasets.synthetic(task="classification", clients=60, dimension=50, classes=5, aspect=0.5, seed=1)
+    data = fa.datasets.synthetic(
+        task="classification", clients=60, dimension=50, classes=5, aspect=0.5, seed=1
+    )
     busy = os.getloadavg()[0]
     rows = [row(workers, data, home) for workers in (1, 2, 4)]
     timed(home / "here", 1, data, None)  # compiles
     here, _ = timed(home / "here", 1001, data, None)
     cores = f"{os.cpu_count()} cores, on which {busy:.1f} other processes ran when it began"
     print(f"{cores}; in this process, one piece after the other: {here:.1f} pieces a second\n")
-    titles = ("workers", "empty tasks a second", "added to a piece that waits", "trained pieces a second", "training one takes")
+    titles = (
+        "workers",
+        "empty tasks a second",
+        "added to a piece that waits",
+        "trained pieces a second",
+        "training one takes",
+    )
     print(f"| {' | '.join(titles)} | of the workers' time, spent on training |")
     print("| --- | --- | --- | --- | --- | --- |")
     for each in rows:
         added, alone = f"{1000 * each.added:.1f} ms", f"{1000 * each.alone:.0f} ms"
         used = f"{each.trained * each.alone / each.workers:.0%}"
-        print(f"| {each.workers} | {each.empty:.0f} | {added} | {each.trained:.1f} | {alone} | {used} |")
+        print(
+            f"| {each.workers} | {each.empty:.0f} | {added} | {each.trained:.1f} | {alone} |"
+            f" {used} |"
+        )
     seconds = keeping(data, home)
     most = f"at most {1 / seconds:.0f} pieces a second, however many workers"
     print(f"\nThe driver writes a piece in {1000 * seconds:.1f} ms: {most}.")
@@ -161,12 +182,16 @@ def speed(home: Path) -> Speed:
 def one_piece(seed: int) -> tuple[plan.Piece, fa.Experiment]:
     """FTFA with the paper's settings, tested at the end."""
     told = {"rounds": 400, "evaluate_every": 0}
-    tried = fa.Experiment(name="rate", algorithms=["ftfa"], grid={}, settings=told, trials={"seeds": [seed]})
+    tried = fa.Experiment(
+        name="rate", algorithms=["ftfa"], grid={}, settings=told, trials={"seeds": [seed]}
+    )
     return plan.trials(tried, {"ftfa": {}})[0], tried
 
 
 def peak_of(data: list[Any], piece: plan.Piece, heard: Any) -> int:
-    """In a worker: the most bytes that it has had, the shared memory that it has read among them."""
+    """In a worker: the most bytes that it has had, the shared memory that it has read among
+    them.
+    """
     compute_rows(data, piece, "", heard)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -174,7 +199,10 @@ def peak_of(data: list[Any], piece: plan.Piece, heard: Any) -> int:
 def peak(clients: int) -> tuple[int, int]:
     """Bytes of the data of so many clients, and the peak of a fresh worker that trains on them."""
     rng, (n, d, k) = np.random.default_rng(0), SHAPE.values()
-    features, labels = rng.standard_normal((clients * n, d), dtype=np.float32), rng.integers(0, k, clients * n)
+    features, labels = (
+        rng.standard_normal((clients * n, d), dtype=np.float32),
+        rng.integers(0, k, clients * n),
+    )
     data = fa.Federation.from_arrays(features, labels, np.repeat(np.arange(clients), n))
     with join_cluster(Ray(workers=1), data.features.nbytes), open_pool(Ray(), data) as pool:
         pool.hand_out(Task("peak", peak_of, ([pool.ray.put(portable_data(data))], one_piece(1)[0])))
@@ -186,13 +214,21 @@ def peak(clients: int) -> tuple[int, int]:
 def on_memory(few: tuple[int, int], many: tuple[int, int]) -> None:
     """Print where the memory that a piece is given comes from."""
     (little, least), (much, most) = few, many
-    small, large = f"{least / 1e9:.2f} GB on {little / 1e9:.3f} GB", f"{most / 1e9:.2f} GB on {much / 1e9:.2f} GB"
-    copies = f"{(most - least) / (much - little):.1f} copies, one of them that of the node, which all its workers share"
+    small, large = (
+        f"{least / 1e9:.2f} GB on {little / 1e9:.3f} GB",
+        f"{most / 1e9:.2f} GB on {much / 1e9:.2f} GB",
+    )
+    copies = (
+        f"{(most - least) / (much - little):.1f} copies, one of them that of the node, which all"
+        " its workers share"
+    )
     print(f"A worker peaks at {small} of data, and at {large}: {copies}.")
 
 
 def on_paper(rate: float) -> None:
-    """Print what a million clients cost in time, memory and traffic; rate: gradients a second of a core."""
+    """Print what a million clients cost in time, memory and traffic; rate: gradients a second of a
+    core.
+    """
     told = fa.Experiment(name="paper", algorithms=["ftfa"], grid={}).settings.model_dump()
     n, d, k = SHAPE["samples"], SHAPE["dimension"], SHAPE["classes"]
     record = Record("", "", "", {}, "classification", [], [int(0.8 * n)] * MILLION, {}, d, k)
@@ -213,7 +249,7 @@ data          m x n x (4 d + 17) bytes = {data / 1e9:.1f} GB in the memory of ea
 memory        {LIBRARY / 1e9:.1f} + {COPIES} x {data / 1e9:.1f} = {memory / 1e9:.0f} GB for each worker
 traffic       {data / 1e9:.1f} GB to each node, {data / NETWORK:.0f} s at 10 Gbit/s; back m x 6 x 8 bytes = {rows / 1e6:.0f} MB a piece
 federated     {told["rounds"]} rounds x {cohort} clients x 2 x 4 d {k} bytes = {wire / 1e6:.0f} MB, and m x 4 d {k} bytes = {MILLION * model / 1e9:.0f} GB for each test
-{SEEDS_ON_PAPER} seeds      {SEEDS_ON_PAPER} workers, {hours:.2f} hours, {SEEDS_ON_PAPER} x {memory / 1e9:.0f} GB = {SEEDS_ON_PAPER * memory / 1e12:.1f} TB over all nodes"""  # noqa: E501
+{SEEDS_ON_PAPER} seeds      {SEEDS_ON_PAPER} workers, {hours:.2f} hours, {SEEDS_ON_PAPER} x {memory / 1e9:.0f} GB = {SEEDS_ON_PAPER * memory / 1e12:.1f} TB over all nodes"""
     )
 
 
@@ -222,11 +258,16 @@ def main() -> None:
     parser.add_argument("--paper", action="store_true", help="the million clients alone")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        found = speed(Path(home))  # clusters first, since JAX's threads, once they are here, do not like forks
+        found = speed(
+            Path(home)
+        )  # clusters first, since JAX's threads, once they are here, do not like forks
         peaks = None if options.paper else (peak(50), peak(5000))
         if not options.paper:
             measured(Path(home))
-            times = f"{found.joining:.0f} s for a cluster of this machine, {found.starting:.0f} s for a worker"
+            times = (
+                f"{found.joining:.0f} s for a cluster of this machine, {found.starting:.0f} s for a"
+                " worker"
+            )
             print(f"Starting took {times}, {found.compiling:.0f} s for compiling a first piece.\n")
         on_paper(found.rate)
         if peaks is not None:

@@ -1,13 +1,16 @@
 """Speed and memory of `simulate`, against the matrix products that no exact computation avoids.
 
-1. Time. With all seven algorithms there are three server stages (Average, Meta, Moreau). Each must add every client to a
-   d x d matrix of its own, a product X'WX of n d^2 multiplications and additions (BLAS syrk), and W takes the Gram matrix
-   XX'. Exact bias and variance need the second moments of the shared models as well, four more such products: those eight are
-   what `simulate` cannot avoid. They are timed alone, client after client in the same run with the same BLAS, before and
-   after, and the whole of `simulate` is divided by them: drawing, eigendecompositions, the clients looked at, predictions.
-   The second ratio leaves the second moments out of the yardstick. Elapsed time, one BLAS thread; the next client is drawn in
-   a second thread, which costs nothing where a core is free.
-2. Memory. The peak of a fresh process with 200 and with 2000 clients, by `resource.getrusage`: clients are streamed.
+1. Time. With all seven algorithms there are three server stages (Average, Meta, Moreau). Each must
+   add every client to a d x d matrix of its own, a product X'WX of n d^2 multiplications and
+   additions (BLAS syrk), and W takes the Gram matrix XX'. Exact bias and variance need the second
+   moments of the shared models as well, four more such products: those eight are what `simulate`
+   cannot avoid. They are timed alone, client after client in the same run with the same BLAS,
+   before and after, and the whole of `simulate` is divided by them: drawing, eigendecompositions,
+   the clients looked at, predictions. The second ratio leaves the second moments out of the
+   yardstick. Elapsed time, one BLAS thread; the next client is drawn in a second thread, which
+   costs nothing where a core is free.
+2. Memory. The peak of a fresh process with 200 and with 2000 clients, by `resource.getrusage`:
+    clients are streamed.
 
 It takes about five minutes; with `--quick` one.
 """
@@ -19,7 +22,9 @@ import subprocess
 import sys
 import time
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy starts its BLAS: one thread measures work, not the machine's load
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # before NumPy starts its BLAS: one thread measures work, not the machine's load
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -65,10 +70,12 @@ def ratios(clients: int) -> None:
         before = [products(d, n, part, sums) for sums in (MODELS + MOMENTS, MODELS)]
         took = whole(d, n, clients)
         after = [products(d, n, part, sums) for sums in (MODELS + MOMENTS, MODELS)]
-        exact, bare = ((one + other) * clients / (2 * part) for one, other in zip(before, after, strict=True))
+        exact, bare = (
+            (one + other) * clients / (2 * part) for one, other in zip(before, after, strict=True)
+        )
         print(
-            f"  d {d:4}, n {n:3}   products {exact:5.1f} s   simulate {took:5.1f} s   ratio {took / exact:.2f} x"
-            f"   (without second moments {bare:.1f} s, {took / bare:.2f} x)",
+            f"  d {d:4}, n {n:3}   products {exact:5.1f} s   simulate {took:5.1f} s   ratio"
+            f" {took / exact:.2f} x   (without second moments {bare:.1f} s, {took / bare:.2f} x)",
             flush=True,
         )
 
@@ -77,18 +84,25 @@ def peak(clients: int) -> float:
     """Peak memory in MB of a fresh process that simulates this many clients."""
     d, n = MEMORY_SHAPE
     code = (
-        "import resource, fedasym as fa; "
-        f"fa.simulate(fa.Population({RADIUS}, {NOISE}, {d / n}, norm={NORM}), dimension={d}, clients={clients}, trials=1); "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+        f"import resource, fedasym as fa; fa.simulate(fa.Population({RADIUS}, {NOISE}, {d / n},"
+        f" norm={NORM}), dimension={d}, clients={clients}, trials=1);"
+        " print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )
-    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    return float(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def memory(few: int, many: int) -> None:
     """Print both peaks."""
     small, large = peak(few), peak(many)
     print(f"peak memory, d {MEMORY_SHAPE[0]}, n {MEMORY_SHAPE[1]}, all seven algorithms")
-    print(f"  {few} clients {small:.0f} MB   {many} clients {large:.0f} MB   ratio {large / small:.3f} x")
+    print(
+        f"  {few} clients {small:.0f} MB   {many} clients {large:.0f} MB   ratio"
+        f" {large / small:.3f} x"
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Random tables with every nuisance that users' files have: how many get advice and a fit, and with which sentence the others
-are refused.
+"""Random tables with every nuisance that users' files have: how many get advice and a fit, and with
+which sentence the others are refused.
 
     python benchmarks/tables_fuzz.py --cases 2000 --seed 0
 
-Anything but advice of finite numbers within their intervals, and a fit, or a refusal in words counts as a failure and is
-printed with its seed; so does a warning of NumPy's.
+Anything but advice of finite numbers within their intervals, and a fit, or a refusal in words
+counts as a failure and is printed with its seed; so does a warning of NumPy's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ TESTS = Path(__file__).resolve().parents[1] / "tests" / "data" / "tables"
 
 def main() -> int:
     """Draw, read, count."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -44,7 +46,10 @@ def main() -> int:
                 print(f"seed {case}:\n{traceback.format_exc(limit=-4)}")
     for kind, count in counts.most_common():
         print(f"{count:6}  {kind}")
-    print(f"{given.cases} cases, {counts['advised']} advised, {failed} failed, {time.perf_counter() - start:.0f} s")
+    print(
+        f"{given.cases} cases, {counts['advised']} advised, {failed} failed,"
+        f" {time.perf_counter() - start:.0f} s"
+    )
     return 1 if failed else 0
 
 

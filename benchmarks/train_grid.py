@@ -1,10 +1,12 @@
 """Seconds of whole runs and of the paper's whole tuning grid, on whatever device JAX finds.
 
-600 clients with 80 training, 10 validation and 10 test samples of 512 features in 100 classes (the shape of the paper's
-CIFAR-100), 400 rounds of 20 clients, 20 steps of batch 32:
+600 clients with 80 training, 10 validation and 10 test samples of 512 features in 100 classes (the
+shape of the paper's CIFAR-100), 400 rounds of 20 clients, 20 steps of batch 32:
 
-1. one FedAvg run, one with the paper's 9 evaluations on all clients, 128 configurations side by side;
-2. the grids of the paper for all seven algorithms (243 configurations), every client personalised and tested 9 times.
+1. one FedAvg run, one with the paper's 9 evaluations on all clients, 128 configurations side by
+    side;
+2. the grids of the paper for all seven algorithms (243 configurations), every client personalised
+    and tested 9 times.
 
     python benchmarks/train_grid.py [--rounds 400] [--clients 600]
 
@@ -44,17 +46,35 @@ def main() -> None:
     federation = federation_of(draw(told.clients))
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}\n{federation}\n")
     print(f"{'seconds':<62}{'first':>10}{'again':>10}")
-    once, often = {"rounds": told.rounds, "evaluate_every": told.rounds}, {"rounds": told.rounds, "evaluate_every": 50}
-    timed("FedAvg, one run, tested before and after", lambda: fa.train("fedavg", federation, **once), 5)
-    timed("FedAvg, one run, tested every 50 rounds", lambda: fa.train("fedavg", federation, **often), 5)
+    once, often = (
+        {"rounds": told.rounds, "evaluate_every": told.rounds},
+        {"rounds": told.rounds, "evaluate_every": 50},
+    )
+    timed(
+        "FedAvg, one run, tested before and after",
+        lambda: fa.train("fedavg", federation, **once),
+        5,
+    )
+    timed(
+        "FedAvg, one run, tested every 50 rounds",
+        lambda: fa.train("fedavg", federation, **often),
+        5,
+    )
     steps = np.geomspace(1e-4, 1, 128)
-    timed("FedAvg, 128 configurations", lambda: fa.train("fedavg", federation, grid={"server_step": steps}, **once))
+    timed(
+        "FedAvg, 128 configurations",
+        lambda: fa.train("fedavg", federation, grid={"server_step": steps}, **once),
+    )
     runs = timed(
-        "the paper's grid, 243 configurations in one call", lambda: fa.train(list(GRIDS), federation, grid=GRIDS, **often)
+        "the paper's grid, 243 configurations in one call",
+        lambda: fa.train(list(GRIDS), federation, grid=GRIDS, **often),
     )
     for name in GRIDS:
         count = int(np.prod([len(values) for values in GRIDS[name].values()]))
-        timed(f"{name}, {count} configurations", lambda name=name: fa.train(name, federation, grid=GRIDS[name], **often))
+        timed(
+            f"{name}, {count} configurations",
+            lambda name=name: fa.train(name, federation, grid=GRIDS[name], **often),
+        )
     print(f"\n{runs.choose()}")
 
 

@@ -1,22 +1,27 @@
 """Speed of `fedasym.train`, as ratios against named alternatives in the same run.
 
-600 clients with 80 training, 10 validation and 10 test samples of 512 features in 100 classes; a cohort of 20 takes 20 local
-steps on batches of 32 (the last of a pass has 16). The alternatives run in environments of their own, one process at a time:
+600 clients with 80 training, 10 validation and 10 test samples of 512 features in 100 classes; a
+cohort of 20 takes 20 local steps on batches of 32 (the last of a pass has 16). The alternatives run
+in environments of their own, one process at a time:
 
-1. `baselines/torch_loop.py`: the usual code, a model and a DataLoader per client, clients one after another.
-2. `baselines/fedjax_loop.py`: fedjax's federated averaging. Its batches are always full, 640 samples a visit instead of 544.
+1. `baselines/torch_loop.py`: the usual code, a model and a DataLoader per client, clients one after
+    another.
+2. `baselines/fedjax_loop.py`: fedjax's federated averaging. Its batches are always full, 640
+    samples a visit instead of 544.
 
-Both are tried with one thread and with a thread per core, and for every job the fastest median is taken. fedasym runs
-before, between and after them, so that the machine's load hits all, and gets the median over all of these. Times are after
-compilation. A round is (60 rounds - 20 rounds) / 40, an evaluation the difference between many and few of them, so that
-what is done once per run (client data to the device, their Gram matrices) is left out, as loading is for the others. Same
-protocol on all sides (`protocol="code"`: a bias, a random first head, passes that continue, pFedMe's weight decay).
-Accuracies are of the test samples: personal models for FTFA, else the shared model, after as many rounds on both sides.
+Both are tried with one thread and with a thread per core, and for every job the fastest median is
+taken. fedasym runs before, between and after them, so that the machine's load hits all, and gets
+the median over all of these. Times are after compilation. A round is (60 rounds - 20 rounds) / 40,
+an evaluation the difference between many and few of them, so that what is done once per run (client
+data to the device, their Gram matrices) is left out, as loading is for the others. Same protocol on
+all sides (`protocol="code"`: a bias, a random first head, passes that continue, pFedMe's weight
+decay). Accuracies are of the test samples: personal models for FTFA, else the shared model, after
+as many rounds on both sides.
 
     python benchmarks/train_speed.py [--quick] [--torch PYTHON] [--fedjax PYTHON]
 
-Without interpreters to use, environments are made in the user's cache folder. About five minutes on two free cores; with
-`--quick` two: fewer rounds, and each alternative once.
+Without interpreters to use, environments are made in the user's cache folder. About five minutes on
+two free cores; with `--quick` two: fewer rounds, and each alternative once.
 """
 
 from __future__ import annotations
@@ -54,7 +59,9 @@ JOBS = (  # job, alternative, what it is, ratio aimed at
     ("ftfa", "torch", "FTFA: personalise and test 600", 10),
     ("test", "torch", "test the shared model on 600", None),
 )
-RUNS = {  # (rounds, evaluate_every) of a longer and a shorter run, and how many rounds or evaluations lie between them
+# (rounds, evaluate_every) of a longer and a shorter run, and how many rounds or evaluations lie
+# between them
+RUNS = {
     "round": ((60, 60), (20, 20), 40),
     "ftfa": ((20, 5), (20, 20), 3),
     "test": ((20, 1), (20, 20), 19),
@@ -62,17 +69,36 @@ RUNS = {  # (rounds, evaluate_every) of a longer and a shorter run, and how many
 NEWER = sys.version_info >= (3, 13)  # for which the jax that runs fedjax fastest does not exist
 PINS = {
     "torch": ["torch==2.13.0", "numpy"],
-    "fedjax": ["fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2"]
-    if NEWER
-    else ["fedjax==0.0.17", "jax==0.4.25", "jaxlib==0.4.25", "dm-haiku==0.0.12", "optax==0.2.2", "numpy<2", "scipy<1.13"],
+    "fedjax": (
+        ["fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2"]
+        if NEWER
+        else [
+            "fedjax==0.0.17",
+            "jax==0.4.25",
+            "jaxlib==0.4.25",
+            "dm-haiku==0.0.12",
+            "optax==0.2.2",
+            "numpy<2",
+            "scipy<1.13",
+        ]
+    ),
 }
-XLA_FLAGS = ("--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1", "")  # one thread, all threads
+XLA_FLAGS = (
+    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "",
+)  # one thread, all threads
 
 
 def draw(
-    clients: int = CLIENTS, seed: int = 0, noise: float = 4.0, spread: float = 2.0, concentration: float = 0.2
+    clients: int = CLIENTS,
+    seed: int = 0,
+    noise: float = 4.0,
+    spread: float = 2.0,
+    concentration: float = 0.2,
 ) -> dict[str, np.ndarray]:
-    """Classes around means that differ from client to client; clients with few classes each: personalization pays."""
+    """Classes around means that differ from client to client; clients with few classes each:
+    personalization pays.
+    """
     rng = np.random.default_rng(seed)
     samples = sum(SIZES.values())
     means = rng.standard_normal((CLASSES, FEATURES), dtype=np.float32)
@@ -84,24 +110,38 @@ def draw(
     x *= 12 / np.sqrt(FEATURES * (1 + noise**2 + spread**2))
     ends = np.cumsum(list(SIZES.values()))[:-1]
     parts = {"x": np.split(x, ends, axis=1), "y": np.split(y, ends, axis=1)}
-    return {f"{letter}_{name}": part for letter, split in parts.items() for name, part in zip(SIZES, split, strict=True)}
+    return {
+        f"{letter}_{name}": part
+        for letter, split in parts.items()
+        for name, part in zip(SIZES, split, strict=True)
+    }
 
 
 def federation_of(data: dict[str, np.ndarray]) -> fa.Federation:
     x, y = (np.concatenate([data[f"{letter}_{name}"] for name in SIZES], axis=1) for letter in "xy")
     owner = np.repeat(np.arange(len(x)), x.shape[1])
     split = np.tile(np.repeat(list(SIZES), list(SIZES.values())), len(x))
-    return fa.Federation.from_arrays(x.reshape(-1, FEATURES), y.ravel(), owner, split=split, classes=CLASSES)
+    return fa.Federation.from_arrays(
+        x.reshape(-1, FEATURES), y.ravel(), owner, split=split, classes=CLASSES
+    )
 
 
 def train(job: str, federation: fa.Federation, rounds: int, every: int) -> tuple[float, fa.History]:
-    """Seconds of a run, and what it reached. Only `ftfa` personalises: the others test the shared model, which is quick."""
+    """Seconds of a run, and what it reached. Only `ftfa` personalises: the others test the shared
+    model, which is quick.
+    """
     server = "fedavg" if job in ("ftfa", "test") else job
     stage = fa.algorithms.Interpolate() if job == "ftfa" else fa.algorithms.Keep()
     algorithm = fa.Algorithm(job, SERVERS[server], stage)
     start = time.perf_counter()
     history = fa.train(
-        algorithm, federation, rounds=rounds, evaluate_every=every, server_step=STEPS[server], cohort=20, protocol="code"
+        algorithm,
+        federation,
+        rounds=rounds,
+        evaluate_every=every,
+        server_step=STEPS[server],
+        cohort=20,
+        protocol="code",
     )
     return time.perf_counter() - start, history
 
@@ -125,7 +165,9 @@ def reached(job: str, federation: fa.Federation, rounds: int) -> float:
 
 def interpreter(name: str) -> str:
     """The Python of an environment with an alternative in it, made on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedasym" / "benchmarks"
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedasym" / "benchmarks"
+    )
     folder = cache / "-".join(PINS[name][:2]).replace("==", "-")
     python = folder / "bin" / "python"
     if not (folder / ".ready").exists():
@@ -140,7 +182,9 @@ def alternative(name: str, python: str, data: Path, seconds: float, flags: str) 
     script = Path(__file__).with_name("baselines") / f"{name}_loop.py"
     command = [python, str(script), str(data), str(seconds)]
     settings = {"OMP_NUM_THREADS": str(os.cpu_count()), "XLA_FLAGS": flags}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings})
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings}
+    )
     line: str = done.stdout.splitlines()[-1]
     print(f"  {line}", flush=True)
     return {"name": name, "threads": 1 if flags else os.cpu_count()} | json.loads(line)
@@ -177,14 +221,20 @@ def main() -> None:
                 others.append(alternative(name, python, path, budgets[name], flags))
                 measure()
 
-    print(f"\n{'job':32}{'alternative':22}{'its s':>9}{'fedasym s':>11}{'ratio':>8}{'aim':>7}{'its acc.':>10}{'ours':>7}")
+    print(
+        f"\n{'job':32}{'alternative':22}{'its s':>9}{'fedasym s':>11}{'ratio':>8}{'aim':>7}{'its acc.':>10}{'ours':>7}"
+    )
     for job, name, title, aim in JOBS:
-        best = min((run for run in others if run["name"] == name), key=lambda run: run["seconds"][job])
+        best = min(
+            (run for run in others if run["name"] == name), key=lambda run: run["seconds"][job]
+        )
         seconds, fast = best["seconds"][job], per_unit(job, mine[job])
         label = f"{name}, {best['threads']} thread{'s' * (best['threads'] > 1)}"
         counted = best["rounds"].get(job, best["rounds"]["fedavg"])
         its = best["accuracy"].get(job)
-        accuracies = f"{its:10.3f}{reached(job, federation, counted):7.3f}" if its is not None else ""
+        accuracies = (
+            f"{its:10.3f}{reached(job, federation, counted):7.3f}" if its is not None else ""
+        )
         line = f"{title:32}{label:22}{seconds:9.4f}{fast:11.4f}{seconds / fast:7.1f}x{f'{aim}x' if aim else '':>7}"
         print(line + accuracies, flush=True)
 

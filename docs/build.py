@@ -1,4 +1,5 @@
-"""Build the documentation: `python docs/build.py [--into out/docs]`. The reference is written first; any fault is an error.
+"""Build the documentation: `python docs/build.py [--into out/docs]`. The reference is written
+first; any fault is an error.
 
 No network is used, by this program or by the pages that it writes.
 """

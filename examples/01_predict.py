@@ -1,4 +1,5 @@
-"""Predict: which algorithm wins on a population of clients, by how much, and where that changes; before any training.
+"""Predict: which algorithm wins on a population of clients, by how much, and where that changes;
+before any training.
 
 python examples/01_predict.py [FOLDER]      figures go there, or into out/
 """
@@ -11,7 +12,8 @@ import fedasym as fa
 into = Path(sys.argv[1] if len(sys.argv) > 1 else "out")
 into.mkdir(exist_ok=True)
 
-# Clients whose optima lie at distance 1 from a shared one, with noisy labels and two unknowns per sample.
+# Clients whose optima lie at distance 1 from a shared one, with noisy labels and two unknowns per
+# sample.
 world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
 table = fa.predict(world)
 print(table)
@@ -27,4 +29,7 @@ threshold = fa.noise_threshold(world)
 print(f"\nFine-tuning pays while the noise is below {threshold:.4f}; with a ridge it always does.")
 diagram = fa.compare("ftfa", "fedavg", world, vary={"noise": (0, 2, 100), "aspect": (1.1, 10, 100)})
 diagram.plot(into / "phase.png")
-print(f"Of this range of noise and aspect, fine-tuning wins {(diagram.winner == 'ftfa').mean():.0%}: {into / 'phase.png'}")
+print(
+    f"Of this range of noise and aspect, fine-tuning wins {(diagram.winner == 'ftfa').mean():.0%}:"
+    f" {into / 'phase.png'}"
+)

@@ -1,4 +1,5 @@
-"""Simulate: the formulas are limits of large dimension. How near are clients that are drawn, at sizes one has?
+"""Simulate: the formulas are limits of large dimension. How near are clients that are drawn, at
+sizes one has?
 
 python examples/02_simulate.py
 """
@@ -10,8 +11,13 @@ predicted = fa.predict(world, clients=10)
 apart = {}
 for dimension in (20, 80, 320):
     drawn = fa.simulate(world, dimension=dimension, clients=10, trials=4, seed=1)
-    apart[dimension] = sum(abs(drawn[name].loss / predicted[name].loss - 1) for name in predicted) / len(predicted)
-    print(f"dimension {dimension:>4}: simulated losses are {apart[dimension]:.2%} from predicted ones; {drawn.best} wins")
+    apart[dimension] = sum(
+        abs(drawn[name].loss / predicted[name].loss - 1) for name in predicted
+    ) / len(predicted)
+    print(
+        f"dimension {dimension:>4}: simulated losses are {apart[dimension]:.2%} from predicted"
+        f" ones; {drawn.best} wins"
+    )
 
 print()
 print(drawn)

@@ -1,6 +1,8 @@
-"""Your data: client data from a table or from arrays, checked at the door; then a personal model for each client, exactly.
+"""Your data: client data from a table or from arrays, checked at the door; then a personal model
+for each client, exactly.
 
-python examples/03_your_data.py [FILE.csv]      columns: client, label, and features; without a file one is drawn
+python examples/03_your_data.py [FILE.csv]      columns: client, label, and features; without a file
+one is drawn
 """
 
 import csv
@@ -22,15 +24,25 @@ def drawn(file: Path) -> Path:
         for shop in range(30):
             slopes = np.array([-2, 1]) + 0.5 * rng.standard_normal(2)
             for price, sun in rng.standard_normal((10, 2)):
-                rows.writerow([f"shop {shop}", price, sun, slopes @ [price, sun] + 1.5 * rng.standard_normal()])
+                rows.writerow(
+                    [
+                        f"shop {shop}",
+                        price,
+                        sun,
+                        slopes @ [price, sun] + 1.5 * rng.standard_normal(),
+                    ]
+                )
     return file
 
 
 with tempfile.TemporaryDirectory() as folder:
-    data = fa.datasets.read(sys.argv[1] if len(sys.argv) > 1 else drawn(Path(folder, "shops.csv")), task="regression")
+    data = fa.datasets.read(
+        sys.argv[1] if len(sys.argv) > 1 else drawn(Path(folder, "shops.csv")), task="regression"
+    )
 print(data)
 
-# Its arrays: rows of features, their labels, whose they are. A federation is made of the same three.
+# Its arrays: rows of features, their labels, whose they are. A federation is made of the same
+# three.
 X, y, whose = data.features, data.labels[:, 0], np.array(data.clients)[data.owner]
 assert fa.Federation.from_arrays(X, y, whose).clients == data.clients
 

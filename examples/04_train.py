@@ -1,4 +1,5 @@
-"""Train: the algorithms by stochastic gradients on client data, tuned on validation samples, tested on every client.
+"""Train: the algorithms by stochastic gradients on client data, tuned on validation samples, tested
+on every client.
 
 python examples/04_train.py [FOLDER]      curves go there, or into out/
 """
@@ -11,9 +12,18 @@ import fedasym as fa
 into = Path(sys.argv[1] if len(sys.argv) > 1 else "out")
 into.mkdir(exist_ok=True)
 
-clients = fa.datasets.synthetic(task="classification", classes=3, dimension=30, aspect=1, clients=20, seed=1)
+clients = fa.datasets.synthetic(
+    task="classification", classes=3, dimension=30, aspect=1, clients=20, seed=1
+)
 grid = {"server_step": [0.01, 0.1], "ridge": [0.01, 0.1]}
-runs = fa.train(["local", "fedavg", "ftfa", "rtfa"], clients, rounds=40, evaluate_every=20, grid=grid, seeds=[0, 1])
+runs = fa.train(
+    ["local", "fedavg", "ftfa", "rtfa"],
+    clients,
+    rounds=40,
+    evaluate_every=20,
+    grid=grid,
+    seeds=[0, 1],
+)
 print(runs)
 
 best = runs.choose()  # by validation samples: test samples choose nothing
@@ -24,4 +34,7 @@ for name in ("local", "fedavg", "ftfa", "rtfa"):
 print(f"\nDrawn to {best.plot(into / 'curves.png')}")
 
 run = best.select(algorithm="rtfa")[0]
-print("the first client's own model says", run.predict(clients.features[:3], client=clients.clients[0]))
+print(
+    "the first client's own model says",
+    run.predict(clients.features[:3], client=clients.clients[0]),
+)

@@ -1,8 +1,10 @@
-"""Experiment: every algorithm tuned, repeated over seeds and splits, and compared with paired tests; interrupted, it goes on.
+"""Experiment: every algorithm tuned, repeated over seeds and splits, and compared with paired
+tests; interrupted, it goes on.
 
     python examples/05_experiment.py [FOLDER]      the run and its page go there, or into out/
 
-The same from a shell, at full size: fedasym run examples/demo.toml --into out/demo, then fedasym report out/demo.
+The same from a shell, at full size: fedasym run examples/demo.toml --into out/demo, then fedasym
+report out/demo.
 """
 
 import sys

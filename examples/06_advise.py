@@ -1,4 +1,5 @@
-"""Advise: from clients' data to the algorithm that should win, how sure that is, and the experiment that could refute it.
+"""Advise: from clients' data to the algorithm that should win, how sure that is, and the experiment
+that could refute it.
 
 python examples/06_advise.py
 """
@@ -14,4 +15,7 @@ print(advice)
 print("\nestimated beside true:")
 for name in ("radius", "noise"):
     found = getattr(advice.population, name)
-    print(f"  {name:<7} {found.value:.3f}, 95% within {found.low:.3f} to {found.high:.3f}; true: {getattr(truth, name)}")
+    print(
+        f"  {name:<7} {found.value:.3f}, 95% within {found.low:.3f} to {found.high:.3f}; true:"
+        f" {getattr(truth, name)}"
+    )

@@ -1,4 +1,5 @@
-"""Classification: accuracy predicted before training, beside models that are fitted to drawn clients.
+"""Classification: accuracy predicted before training, beside models that are fitted to drawn
+clients.
 
 python examples/07_classification.py
 """

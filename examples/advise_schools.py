@@ -1,7 +1,9 @@
-"""Advice on real groups beside what held-out rows say: schools, children and sleepers (see examples/schools.py).
+"""Advice on real groups beside what held-out rows say: schools, children and sleepers (see
+examples/schools.py).
 
-Of every group 30% of the rows are held out. The advisor sees the rest, recommends, and predicts each algorithm's test
-error; then every algorithm is fitted, with its estimated variances, and measured on the rows held out.
+Of every group 30% of the rows are held out. The advisor sees the rest, recommends, and predicts
+each algorithm's test error; then every algorithm is fitted, with its estimated variances, and
+measured on the rows held out.
 
     FEDASYM_DATA=folder python examples/advise_schools.py
 """
@@ -38,7 +40,9 @@ def schools() -> ModuleType:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Predicted and measured mean squared errors, in units of the labels' variance, and the advice."""
+    """Predicted and measured mean squared errors, in units of the labels' variance, and the
+    advice.
+    """
 
     advice: Advice
     predicted: dict[str, float]
@@ -47,7 +51,9 @@ class Outcome:
     @property
     def rank_correlation(self) -> float:
         """Of predicted and measured errors over the algorithms."""
-        found = scipy.stats.spearmanr([self.predicted[name] for name in NAMES], [self.measured[name] for name in NAMES])
+        found = scipy.stats.spearmanr(
+            [self.predicted[name] for name in NAMES], [self.measured[name] for name in NAMES]
+        )
         return float(found.statistic)
 
     @property
@@ -76,18 +82,30 @@ def measure(name: str, X: np.ndarray, y: np.ndarray, groups: np.ndarray, test: n
 
 def report(outcomes: dict[str, Outcome]) -> str:
     """Predicted beside measured, one table after the other."""
-    lines = ["mean squared error on held-out rows, predicted / measured, in units of the labels' variance", ""]
+    lines = [
+        (
+            "mean squared error on held-out rows, predicted / measured, in units of the labels'"
+            " variance"
+        ),
+        "",
+    ]
     lines.append(f"{'':<16}" + "".join(f"{name:>19}" for name in outcomes))
     for name in NAMES:
-        cells = [f"{each.predicted[name]:.4f} / {each.measured[name]:.4f}" for each in outcomes.values()]
+        cells = [
+            f"{each.predicted[name]:.4f} / {each.measured[name]:.4f}" for each in outcomes.values()
+        ]
         lines.append(f"{name:<16}" + "".join(f"{cell:>19}" for cell in cells))
     rows = {
         "recommended": [each.advice.recommended for each in outcomes.values()],
-        "measured best": [min(each.measured, key=lambda name: each.measured[name]) for each in outcomes.values()],
+        "measured best": [
+            min(each.measured, key=lambda name: each.measured[name]) for each in outcomes.values()
+        ],
         "lost by advice": [f"{each.lost:.1%}" for each in outcomes.values()],
         "rank correlation": [f"{each.rank_correlation:.2f}" for each in outcomes.values()],
     }
-    lines += [""] + [f"{name:<16}" + "".join(f"{cell:>19}" for cell in cells) for name, cells in rows.items()]
+    lines += [""] + [
+        f"{name:<16}" + "".join(f"{cell:>19}" for cell in cells) for name, cells in rows.items()
+    ]
     for name, each in outcomes.items():
         lines += ["", f"{name}: doubts"] + [f"  - {doubt}" for doubt in each.advice.doubts]
     return "\n".join(lines)

@@ -7,7 +7,9 @@ from fedasym.algorithms import Interpolate, Keep, ServerStage, setting
 class Prox(ServerStage):
     """Clients solve their own problems, held near the shared model by `penalty`."""
 
-    penalty: float = setting(0.1, above=0, meaning="pull towards the shared model", grid=[0.01, 0.1, 1])
+    penalty: float = setting(
+        0.1, above=0, meaning="pull towards the shared model", grid=[0.01, 0.1, 1]
+    )
 
     def weight(self, x):
         """b(x): limits, exact fits and simulations follow from this line."""
@@ -18,5 +20,7 @@ class Prox(ServerStage):
         return w - rate * (gradient(w) + self.penalty * (w - start))
 
 
-fedprox = fa.Algorithm("fedprox", Prox(), Keep(), reference="Li et al. 2020", words="FedAvg, clients held near")
+fedprox = fa.Algorithm(
+    "fedprox", Prox(), Keep(), reference="Li et al. 2020", words="FedAvg, clients held near"
+)
 tuned = fa.Algorithm("fedprox_tuned", Prox(), Interpolate(), words="FedProx, then fine-tuning")

@@ -1,13 +1,14 @@
 """The paper's text and its released code differ in eight choices. How much does each matter?
 
-Every choice of the code is made alone, on top of the text's protocol, and then all together. Steps and penalties are those
-that the paper tuned for CIFAR-100. Accuracies are of all clients' test samples after the last round, in percent: the mean over
-seeds under the text, and the differences from it (paired by seed, with their standard errors).
+Every choice of the code is made alone, on top of the text's protocol, and then all together. Steps
+and penalties are those that the paper tuned for CIFAR-100. Accuracies are of all clients' test
+samples after the last round, in percent: the mean over seeds under the text, and the differences
+from it (paired by seed, with their standard errors).
 
     python examples/protocol.py [FEATURES.npz] [--rounds 400] [--seeds 5]
 
-The file has arrays x (samples, features), y, client and split (0 train, 1 validation, 2 test). Without one, a federation is
-drawn.
+The file has arrays x (samples, features), y, client and split (0 train, 1 validation, 2 test).
+Without one, a federation is drawn.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ CHOICES = {  # what it is, and whom it can concern
 
 def read(path: str | None) -> fa.Federation:
     if path is None:
-        return fa.datasets.synthetic(task="classification", clients=50, dimension=60, aspect=1, centre=4, radius=3, classes=5)
+        return fa.datasets.synthetic(
+            task="classification", clients=50, dimension=60, aspect=1, centre=4, radius=3, classes=5
+        )
     with np.load(path, allow_pickle=False) as file:
         return fa.Federation.from_arrays(file["x"], file["y"], file["client"], split=file["split"])
 
@@ -54,9 +57,18 @@ def accuracies(
     """Final accuracy in percent by algorithm, one per seed."""
     grid = {name: TUNED[name] for name in names}
     runs = fa.train(
-        list(names), federation, grid=grid, seeds=range(seeds), rounds=rounds, evaluate_every=rounds, protocol=protocol
+        list(names),
+        federation,
+        grid=grid,
+        seeds=range(seeds),
+        rounds=rounds,
+        evaluate_every=rounds,
+        protocol=protocol,
     )
-    return {name: np.array([100 * run.accuracy[-1] for run in runs.select(algorithm=name)]) for name in names}
+    return {
+        name: np.array([100 * run.accuracy[-1] for run in runs.select(algorithm=name)])
+        for name in names
+    }
 
 
 def main() -> None:
@@ -69,15 +81,27 @@ def main() -> None:
     print(f"{federation}\n{told.rounds} rounds, {told.seeds} seeds\n")
     print(f"{'':<34}" + "".join(f"{name:>13}" for name in ALL))
     text = accuracies(federation, ALL, TEXT, told.rounds, told.seeds)
-    print(f"{'protocol text':<34}" + "".join(f"{text[name].mean():>13.2f}" for name in ALL), flush=True)
-    rows = [(what, replace(TEXT, **{field: getattr(CODE, field)}), names) for field, (what, names) in CHOICES.items()]
+    print(
+        f"{'protocol text':<34}" + "".join(f"{text[name].mean():>13.2f}" for name in ALL),
+        flush=True,
+    )
+    rows = [
+        (what, replace(TEXT, **{field: getattr(CODE, field)}), names)
+        for field, (what, names) in CHOICES.items()
+    ]
     for what, protocol, names in [*rows, ("all: protocol code", CODE, ALL)]:
         found = accuracies(federation, names, protocol, told.rounds, told.seeds)
         cells = []
         for name in ALL:
             change = found[name] - text[name] if name in found else None
-            error = change.std(ddof=1) / np.sqrt(len(change)) if change is not None and len(change) > 1 else 0
-            cells.append(f"{'-':>13}" if change is None else f"{f'{change.mean():+.2f} ±{error:.2f}':>13}")
+            error = (
+                change.std(ddof=1) / np.sqrt(len(change))
+                if change is not None and len(change) > 1
+                else 0
+            )
+            cells.append(
+                f"{'-':>13}" if change is None else f"{f'{change.mean():+.2f} ±{error:.2f}':>13}"
+            )
         print(f"{what:<34}" + "".join(cells), flush=True)
 
 

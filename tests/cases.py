@@ -1,7 +1,9 @@
-"""What the tests of the theory share: the reference cases of golden_cases.json, and exact risks on drawn features.
+"""What the tests of the theory share: the reference cases of golden_cases.json, and exact risks on
+drawn features.
 
-Given the features, the paper's estimators are linear in the labels, so bias and variance are traces: `Clients` gets
-them from the objectives themselves for a few small clients, `Sample` for one client in many dimensions.
+Given the features, the paper's estimators are linear in the labels, so bias and variance are
+traces: `Clients` gets them from the objectives themselves for a few small clients, `Sample` for one
+client in many dimensions.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Function = Callable[[Array], Array]
 Labels = Sequence[Array]  # y_j of every client, one column per data set
 Estimator = Callable[[Labels], Array]  # labels -> models, one column per data set
 
-GOLDEN = json.loads((Path(__file__).parent / "golden_cases.json").read_text(encoding="utf-8"))["cases"]
+GOLDEN = json.loads((Path(__file__).parent / "golden_cases.json").read_text(encoding="utf-8"))[
+    "cases"
+]
 
 IDENTITY = fa.spectra.identity()
 TWO_ATOM = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
@@ -56,8 +60,14 @@ def population(inputs: Inputs, **changes: object) -> fa.Population:
 def name_of(case: dict) -> str:
     """A test id from the kind of a case and its inputs."""
     given = case["inputs"]
-    shown = [key for key in ("alg", "gamma", "lam", "m", "steps", "time", "align_power") if given.get(key)]
-    return "-".join([case["kind"], given.get("spectrum", "identity"), *(f"{key}={given[key]}" for key in shown)])
+    shown = [
+        key
+        for key in ("alg", "gamma", "lam", "m", "steps", "time", "align_power")
+        if given.get(key)
+    ]
+    return "-".join(
+        [case["kind"], given.get("spectrum", "identity"), *(f"{key}={given[key]}" for key in shown)]
+    )
 
 
 @dataclass(frozen=True)
@@ -73,11 +83,14 @@ class Sample:
         """tr(Sigma f(S))/d, or the same with another diagonal matrix in Sigma's place."""
         return float(np.mean(f(self.x) * ((self.s if weight is None else weight) @ self.V**2)))
 
-    def risk(self, keep: Function, noise2: float, energy: Array | float = 1.0) -> tuple[float, float]:
-        """Bias and variance of a client that keeps f(S) of theta_0 and fits the rest, exactly given the samples.
+    def risk(
+        self, keep: Function, noise2: float, energy: Array | float = 1.0
+    ) -> tuple[float, float]:
+        """Bias and variance of a client that keeps f(S) of theta_0 and fits the rest, exactly given
+        the samples.
 
-        The displacement has energy e_a/d along direction a: B = mean of ||f(S) Delta||^2_Sigma. The noise is filtered by
-        (1 - f)/x: V = (noise2/n) tr(Sigma (1 - f(S))^2 S^+).
+        The displacement has energy e_a/d along direction a: B = mean of ||f(S) Delta||^2_Sigma. The
+        noise is filtered by (1 - f)/x: V = (noise2/n) tr(Sigma (1 - f(S))^2 S^+).
         """
         f, seen = keep(self.x), self.x > 0
         bias = np.mean(energy * (((self.V * f) @ self.V.T) ** 2 @ self.s))
@@ -112,7 +125,8 @@ def sample(spectrum: fa.Spectrum, aspect: float, d: int = 500, seed: int = 0) ->
 
 @dataclass(frozen=True)
 class Clients:
-    """A few clients with features X_j of covariance diag(s): estimators by their objectives, risks exactly.
+    """A few clients with features X_j of covariance diag(s): estimators by their objectives, risks
+    exactly.
 
     p: weights in the shared objective; noise2: variance of each client's label noise.
     """
@@ -152,10 +166,15 @@ class Clients:
     def maml(self, y: Labels, alpha: float) -> Array:
         """The shared model of equation param-maml: losses after one gradient step of size alpha."""
         W = [np.eye(len(X)) - alpha / len(X) * X @ X.T for X in self.X]
-        return self.pooled([w @ X for w, X in zip(W, self.X, strict=True)], [w @ t for w, t in zip(W, y, strict=True)])
+        return self.pooled(
+            [w @ X for w, X in zip(W, self.X, strict=True)],
+            [w @ t for w, t in zip(W, y, strict=True)],
+        )
 
     def pfedme(self, y: Labels, lam: float) -> Array:
-        """All models of equation param-prox at once, shape (1 + clients, d, columns), the shared one first."""
+        """All models of equation param-prox at once, shape (1 + clients, d, columns), the shared
+        one first.
+        """
         m, d = len(self.X), self.s.size
         A, b = np.zeros((m + 1, d, m + 1, d)), np.zeros((m + 1, d, y[0].shape[1]))
         for j, p in enumerate(self.p, start=1):
@@ -171,7 +190,9 @@ class Clients:
         return start + np.linalg.pinv(self.X[i]) @ (y[i] - self.X[i] @ start)
 
     def shrink(self, y: Labels, i: int, start: Array, lam: float) -> Array:
-        """argmin 1/(2n)||X_i theta - y_i||^2 + lam/2 ||theta - start||^2, equation param-perridge."""
+        """argmin 1/(2n)||X_i theta - y_i||^2 + lam/2 ||theta - start||^2, equation
+        param-perridge.
+        """
         n, d = self.X[i].shape
         rows = np.concatenate([self.X[i] / np.sqrt(n), np.sqrt(lam) * np.eye(d)])
         return np.linalg.lstsq(rows, np.concatenate([y[i] / np.sqrt(n), np.sqrt(lam) * start]))[0]
@@ -206,19 +227,30 @@ class Clients:
 
     def bias(self, estimate: Estimator, i: int, theta: Array) -> float:
         """||E[theta_hat | X] - theta_i||^2_Sigma for given optima theta, one row per client."""
-        off = estimate([X @ t[:, None] for X, t in zip(self.X, theta, strict=True)])[:, 0] - theta[i]
+        off = (
+            estimate([X @ t[:, None] for X, t in zip(self.X, theta, strict=True)])[:, 0] - theta[i]
+        )
         return float(self.s @ off**2)
 
     def mean_bias(self, estimate: Estimator, i: int) -> float:
         """The mean of the bias over displacements of length 1 in random directions."""
         spread = [N @ X for N, X in zip(self.responses(estimate), self.X, strict=True)]
-        np.testing.assert_allclose(sum(spread), np.eye(self.s.size), atol=1e-9)  # theta_0 itself is recovered
+        np.testing.assert_allclose(
+            sum(spread), np.eye(self.s.size), atol=1e-9
+        )  # theta_0 itself is recovered
         spread[i] = spread[i] - np.eye(self.s.size)
         return float(sum(np.sum(self.s[:, None] * part**2) for part in spread) / self.s.size)
 
 
-def draw_clients(seed: int, sizes: Sequence[int], s: Sequence[float], **numbers: Sequence[float]) -> Clients:
+def draw_clients(
+    seed: int, sizes: Sequence[int], s: Sequence[float], **numbers: Sequence[float]
+) -> Clients:
     """Seeded clients; weights proportional to the samples and unit noise unless given."""
     rng, s, n = np.random.default_rng(seed), np.asarray(s, dtype=float), np.asarray(sizes)
     X = tuple(rng.standard_normal((size, s.size)) * np.sqrt(s) for size in sizes)
-    return Clients(X, s, np.asarray(numbers.get("p", n / n.sum())), np.asarray(numbers.get("noise2", np.ones(n.size))))
+    return Clients(
+        X,
+        s,
+        np.asarray(numbers.get("p", n / n.sum())),
+        np.asarray(numbers.get("noise2", np.ones(n.size))),
+    )

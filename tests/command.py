@@ -1,4 +1,6 @@
-"""A command in this process, as another process would end: starting an interpreter costs more than what most commands do."""
+"""A command in this process, as another process would end: starting an interpreter costs more than
+what most commands do.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """For all tests: programs are compiled quickly, and once for all processes of a run.
 
-JAX reads the variables when it is imported, so they are set as soon as this file is; what the run starts inherits them. The
-programs are kept in a folder of the run's own, which begins empty and goes away. Tests that are of the optimised programs, as
-users have them, ask for those: `optimised` in `training/clients.py`.
+JAX reads the variables when it is imported, so they are set as soon as this file is; what the run
+starts inherits them. The programs are kept in a folder of the run's own, which begins empty and
+goes away. Tests that are of the optimised programs, as users have them, ask for those: `optimised`
+in `training/clients.py`.
 """
 
 import gc
@@ -23,7 +24,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-    if version("jaxlib").startswith(("0.8.", "0.9.", "0.10.")):  # another may not know the flags, and would refuse to start
+    if version("jaxlib").startswith(
+        ("0.8.", "0.9.", "0.10.")
+    ):  # another may not know the flags, and would refuse to start
         quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}"
 
@@ -33,26 +36,54 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file():
-    """Examples to run are in the source and in the documentation: here there are none to look for."""
+    """Examples to run are in the source and in the documentation: here there are none to look
+    for.
+    """
     return [each for each in (yield) if not isinstance(each, DoctestModule)]
 
 
 def pytest_collection_finish():
-    """What was imported stays: the collector need not look at it, nor look as often as tracing makes garbage."""
+    """What was imported stays: the collector need not look at it, nor look as often as tracing
+    makes garbage.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
 
 
-# Files that take longest, longest first, then folders in which a test takes long: no worker waits for another at the end.
+# Files that take longest, longest first, then folders in which a test takes long: no worker waits
+# for another at the end.
 LONGEST = (
-    "runtimes/test_flower_federation.py", "runtimes/test_ray.py", "experiments/test_reproduce.py", "advisor/test_classes.py",
-    "training/test_train.py", "test_docs.py", "explore/test_controls.py", "training/test_train_grids.py",
-    "experiments/test_kills.py", "linear/test_simulate_predictions.py", "advisor/test_advise.py",
-    "test_monte_carlo_federations.py", "advisor/test_class_checks.py", "training/test_shared_features.py",
-    "classification/test_predict.py", "training/test_own.py", "datasets/test_loaders_real.py", "test_examples.py",
-)  # fmt: skip
-LONG = ("runtimes", "training", "experiments", "advisor", "explore", "reporting", "pretraining", "theory_classes", "hardening")
+    "runtimes/test_flower_federation.py",
+    "runtimes/test_ray.py",
+    "experiments/test_reproduce.py",
+    "advisor/test_classes.py",
+    "training/test_train.py",
+    "test_docs.py",
+    "explore/test_controls.py",
+    "training/test_train_grids.py",
+    "experiments/test_kills.py",
+    "linear/test_simulate_predictions.py",
+    "advisor/test_advise.py",
+    "test_monte_carlo_federations.py",
+    "advisor/test_class_checks.py",
+    "training/test_shared_features.py",
+    "classification/test_predict.py",
+    "training/test_own.py",
+    "datasets/test_loaders_real.py",
+    "test_examples.py",
+)
+LONG = (
+    "runtimes",
+    "training",
+    "experiments",
+    "advisor",
+    "explore",
+    "reporting",
+    "pretraining",
+    "theory_classes",
+    "hardening",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,18 +101,24 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more than there are cores: what waits for nodes of Flower and Ray leaves its core to another."""
+    """One more than there are cores: what waits for nodes of Flower and Ray leaves its core to
+    another.
+    """
     return (yield) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """One worker has all tests of a file, in the order above: what they share is made and compiled once."""
+    """One worker has all tests of a file, in the order above: what they share is made and compiled
+    once.
+    """
     from xdist.scheduler import LoadGroupScheduling
 
     class ByFile(LoadGroupScheduling):
         def _split_scope(self, nodeid):
-            return super()._split_scope(nodeid).partition("::")[0]  # the group, where a test names one
+            return (
+                super()._split_scope(nodeid).partition("::")[0]
+            )  # the group, where a test names one
 
     config.option.loadscopereorder = False
     return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -1,15 +1,18 @@
-"""Risks of linear estimators on drawn features, without sampling noise or displacements: their expectations are traces.
+"""Risks of linear estimators on drawn features, without sampling noise or displacements: their
+expectations are traces.
 
-The shared model is Q^+ sum_j p_j [A_j theta_j + b_j(S_j) X_j'noise_j/n_j] with A_j = S_j b_j(S_j) and Q = sum_j p_j A_j; a
-client keeps P(S_i) of its error and adds (I - P(S_i)) S_i^+ X_i'noise_i/n_i of its own noise. The error is linear in the
-displacements, the noise and theta_0, which are independent, so bias and variance are exact given the features.
-Covariances are diagonal without loss of generality, since Gaussian features are rotation invariant.
+The shared model is Q^+ sum_j p_j [A_j theta_j + b_j(S_j) X_j'noise_j/n_j] with A_j = S_j b_j(S_j)
+and Q = sum_j p_j A_j; a client keeps P(S_i) of its error and adds (I - P(S_i)) S_i^+
+X_i'noise_i/n_i of its own noise. The error is linear in the displacements, the noise and theta_0,
+which are independent, so bias and variance are exact given the features. Covariances are diagonal
+without loss of generality, since Gaussian features are rotation invariant.
 
-Finite sizes differ from the limits by O(1/d). Where the difference is known exactly it is kappa'/d, relatively: with
-uncorrelated features and no ridge the mean of an inverse Wishart matrix makes the variance n/(d-n-1) instead of n/(d-n),
-more by 1/(d-n) = kappa'/d; a pooled fit is off likewise by 1/|N-d|. One and a half times their sum is allowed on top of the
-Monte-Carlo error, as squares of inverses are off by more. Predictions that differ from the right one by a slip (a member
-taken for a new client, two clients more, infinitely many, another alignment) must be told apart.
+Finite sizes differ from the limits by O(1/d). Where the difference is known exactly it is kappa'/d,
+relatively: with uncorrelated features and no ridge the mean of an inverse Wishart matrix makes the
+variance n/(d-n-1) instead of n/(d-n), more by 1/(d-n) = kappa'/d; a pooled fit is off likewise by
+1/|N-d|. One and a half times their sum is allowed on top of the Monte-Carlo error, as squares of
+inverses are off by more. Predictions that differ from the right one by a slip (a member taken for a
+new client, two clients more, infinitely many, another alignment) must be told apart.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from fedasym.theory.transforms import lowest_ridge
 
 Array = np.ndarray
 Function = Callable[[Array], Array]  # of the eigenvalues x >= 0 of a sample covariance
-Plan = tuple[Sequence[Function], Mapping[str, Sequence[Function]]]  # server weights b; client filters P by name, per kind
+Plan = tuple[
+    Sequence[Function], Mapping[str, Sequence[Function]]
+]  # server weights b; client filters P by name, per kind
 ZERO = 1e-10  # eigenvalues below this share of the largest are the zeros of a singular matrix
 DRAWS = 6
 RADIUS, NOISE = 1.3, 0.7
@@ -70,7 +75,9 @@ def flow(time: float) -> Function:
 
 @dataclass(frozen=True)
 class Client:
-    """One client's features: eigenvalues x and eigenvectors V of its sample covariance; matrices are in that basis."""
+    """One client's features: eigenvalues x and eigenvectors V of its sample covariance; matrices
+    are in that basis.
+    """
 
     x: Array
     V: Array
@@ -90,7 +97,9 @@ class Client:
 
 
 def draw(rng: np.random.Generator, world: Population, d: int, alone: bool = False) -> Client:
-    """A client of this population in d dimensions; `alone`: it shares nothing, so its displacement is its optimum."""
+    """A client of this population in d dimensions; `alone`: it shares nothing, so its displacement
+    is its optimum.
+    """
     n = round(d / float(world.aspect))
     assert np.isclose(n * world.aspect, d)
     own = world.radius**2 * world.displacement
@@ -100,15 +109,21 @@ def draw(rng: np.random.Generator, world: Population, d: int, alone: bool = Fals
     return observe(rng.standard_normal((n, d)) * np.sqrt(s), s, energy, world.noise**2, centre)
 
 
-def observe(X: Array, s: Array, energy: Array, noise2: float, centre: Array | None = None) -> Client:
-    """A client with features X of covariance diag(s), whose displacement has this energy along each direction."""
+def observe(
+    X: Array, s: Array, energy: Array, noise2: float, centre: Array | None = None
+) -> Client:
+    """A client with features X of covariance diag(s), whose displacement has this energy along each
+    direction.
+    """
     x, V = np.linalg.eigh(X.T @ X / len(X))
     x[x < ZERO * x[-1]] = 0
     return Client(x, V, (V.T * s) @ V, (V.T * energy) @ V, len(X), noise2, centre)
 
 
 def directions(spectrum: Spectrum, energy: Array, d: int) -> tuple[Array, Array]:
-    """Eigenvalues and energies along each of d directions; every atom must have a whole number of them."""
+    """Eigenvalues and energies along each of d directions; every atom must have a whole number of
+    them.
+    """
     count = spectrum.weights * d
     whole = np.round(count).astype(int)
     assert np.allclose(count, whole, atol=1e-9)
@@ -143,7 +158,9 @@ def limit(client: Client) -> View:
 
 @dataclass(frozen=True)
 class Fit:
-    """The shared model of some clients: Q^+ and the covariance of its error about theta_0, by displacements and by noise."""
+    """The shared model of some clients: Q^+ and the covariance of its error about theta_0, by
+    displacements and by noise.
+    """
 
     clients: Sequence[Client]
     pulls: Sequence[Array]  # p_j b_j(x_j)
@@ -174,21 +191,35 @@ class Fit:
     def new(self, client: Client) -> View:
         """What a client that took no part sees."""
         away, blur = client.into(self.away), client.into(self.blur)
-        return View(client, client.target * (away + client.shift), client.target * blur, np.zeros_like(away))
+        return View(
+            client, client.target * (away + client.shift), client.target * blur, np.zeros_like(away)
+        )
 
     def member(self, i: int) -> View:
         """What client i sees: as if new, plus its correlation with the shared model."""
         client, pull, view = self.clients[i], self.pulls[i], self.new(self.clients[i])
         inverse = client.into(self.inverse)
         cross = inverse @ ((pull * client.x)[:, None] * client.shift)
-        return View(client, view.away - client.target * (cross + cross.T), view.blur, client.target * inverse * pull)
+        return View(
+            client,
+            view.away - client.target * (cross + cross.T),
+            view.blur,
+            client.target * inverse * pull,
+        )
 
 
 def simulate(
-    kinds: Sequence[Population], count: Sequence[int], weights: Sequence[float], plans: Sequence[Plan], *,
-    d: int, draws: int, seed: int,
-) -> dict[str, Array]:  # fmt: skip
-    """Bias and variance of a member and of a new client of each kind: shape (draws, kinds, 2, 2) for each filter's name.
+    kinds: Sequence[Population],
+    count: Sequence[int],
+    weights: Sequence[float],
+    plans: Sequence[Plan],
+    *,
+    d: int,
+    draws: int,
+    seed: int,
+) -> dict[str, Array]:
+    """Bias and variance of a member and of a new client of each kind: shape (draws, kinds, 2, 2)
+    for each filter's name.
 
     `weights`: of one client of each kind. Members of a kind are averaged.
     """
@@ -200,9 +231,14 @@ def simulate(
         newcomers = [draw(rng, each, d) for each in kinds]
         for servers, filters in plans:
             fit = Fit.of(clients, np.asarray(weights)[kind], [servers[k] for k in kind])
-            inside, outside = [fit.member(i) for i in range(len(clients))], [fit.new(client) for client in newcomers]
+            inside, outside = (
+                [fit.member(i) for i in range(len(clients))],
+                [fit.new(client) for client in newcomers],
+            )
             for name, keeps in filters.items():
-                members = np.array([view.risk(keeps[k]) for view, k in zip(inside, kind, strict=True)])
+                members = np.array(
+                    [view.risk(keeps[k]) for view, k in zip(inside, kind, strict=True)]
+                )
                 mean = [members[kind == k].mean(0) for k in range(len(kinds))]
                 new = [view.risk(keep) for view, keep in zip(outside, keeps, strict=True)]
                 found[name].append(np.stack([mean, new], axis=1))
@@ -212,8 +248,8 @@ def simulate(
 def check(simulated: Array, risk: Risk, allowance: float, wrong: Sequence[Risk] = ()) -> None:
     """Bias and variance (draws, 2) match the prediction, and tell it from wrong ones.
 
-    The tolerance is 4 standard errors of the mean over draws plus a share of the prediction, `allowance`, for the
-    O(1/d) by which finite sizes differ from the limit; 1e-12 for rounding.
+    The tolerance is 4 standard errors of the mean over draws plus a share of the prediction,
+    `allowance`, for the O(1/d) by which finite sizes differ from the limit; 1e-12 for rounding.
     """
     mean, error = simulated.mean(0), simulated.std(0, ddof=1) / np.sqrt(len(simulated))
 
@@ -224,11 +260,15 @@ def check(simulated: Array, risk: Risk, allowance: float, wrong: Sequence[Risk] 
     seen = f"bias {mean[0]:.5g} +- {error[0]:.1g}, variance {mean[1]:.5g} +- {error[1]:.1g}"
     assert agrees(risk), f"{seen} against {risk}, with {allowance:.2%} allowed"
     for other in wrong:
-        assert not agrees(other), f"{seen} cannot tell {risk} from {other}, with {allowance:.2%} allowed"
+        assert not agrees(other), (
+            f"{seen} cannot tell {risk} from {other}, with {allowance:.2%} allowed"
+        )
 
 
 def below_zero(world: fa.Population) -> float:
-    """A negative ridge, well above the lowest admissible one: finite samples reach a little beyond the limit's edge."""
+    """A negative ridge, well above the lowest admissible one: finite samples reach a little beyond
+    the limit's edge.
+    """
     return float(lowest_ridge(np.array([world.aspect]), world.spectrum)[0]) / 5
 
 

@@ -42,12 +42,16 @@ def test_json_equals_the_library():
 )
 def test_spectra_by_name(text, spectrum):
     done = fedasym("predict", *WORLD, "--spectrum", text, "--json")
-    assert json.loads(done.stdout) == json.loads(fa.predict(fa.Population(1, 0.5, 2, 2, spectrum)).to_json())
+    assert json.loads(done.stdout) == json.loads(
+        fa.predict(fa.Population(1, 0.5, 2, 2, spectrum)).to_json()
+    )
 
 
 def test_spectrum_from_a_file(tmp_path):
     (tmp_path / "eigenvalues.csv").write_text("3\n1\n0.5\n")
-    done = fedasym("predict", *WORLD, "--spectrum", f"eigenvalues:{tmp_path / 'eigenvalues.csv'}", "--json")
+    done = fedasym(
+        "predict", *WORLD, "--spectrum", f"eigenvalues:{tmp_path / 'eigenvalues.csv'}", "--json"
+    )
     inline = fedasym("predict", *WORLD, "--spectrum", "eigenvalues:3,1,0.5", "--json")
     assert done.stdout == inline.stdout
 
@@ -55,13 +59,24 @@ def test_spectrum_from_a_file(tmp_path):
 def test_alignment_by_weights():
     args = ["--spectrum", "atoms:0.5@0.6,3@0.4", "--shift-weights", "0.1,0.9"]
     done = fedasym("predict", *WORLD, *args, "--json")
-    world = fa.Population(1, 0.5, 2, 2, fa.spectra.atoms([0.5, 3], [0.6, 0.4]), shift_weights=[0.1, 0.9])
+    world = fa.Population(
+        1, 0.5, 2, 2, fa.spectra.atoms([0.5, 3], [0.6, 0.4]), shift_weights=[0.1, 0.9]
+    )
     assert json.loads(done.stdout) == json.loads(fa.predict(world).to_json())
 
 
 def test_compare_needs_no_number_that_varies(tmp_path):
     figure = tmp_path / "phase.png"
-    args = ["--radius", "1", "--vary", "noise=0:2:20", "--vary", "aspect=1.5,2,4", "--plot", str(figure)]
+    args = [
+        "--radius",
+        "1",
+        "--vary",
+        "noise=0:2:20",
+        "--vary",
+        "aspect=1.5,2,4",
+        "--plot",
+        str(figure),
+    ]
     done = fedasym("compare", "ftfa", "fedavg", *args)
     assert done.returncode == 0, done.stderr
     assert "boundary" in done.stdout
@@ -104,7 +119,10 @@ def test_a_bare_command_shows_the_commands_by_purpose():
         (["predict", *WORLD, "--bogus", "1"], "--bogus"),
         (["predikt"], "predict"),
         (["compare", "ftfa", "fedavg", *WORLD, "--vary", "noise"], "noise=0:2:200"),
-        (["compare", "ftfa", "fedavg", *WORLD, "--vary", "noise=0:1:3", "--vary", "noise=0:1:3"], "twice"),
+        (
+            ["compare", "ftfa", "fedavg", *WORLD, "--vary", "noise=0:1:3", "--vary", "noise=0:1:3"],
+            "twice",
+        ),
         (["compare", "ftfa", "fedavg", *WORLD], "--vary"),
         (["path", *WORLD, "--step", "9", "--steps", "2"], "diverges"),
         (["path", *WORLD, "--steps", "1,two"], "steps is '1,two'"),
@@ -122,11 +140,19 @@ def test_a_bad_value_exits_with_2_and_one_sentence(args, says):
 def test_a_process_says_and_ends_the_same():
     for args in ((), ("predict", *WORLD), ("predict", *WORLD, "--clients", "1.5")):
         words = [sys.executable, "-m", "fedasym", *args]
-        alone, here = subprocess.run(words, capture_output=True, text=True, check=False), fedasym(*args)
-        assert (alone.returncode, alone.stdout, alone.stderr) == (here.returncode, here.stdout, here.stderr)
+        alone, here = (
+            subprocess.run(words, capture_output=True, text=True, check=False),
+            fedasym(*args),
+        )
+        assert (alone.returncode, alone.stdout, alone.stderr) == (
+            here.returncode,
+            here.stdout,
+            here.stderr,
+        )
 
 
-# What is loaded for no command and for each: in a process of its own, forked where nothing has been loaded.
+# What is loaded for no command and for each: in a process of its own, forked where nothing has been
+# loaded.
 LOADED = """
 import os, sys
 from fedasym.cli import app, load
@@ -141,11 +167,15 @@ for words in ([], *([each] for each in sys.argv[1:])):
 
 def test_each_command_is_found_in_its_module():
     """Starting imports the module of one command alone: the list of them must be true."""
-    done = subprocess.run([sys.executable, "-c", LOADED, *COMMANDS], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *COMMANDS], capture_output=True, text=True, check=True
+    )
     every, *there = (line.split() for line in done.stdout.splitlines())
     assert every == sorted(COMMANDS)
     found = dict(zip(COMMANDS, there, strict=True))
     for command, module in COMMANDS.items():
-        assert set(found[command]) >= {name for name, home in COMMANDS.items() if home == module}, command
+        assert set(found[command]) >= {name for name, home in COMMANDS.items() if home == module}, (
+            command
+        )
     assert "predict" in found["predict"]
     assert "run" not in found["predict"]

@@ -1,4 +1,6 @@
-"""`fedasym train`: the library's numbers from a file, one sentence for a bad value, what is finished after Ctrl-C."""
+"""`fedasym train`: the library's numbers from a file, one sentence for a bad value, what is
+finished after Ctrl-C.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def federation():
-    return fa.datasets.synthetic(task="classification", classes=3, clients=6, dimension=8, aspect=0.5)
+    return fa.datasets.synthetic(
+        task="classification", classes=3, clients=6, dimension=8, aspect=0.5
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +42,33 @@ def environment(cache):
 @pytest.mark.parametrize("ending", ["safetensors", "parquet"])
 def test_a_file_gives_the_numbers_of_the_library(federation, tmp_path, ending):
     path = fa.Federation.from_arrays(
-        federation.features, federation.labels, [f"client {i}" for i in federation.owner], split=federation.split, classes=3
+        federation.features,
+        federation.labels,
+        [f"client {i}" for i in federation.owner],
+        split=federation.split,
+        classes=3,
     ).save(tmp_path / f"clients.{ending}")
     done = fedasym(
-        "train", path, *FEW, "--algorithms", "fedavg,rtfa", "--grid", "server-step=0.01,0.1", "--seeds", "0:2", "--json"
+        "train",
+        path,
+        *FEW,
+        "--algorithms",
+        "fedavg,rtfa",
+        "--grid",
+        "server-step=0.01,0.1",
+        "--seeds",
+        "0:2",
+        "--json",
     )
     assert done.returncode == 0, done.stderr
-    told = fa.Federation.from_safetensors(path) if ending == "safetensors" else fa.Federation.from_parquet(path)
-    expected = fa.train(["fedavg", "rtfa"], told, grid={"server_step": [0.01, 0.1]}, seeds=range(2), **TOLD)
+    told = (
+        fa.Federation.from_safetensors(path)
+        if ending == "safetensors"
+        else fa.Federation.from_parquet(path)
+    )
+    expected = fa.train(
+        ["fedavg", "rtfa"], told, grid={"server_step": [0.01, 0.1]}, seeds=range(2), **TOLD
+    )
     assert json.loads(done.stdout) == json.loads(expected.to_json())
 
 
@@ -53,32 +76,65 @@ def test_columns_are_named(federation, tmp_path):
     import polars as pl
 
     frame = pl.DataFrame(federation.features, schema=[f"x{i}" for i in range(8)])
-    frame = frame.with_columns(user=pl.Series(federation.owner), word=pl.Series(federation.labels), junk=pl.lit(1.0))
+    frame = frame.with_columns(
+        user=pl.Series(federation.owner), word=pl.Series(federation.labels), junk=pl.lit(1.0)
+    )
     frame.write_parquet(tmp_path / "table.parquet")
-    columns = ["--label", "word", "--client", "user", "--features", ",".join(f"x{i}" for i in range(8))]
+    columns = [
+        "--label",
+        "word",
+        "--client",
+        "user",
+        "--features",
+        ",".join(f"x{i}" for i in range(8)),
+    ]
     columns += ["--task", "classification", "--scale", "none"]
-    done = fedasym("train", tmp_path / "table.parquet", *columns, *FEW, "--algorithms", "fedavg", "--json")
+    done = fedasym(
+        "train", tmp_path / "table.parquet", *columns, *FEW, "--algorithms", "fedavg", "--json"
+    )
     assert done.returncode == 0, done.stderr
-    same = fa.Federation.from_arrays(np.asarray(federation.features), federation.labels, federation.owner)
-    assert json.loads(done.stdout) == json.loads(fa.train(["fedavg"], same, seeds=[0], **TOLD).to_json())
+    same = fa.Federation.from_arrays(
+        np.asarray(federation.features), federation.labels, federation.owner
+    )
+    assert json.loads(done.stdout) == json.loads(
+        fa.train(["fedavg"], same, seeds=[0], **TOLD).to_json()
+    )
 
 
 def test_table_and_figure(tmp_path):
-    done = fedasym("train", "synthetic", *FEW, "--algorithms", "local,fedavg", "--plot", tmp_path / "curves.png")
+    done = fedasym(
+        "train",
+        "synthetic",
+        *FEW,
+        "--algorithms",
+        "local,fedavg",
+        "--plot",
+        tmp_path / "curves.png",
+    )
     assert done.returncode == 0, done.stderr
     assert "worst decile" in done.stdout
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
 def test_compiled_programs_are_kept_for_the_next_command(environment, cache):
-    words = [sys.executable, "-m", "fedasym", "train", "synthetic", *FEW[2:], "--algorithms", "fedavg", "--rounds"]
+    words = [
+        sys.executable,
+        "-m",
+        "fedasym",
+        "train",
+        "synthetic",
+        *FEW[2:],
+        "--algorithms",
+        "fedavg",
+        "--rounds",
+    ]
     subprocess.run([*words, "4"], capture_output=True, check=True, env=environment)
     kept = set((cache / "fedasym" / "jax").iterdir())
     assert kept
     subprocess.run([*words, "6"], capture_output=True, check=True, env=environment)
-    assert {file.name for file in (cache / "fedasym" / "jax").iterdir() if file.name.endswith("cache")} == {
-        file.name for file in kept if file.name.endswith("cache")
-    }
+    assert {
+        file.name for file in (cache / "fedasym" / "jax").iterdir() if file.name.endswith("cache")
+    } == {file.name for file in kept if file.name.endswith("cache")}
 
 
 @pytest.mark.parametrize(
@@ -107,10 +163,21 @@ def test_a_bad_value_gives_one_sentence(args, sentence):
 
 
 def test_ctrl_c_shows_what_is_finished(environment):
-    args = ["train", "synthetic", "--algorithms", "fedavg", "--rounds", "20000", "--evaluate-every", "20"]
+    args = [
+        "train",
+        "synthetic",
+        "--algorithms",
+        "fedavg",
+        "--rounds",
+        "20000",
+        "--evaluate-every",
+        "20",
+    ]
     terminal, theirs = pty.openpty()  # progress is shown on terminals
     command = [sys.executable, "-m", "fedasym", *args]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment
+    )
     shown = b""
     while not re.search(rb"round \d{3,} of 20000", shown):
         shown += os.read(terminal, 1000)
@@ -126,7 +193,11 @@ def test_ctrl_c_shows_what_is_finished(environment):
     [
         ("jax", ["train", "synthetic"], "training needs JAX: pip install 'fedasym[train]'"),
         ("polars", ["train", "table.csv"], "pip install 'fedasym[tables]'"),
-        ("h5py", ["data", "show", "shakespeare", "--folder", "."], "needs h5py: pip install 'fedasym[data]'"),
+        (
+            "h5py",
+            ["data", "show", "shakespeare", "--folder", "."],
+            "needs h5py: pip install 'fedasym[data]'",
+        ),
     ],
 )
 def test_a_missing_package_is_named_in_a_sentence(missing, args, sentence, tmp_path):
@@ -134,7 +205,13 @@ def test_a_missing_package_is_named_in_a_sentence(missing, args, sentence, tmp_p
     for part in ("train", "test"):
         (tmp_path / f"shakespeare_{part}.h5").touch()
     code = f"import sys; sys.modules[{missing!r}] = None; from fedasym.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1

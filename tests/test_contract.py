@@ -23,15 +23,28 @@ def test_every_public_name_has_a_docstring_with_an_example():
 def test_every_name_of_a_public_module_and_every_method_is_documented():
     modules = [getattr(fa, name) for name in fa.__all__ if inspect.ismodule(getattr(fa, name))]
     assert len(modules) == 6
-    inner = [getattr(module, name) for module in modules for name in getattr(module, "__all__", dir(module)) if name[0] != "_"]
+    inner = [
+        getattr(module, name)
+        for module in modules
+        for name in getattr(module, "__all__", dir(module))
+        if name[0] != "_"
+    ]
     things = [thing for thing in inner if getattr(thing, "__module__", "").startswith("fedasym")]
     for function in filter(inspect.isfunction, things):
-        assert ">>>" in (function.__doc__ or "") or function.__name__.startswith("check"), function.__name__
+        assert ">>>" in (function.__doc__ or "") or function.__name__.startswith("check"), (
+            function.__name__
+        )
     for kind in filter(inspect.isclass, [*things, *(getattr(fa, name) for name in fa.__all__)]):
         own = {name: thing for name, thing in vars(kind).items() if not name.startswith("_")}
-        methods = {name: thing for name, thing in own.items() if hasattr(thing, "__get__") and not isinstance(thing, type)}
+        methods = {
+            name: thing
+            for name, thing in own.items()
+            if hasattr(thing, "__get__") and not isinstance(thing, type)
+        }
         assert kind.__doc__, kind.__name__
-        assert [name for name, thing in methods.items() if not inspect.getdoc(thing)] == [], kind.__name__
+        assert [name for name, thing in methods.items() if not inspect.getdoc(thing)] == [], (
+            kind.__name__
+        )
 
 
 def test_verbs_state_their_equation():
@@ -99,11 +112,17 @@ def test_weights_are_numbers_or_words():
     numbers = np.array([1 / 2, 1 / 4, 1 / 1.5])
     given = fa.predict(clients, ["fedavg"], weights=numbers / numbers.sum())
     np.testing.assert_allclose(samples["fedavg"].loss, given["fedavg"].loss, rtol=1e-12)
-    assert not np.allclose(samples["fedavg"].loss, fa.predict(clients, ["fedavg"], weights="uniform")["fedavg"].loss)
+    assert not np.allclose(
+        samples["fedavg"].loss, fa.predict(clients, ["fedavg"], weights="uniform")["fedavg"].loss
+    )
     precise = fa.predict(clients, ["pfedme"], weights="precision")
-    np.testing.assert_allclose(precise["pfedme"].loss, fa.predict(clients, ["pfedme"])["pfedme"].loss, rtol=1e-12)
+    np.testing.assert_allclose(
+        precise["pfedme"].loss, fa.predict(clients, ["pfedme"])["pfedme"].loss, rtol=1e-12
+    )
     many = fa.predict(clients, ["pfedme"], clients=[3, 4, 5], weights="precision")["pfedme"].loss
-    np.testing.assert_allclose(many, fa.predict(clients, ["pfedme"], clients=[3, 4, 5])["pfedme"].loss, rtol=1e-12)
+    np.testing.assert_allclose(
+        many, fa.predict(clients, ["pfedme"], clients=[3, 4, 5])["pfedme"].loss, rtol=1e-12
+    )
     assert any("samples over noise" in note for note in fa.predict(clients).notes)
     with pytest.raises(fa.NoFormula, match="samples over noise"):
         fa.predict(clients, ["pfedme"], weights="uniform")
@@ -120,7 +139,9 @@ def test_fine_tuning_contract():
 
 
 def test_compare_contract():
-    diagram = fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 2, 200), "aspect": (1.1, 10, 200)})
+    diagram = fa.compare(
+        "ftfa", "fedavg", WORLD, vary={"noise": (0, 2, 200), "aspect": (1.1, 10, 200)}
+    )
     assert diagram.winner.shape == (200, 200)
     noise, aspect = diagram.boundary.T
     np.testing.assert_allclose(noise**2, (aspect - 1) / aspect, rtol=1e-9)
@@ -148,7 +169,9 @@ def test_the_boundary_in_clients_is_a_whole_number():
     world = fa.Population(1, 0.8, 2, norm=1.5)
     diagram = fa.compare("fedavg", "local_ridge", world, vary={"clients": [3, 500]})
     (first,) = diagram.boundary[:, 0]
-    before, after = (fa.predict(world, ["fedavg", "local_ridge"], clients=m) for m in (first - 1, first))
+    before, after = (
+        fa.predict(world, ["fedavg", "local_ridge"], clients=m) for m in (first - 1, first)
+    )
     assert before.best == "local_ridge"
     assert after.best == "fedavg"
 
@@ -167,18 +190,26 @@ def test_one_step_maml_is_a_pair_of_stages():
     algorithm = fa.Algorithm("one step", fa.algorithms.Meta(0.2), fa.algorithms.Descend(0.25))
     predicted = fa.predict(WORLD, [algorithm])["one step"].loss
     assert predicted == pytest.approx(fa.one_step(WORLD, step=0.25)[1].loss, rel=1e-12)
-    assert predicted == pytest.approx(fa.fine_tuning(WORLD, step=0.25, steps=[1]).loss[0], rel=1e-12)
+    assert predicted == pytest.approx(
+        fa.fine_tuning(WORLD, step=0.25, steps=[1]).loss[0], rel=1e-12
+    )
 
 
-@pytest.mark.parametrize("pair", [("Meta", "Keep"), ("Meta", "Ridge"), ("Moreau", "Keep"), ("Moreau", "Interpolate")])
+@pytest.mark.parametrize(
+    "pair", [("Meta", "Keep"), ("Meta", "Ridge"), ("Moreau", "Keep"), ("Moreau", "Interpolate")]
+)
 def test_a_pair_that_no_theorem_names_is_predicted_by_weight_and_filter(pair):
     server, client = (getattr(fa.algorithms, name)() for name in pair)
     algorithm = fa.Algorithm("pair", server, client)
     limit = fa.predict(WORLD, [algorithm])["pair"].loss
     same = {"Keep": "fedavg", "Ridge": "rtfa", "Interpolate": "ftfa"}[pair[1]]
-    assert limit == pytest.approx(fa.predict(WORLD, [same])[same].loss, rel=1e-12)  # infinitely many clients forget the server
+    assert limit == pytest.approx(
+        fa.predict(WORLD, [same])[same].loss, rel=1e-12
+    )  # infinitely many clients forget the server
     few = fa.predict(WORLD, [algorithm], clients=10)["pair"].loss
-    drawn = fa.simulate(WORLD, algorithms=[algorithm], clients=10, dimension=200, trials=4, seed=1)["pair"]
+    drawn = fa.simulate(WORLD, algorithms=[algorithm], clients=10, dimension=200, trials=4, seed=1)[
+        "pair"
+    ]
     assert few == pytest.approx(drawn.loss, abs=4 * drawn.error + 0.01)
 
 
@@ -186,7 +217,10 @@ def test_maml_without_its_hessian_weighs_once():
     few = fa.predict(WORLD, ["maml", "maml_fo", "maml_hf", "ftfa"], clients=10, maml_step=0.05)
     assert few["maml_hf"].loss == few["maml"].loss  # differences of a quadratic are exact
     assert few["maml"].loss < few["maml_fo"].loss < few["ftfa"].loss
-    with pytest.raises(fa.NoFormula, match=r"maml_fo: Meta weighs the eigenvalue .* which clients here have, with -"):
+    with pytest.raises(
+        fa.NoFormula,
+        match=r"maml_fo: Meta weighs the eigenvalue .* which clients here have, with -",
+    ):
         fa.predict(WORLD, ["maml_fo"], clients=10, maml_step=5)
 
 
@@ -209,7 +243,9 @@ def test_json_has_stable_keys_and_full_precision():
 def test_tables_for_data_frames():
     records = fa.predict(WORLD).table()
     assert records[0].keys() == {"algorithm", "loss", "bias", "variance", "ridge"}
-    rows = fa.predict([fa.Population(1, 0.5, 2), fa.Population(1, 0.5, 4)], ["rtfa"], clients=[5, 5]).table()
+    rows = fa.predict(
+        [fa.Population(1, 0.5, 2), fa.Population(1, 0.5, 4)], ["rtfa"], clients=[5, 5]
+    ).table()
     assert [row["entry"][:2] for row in rows] == ["0:", "1:"]
 
 
@@ -219,7 +255,11 @@ def test_results_print_themselves_and_show_in_notebooks():
     assert "Fine-tuning pays" in str(table)
     assert "Sharing pays" in str(table)
     assert "same as ftfa" in str(table)
-    for result in (table, fa.fine_tuning(WORLD), fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 1, 3)})):
+    for result in (
+        table,
+        fa.fine_tuning(WORLD),
+        fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 1, 3)}),
+    ):
         assert result._repr_html_().startswith("<pre>")
 
 
@@ -247,11 +287,15 @@ def test_a_negative_best_ridge_is_said():
 def test_a_maml_step_that_is_too_large_is_said():
     world = fa.Population(1, 0.5**0.5, 8)
     assert any("smaller maml_step" in note for note in fa.predict(world, clients=20).notes)
-    assert not any("maml_step" in note for note in fa.predict(world, clients=20, maml_step=0.01).notes)
+    assert not any(
+        "maml_step" in note for note in fa.predict(world, clients=20, maml_step=0.01).notes
+    )
 
 
 def test_populations_compare_by_value():
-    assert fa.Population(1, 0.5, 2) == fa.Population(1.0, 0.5, 2, spectrum=fa.spectra.atoms([1], [1]))
+    assert fa.Population(1, 0.5, 2) == fa.Population(
+        1.0, 0.5, 2, spectrum=fa.spectra.atoms([1], [1])
+    )
     assert fa.Population(1, 0.5, 2) != fa.Population(1, 0.5, 3)
     assert len({fa.Population(1, 0.5, 2), fa.Population(1, 0.5, 2)}) == 1
 
@@ -260,8 +304,12 @@ def test_spectra_from_data():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 6)) * np.sqrt([3, 2, 1, 1, 0.5, 0])
     expected = np.sort(np.linalg.svd(x, compute_uv=False) ** 2 / 40)[::-1]
-    np.testing.assert_allclose(fa.spectra.from_data(x).values, np.where(expected < 1e-12, 0, expected), atol=1e-12)
-    np.testing.assert_allclose(fa.spectra.from_data([x[:15], x[15:]]).values, fa.spectra.from_data(x).values, rtol=1e-12)
+    np.testing.assert_allclose(
+        fa.spectra.from_data(x).values, np.where(expected < 1e-12, 0, expected), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        fa.spectra.from_data([x[:15], x[15:]]).values, fa.spectra.from_data(x).values, rtol=1e-12
+    )
     wide = fa.spectra.from_data(x[:4])
     assert wide.rank == pytest.approx(4 / 6)
 
@@ -269,7 +317,9 @@ def test_spectra_from_data():
 def test_ar1_is_the_limit_of_toeplitz_matrices():
     d = 600
     toeplitz = 0.6 ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
-    exact = fa.predict(fa.Population(1, 0.5, 2, spectrum=fa.spectra.eigenvalues(np.linalg.eigvalsh(toeplitz))))
+    exact = fa.predict(
+        fa.Population(1, 0.5, 2, spectrum=fa.spectra.eigenvalues(np.linalg.eigvalsh(toeplitz)))
+    )
     limit = fa.predict(fa.Population(1, 0.5, 2, spectrum=fa.spectra.ar1(0.6)))
     assert exact["rtfa"].loss == pytest.approx(limit["rtfa"].loss, rel=3e-3)
 
@@ -306,7 +356,10 @@ SPECTRA = {"identity": fa.spectra.identity(), "two atoms": fa.spectra.atoms([1, 
 def test_a_filter_of_ones_own_has_the_limits_of_the_theorem_that_it_repeats(spectrum, pull, aspect):
     world = fa.Population(1.3, 0.5, aspect, norm=2, spectrum=SPECTRA[spectrum])
     for server in (fa.algorithms.Average(), fa.algorithms.Nothing()):
-        own, known = (fa.Algorithm(f"{n}", server, each) for n, each in enumerate((Pole(pull), fa.algorithms.Ridge(pull))))
+        own, known = (
+            fa.Algorithm(f"{n}", server, each)
+            for n, each in enumerate((Pole(pull), fa.algorithms.Ridge(pull)))
+        )
         table = fa.predict(world, [own, known])
         for part in ("bias", "variance"):
             assert getattr(table["0"], part) == pytest.approx(getattr(table["1"], part), rel=1e-9)
@@ -325,23 +378,36 @@ def test_a_filter_with_a_kink_is_integrated_on_the_real_axis_or_drawn(monkeypatc
     monkeypatch.setattr("fedasym.verbs.losses.DRAWN_DIMENSION", 120)
     clipped = fa.Algorithm("clipped", fa.algorithms.Average(), Clipped())
     world = fa.Population(1, 0.5, 0.5)
-    limit, drawn = (fa.predict(world, [clipped], method=method)["clipped"] for method in ("formula", "simulate"))
+    limit, drawn = (
+        fa.predict(world, [clipped], method=method)["clipped"] for method in ("formula", "simulate")
+    )
     assert limit.error is None
     assert drawn.loss == pytest.approx(limit.loss, abs=4 * drawn.error + 0.01)
-    few, drawn = (fa.predict(world, [clipped], clients=9, method=method)["clipped"] for method in ("formula", "simulate"))
+    few, drawn = (
+        fa.predict(world, [clipped], clients=9, method=method)["clipped"]
+        for method in ("formula", "simulate")
+    )
     assert drawn.loss == pytest.approx(few.loss, abs=4 * drawn.error + 0.01)
     correlated = fa.Population(1, 0.5, 0.5, spectrum=fa.spectra.atoms([1, 9], [0.7, 0.3]))
-    with pytest.raises(fa.NoFormula, match=r'does not extend to complex numbers.*method="simulate"'):
+    with pytest.raises(
+        fa.NoFormula, match=r'does not extend to complex numbers.*method="simulate"'
+    ):
         fa.predict(correlated, [clipped])
     found = fa.predict(correlated, [clipped, "ftfa"], method="simulate")
     assert "std. err." in str(found)
-    assert found["ftfa"].loss == pytest.approx(fa.predict(correlated, "ftfa")["ftfa"].loss, abs=4 * found["ftfa"].error + 0.01)
+    assert found["ftfa"].loss == pytest.approx(
+        fa.predict(correlated, "ftfa")["ftfa"].loss, abs=4 * found["ftfa"].error + 0.01
+    )
     assert 0 < found["clipped"].error < 0.1 * found["clipped"].loss
 
 
 def test_filters_and_weights_that_make_no_sense_are_refused():
     def client(keep):
-        return fa.Algorithm("odd", fa.algorithms.Average(), type("Odd", (fa.algorithms.ClientStage,), {"keep": keep})())
+        return fa.Algorithm(
+            "odd",
+            fa.algorithms.Average(),
+            type("Odd", (fa.algorithms.ClientStage,), {"keep": keep})(),
+        )
 
     world = fa.Population(1, 0.5, 2)
     with pytest.raises(fa.InvalidInput, match=r"keep\(0\) of Odd is 0.9: it must be 1"):

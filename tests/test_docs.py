@@ -9,13 +9,17 @@ import pytest
 from .command import fedasym
 
 ROOT = Path(__file__).parent.parent
-WRITTEN = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]  # docstrings run in their place
+WRITTEN = [
+    page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"
+]  # docstrings run in their place
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_print_what_the_page_says(page):
-    failed, _ = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    failed, _ = doctest.testfile(
+        str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+    )
     assert failed == 0
 
 
@@ -38,7 +42,10 @@ def commands() -> list[tuple[str, str, str]]:
         for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.S):
             parts = re.split(r"^(?:\$ )?(fedasym .*)$", block, flags=re.M)
             pairs = zip(parts[1::2], parts[2::2], strict=True)
-            found += [(page.name, command.split("  #")[0].strip(), output.strip()) for command, output in pairs]
+            found += [
+                (page.name, command.split("  #")[0].strip(), output.strip())
+                for command, output in pairs
+            ]
     return found
 
 

@@ -90,17 +90,28 @@ def test_bad_values(call, says):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: fa.predict(AR1, ["maml"], clients=10), "maml: .* only for uncorrelated features .*leave"),
-        (lambda: fa.predict(AR1, ["pfedme"], clients=10, ridge=0.3), "pfedme: .* only at the best ridge .*rtfa"),
         (
-            lambda: fa.predict(fa.Population(1, 0.5, 2, spectrum=TWO, shift_power=1), ["pfedme"], clients=10),
+            lambda: fa.predict(AR1, ["maml"], clients=10),
+            "maml: .* only for uncorrelated features .*leave",
+        ),
+        (
+            lambda: fa.predict(AR1, ["pfedme"], clients=10, ridge=0.3),
+            "pfedme: .* only at the best ridge .*rtfa",
+        ),
+        (
+            lambda: fa.predict(
+                fa.Population(1, 0.5, 2, spectrum=TWO, shift_power=1), ["pfedme"], clients=10
+            ),
             "pfedme: .*without a preferred direction: use rtfa",
         ),
         (
             lambda: fa.predict(fa.Population(1, 0.5, 20), ["fedavg"], clients=10),
             "fedavg: .*fewer than the unknowns.* give norm",
         ),
-        (lambda: fa.predict([WORLD, AR1, fa.Population(1, 1, 2, spectrum=TWO)], ["fedavg"]), "same directions"),
+        (
+            lambda: fa.predict([WORLD, AR1, fa.Population(1, 1, 2, spectrum=TWO)], ["fedavg"]),
+            "same directions",
+        ),
         (lambda: fa.predict([WORLD] * 3, ["maml"]), "maml: .*clients that differ: use"),
         (lambda: fa.fine_tuning(AR1, clients=10), "only for uncorrelated features"),
         (
@@ -124,7 +135,9 @@ def test_bad_values(call, says):
             "singular along different directions",
         ),
         (
-            lambda: fa.predict([fa.Population(1, 1, 2), fa.Population(1, 0, 2), fa.Population(1, 0, 2)], ["pfedme"]),
+            lambda: fa.predict(
+                [fa.Population(1, 1, 2), fa.Population(1, 0, 2), fa.Population(1, 0, 2)], ["pfedme"]
+            ),
             "noise and radius above 0",
         ),
     ],
@@ -204,7 +217,9 @@ def test_a_stage_holds_plain_numbers():
         "clients": lambda: fa.predict(fa.Population(1, 1, 2), clients=HUGE),
         "maml_step": lambda: fa.predict(fa.Population(1, 1, 2), maml_step=HUGE),
         "weights": lambda: fa.predict([fa.Population(1, 1, 2)], weights=[HUGE]),
-        "vary": lambda: fa.compare("ftfa", "fedavg", fa.Population(1, 1, 2), vary={"noise": [0, HUGE]}),
+        "vary": lambda: fa.compare(
+            "ftfa", "fedavg", fa.Population(1, 1, 2), vary={"noise": [0, HUGE]}
+        ),
         "steps": lambda: fa.fine_tuning(fa.Population(1, 1, 2), step=0.1, steps=[HUGE]),
         "step": lambda: fa.one_step(fa.Population(1, 1, 2), HUGE),
         "times": lambda: fa.fine_tuning(fa.ClassPopulation(1, 1, 2), flow=True, times=[HUGE]),
@@ -212,7 +227,9 @@ def test_a_stage_holds_plain_numbers():
         "values": lambda: fa.spectra.eigenvalues([1, HUGE]),
         "correlation": lambda: fa.spectra.ar1(HUGE),
         "noise": lambda: fa.datasets.synthetic(clients=2, dimension=2, aspect=1, noise=HUGE),
-        "split": lambda: fa.datasets.synthetic(clients=2, dimension=2, aspect=1, split=(HUGE, 0, 0)),
+        "split": lambda: fa.datasets.synthetic(
+            clients=2, dimension=2, aspect=1, split=(HUGE, 0, 0)
+        ),
         "gpus": lambda: Ray(gpus=HUGE),
     }.items(),
 )

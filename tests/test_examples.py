@@ -64,7 +64,8 @@ def test_your_data(run, tmp_path):
 def test_train(run, tmp_path):
     found = run("04", tmp_path)
     accuracy = {
-        name: np.mean([each.accuracy[-1] for each in found["best"].select(algorithm=name)]) for name in ("local", "fedavg")
+        name: np.mean([each.accuracy[-1] for each in found["best"].select(algorithm=name)])
+        for name in ("local", "fedavg")
     }
     assert accuracy["fedavg"] > accuracy["local"]
     assert (tmp_path / "curves.png").exists()
@@ -74,7 +75,11 @@ def test_experiment(run, tmp_path):
     found = run("05", tmp_path)
     assert found["results"].trials.filter(algorithm="ftfa")["trial"].n_unique() == 3
     assert "ftfa" in (tmp_path / "small.html").read_text(encoding="utf-8")
-    assert fa.Experiment.from_toml(tmp_path / "small" / "experiment.toml").algorithms == ("local", "fedavg", "ftfa")
+    assert fa.Experiment.from_toml(tmp_path / "small" / "experiment.toml").algorithms == (
+        "local",
+        "fedavg",
+        "ftfa",
+    )
 
 
 def test_advise(run):
@@ -86,7 +91,9 @@ def test_advise(run):
 def test_classification(run):
     found = run("07")
     for name in ("fedavg", "ftfa", "rtfa"):
-        assert found["drawn"][name].accuracy == pytest.approx(found["table"][name].accuracy, abs=0.01)
+        assert found["drawn"][name].accuracy == pytest.approx(
+            found["table"][name].accuracy, abs=0.01
+        )
 
 
 def softmax(z):
@@ -95,7 +102,9 @@ def softmax(z):
 
 
 def plain_fedprox(parts, classes, rounds, steps, eta, mu):
-    """FedProx as its article says it, with whole clients as batches and every client in every round."""
+    """FedProx as its article says it, with whole clients as batches and every client in every
+    round.
+    """
     W = np.zeros((parts[0][0].shape[1], classes))
     total = sum(len(y) for _, y in parts)
     for _ in range(rounds):
@@ -116,12 +125,23 @@ def test_the_new_algorithm_is_fedprox(run, mu):
     sizes = (5, 9, 7)
     owner = np.repeat(np.arange(3), sizes)
     X, y = rng.standard_normal((21, 4)), rng.integers(3, size=21)
-    clients = fa.Federation.from_arrays(X, y, owner, split=np.zeros(21, int), classes=3, intercept=False)
+    clients = fa.Federation.from_arrays(
+        X, y, owner, split=np.zeros(21, int), classes=3, intercept=False
+    )
     fedprox = run("08")["fedprox"]
-    told = {"rounds": 6, "local_steps": 4, "batch": 9, "cohort": 3, "server_step": 0.3, "evaluate_every": 0}
+    told = {
+        "rounds": 6,
+        "local_steps": 4,
+        "batch": 9,
+        "cohort": 3,
+        "server_step": 0.3,
+        "evaluate_every": 0,
+    }
     history = fa.train(fedprox, clients, penalty=mu, precision="float64", **told)
     parts = [(X[owner == client], y[owner == client]) for client in range(3)]
-    np.testing.assert_allclose(history.shared, plain_fedprox(parts, 3, 6, 4, 0.3, mu), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        history.shared, plain_fedprox(parts, 3, 6, 4, 0.3, mu), rtol=1e-10, atol=1e-12
+    )
     if mu < 1e-9:
         average = fa.train("fedavg", clients, precision="float64", **told)
         np.testing.assert_allclose(history.shared, average.shared, rtol=1e-10, atol=1e-12)

@@ -11,7 +11,9 @@ WORLD = fa.Population(1, 0.5, 2, norm=2)
 RESULTS = {
     "table": lambda: fa.predict(WORLD),
     "unbounded": lambda: fa.predict(fa.Population(1, 0.5, 2, norm=2), ["local", "fedavg"]),
-    "phases": lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 2, 30), "aspect": (1.1, 10, 30)}),
+    "phases": lambda: fa.compare(
+        "ftfa", "fedavg", WORLD, vary={"noise": (0, 2, 30), "aspect": (1.1, 10, 30)}
+    ),
     "curves": lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 2, 30)}),
     "flow": lambda: fa.fine_tuning(WORLD, flow=True),
     "steps": lambda: fa.fine_tuning(WORLD, step=0.2, steps=[0, 1, 2, 3]),

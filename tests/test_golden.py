@@ -1,6 +1,8 @@
-"""Every reference case to 1e-12: through the public functions where they reach a quantity, and through the internals.
+"""Every reference case to 1e-12: through the public functions where they reach a quantity, and
+through the internals.
 
-One function per kind of case returns, for each output of the case, the values found by every route to it.
+One function per kind of case returns, for each output of the case, the values found by every route
+to it.
 """
 
 from __future__ import annotations
@@ -22,13 +24,21 @@ from .cases import GOLDEN, Inputs, name_of, population
 
 Found = dict[str, list[float]]
 EXACT = 1e-12
-ARGMIN = {"kappa_opt": 1e-6, "lambda_opt": 1e-6}  # of optimal_aligned, where they minimise a flat function
+ARGMIN = {
+    "kappa_opt": 1e-6,
+    "lambda_opt": 1e-6,
+}  # of optimal_aligned, where they minimise a flat function
 
 
 def ridge(given: Inputs) -> Found:
     """One ridge or interpolation limit, and the transforms behind it."""
     world = population(given)
-    lam, gamma, s, h = float(given["lam"]), float(given["gamma"]), world.spectrum.values, world.spectrum.weights
+    lam, gamma, s, h = (
+        float(given["lam"]),
+        float(given["gamma"]),
+        world.spectrum.values,
+        world.spectrum.weights,
+    )
     own = population(given, norm=world.radius, optimum_power=float(given["align_power"]))
     table = fa.predict(own, ["rtfa", "pfedme", "local_ridge", "fedavg"], ridge=lam)
     risks = [table[name] for name in ("rtfa", "pfedme", "local_ridge")]
@@ -48,10 +58,14 @@ def ridge(given: Inputs) -> Found:
         "fedavg_risk": [table["fedavg"].loss],
     }
     if world.isotropic:
-        found["risk"].append(world.radius**2 / gamma * (k - lam * growth) + world.noise**2 * (growth - 1))
+        found["risk"].append(
+            world.radius**2 / gamma * (k - lam * growth) + world.noise**2 * (growth - 1)
+        )
     if lam > 0:
         found["m_minus_lam"] = [h @ (k / (s + k)) / lam]
-        found["m_prime_minus_lam"] = [h @ (k / (s + k)) / lam**2 - growth * (h @ (s / (s + k) ** 2)) / lam]
+        found["m_prime_minus_lam"] = [
+            h @ (k / (s + k)) / lam**2 - growth * (h @ (s / (s + k) ** 2)) / lam
+        ]
         found["v_minus_lam"] = [1 / k]
     return found
 
@@ -76,7 +90,9 @@ def optimal_isotropic(given: Inputs) -> Found:
 
 
 def optimal_aligned(given: Inputs) -> Found:
-    """The best ridge, possibly negative, and loss under an alignment; the lowest admissible ridge."""
+    """The best ridge, possibly negative, and loss under an alignment; the lowest admissible
+    ridge.
+    """
     world = population(given)
     lam, aspect = fa.optimal_ridge(world), np.array(world.aspect)
     return {
@@ -117,20 +133,27 @@ def earlystop_gd_identity(given: Inputs) -> Found:
     """Some gradient steps, uncorrelated features."""
     steps, eta = int(given["steps"]), float(given["eta"])
     stage = fa.Algorithm("stopped", fa.algorithms.Average(), fa.algorithms.Descend(eta, steps))
-    return stopped(fa.fine_tuning(population(given), step=eta, steps=[steps]), population(given), stage)
+    return stopped(
+        fa.fine_tuning(population(given), step=eta, steps=[steps]), population(given), stage
+    )
 
 
 def earlystop_flow_identity(given: Inputs) -> Found:
     """Gradient flow for some time, uncorrelated features."""
     time = float(given["time"])
     stage = fa.Algorithm("stopped", fa.algorithms.Average(), fa.algorithms.Flow(time))
-    return stopped(fa.fine_tuning(population(given), flow=True, times=[time]), population(given), stage)
+    return stopped(
+        fa.fine_tuning(population(given), flow=True, times=[time]), population(given), stage
+    )
 
 
 def stopped(path: fa.FineTuning, world: fa.Population, stage: fa.Algorithm) -> Found:
     """Bias and variance of an early-stopped stage: as a path, and as an algorithm."""
     risk = fa.predict(world, stage)["stopped"]
-    return {"bias": [float(path.bias[0]), risk.bias], "variance": [float(path.variance[0]), risk.variance]}
+    return {
+        "bias": [float(path.bias[0]), risk.bias],
+        "variance": [float(path.variance[0]), risk.variance],
+    }
 
 
 def earlystop_gd_general(given: Inputs) -> Found:
@@ -146,7 +169,9 @@ def earlystop_gd_general(given: Inputs) -> Found:
 
 
 def finite_m_identity(given: Inputs) -> Found:
-    """Finitely many equal clients, uncorrelated features: RTFA at any ridge, and the subordination behind it."""
+    """Finitely many equal clients, uncorrelated features: RTFA at any ridge, and the subordination
+    behind it.
+    """
     world, m, lam = population(given), float(given["m"]), float(given["lam"])
     numbers = [np.array([x]) for x in (world.aspect, world.radius**2, world.noise**2, m)]
 
@@ -162,18 +187,30 @@ def finite_m_identity(given: Inputs) -> Found:
         "new": risks(False),
         "r_eff2": [fa.predict(world, "fedavg", clients=m, member=False)["fedavg"].loss],
         "u": [u, (1 - 1 / m) / first],
-        "nu": [1 / (m - (m - 1) * second / first**2), (1 - world.aspect / m**2) / (1 - world.aspect / m)],
+        "nu": [
+            1 / (m - (m - 1) * second / first**2),
+            (1 - world.aspect / m**2) / (1 - world.aspect / m),
+        ],
     }
 
 
 def different_clients(given: Inputs, **changes: list[float]) -> list[fa.Population]:
-    """The clients of a heterogeneous case, on joint directions; `changes` replace lists of inputs."""
-    S, h, gamma, s2, r2 = (changes.get(key, json.loads(given[key])) for key in ("S", "h", "gamma", "sigma2", "r2"))
-    return [fa.Population(r2[j] ** 0.5, s2[j] ** 0.5, gamma[j], spectrum=fa.spectra.atoms(S[j], h)) for j in range(len(S))]
+    """The clients of a heterogeneous case, on joint directions; `changes` replace lists of
+    inputs.
+    """
+    S, h, gamma, s2, r2 = (
+        changes.get(key, json.loads(given[key])) for key in ("S", "h", "gamma", "sigma2", "r2")
+    )
+    return [
+        fa.Population(r2[j] ** 0.5, s2[j] ** 0.5, gamma[j], spectrum=fa.spectra.atoms(S[j], h))
+        for j in range(len(S))
+    ]
 
 
 def fedavg_hetero(given: Inputs) -> Found:
-    """FedAvg on clients that all differ: bias and variance split by where they come from, by switching radii off."""
+    """FedAvg on clients that all differ: bias and variance split by where they come from, by
+    switching radii off.
+    """
     i, p, r2 = given["client"], json.loads(given["p"]), json.loads(given["r2"])
     clients = different_clients(given)
 
@@ -195,7 +232,9 @@ def blup_hetero(given: Inputs) -> Found:
     """pFedMe at its best ridge on clients that all differ, equation (16)."""
     clients = different_clients(given)
     loss = fa.predict(clients, "pfedme")["pfedme"].loss
-    bias, variance, centre, blur = blup_groups(DifferentClients(merge_clients(clients, None, None), member=True).groups)
+    bias, variance, centre, blur = blup_groups(
+        DifferentClients(merge_clients(clients, None, None), member=True).groups
+    )
     noise2 = np.array([each.noise**2 for each in clients])
     found: Found = {f"risk{j}": [loss[j], bias[0, j] + variance[0, j]] for j in range(len(clients))}
     found |= {f"alpha{j}": [1 / (1 + loss[j] / noise2[j])] for j in range(len(clients))}

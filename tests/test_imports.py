@@ -28,7 +28,10 @@ def read(file: Path) -> tuple[set[str], bool]:
 @pytest.fixture(scope="module")
 def modules() -> dict[str, tuple[set[str], bool]]:
     """What every module imports, and whether it prints: one walk over the source."""
-    return {".".join(("fedasym", *file.relative_to(SOURCE).with_suffix("").parts)): read(file) for file in SOURCE.rglob("*.py")}
+    return {
+        ".".join(("fedasym", *file.relative_to(SOURCE).with_suffix("").parts)): read(file)
+        for file in SOURCE.rglob("*.py")
+    }
 
 
 def importing(modules, prefix: str, *homes: str) -> list[str]:
@@ -44,10 +47,14 @@ def test_nothing_imports_the_command_line(modules):
     assert importing(modules, "fedasym.cli", "fedasym.cli") == []  # __main__ starts it by name
 
 
-@pytest.mark.parametrize("library", ["jax", "torch", "matplotlib", "cyclopts", "scipy", "fedasym.show.figures"])
+@pytest.mark.parametrize(
+    "library", ["jax", "torch", "matplotlib", "cyclopts", "scipy", "fedasym.show.figures"]
+)
 def test_theory_imports_no_figures_and_no_heavy_library(modules, library):
     theory = {name: each for name, each in modules.items() if name.startswith("fedasym.theory")}
-    special = ("fedasym.theory.classes",) if library == "scipy" else ()  # special functions of Gaussians
+    special = (
+        ("fedasym.theory.classes",) if library == "scipy" else ()
+    )  # special functions of Gaussians
     assert len(theory) > 10
     assert importing(theory, library, *special) == []
 
@@ -67,7 +74,11 @@ def test_a_heavy_library_is_imported_in_one_place(modules, library, home):
 
 
 def test_no_module_prints_below_the_command_line(modules):
-    assert [name for name, (_, prints) in modules.items() if prints and not name.startswith("fedasym.cli")] == []
+    assert [
+        name
+        for name, (_, prints) in modules.items()
+        if prints and not name.startswith("fedasym.cli")
+    ] == []
 
 
 STARTS = {
@@ -76,12 +87,18 @@ STARTS = {
     "predicting": ("import fedasym as fa; fa.predict(fa.Population(1, 1, 2))", "matplotlib scipy"),
     "classes": ("import fedasym as fa; fa.ClassPopulation(1, 1, 2).energies", "scipy"),
     "client data and results": (
-        "import numpy as np, fedasym as fa; fa.Federation, fa.History, fa.Histories, fa.train, fa.algorithms;"
-        "fa.Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list('aabb'))",
+        (
+            "import numpy as np, fedasym as fa; fa.Federation, fa.History, fa.Histories, fa.train,"
+            " fa.algorithms;fa.Federation.from_arrays(np.eye(4), [0, 1, 1, 0],"
+            " clients=list('aabb'))"
+        ),
         "jax",
     ),
     "experiments": (
-        "import fedasym as fa, fedasym.deploy; fa.run, fa.sweep, fa.simulate; from fedasym.deploy.ray import pool",
+        (
+            "import fedasym as fa, fedasym.deploy; fa.run, fa.sweep, fa.simulate; from"
+            " fedasym.deploy.ray import pool"
+        ),
         "ray fsspec",
     ),
 }
@@ -91,4 +108,9 @@ STARTS = {
 def test_starting_is_cheap_and_imports_nothing_that_is_not_needed(way):
     code, heavy = STARTS[way]
     code += f"; import sys; print([name for name in {heavy.split()} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -1,4 +1,6 @@
-"""The package's layers: each imports from those before it alone, imports inside functions and for types included."""
+"""The package's layers: each imports from those before it alone, imports inside functions and for
+types included.
+"""
 
 import ast
 from collections import defaultdict
@@ -8,10 +10,27 @@ import fedasym
 
 SOURCE = Path(fedasym.__file__).parent
 LAYERS = (
-    "core", "worlds", "algorithms", "theory", "exact", "results", "verbs", "data", "training", "pretraining", "experiments",
-    "models", "advisor", "show", "deploy",
-)  # fmt: skip
-FACADE = ("__init__", "__main__", "cli")  # what users import, and the commands, which use it as they do
+    "core",
+    "worlds",
+    "algorithms",
+    "theory",
+    "exact",
+    "results",
+    "verbs",
+    "data",
+    "training",
+    "pretraining",
+    "experiments",
+    "models",
+    "advisor",
+    "show",
+    "deploy",
+)
+FACADE = (
+    "__init__",
+    "__main__",
+    "cli",
+)  # what users import, and the commands, which use it as they do
 
 
 def module_of(file: Path) -> str:
@@ -27,7 +46,11 @@ def imported(tree: ast.AST, known: set[str]):
                 full = f"{node.module}.{alias.name}"
                 yield (full if full in known else node.module), node.lineno
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names if alias.name.split(".")[0] == "fedasym")
+            yield from (
+                (alias.name, node.lineno)
+                for alias in node.names
+                if alias.name.split(".")[0] == "fedasym"
+            )
 
 
 def edges() -> dict[tuple[str, str], list[str]]:
@@ -46,7 +69,9 @@ def edges() -> dict[tuple[str, str], list[str]]:
 
 
 def test_every_folder_is_a_layer():
-    folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    folders = {
+        path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"
+    }
     assert folders == {*LAYERS, "cli"}
 
 
@@ -62,5 +87,8 @@ def test_a_layer_imports_from_those_before_it_alone():
 
 def test_the_rule_can_fail():
     tree = ast.parse("def f():\n    from fedasym.cli import app\n    import fedasym.show\n")
-    assert [target for target, _ in imported(tree, {"fedasym.cli"})] == ["fedasym.cli", "fedasym.show"]
+    assert [target for target, _ in imported(tree, {"fedasym.cli"})] == [
+        "fedasym.cli",
+        "fedasym.show",
+    ]
     assert len(edges()) > 40  # there is a graph to look at

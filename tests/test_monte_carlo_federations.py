@@ -1,4 +1,6 @@
-"""Finite federations against exact conditional expectations on drawn features: bias and variance, each by itself."""
+"""Finite federations against exact conditional expectations on drawn features: bias and variance,
+each by itself.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,24 @@ from .montecarlo import (
     stopping,
 )
 
-FEW, MORE = 240, 360  # dimensions of the federations; more where few cannot tell a wrong prediction from the right one
+FEW, MORE = (
+    240,
+    360,
+)  # dimensions of the federations; more where few cannot tell a wrong prediction from the right one
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "ftfa", "rtfa", "maml", "pfedme"])
 def test_simulation_against_the_objectives(algorithm):
-    """The simulation's filters are the minimisers of the paper's objectives, on a few small clients that differ."""
-    few = draw_clients(19, [8, 11, 20], np.linspace(0.3, 2, 12), p=[0.5, 0.2, 0.3], noise2=[0.3, 1, 2])
+    """The simulation's filters are the minimisers of the paper's objectives, on a few small clients
+    that differ.
+    """
+    few = draw_clients(
+        19, [8, 11, 20], np.linspace(0.3, 2, 12), p=[0.5, 0.2, 0.3], noise2=[0.3, 1, 2]
+    )
     unit = np.full(12, 1 / 12)
-    clients = [observe(X, few.s, unit, float(noise2)) for X, noise2 in zip(few.X, few.noise2, strict=True)]
+    clients = [
+        observe(X, few.s, unit, float(noise2)) for X, noise2 in zip(few.X, few.noise2, strict=True)
+    ]
     weigh = {"maml": meta(0.1), "pfedme": shrink(0.7)}.get(algorithm, even)
     keep = {"fedavg": even, "rtfa": shrink(0.7), "pfedme": shrink(0.7)}.get(algorithm, interpolate)
     fit = Fit.of(clients, few.p, [weigh] * 3)
@@ -54,8 +65,12 @@ def test_simulation_against_the_objectives(algorithm):
         assert fit.member(i).risk(keep) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def plans_for(world: fa.Population) -> Iterator[tuple[str | fa.Algorithm, dict[str, float], Function, Function]]:
-    """Algorithm, options, server weights and client filter of whatever has a formula with finitely many clients."""
+def plans_for(
+    world: fa.Population,
+) -> Iterator[tuple[str | fa.Algorithm, dict[str, float], Function, Function]]:
+    """Algorithm, options, server weights and client filter of whatever has a formula with finitely
+    many clients.
+    """
     yield "fedavg", {}, even, even
     yield "ftfa", {}, even, interpolate
     for ridge in (below_zero(world), 0.3, 2.0):
@@ -67,7 +82,9 @@ def plans_for(world: fa.Population) -> Iterator[tuple[str | fa.Algorithm, dict[s
         yield "pfedme", {"ridge": 0.25}, shrink(0.25), shrink(0.25)
         for step in (0.1, 0.3):
             yield "maml", {"maml_step": step}, meta(step), interpolate
-        for algorithm, keep in zip(stopping(Descend(0.1, 4), Flow(0.7)), (descend(0.1, 4), flow(0.7)), strict=True):
+        for algorithm, keep in zip(
+            stopping(Descend(0.1, 4), Flow(0.7)), (descend(0.1, 4), flow(0.7)), strict=True
+        ):
             yield algorithm, {}, even, keep
         yield fa.Algorithm("one-step MAML", Meta(0.2), Descend(0.2)), {}, meta(0.2), descend(0.2, 1)
 
@@ -77,9 +94,17 @@ def best_ridge(world: fa.Population) -> float:
 
 
 FEDERATIONS = [
-    ("identity", 0, 2, 5), ("scaled", 0, 2, 4), ("identity", 0, 0.5, 3), ("two atoms", 0, 2, 4), ("two atoms", 1, 3, 6),
-    ("two atoms", 0, 0.5, 3), ("ar1", 0, 2, 5), ("ar1", -1, 3, 6), ("ar1", 1, 0.5, 3), ("singular", 0, 3, 4),
-]  # fmt: skip
+    ("identity", 0, 2, 5),
+    ("scaled", 0, 2, 4),
+    ("identity", 0, 0.5, 3),
+    ("two atoms", 0, 2, 4),
+    ("two atoms", 1, 3, 6),
+    ("two atoms", 0, 0.5, 3),
+    ("ar1", 0, 2, 5),
+    ("ar1", -1, 3, 6),
+    ("ar1", 1, 0.5, 3),
+    ("singular", 0, 3, 4),
+]
 
 
 @pytest.mark.parametrize(("name", "power", "aspect", "clients"), FEDERATIONS)
@@ -98,23 +123,39 @@ def test_equal_clients(name, power, aspect, clients):
         ridge = options.get("ridge", 0 if keep is interpolate else np.inf)
         allowance = 1.5 * (growth(world, ridge) + pooled / (1 - pooled)) / d
         risks, more = (
-            [risk_of(world, algorithm, clients=m, member=member, **options) for member in (True, False)]
+            [
+                risk_of(world, algorithm, clients=m, member=member, **options)
+                for member in (True, False)
+            ]
             for m in (clients, clients + 2)
         )
-        forgets = ridge <= 0 and aspect * world.spectrum.rank < 1  # the shared model leaves (almost) no trace
+        forgets = (
+            ridge <= 0 and aspect * world.spectrum.rank < 1
+        )  # the shared model leaves (almost) no trace
         for who in (0, 1):
-            wrong = [] if forgets else [risks[1 - who], more[who], risk_of(world, algorithm, **options)]
+            wrong = (
+                [] if forgets else [risks[1 - who], more[who], risk_of(world, algorithm, **options)]
+            )
             check(found[str(i)][:, 0, who], risks[who], allowance, wrong)
 
 
 @pytest.mark.parametrize(("name", "power"), [("two atoms", 1), ("ar1", 0)])
 def test_new_client_stops_early(name, power):
-    """Correlated features too, unlike members. Nothing is inverted but the pooled covariance, of aspect 1/2."""
+    """Correlated features too, unlike members. Nothing is inverted but the pooled covariance, of
+    aspect 1/2.
+    """
     world, clients = fa.Population(RADIUS, NOISE, 2, spectrum=SPECTRA[name], shift_power=power), 4
     algorithms = stopping(Descend(0.06, 1), Descend(0.06, 6), Flow(0.8))
-    filters = {each.name: [f] for each, f in zip(algorithms, (descend(0.06, 1), descend(0.06, 6), flow(0.8)), strict=True)}
-    found = simulate([world], [clients], [1 / clients], [([even], filters)], d=FEW, draws=DRAWS, seed=22)
-    table, more = (fa.predict(world, algorithms, clients=m, member=False) for m in (clients, clients + 2))
+    filters = {
+        each.name: [f]
+        for each, f in zip(algorithms, (descend(0.06, 1), descend(0.06, 6), flow(0.8)), strict=True)
+    }
+    found = simulate(
+        [world], [clients], [1 / clients], [([even], filters)], d=FEW, draws=DRAWS, seed=22
+    )
+    table, more = (
+        fa.predict(world, algorithms, clients=m, member=False) for m in (clients, clients + 2)
+    )
     for name_, simulated in found.items():
         check(simulated[:, 0, 1], table[name_], 4 / FEW, [more[name_]])
 
@@ -123,12 +164,23 @@ def test_new_client_stops_early(name, power):
 
 
 @pytest.mark.parametrize(
-    ("name", "shift", "optimum"), [("identity", 0, 0), ("two atoms", 0, 0), ("two atoms", 1, 1), ("ar1", 1, 0)]
+    ("name", "shift", "optimum"),
+    [("identity", 0, 0), ("two atoms", 0, 0), ("two atoms", 1, 1), ("ar1", 1, 0)],
 )
 def test_crowded_federation(name, shift, optimum):
-    """All methods share the minimum-norm interpolant, so they agree on members; theta_0 is shrunk, so its length counts."""
+    """All methods share the minimum-norm interpolant, so they agree on members; theta_0 is shrunk,
+    so its length counts.
+    """
     aspect, clients = 4, 2
-    world = fa.Population(RADIUS, NOISE, aspect, norm=2.5, spectrum=SPECTRA[name], shift_power=shift, optimum_power=optimum)
+    world = fa.Population(
+        RADIUS,
+        NOISE,
+        aspect,
+        norm=2.5,
+        spectrum=SPECTRA[name],
+        shift_power=shift,
+        optimum_power=optimum,
+    )
     plans: list[Plan] = [
         ([even], {"fedavg": [even], "ftfa": [interpolate], "rtfa": [shrink(0.4)]}),
         ([shrink(0.4)], {"pfedme": [shrink(0.4)]}),
@@ -137,9 +189,16 @@ def test_crowded_federation(name, shift, optimum):
     found = simulate([world], [clients], [1 / clients], plans, d=FEW, draws=DRAWS, seed=23)
     excess = aspect / clients
     for algorithm, simulated in found.items():
-        member, new = (risk_of(world, algorithm, ridge=0.4, clients=clients, member=member) for member in (True, False))
+        member, new = (
+            risk_of(world, algorithm, ridge=0.4, clients=clients, member=member)
+            for member in (True, False)
+        )
         longer = risk_of(replace(world, norm=2.7), algorithm, ridge=0.4, clients=clients)
-        allowance = 1.5 * (growth(world, 0 if algorithm in ("ftfa", "maml") else 0.4) + 1 / (excess - 1)) / FEW
+        allowance = (
+            1.5
+            * (growth(world, 0 if algorithm in ("ftfa", "maml") else 0.4) + 1 / (excess - 1))
+            / FEW
+        )
         check(simulated[:, 0, 0], member, allowance, [new, longer])
         check(simulated[:, 0, 1], new, allowance, [member])
 
@@ -166,9 +225,14 @@ def check_kinds(
     d: int = FEW,
     **options: object,
 ) -> None:
-    """Members and new clients of each kind; a member and a new one, and the next kind, are told apart."""
+    """Members and new clients of each kind; a member and a new one, and the next kind, are told
+    apart.
+    """
     samples_ = sum(c / float(kind.aspect) for c, kind in zip(count, kinds, strict=True))  # N/d
-    tables = [fa.predict(kinds, [algorithm], clients=count, member=member, **options)[algorithm] for member in (True, False)]
+    tables = [
+        fa.predict(kinds, [algorithm], clients=count, member=member, **options)[algorithm]
+        for member in (True, False)
+    ]
     for k, (kind, ridge) in enumerate(zip(kinds, ridges, strict=True)):
         allowance = 1.5 * (growth(kind, ridge) + 1 / abs(samples_ - 1)) / d
         risks = [fa.Risk(table.bias[k], table.variance[k]) for table in tables]
@@ -199,15 +263,27 @@ def test_different_clients(kinds, weights):
     filters = {"fedavg": [even] * 3, "ftfa": [interpolate] * 3, "rtfa": [shrink(0.8)] * 3}
     found = simulate(kinds, COUNT, share, [([even] * 3, filters)], d=FEW, draws=DRAWS, seed=24)
     for algorithm, ridge in ridges.items():
-        check_kinds(found[algorithm], kinds, COUNT, algorithm, [ridge] * 3, ridge=0.8, weights=weights)
+        check_kinds(
+            found[algorithm], kinds, COUNT, algorithm, [ridge] * 3, ridge=0.8, weights=weights
+        )
 
 
 def test_different_clients_each_at_its_best_ridge():
-    """pFedMe, the best linear unbiased prediction, with weights proportional to samples over noise^2."""
+    """pFedMe, the best linear unbiased prediction, with weights proportional to samples over
+    noise^2.
+    """
     share = np.array([1 / kind.aspect / kind.noise**2 for kind in KINDS])
     ridges = [best_ridge(kind) for kind in KINDS]
     filters = [shrink(ridge) for ridge in ridges]
-    found = simulate(KINDS, COUNT, share / (COUNT @ share), [(filters, {"": filters})], d=FEW, draws=DRAWS, seed=25)
+    found = simulate(
+        KINDS,
+        COUNT,
+        share / (COUNT @ share),
+        [(filters, {"": filters})],
+        d=FEW,
+        draws=DRAWS,
+        seed=25,
+    )
     check_kinds(found[""], KINDS, COUNT, "pfedme", ridges)
     check_kinds(found[""], KINDS, COUNT, "pfedme", ridges, weights="precision")
 
@@ -219,12 +295,17 @@ def test_different_clients_in_a_crowded_federation():
     for radius, noise, aspect, values, power in (
         (1, 0.7, 4, [0.5, 3, 1], 1), (1.5, 0.4, 6, [2, 1, 0.3], -1), (1.2, 1, 10, [1, 1, 1], 0),
     ):  # fmt: skip
-        kind = fa.Population(radius, noise, aspect, spectrum=fa.spectra.atoms(values, SPREAD), shift_power=power)
+        kind = fa.Population(
+            radius, noise, aspect, spectrum=fa.spectra.atoms(values, SPREAD), shift_power=power
+        )
         energy = radius**2 * kind.displacement + centre
         kinds.append(replace(kind, norm=energy.sum() ** 0.5, optimum_weights=energy / energy.sum()))
     count, ridge = [1, 2, 1], 0.5
     plans: list[Plan] = [
-        ([even] * 3, {"fedavg": [even] * 3, "ftfa": [interpolate] * 3, "rtfa": [shrink(ridge)] * 3}),
+        (
+            [even] * 3,
+            {"fedavg": [even] * 3, "ftfa": [interpolate] * 3, "rtfa": [shrink(ridge)] * 3},
+        ),
         ([shrink(ridge)] * 3, {"pfedme": [shrink(ridge)] * 3}),
     ]
     found = simulate(kinds, count, [0.25] * 3, plans, d=MORE, draws=DRAWS, seed=26)

@@ -1,4 +1,6 @@
-"""The limits of infinitely many clients against exact conditional expectations on drawn features: bias and variance."""
+"""The limits of infinitely many clients against exact conditional expectations on drawn features:
+bias and variance.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,18 @@ def samples(world: fa.Population, keeps: Sequence[Function], *, alone: bool = Fa
 
 
 SHAPES = [
-    ("identity", 0), ("scaled", 0), ("two atoms", 0), ("two atoms", 1), ("two atoms", -1), ("ar1", 0), ("ar1", 2),
-    ("power law", 0), ("power law", -1), ("singular", 0), ("singular", 1),
-]  # fmt: skip
+    ("identity", 0),
+    ("scaled", 0),
+    ("two atoms", 0),
+    ("two atoms", 1),
+    ("two atoms", -1),
+    ("ar1", 0),
+    ("ar1", 2),
+    ("power law", 0),
+    ("power law", -1),
+    ("singular", 0),
+    ("singular", 1),
+]
 
 
 @pytest.mark.parametrize("aspect", [0.5, 3])
@@ -53,7 +64,9 @@ def test_ridge_limit(name, power, aspect):
     world = fa.Population(RADIUS, NOISE, aspect, spectrum=SPECTRA[name], shift_power=power)
     ridges = [below_zero(world), 0, 0.1, 1, 5]
     for ridge, found in zip(ridges, samples(world, [shrink(x) for x in ridges]), strict=True):
-        table = fa.predict(world, ["rtfa", "pfedme"] + (["ftfa", "maml"] if ridge == 0 else []), ridge=ridge)
+        table = fa.predict(
+            world, ["rtfa", "pfedme"] + (["ftfa", "maml"] if ridge == 0 else []), ridge=ridge
+        )
         wrong = [risk_of(world, "rtfa", ridge=ridge + 0.2 * abs(ridge) + 0.1)]
         if ridge == 5 and world.spectrum.scale is None:
             wrong.append(risk_of(replace(world, shift_power=power + 1), "rtfa", ridge=ridge))
@@ -65,9 +78,13 @@ def test_ridge_limit(name, power, aspect):
 @pytest.mark.parametrize("power", [0, 1])
 def test_methods_that_share_nothing(power, aspect):
     """The local methods see the optimum itself, with its own alignment."""
-    world = fa.Population(RADIUS, NOISE, aspect, norm=2, spectrum=SPECTRA["two atoms"], optimum_power=power)
+    world = fa.Population(
+        RADIUS, NOISE, aspect, norm=2, spectrum=SPECTRA["two atoms"], optimum_power=power
+    )
     ridges = [0, 0.4]
-    for ridge, found in zip(ridges, samples(world, [shrink(x) for x in ridges], alone=True), strict=True):
+    for ridge, found in zip(
+        ridges, samples(world, [shrink(x) for x in ridges], alone=True), strict=True
+    ):
         table = fa.predict(world, ["local", "local_ridge", "rtfa"], ridge=ridge)
         wrong = [table["rtfa"]] if table["rtfa"].bias > 0 else []
         for name in ("local", "local_ridge") if ridge == 0 else ("local_ridge",):
@@ -77,12 +94,17 @@ def test_methods_that_share_nothing(power, aspect):
 @pytest.mark.parametrize("aspect", [0.5, 3])
 @pytest.mark.parametrize(("name", "power"), SHAPES)
 def test_early_stopping(name, power, aspect):
-    """Gradient steps, gradient flow and the closed form of one step. Nothing is inverted: 2/d covers the size effect."""
+    """Gradient steps, gradient flow and the closed form of one step. Nothing is inverted: 2/d
+    covers the size effect.
+    """
     world = fa.Population(RADIUS, NOISE, aspect, spectrum=SPECTRA[name], shift_power=power)
     step, steps, times = 0.06, [1, 4, 12], [0.05, 0.3, 1.0]
     found = samples(world, [descend(step, t) for t in steps] + [flow(t) for t in times])
     now, later = (
-        fa.predict(world, stopping(*(Descend(c * step, t) for t in steps), *(Flow(c * t) for t in times))) for c in (1, 1.3)
+        fa.predict(
+            world, stopping(*(Descend(c * step, t) for t in steps), *(Flow(c * t) for t in times))
+        )
+        for c in (1, 1.3)
     )
     for simulated, risk, wrong in zip(found, now.values(), later.values(), strict=True):
         check(simulated, risk, 2 / D, [wrong])

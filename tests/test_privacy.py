@@ -1,4 +1,6 @@
-"""Budgets of differential privacy: the accountant's numbers, exact Gaussian mechanisms, refusals."""
+"""Budgets of differential privacy: the accountant's numbers, exact Gaussian mechanisms,
+refusals.
+"""
 
 import numpy as np
 import pytest
@@ -13,7 +15,10 @@ def exact_epsilon(multiplier, delta):
     """Of one Gaussian mechanism: the root of Balle and Wang's (2018) privacy profile."""
 
     def excess(epsilon):
-        far, near = -epsilon * multiplier - 0.5 / multiplier, -epsilon * multiplier + 0.5 / multiplier
+        far, near = (
+            -epsilon * multiplier - 0.5 / multiplier,
+            -epsilon * multiplier + 0.5 / multiplier,
+        )
         return norm.cdf(near) - np.exp(epsilon + norm.logcdf(far)) - delta
 
     return brentq(excess, 0, 200)
@@ -22,13 +27,19 @@ def exact_epsilon(multiplier, delta):
 @pytest.mark.parametrize(("multiplier", "rounds"), [(5.0, 1), (20.0, 100), (3.0, 10)])
 def test_with_all_clients_it_is_the_exact_gaussian_mechanism(multiplier, rounds):
     expected = exact_epsilon(multiplier / np.sqrt(rounds), 1e-6)
-    assert Privacy(noise_multiplier=multiplier).spend(rounds, 50, 50) == pytest.approx(expected, rel=1e-6)
+    assert Privacy(noise_multiplier=multiplier).spend(rounds, 50, 50) == pytest.approx(
+        expected, rel=1e-6
+    )
     replaced = Privacy(noise_multiplier=2 * multiplier, sampling="fixed").spend(rounds, 50, 50)
-    assert replaced == pytest.approx(expected, rel=1e-6)  # one client moves the sum by twice the clip
+    assert replaced == pytest.approx(
+        expected, rel=1e-6
+    )  # one client moves the sum by twice the clip
 
 
 def test_the_moments_accountants_published_example():
-    """Abadi et al. 2016: sampling 1 %, multiplier 4, 10,000 steps, delta 1e-5 spend 1.26; later conversions are tighter."""
+    """Abadi et al. 2016: sampling 1 %, multiplier 4, 10,000 steps, delta 1e-5 spend 1.26; later
+    conversions are tighter.
+    """
     spent = Privacy(noise_multiplier=4, delta=1e-5).spend(10_000, 600, 60_000)
     assert 0.9 < spent < 1.26
 
@@ -78,7 +89,9 @@ def test_refusals_name_the_field(settings, field):
 
 
 def test_sizes_are_checked():
-    with pytest.raises(InvalidInput, match="cohort is 30: it must be at most the number of clients, 20"):
+    with pytest.raises(
+        InvalidInput, match="cohort is 30: it must be at most the number of clients, 20"
+    ):
         Privacy(noise_multiplier=1).spend(1, 30, 20)
     with pytest.raises(InvalidInput, match="epsilon is 1e-07: no noise keeps it"):
         Privacy(epsilon=1e-7).find_multiplier(10_000, 20, 20)

@@ -27,7 +27,9 @@ def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
     assert left(tmp_path) == ["a.txt"]
 
 
-@pytest.mark.parametrize("reason", [OSError("the disk is full"), ValueError("no number"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "reason", [OSError("the disk is full"), ValueError("no number"), KeyboardInterrupt()]
+)
 def test_what_fails_leaves_the_old_file_and_nothing_beside(tmp_path, reason):
     path = tmp_path / "a.txt"
     replace_text(path, "old")
@@ -51,7 +53,9 @@ def test_content_reaches_the_disk_before_the_name_and_then_the_folder(tmp_path, 
     fsync, replace = os.fsync, os.replace
 
     def flushing(descriptor):
-        happened.append("folder" if os.fstat(descriptor).st_ino == tmp_path.stat().st_ino else "content")
+        happened.append(
+            "folder" if os.fstat(descriptor).st_ino == tmp_path.stat().st_ino else "content"
+        )
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", flushing)

@@ -1,4 +1,6 @@
-"""All verbs alike: what a result can do, and that no argument is ignored, on both kinds of worlds."""
+"""All verbs alike: what a result can do, and that no argument is ignored, on both kinds of
+worlds.
+"""
 
 import ast
 import inspect
@@ -21,29 +23,43 @@ WORLDS = {
 
 @pytest.fixture(scope="module")
 def runs():
-    clients = fa.datasets.synthetic(task="classification", clients=6, dimension=4, classes=2, aspect=0.2, seed=3)
+    clients = fa.datasets.synthetic(
+        task="classification", clients=6, dimension=4, classes=2, aspect=0.2, seed=3
+    )
     return fa.train(["fedavg", "ftfa"], clients, rounds=2, evaluate_every=1)
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    clients = fa.datasets.synthetic(task="classification", clients=6, dimension=4, classes=2, aspect=0.2, seed=3)
+    clients = fa.datasets.synthetic(
+        task="classification", clients=6, dimension=4, classes=2, aspect=0.2, seed=3
+    )
     folder = tmp_path_factory.mktemp("swept") / "run"
-    return fa.sweep(["fedavg", "ftfa"], clients, grid={}, rounds=2, evaluate_every=1, seeds=2, into=folder)
+    return fa.sweep(
+        ["fedavg", "ftfa"], clients, grid={}, rounds=2, evaluate_every=1, seeds=2, into=folder
+    )
 
 
 MADE = {
     "predict": lambda world: fa.predict(world, ["fedavg", "rtfa"]),
     "predict, a grid": lambda world: fa.predict(
-        fa.Population(1, [0.5, 1], 2) if isinstance(world, fa.Population) else fa.ClassPopulation([1, 2], 1, 2),
+        (
+            fa.Population(1, [0.5, 1], 2)
+            if isinstance(world, fa.Population)
+            else fa.ClassPopulation([1, 2], 1, 2)
+        ),
         ["fedavg", "rtfa"],
     ),
     "compare": lambda world: fa.compare("rtfa", "fedavg", world, vary={"radius": (0.5, 3, 4)}),
-    "compare, two": lambda world: fa.compare("rtfa", "fedavg", world, vary={"radius": (0.5, 3, 3), "aspect": (1.5, 3, 3)}),
+    "compare, two": lambda world: fa.compare(
+        "rtfa", "fedavg", world, vary={"radius": (0.5, 3, 3), "aspect": (1.5, 3, 3)}
+    ),
     "fine_tuning": lambda world: fa.fine_tuning(
         world, times=[0, 1, 5], **({"flow": True} if isinstance(world, fa.Population) else {})
     ),
-    "simulate": lambda world: fa.simulate(world, algorithms=["fedavg", "rtfa"], dimension=30, clients=40, trials=2),
+    "simulate": lambda world: fa.simulate(
+        world, algorithms=["fedavg", "rtfa"], dimension=30, clients=40, trials=2
+    ),
 }
 
 
@@ -127,7 +143,9 @@ def test_no_verb_asks_which_world_it_has():
         f"{file.name}:{node.lineno}"
         for file in Path(fa.__file__).parent.glob("verbs/*.py")
         for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance" and "Population" in ast.unparse(node)
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "isinstance"
+        and "Population" in ast.unparse(node)
     ]
     assert asks == []
 
@@ -141,13 +159,23 @@ def test_what_classes_have_no_use_for_is_refused_in_a_sentence(name):
         fa.predict(WORLDS["classes"], ["fedavg"], **{name: usual})
     for each in {fa.predict, fa.simulate}:
         if name in inspect.signature(each).parameters:
-            with pytest.raises(fa.InvalidInput, match=f"^{name} is|^weights are for a list") as caught:
+            with pytest.raises(
+                fa.InvalidInput, match=f"^{name} is|^weights are for a list"
+            ) as caught:
                 each(WORLDS["classes"], **{name: OTHER[name]})
             assert "leave it out with a ClassPopulation" in str(caught.value) or name == "weights"
 
 
 def test_what_is_no_world_is_refused_by_every_verb():
-    calls = [fa.predict, fa.fine_tuning, fa.one_step, fa.simulate, fa.optimal_ridge, fa.optimal_loss, fa.noise_threshold]
+    calls = [
+        fa.predict,
+        fa.fine_tuning,
+        fa.one_step,
+        fa.simulate,
+        fa.optimal_ridge,
+        fa.optimal_loss,
+        fa.noise_threshold,
+    ]
     for verb in calls:
         with pytest.raises(fa.InvalidInput, match="world is 3"):
             verb(3)
@@ -166,11 +194,17 @@ def test_references_are_rows_and_never_the_best():
 def test_names_of_classes_are_algorithms_and_reserved():
     pair = fa.Algorithm("probe", AverageSquares(), fa.algorithms.Ridge(6.0))
     table = fa.predict(WORLDS["classes"], ["rtfa_squares", pair, "maml_fo", "local"], ridge=0.1)
-    assert table["probe"].ridge == 6.0  # a ridge of least squares is of another scale than the one given
+    assert (
+        table["probe"].ridge == 6.0
+    )  # a ridge of least squares is of another scale than the one given
     assert table["probe"].accuracy < table["rtfa_squares"].accuracy
-    assert table["maml_fo"].accuracy == table["local"].accuracy  # to convergence whatever was shared is forgotten
+    assert (
+        table["maml_fo"].accuracy == table["local"].accuracy
+    )  # to convergence whatever was shared is forgotten
     with pytest.raises(fa.InvalidInput, match="which the package has"):
-        fa.algorithms.register(fa.Algorithm("stopped", fa.algorithms.Average(), fa.algorithms.Keep()))
+        fa.algorithms.register(
+            fa.Algorithm("stopped", fa.algorithms.Average(), fa.algorithms.Keep())
+        )
     with pytest.raises(fa.InvalidInput, match="unknown algorithm 'stopped'"):
         fa.predict(WORLDS["population"], ["stopped"])
 
@@ -178,7 +212,11 @@ def test_names_of_classes_are_algorithms_and_reserved():
 def answer(verb, world, arguments):
     """What a verb says, or that it refuses."""
     try:
-        return getattr(fa, verb)(world, **arguments).to_json() if verb != "one_step" else repr(fa.one_step(world, **arguments))
+        return (
+            getattr(fa, verb)(world, **arguments).to_json()
+            if verb != "one_step"
+            else repr(fa.one_step(world, **arguments))
+        )
     except fa.InvalidInput as reason:
         return type(reason)
 
@@ -189,7 +227,10 @@ def test_an_argument_makes_a_difference_or_is_refused(verb, world, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     base = dict(BASE[verb])
     if world == "classes" and verb == "predict":
-        base |= {"algorithms": ["fedavg", "rtfa"], "ridge": 1.0}  # the best one would be looked for at every call
+        base |= {
+            "algorithms": ["fedavg", "rtfa"],
+            "ridge": 1.0,
+        }  # the best one would be looked for at every call
     if world == "classes" and verb == "fine_tuning":
         base = {"steps": [1, 4]}
     if world == "classes" and verb == "simulate":
@@ -217,7 +258,11 @@ def test_an_argument_makes_a_difference_or_is_refused(verb, world, tmp_path, mon
         if name == "save" and isinstance(found, str):
             assert (tmp_path / "kept.json").exists()
             continue
-        other = answer(verb, here, base | {"clients": 7}) if verb == "one_step" and name == "member" else plain
+        other = (
+            answer(verb, here, base | {"clients": 7})
+            if verb == "one_step" and name == "member"
+            else plain
+        )
         assert found != other, f"{verb} ignores {name}"
 
 
@@ -228,7 +273,9 @@ def test_an_option_of_a_diagram_makes_a_difference_or_is_refused(world):
 
     def answer(**more):
         try:
-            return fa.compare(first, "rtfa", WORLDS[world], vary={"radius": [1.0, 2.0]}, **base | more).to_json()
+            return fa.compare(
+                first, "rtfa", WORLDS[world], vary={"radius": [1.0, 2.0]}, **base | more
+            ).to_json()
         except fa.InvalidInput as reason:
             return type(reason)
 

@@ -1,4 +1,6 @@
-"""The documentation as pages: built without a fault, current, complete, and asking for nothing from the network."""
+"""The documentation as pages: built without a fault, current, complete, and asking for nothing from
+the network.
+"""
 
 import doctest
 import io
@@ -52,7 +54,10 @@ def test_pages_ask_for_nothing_that_is_not_beside_them(built):
         page = Asked()
         page.feed(file.read_text(encoding="utf-8"))
         for address in page.addresses:
-            assert address == "data:," or (file.parent / address).resolve().is_relative_to(built), (file.name, address)
+            assert address == "data:," or (file.parent / address).resolve().is_relative_to(built), (
+                file.name,
+                address,
+            )
             assert address == "data:," or (file.parent / address).is_file(), (file.name, address)
         assert all(image["alt"].strip() for image in page.images)
         assert len(set(page.ids)) == len(page.ids), file.name
@@ -63,7 +68,9 @@ def test_pages_ask_for_nothing_that_is_not_beside_them(built):
 
 def test_the_reference_is_what_the_code_says():
     for file, text in reference.pages().items():
-        assert file.read_text(encoding="utf-8") == text, f"{file.relative_to(ROOT)} is not current: run make docs"
+        assert file.read_text(encoding="utf-8") == text, (
+            f"{file.relative_to(ROOT)} is not current: run make docs"
+        )
 
 
 def test_the_reference_has_every_public_name():
@@ -81,8 +88,13 @@ def test_the_reference_has_every_flag_that_help_shows():
         shown = io.StringIO()
         commands.app.help_print(words.split(), console=Console(file=shown, width=200))
         section = text.split(f"\n## fedasym {words}\n")[1].split("\n## ")[0]
-        flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", shown.getvalue())) - {"--help", "--version"}
-        missing = {flag for flag in flags if flag not in section and not flag.startswith("--empty-")}
+        flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", shown.getvalue())) - {
+            "--help",
+            "--version",
+        }
+        missing = {
+            flag for flag in flags if flag not in section and not flag.startswith("--empty-")
+        }
         assert not missing, (words, missing)
 
 
@@ -124,7 +136,9 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path):
     assert (tmp_path / "precious.txt").exists()
 
 
-@pytest.mark.parametrize("module", [docstrings, markdown, names, pages], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [docstrings, markdown, names, pages], ids=lambda module: module.__name__
+)
 def test_examples_of_the_builder(module):
     assert doctest.testmod(module).failed == 0
 
@@ -132,7 +146,13 @@ def test_examples_of_the_builder(module):
 @pytest.mark.skipif(found() is None, reason="there is no Chromium or Chrome on PATH")
 def test_in_a_browser_pages_are_quiet_fit_a_phone_and_can_be_searched(built):
     with browser(found()) as page:
-        for name in ("index.html", "notation.html", "compare.html", "reference/python.html", "add-an-algorithm.html"):
+        for name in (
+            "index.html",
+            "notation.html",
+            "compare.html",
+            "reference/python.html",
+            "add-an-algorithm.html",
+        ):
             page.size(360)
             page.open(built / name)
             assert page.run("document.documentElement.scrollWidth <= innerWidth"), name
@@ -143,7 +163,10 @@ def test_in_a_browser_pages_are_quiet_fit_a_phone_and_can_be_searched(built):
         page.size(720)  # A4 between margins
         page.open(built / "compare.html")
         page.call("Emulation.setEmulatedMedia", media="print")
-        assert page.run("[...document.querySelectorAll('.wide')].every(wide => wide.scrollWidth <= wide.clientWidth)")
+        assert page.run(
+            "[...document.querySelectorAll('.wide')].every(wide => wide.scrollWidth <="
+            " wide.clientWidth)"
+        )
         page.call("Emulation.setEmulatedMedia", media="")
         page.run("document.getElementById('search').focus()")
         page.run("document.getElementById('search').value = 'noise_threshold'")

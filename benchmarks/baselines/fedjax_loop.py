@@ -29,13 +29,17 @@ def linear(features: int, classes: int) -> fedjax.Model:
     return fedjax.create_model_from_haiku(
         transformed_forward_pass=network,
         sample_batch=example,
-        train_loss=lambda batch, scores: fedjax.metrics.unreduced_cross_entropy_loss(batch["y"], scores),
+        train_loss=lambda batch, scores: fedjax.metrics.unreduced_cross_entropy_loss(
+            batch["y"], scores
+        ),
         eval_metrics={"accuracy": fedjax.metrics.Accuracy()},
     )
 
 
 def clients(x: np.ndarray, y: np.ndarray) -> fedjax.InMemoryFederatedData:
-    return fedjax.InMemoryFederatedData({f"{i:04}": {"x": x[i], "y": y[i].astype(np.int32)} for i in range(len(y))})
+    return fedjax.InMemoryFederatedData(
+        {f"{i:04}": {"x": x[i], "y": y[i].astype(np.int32)} for i in range(len(y))}
+    )
 
 
 def main(path: str, budget: float, backend: str) -> None:
@@ -49,11 +53,17 @@ def main(path: str, budget: float, backend: str) -> None:
         client_optimizer=fedjax.optimizers.sgd(ETA),
         server_optimizer=fedjax.optimizers.sgd(1.0),
         # without num_epochs=None, fedjax would stop after one pass
-        client_batch_hparams=fedjax.ShuffleRepeatBatchHParams(batch_size=BATCH, num_epochs=None, num_steps=STEPS),
+        client_batch_hparams=fedjax.ShuffleRepeatBatchHParams(
+            batch_size=BATCH, num_epochs=None, num_steps=STEPS
+        ),
     )
     sampler = fedjax.client_samplers.UniformGetClientSampler(train, COHORT, seed=0)
     w, b = jax.random.split(jax.random.PRNGKey(0))
-    bound = features**-0.5  # the first head as PyTorch and fedasym draw it; haiku's own is larger, and trains more slowly
+    bound = (
+        features**-0.5
+        # the first head as PyTorch and fedasym draw it; haiku's own is larger, and trains more
+        # slowly
+    )
     head = {
         "w": jax.random.uniform(w, (features, classes), minval=-bound, maxval=bound),
         "b": jax.random.uniform(b, (classes,), minval=-bound, maxval=bound),

@@ -1,14 +1,17 @@
-"""The usual way to train federated heads: PyTorch, one model and one DataLoader per client, clients one after another.
+"""The usual way to train federated heads: PyTorch, one model and one DataLoader per client, clients
+one after another.
 
-The structure is that of the code published with most papers on personalized federated learning (pFedMe's, and the paper's
-own): a copy of the shared `nn.Linear` for each visit, a `DataLoader` per client whose iterator continues when the client is
-drawn again, `torch.optim.SGD`. It is written as such code is, but without waste: in-place updates, no `.item()` in loops.
+The structure is that of the code published with most papers on personalized federated learning
+(pFedMe's, and the paper's own): a copy of the shared `nn.Linear` for each visit, a `DataLoader` per
+client whose iterator continues when the client is drawn again, `torch.optim.SGD`. It is written as
+such code is, but without waste: in-place updates, no `.item()` in loops.
 
     python torch_loop.py DATA.npz SECONDS
 
-prints one line of JSON: median seconds of each job, the rounds they were taken from, and the accuracies reached. It first
-tries a round with one thread and with all that it may use, and goes on with the faster. About SECONDS are spent on rounds;
-personalising all clients is timed once and comes on top.
+prints one line of JSON: median seconds of each job, the rounds they were taken from, and the
+accuracies reached. It first tries a round with one thread and with all that it may use, and goes on
+with the faster. About SECONDS are spent on rounds; personalising all clients is timed once and
+comes on top.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,7 +30,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 COHORT, STEPS, BATCH, EPOCHS = 20, 20, 32, 10
-ETA, ALPHA, DELTA = 0.1, 0.1, 1e-3  # steps of the shared and of the personal models, finite difference
+ETA, ALPHA, DELTA = (
+    0.1,
+    0.1,
+    1e-3,
+)  # steps of the shared and of the personal models, finite difference
 PFEDME = {"eta": 0.05, "lr": 0.05, "penalty": 15.0, "decay": 1e-3, "inner_steps": 5}
 LEAST, MOST = 3, 20  # rounds timed of each job
 
@@ -37,10 +45,17 @@ loss_of = nn.CrossEntropyLoss()
 class Client:
     """A client's data, with an iterator over shuffled batches that never ends."""
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray) -> None:
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray
+    ) -> None:
         self.size = len(y)
-        self.train = DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=BATCH, shuffle=True)
-        self.test = DataLoader(TensorDataset(torch.from_numpy(x_test), torch.from_numpy(y_test)), batch_size=len(y_test))
+        self.train = DataLoader(
+            TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=BATCH, shuffle=True
+        )
+        self.test = DataLoader(
+            TensorDataset(torch.from_numpy(x_test), torch.from_numpy(y_test)),
+            batch_size=len(y_test),
+        )
         self.batches: Iterator[Batch] = iter(())
 
     def next(self) -> Batch:
@@ -54,7 +69,9 @@ class Client:
 class Moreau(torch.optim.Optimizer):
     """A gradient step on the loss plus (λ/2)‖θ − w‖², with weight decay, as in pFedMe's code."""
 
-    def __init__(self, params: Iterator[nn.Parameter], lr: float, penalty: float, decay: float) -> None:
+    def __init__(
+        self, params: Iterator[nn.Parameter], lr: float, penalty: float, decay: float
+    ) -> None:
         super().__init__(params, {"lr": lr, "penalty": penalty, "decay": decay})
 
     @torch.no_grad()
@@ -117,11 +134,15 @@ def maml(client: Client, model: nn.Module, hessian: bool) -> None:
             above = gradient(model, batch)
             place(g, -DELTA)
             below = gradient(model, batch)
-            g = tuple(v - (a - b) * (ALPHA / (2 * DELTA)) for v, a, b in zip(g, above, below, strict=True))
+            g = tuple(
+                v - (a - b) * (ALPHA / (2 * DELTA)) for v, a, b in zip(g, above, below, strict=True)
+            )
         place(g, -ETA)
 
 
-def one_round(shared: nn.Module, clients: list[Client], visit: Callable[[Client, nn.Module], None]) -> None:
+def one_round(
+    shared: nn.Module, clients: list[Client], visit: Callable[[Client, nn.Module], None]
+) -> None:
     """Visit a random cohort, and average its models with weights n."""
     cohort = [clients[i] for i in torch.randperm(len(clients))[:COHORT].tolist()]
     total = sum(client.size for client in cohort)
@@ -201,7 +222,8 @@ def main(path: str, budget: float) -> None:
         torch.manual_seed(0)
         shared = nn.Linear(features, classes)
         one_round(copy.deepcopy(shared), clients, visit)
-        times[name] = timed(lambda: one_round(shared, clients, visit), budget / len(visits), LEAST, MOST)  # noqa: B023
+        visited = partial(one_round, shared, clients, visit)
+        times[name] = timed(visited, budget / len(visits), LEAST, MOST)
         reached[name] = test(shared, clients)
         if name == "fedavg":
             times["test"] = timed(lambda: test(shared, clients), 0, LEAST, MOST)  # noqa: B023

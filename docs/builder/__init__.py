@@ -1,1 +1,3 @@
-"""Builds the documentation as static pages: Markdown to HTML, the reference from the code; no network, faults are errors."""
+"""Builds the documentation as static pages: Markdown to HTML, the reference from the code; no
+network, faults are errors.
+"""

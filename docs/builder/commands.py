@@ -31,7 +31,9 @@ def page(note: str) -> str:
 
 def described(words: str, command: Any) -> Iterator[str]:
     """What a command does, how it is called, and what it takes."""
-    taken = [each for each in command.assemble_argument_collection(parse_docstring=True) if each.show]
+    taken = [
+        each for each in command.assemble_argument_collection(parse_docstring=True) if each.show
+    ]
     places = [each for each in taken if each.index is not None]
     flags = ["[FLAGS]"] if len(taken) > len(places) else []
     usage = " ".join([f"fedasym {words}", *map(place, places), *flags])
@@ -40,7 +42,9 @@ def described(words: str, command: Any) -> Iterator[str]:
     yield f"```text\n{usage}\n```"
     rows = [row(each) for each in taken]
     if rows:
-        yield "\n".join(["| argument | takes | by default | meaning |", "| --- | --- | --- | --- |", *rows])
+        yield "\n".join(
+            ["| argument | takes | by default | meaning |", "| --- | --- | --- | --- |", *rows]
+        )
 
 
 def place(argument: Any) -> str:
@@ -53,18 +57,32 @@ def row(argument: Any) -> str:
     """One argument or flag."""
     names = ", ".join(f"`{name}`" for name in argument.names if not name.startswith("--empty-"))
     default = argument.field_info.default
-    shown = "" if argument.required or default in (None, argument.field_info.empty, "", ()) else f"`{default}`"
+    shown = (
+        ""
+        if argument.required or default in (None, argument.field_info.empty, "", ())
+        else f"`{default}`"
+    )
     meaning = escaped(" ".join((argument.parameter.help or "").split()))
-    return f"| {names} | {kind(argument.hint)} | {'required' if argument.required else shown} | {meaning} |"
+    return (
+        f"| {names} | {kind(argument.hint)} | {'required' if argument.required else shown} |"
+        f" {meaning} |"
+    )
 
 
 def kind(hint: Any) -> str:
     """A type in words."""
     name = hint.__name__ if isinstance(hint, type) else str(hint)
     words = {"str": "text", "int": "whole number", "float": "number", "bool": "switch"}
-    bare = name.replace("typing.", "").replace(" | None", "").replace("pathlib.", "").replace("None | ", "")
+    bare = (
+        name.replace("typing.", "")
+        .replace(" | None", "")
+        .replace("pathlib.", "")
+        .replace("None | ", "")
+    )
     several = bare.startswith("list[")
     inner = bare.removeprefix("list[").removesuffix("]")
     if inner.startswith("Literal"):
         return escaped(inner.removeprefix("Literal[").replace("'", "")).replace(", ", " or ")
-    return words.get(inner, "path" if "Path" in inner else escaped(inner)) + (", repeatable" if several else "")
+    return words.get(inner, "path" if "Path" in inner else escaped(inner)) + (
+        ", repeatable" if several else ""
+    )

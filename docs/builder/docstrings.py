@@ -1,4 +1,6 @@
-"""Docstrings as Markdown: arguments become a list, examples a block of code, and signs that Markdown would read stay signs."""
+"""Docstrings as Markdown: arguments become a list, examples a block of code, and signs that
+Markdown would read stay signs.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,14 @@ def signature(thing: Any) -> str:
         found = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    plain = [each.replace(annotation=each.empty) for each in found.parameters.values() if each.name not in ("self", "cls")]
-    return str(found.replace(parameters=plain, return_annotation=found.empty)).replace("<factory>", "...")
+    plain = [
+        each.replace(annotation=each.empty)
+        for each in found.parameters.values()
+        if each.name not in ("self", "cls")
+    ]
+    return str(found.replace(parameters=plain, return_annotation=found.empty)).replace(
+        "<factory>", "..."
+    )
 
 
 def first_line(thing: Any) -> str:
@@ -44,7 +52,9 @@ def blocks(text: str) -> Iterator[str]:
 
 
 def paragraph(text: str) -> str:
-    """Text; lines that begin with a name and a colon are items of a list, with what is indented below them."""
+    """Text; lines that begin with a name and a colon are items of a list, with what is indented
+    below them.
+    """
     lines: list[str] = []
     items = False
     for line in text.splitlines():
@@ -61,6 +71,10 @@ def paragraph(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in which stars, underscores, brackets and dollars are themselves; code in backticks is left alone."""
+    """Text in which stars, underscores, brackets and dollars are themselves; code in backticks is
+    left alone.
+    """
     parts = re.split(r"(`[^`]+`)", text)
-    return "".join(part if part.startswith("`") else re.sub(r"([*_<\[\]$|])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([*_<\[\]$|])", r"\\\1", part) for part in parts
+    )

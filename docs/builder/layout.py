@@ -1,4 +1,6 @@
-"""The frame around a page: head, search, table of contents, the page itself, what comes before and after it."""
+"""The frame around a page: head, search, table of contents, the page itself, what comes before and
+after it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ import fedasym
 from builder.pages import Page, target_of
 
 # Whoever wrote a page, a browser fetches nothing for it but what lies beside it.
-POLICY = "default-src 'self' file: data:; style-src 'self' file: 'unsafe-inline'; script-src 'self' file:; form-action 'none'"
+POLICY = (
+    "default-src 'self' file: data:; style-src 'self' file: 'unsafe-inline'; script-src 'self'"
+    " file:; form-action 'none'"
+)
 Contents = list[tuple[str, list[tuple[str, Path]]]]
 DEEPEST = 3  # level of headings that are listed
 BESIDE_PAGES = {
@@ -40,7 +45,10 @@ def framed(page: Page, contents: Contents) -> str:
         policy=POLICY,
         version=fedasym.__version__,
         colours=Markup(colours()),
-        contents=[(name, [(title, target_of(source)) for title, source in pages]) for name, pages in contents],
+        contents=[
+            (name, [(title, target_of(source)) for title, source in pages])
+            for name, pages in contents
+        ],
         project=BESIDE_PAGES,
         headings=[heading for heading in page.headings if 1 < heading.level <= DEEPEST],
         body=Markup(page.body),
@@ -53,5 +61,12 @@ def colours() -> str:
     """The colours of code, on light and on dark pages."""
     light = HtmlFormatter(style="vs", nowrap=True).get_style_defs(".code")
     dark = HtmlFormatter(style="github-dark", nowrap=True).get_style_defs(".code")
-    keep = [[line for line in text.splitlines() if line.startswith(".code .")] for text in (light, dark)]
-    return "\n".join(keep[0]) + "\n@media screen and (prefers-color-scheme: dark) {\n" + "\n".join(keep[1]) + "\n}\n"
+    keep = [
+        [line for line in text.splitlines() if line.startswith(".code .")] for text in (light, dark)
+    ]
+    return (
+        "\n".join(keep[0])
+        + "\n@media screen and (prefers-color-scheme: dark) {\n"
+        + "\n".join(keep[1])
+        + "\n}\n"
+    )

@@ -1,4 +1,6 @@
-"""Markdown as GitHub reads it, to HTML: its anchors, its tables, its formulas (as MathML), with code in colour."""
+"""Markdown as GitHub reads it, to HTML: its anchors, its tables, its formulas (as MathML), with
+code in colour.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,18 @@ from pygments.lexers import get_lexer_by_name
 from builder.pages import Heading, Page
 
 COLOURS = HtmlFormatter(nowrap=True)
-LEXERS = {"console": "console", "bash": "bash", "python": "python", "toml": "toml", "json": "json", "yaml": "yaml"}
+LEXERS = {
+    "console": "console",
+    "bash": "bash",
+    "python": "python",
+    "toml": "toml",
+    "json": "json",
+    "yaml": "yaml",
+}
 Follow = Callable[[Page, str], str]  # the address that a link or image is given
-UNDEFINED = re.compile(r"\[[^\]\n]+\]\[[^\]\n]*\]")  # a link by a name that stands nowhere: it was left as text
+UNDEFINED = re.compile(
+    r"\[[^\]\n]+\]\[[^\]\n]*\]"
+)  # a link by a name that stands nowhere: it was left as text
 Explain = Callable[[Page, str], str | None]  # where inline code is explained, if anywhere
 
 
@@ -46,14 +57,23 @@ def slug(text: str, taken: set[str]) -> str:
 
 def plain_text(token: Token) -> str:
     """An inline token without its marks."""
-    return "".join(child.content or (" " if child.type == "softbreak" else "") for child in token.children or ())
+    return "".join(
+        child.content or (" " if child.type == "softbreak" else "")
+        for child in token.children or ()
+    )
 
 
 def code(text: str, language: str) -> str:
     """A block of code, in colour where the language is known."""
-    name = "pycon" if language == "python" and text.lstrip().startswith(">>>") else LEXERS.get(language, "")
+    name = (
+        "pycon"
+        if language == "python" and text.lstrip().startswith(">>>")
+        else LEXERS.get(language, "")
+    )
     text = text.rstrip() + "\n"
-    shown = highlight(text, get_lexer_by_name(name, stripnl=False), COLOURS) if name else escape(text)
+    shown = (
+        highlight(text, get_lexer_by_name(name, stripnl=False), COLOURS) if name else escape(text)
+    )
     return f'<pre class="code" tabindex="0"><code>{shown}</code></pre>\n'
 
 
@@ -63,7 +83,9 @@ def formula(text: str, block: bool) -> str:
 
 
 def render(page: Page, follow: Follow, explain: Explain) -> None:
-    """Fill in a page's title, body, headings and searchable sections; what is wrong with it is added to its faults."""
+    """Fill in a page's title, body, headings and searchable sections; what is wrong with it is
+    added to its faults.
+    """
     md = parser()
     tokens = md.parse(page.text)
     taken: set[str] = set()
@@ -83,7 +105,9 @@ def render(page: Page, follow: Follow, explain: Explain) -> None:
     page.title = next((heading.text for heading in page.headings if heading.level == 1), "")
     if not page.title:
         page.faults.append("has no title: begin it with a heading of the first level")
-    page.sections = [(anchor, " ".join(" ".join(texts).split())) for anchor, texts in found if texts]
+    page.sections = [
+        (anchor, " ".join(" ".join(texts).split())) for anchor, texts in found if texts
+    ]
     page.body = drawn(md, tokens)
 
 
@@ -102,8 +126,14 @@ def look(page: Page, inline: Token, follow: Follow, explain: Explain) -> None:
             if str(child.attrGet("src")).startswith("http"):
                 page.faults.append(f"has an image that lies elsewhere: {child.attrGet('src')}")
             if not child.content.strip():
-                page.faults.append(f"has an image without a text that stands for it: {child.attrGet('src')}")
-        elif child.type == "text" and not page.generated and (unknown := UNDEFINED.search(child.content)):
+                page.faults.append(
+                    f"has an image without a text that stands for it: {child.attrGet('src')}"
+                )
+        elif (
+            child.type == "text"
+            and not page.generated
+            and (unknown := UNDEFINED.search(child.content))
+        ):
             page.faults.append(f"refers to something that it does not define: {unknown[0]}")
         if child.type == "code_inline" and not inside and (where := explain(page, child.content)):
             opening = Token("link_open", "a", 1, attrs={"href": where, "class": "name"})
@@ -121,7 +151,9 @@ def drawn(md: MarkdownIt, tokens: list[Token]) -> str:
     rules["math_inline"] = lambda tokens, at, *_: formula(tokens[at].content, block=False)
     rules["math_inline_double"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
     rules["math_block"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
-    rules["table_open"] = lambda *_: '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>\n'
+    rules["table_open"] = lambda *_: (
+        '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>\n'
+    )
     rules["table_close"] = lambda *_: "</table></div>\n"
     rules["heading_close"] = lambda tokens, at, *_: closing(tokens, at)
     return str(md.renderer.render(tokens, md.options, {}))
@@ -130,5 +162,9 @@ def drawn(md: MarkdownIt, tokens: list[Token]) -> str:
 def closing(tokens: list[Token], at: int) -> str:
     """The end of a heading, with a link to itself."""
     anchor, level = tokens[at - 2].attrGet("id"), tokens[at].tag
-    link = "" if level == "h1" else f' <a class="here" href="#{anchor}" aria-label="Link to this heading">#</a>'
+    link = (
+        ""
+        if level == "h1"
+        else f' <a class="here" href="#{anchor}" aria-label="Link to this heading">#</a>'
+    )
     return f"{link}</{level}>\n"

@@ -13,10 +13,16 @@ HIDDEN = ("__version__",)
 
 
 def members(module: ModuleType) -> list[str]:
-    """The public names of a public module: what it lists, or its own classes and functions that have a docstring example."""
+    """The public names of a public module: what it lists, or its own classes and functions that
+    have a docstring example.
+    """
     if hasattr(module, "__all__"):
         return list(module.__all__)
-    own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", None) == module.__name__]
+    own = [
+        name
+        for name, thing in vars(module).items()
+        if getattr(thing, "__module__", None) == module.__name__
+    ]
     return [name for name in own if not name.startswith(("_", "check", "resolve"))]
 
 
@@ -32,11 +38,16 @@ class Names:
     def explained(self) -> dict[str, str]:
         """Dotted names and their anchors."""
         own = [f"fa.{name}" for name in fedasym.__all__ if name not in (*MODULES, *HIDDEN)]
-        inner = [f"fa.{name}.{each}" for name in MODULES for each in members(getattr(fedasym, name))]
-        return {name: anchor_of(name) for name in (*own, *inner, *(f"fa.{name}" for name in MODULES))}
+        inner = [
+            f"fa.{name}.{each}" for name in MODULES for each in members(getattr(fedasym, name))
+        ]
+        return {
+            name: anchor_of(name) for name in (*own, *inner, *(f"fa.{name}" for name in MODULES))
+        }
 
     def find(self, text: str) -> tuple[bool, str | None]:
-        """Whether code in a text is right to speak of `fa.…`, and the anchor of what explains it, if it is one name alone.
+        """Whether code in a text is right to speak of `fa.…`, and the anchor of what explains it,
+        if it is one name alone.
 
         >>> Names().find("fa.predict"), Names().find("fa.predcit"), Names().find("x = 1")
         ((True, 'fapredict'), (False, None), (True, None))
@@ -52,4 +63,6 @@ class Names:
 
     def described(self, thing: object, name: str) -> bool:
         """Whether a class has a field of that name, which its instances alone have."""
-        return name in getattr(thing, "__annotations__", {}) or name in getattr(thing, "model_fields", {})
+        return name in getattr(thing, "__annotations__", {}) or name in getattr(
+            thing, "model_fields", {}
+        )

@@ -1,4 +1,6 @@
-"""What becomes a page, where it goes, and in which order it is read: `docs/README.md` is the table of contents."""
+"""What becomes a page, where it goes, and in which order it is read: `docs/README.md` is the table
+of contents.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,17 @@ class Page:
     title: str = ""
     body: str = ""
     headings: list[Heading] = field(default_factory=list)
-    sections: list[tuple[str, str]] = field(default_factory=list)  # anchor and plain text, for searching
+    sections: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # anchor and plain text, for searching
     links: list[tuple[str, str]] = field(default_factory=list)  # target and anchor, of other pages
     faults: list[str] = field(default_factory=list)
 
     @property
     def generated(self) -> bool:
-        """Whether the code wrote it: it names what there is, and its brackets are what docstrings have."""
+        """Whether the code wrote it: it names what there is, and its brackets are what docstrings
+        have.
+        """
         return self.target.startswith("reference/")
 
     @property
@@ -47,27 +53,40 @@ class Page:
 
 
 def target_of(source: Path) -> str:
-    """Where a source's page goes: README is the index of its folder, a finished page stays, what is outside docs goes below.
+    """Where a source's page goes: README is the index of its folder, a finished page stays, what is
+    outside docs goes below.
 
-    >>> target_of(DOCS / "how-to" / "train.md"), target_of(DOCS / "README.md"), target_of(ROOT / "README.md")
+    >>> (
+    ...     target_of(DOCS / "how-to" / "train.md"),
+    ...     target_of(DOCS / "README.md"),
+    ...     target_of(ROOT / "README.md"),
+    ... )
     ('how-to/train.html', 'index.html', 'readme.html')
     >>> target_of(ROOT / "examples" / "demo.toml")
     'source/examples/demo.toml.html'
     """
     if source.is_relative_to(DOCS) and source.suffix in (".md", ".html"):
         place = source.relative_to(DOCS)
-        return str(place.with_name("index.html") if place.name == "README.md" else place.with_suffix(".html"))
+        return str(
+            place.with_name("index.html")
+            if place.name == "README.md"
+            else place.with_suffix(".html")
+        )
     place = source.relative_to(ROOT)
     return f"{place.stem.lower()}.html" if str(place) in BESIDE else f"source/{place}.html"
 
 
 def markdown_sources() -> list[Path]:
     """Every page that is written in Markdown."""
-    return sorted([*DOCS.rglob("*.md"), *(ROOT / name for name in BESIDE if (ROOT / name).exists())])
+    return sorted(
+        [*DOCS.rglob("*.md"), *(ROOT / name for name in BESIDE if (ROOT / name).exists())]
+    )
 
 
 def contents(text: str | None = None) -> list[tuple[str, list[tuple[str, Path]]]]:
-    """The sections of the table of contents, each with its pages: every item of a list under a heading names one."""
+    """The sections of the table of contents, each with its pages: every item of a list under a
+    heading names one.
+    """
     found: list[tuple[str, list[tuple[str, Path]]]] = []
     for line in (CONTENTS.read_text(encoding="utf-8") if text is None else text).splitlines():
         if heading := re.match(r"## (.+)", line):

@@ -1,4 +1,6 @@
-"""The reference, written from the code itself: every public name, every command and flag, every field of an experiment file."""
+"""The reference, written from the code itself: every public name, every command and flag, every
+field of an experiment file.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,32 @@ NOTE = "*[Contents](../README.md). Written from the code by `make docs`; do not 
 GROUPS = {
     "Verbs": inspect.isfunction,
     "Nouns": lambda thing: inspect.isclass(thing) and not issubclass(thing, Exception | Warning),
-    "Errors and warnings": lambda thing: inspect.isclass(thing) and issubclass(thing, Exception | Warning),
+    "Errors and warnings": lambda thing: (
+        inspect.isclass(thing) and issubclass(thing, Exception | Warning)
+    ),
 }
 
 
 def python() -> str:
     """Every public name of the package and of its public modules."""
-    parts = ["# Python", NOTE, "`import fedasym as fa`. Heavy packages are imported by what needs them, when it is called."]
-    public = {name: getattr(fedasym, name) for name in fedasym.__all__ if name not in (*MODULES, *HIDDEN)}
+    parts = [
+        "# Python",
+        NOTE,
+        (
+            "`import fedasym as fa`. Heavy packages are imported by what needs them, when it is"
+            " called."
+        ),
+    ]
+    public = {
+        name: getattr(fedasym, name) for name in fedasym.__all__ if name not in (*MODULES, *HIDDEN)
+    }
     for group, belongs in GROUPS.items():
         chosen = {f"fa.{name}": thing for name, thing in public.items() if belongs(thing)}
-        parts += [f"## {group}", *listed(chosen), *(text for name in chosen for text in entry(name, chosen[name]))]
+        parts += [
+            f"## {group}",
+            *listed(chosen),
+            *(text for name in chosen for text in entry(name, chosen[name])),
+        ]
     for name in MODULES:
         module = getattr(fedasym, name)
         chosen = {f"fa.{name}.{each}": getattr(module, each) for each in members(module)}
@@ -43,7 +60,10 @@ def python() -> str:
 
 def listed(chosen: dict[str, Any]) -> Iterator[str]:
     """A table of names."""
-    rows = [f"| [`{name}`](#{name.lower().replace('.', '')}) | {meaning(thing)} |" for name, thing in chosen.items()]
+    rows = [
+        f"| [`{name}`](#{name.lower().replace('.', '')}) | {meaning(thing)} |"
+        for name, thing in chosen.items()
+    ]
     yield "\n".join(["| name | what it is |", "| --- | --- |", *rows])
 
 
@@ -59,7 +79,13 @@ def entry(name: str, thing: Any) -> Iterator[str]:
         yield f"A `{type(thing).__name__}`: " + ", ".join(f"`{each}`" for each in thing) + "."
         return
     if not (inspect.isclass(thing) and issubclass(thing, Exception | Warning)):
-        called = fill(name + signature(thing), 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        called = fill(
+            name + signature(thing),
+            100,
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         yield f"```python\n{called}\n```"
     yield as_markdown(thing)
     rows = list(attributes(thing)) if inspect.isclass(thing) else []

@@ -1,4 +1,6 @@
-"""The reference of experiment files, from their JSON schema; settings mean what the flags of `fedasym train` say."""
+"""The reference of experiment files, from their JSON schema; settings mean what the flags of
+`fedasym train` say.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,27 @@ from fedasym.experiments.spec import Experiment
 INTRO = """An experiment file is TOML. `fedasym run FILE` runs it, and `fedasym run --schema` prints the JSON schema from which
 this page is written, for editors. [How to run experiments](../how-to/experiments.md) begins with one."""
 TOP = ""
-TABLES = {"Data": "data", "Synthetic": "data.synthetic", "Settings": "settings", "Trials": "trials", "Gains": "gains"}
+TABLES = {
+    "Data": "data",
+    "Synthetic": "data.synthetic",
+    "Settings": "settings",
+    "Trials": "trials",
+    "Gains": "gains",
+}
 
 
-WORLD = ("task", "radius", "noise", "norm", "centre", "classes", "flips", "aspect", "dimension", "seed")
+WORLD = (
+    "task",
+    "radius",
+    "noise",
+    "norm",
+    "centre",
+    "classes",
+    "flips",
+    "aspect",
+    "dimension",
+    "seed",
+)
 WORDS = {
     TOP: {
         "name": "Of its run folder.",
@@ -26,9 +45,15 @@ WORDS = {
         "settings": "What every run is told.",
         "trials": "How often what was chosen is repeated.",
         "gains": "What personalization gains, epoch by epoch; left out, nothing is run for it.",
-        "pieces": "fine: the least that a crash can cost is one server step, seed or split; coarse: fewer and larger calls.",
+        "pieces": (
+            "fine: the least that a crash can cost is one server step, seed or split; coarse: fewer"
+            " and larger calls."
+        ),
     },
-    "data": {"synthetic": "Drawn clients.", "task": "Of `file`: whether its labels are classes or numbers."},
+    "data": {
+        "synthetic": "Drawn clients.",
+        "task": "Of `file`: whether its labels are classes or numbers.",
+    },
     "data.synthetic": {
         "clients": "How many; 100, in Synthetic(alpha, beta) 30.",
         "samples": "Of each client: all of its training, validation and test samples.",
@@ -37,7 +62,10 @@ WORDS = {
         "positions": "Makes every sample a sequence of 1 to so many positions.",
         "split": "Shares of training, validation and test.",
     },
-    "trials": {"seeds": "Of training; n stands for 1 to n.", "splits": "Reshuffles of training and validation samples."},
+    "trials": {
+        "seeds": "Of training; n stands for 1 to n.",
+        "splits": "Reshuffles of training and validation samples.",
+    },
     "gains": {
         "algorithms": "Those that fine-tune a shared model.",
         "epochs": 'How long a client fine-tunes; "batch" is a single batch.',
@@ -48,9 +76,14 @@ WORDS = {
 
 def page(note: str) -> str:
     """The whole page."""
-    whole, flags = Experiment.model_json_schema(), {words: said(words) for words in ("train", "simulate")}
+    whole, flags = (
+        Experiment.model_json_schema(),
+        {words: said(words) for words in ("train", "simulate")},
+    )
     words = WORDS | {"settings": flags["train"]}
-    words["data.synthetic"] = {name: flags["simulate"][name] for name in WORLD} | words["data.synthetic"]
+    words["data.synthetic"] = {name: flags["simulate"][name] for name in WORLD} | words[
+        "data.synthetic"
+    ]
     parts = ["# Experiment files", note, INTRO, "## At the top", *table(whole, words[TOP])]
     for name, where in TABLES.items():
         part = whole["$defs"][name]
@@ -66,7 +99,9 @@ def table(part: dict[str, Any], words: dict[str, str]) -> Iterator[str]:
         default = "required" if name in required else shown(field.get("default"))
         meaning = escaped(words.get(name) or field.get("description", ""))
         rows.append(f"| `{name}` | {kind(field)} | {default} | {meaning} |")
-    yield "\n".join(["| field | takes | by default | meaning |", "| --- | --- | --- | --- |", *rows])
+    yield "\n".join(
+        ["| field | takes | by default | meaning |", "| --- | --- | --- | --- |", *rows]
+    )
 
 
 def shown(default: Any) -> str:
@@ -76,14 +111,24 @@ def shown(default: Any) -> str:
 
 def kind(field: dict[str, Any]) -> str:
     """A field's type in words."""
-    words = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "object": "a table"}
+    words = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "true or false",
+        "object": "a table",
+    }
     if "$ref" in field:
         name = TABLES.get(field["$ref"].rsplit("/", 1)[-1], "")
         return f"the table [{name}](#{name.replace('.', '')})"
     if "enum" in field or "const" in field:
-        return " or ".join(f"`{json.dumps(each)}`" for each in field.get("enum", [field.get("const")]))
+        return " or ".join(
+            f"`{json.dumps(each)}`" for each in field.get("enum", [field.get("const")])
+        )
     if "anyOf" in field:
-        return " or ".join(dict.fromkeys(kind(each) for each in field["anyOf"] if each.get("type") != "null"))
+        return " or ".join(
+            dict.fromkeys(kind(each) for each in field["anyOf"] if each.get("type") != "null")
+        )
     if field.get("type") == "array":
         return f"a list, each {kind(field['items'])}" if "items" in field else "a list"
     return words.get(str(field.get("type")), "a table")
@@ -92,4 +137,7 @@ def kind(field: dict[str, Any]) -> str:
 def said(words: str) -> dict[str, str]:
     """What the flags of a command mean, by the names of settings."""
     taken = dict(all_commands())[words].assemble_argument_collection(parse_docstring=True)
-    return {each.names[0].lstrip("-").replace("-", "_"): " ".join((each.parameter.help or "").split()) for each in taken}
+    return {
+        each.names[0].lstrip("-").replace("-", "_"): " ".join((each.parameter.help or "").split())
+        for each in taken
+    }

@@ -1,4 +1,6 @@
-"""The site: pages rendered, every link followed, faults collected; then files are written, unless there is a fault."""
+"""The site: pages rendered, every link followed, faults collected; then files are written, unless
+there is a fault.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from builder.markdown import code, render
 from builder.names import Names
 from builder.pages import BESIDE, CONTENTS, DOCS, ROOT, Page, contents, markdown_sources, target_of
 
-SHOWN = {".py": "python", ".toml": "toml", ".json": "json", ".yml": "yaml", ".cff": "yaml", "": "", ".txt": ""}
+SHOWN = {
+    ".py": "python",
+    ".toml": "toml",
+    ".json": "json",
+    ".yml": "yaml",
+    ".cff": "yaml",
+    "": "",
+    ".txt": "",
+}
 UNLISTED = f"is not in the table of contents, {CONTENTS.relative_to(ROOT)}"
 INDEX = "search-index.js"
 COPIED = (".svg", ".png", ".csv", ".parquet", ".html")
@@ -24,7 +34,10 @@ class Site:
 
     def __init__(self) -> None:
         texts = {source: source.read_text(encoding="utf-8") for source in markdown_sources()}
-        self.pages = {target_of(source): Page(source, target_of(source), text) for source, text in texts.items()}
+        self.pages = {
+            target_of(source): Page(source, target_of(source), text)
+            for source, text in texts.items()
+        }
         self.copies: dict[str, Path] = {}
         self.names = Names()
         self.contents = contents()
@@ -37,17 +50,32 @@ class Site:
             page.faults += [
                 f"links to {target}#{anchor}, and no heading there has that anchor"
                 for target, anchor in page.links
-                if target in self.pages and anchor not in {heading.slug for heading in self.pages[target].headings}
+                if target in self.pages
+                and anchor not in {heading.slug for heading in self.pages[target].headings}
             ]
-        listed = {CONTENTS, *(ROOT / name for name in BESIDE), *(page for _, pages in self.contents for _, page in pages)}
+        listed = {
+            CONTENTS,
+            *(ROOT / name for name in BESIDE),
+            *(page for _, pages in self.contents for _, page in pages),
+        }
         for page in self.pages.values():
             if page.source.suffix == ".md" and page.source not in listed:
                 page.faults.append(UNLISTED)
-        finished = [f"{file.relative_to(ROOT)} {UNLISTED}" for file in sorted(DOCS.rglob("*.html")) if file not in listed]
-        return [f"{page.source.relative_to(ROOT)} {fault}" for page in self.pages.values() for fault in page.faults] + finished
+        finished = [
+            f"{file.relative_to(ROOT)} {UNLISTED}"
+            for file in sorted(DOCS.rglob("*.html"))
+            if file not in listed
+        ]
+        return [
+            f"{page.source.relative_to(ROOT)} {fault}"
+            for page in self.pages.values()
+            for fault in page.faults
+        ] + finished
 
     def follow(self, page: Page, address: str) -> str:
-        """The address of a link or image within the site; a file of the repository becomes a page of its own."""
+        """The address of a link or image within the site; a file of the repository becomes a page
+        of its own.
+        """
         if address.startswith(("https://", "http://", "mailto:")):
             return address
         path, _, anchor = address.partition("#")
@@ -66,14 +94,18 @@ class Site:
         """Where a file goes: a page, a copy, or a page that shows it."""
         if source.suffix in COPIED:
             below = source.relative_to(DOCS if source.is_relative_to(DOCS) else ROOT)
-            target = below.as_posix() if source.is_relative_to(DOCS) else f"source/{below.as_posix()}"
+            target = (
+                below.as_posix() if source.is_relative_to(DOCS) else f"source/{below.as_posix()}"
+            )
             self.copies[target] = source
             return target
         target = target_of(source)
         if target not in self.pages:
             name, text = source.relative_to(ROOT).as_posix(), source.read_text(encoding="utf-8")
             body = f"<h1>{name}</h1>\n{code(text, SHOWN.get(source.suffix, ''))}"
-            self.pages[target] = Page(source, target, text, name, body, sections=[("", " ".join(text.split()))])
+            self.pages[target] = Page(
+                source, target, text, name, body, sections=[("", " ".join(text.split()))]
+            )
         return target
 
     def explain(self, page: Page, text: str) -> str | None:
@@ -88,7 +120,9 @@ class Site:
     def write(self, into: Path) -> int:
         """All files, into a new folder or over an older site; how many pages there are."""
         if into.exists() and any(into.iterdir()) and not (into / INDEX).exists():
-            raise SystemExit(f"{into} has files that are not of this site: name an empty folder, or none")
+            raise SystemExit(
+                f"{into} has files that are not of this site: name an empty folder, or none"
+            )
         shutil.rmtree(into, ignore_errors=True)
         for target, page in self.pages.items():
             file = into / target
@@ -98,7 +132,9 @@ class Site:
             (into / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, into / target)
         for name in ("style.css", "search.js"):
-            (into / name).write_text((files("builder") / name).read_text(encoding="utf-8"), encoding="utf-8")
+            (into / name).write_text(
+                (files("builder") / name).read_text(encoding="utf-8"), encoding="utf-8"
+            )
         (into / INDEX).write_text(f"window.searchIndex = {self.index()};\n", encoding="utf-8")
         return len(self.pages)
 

@@ -1,4 +1,5 @@
-"""fedasym: which personalized federated-learning algorithm will win on a population of clients, by how much, and why.
+"""fedasym: which personalized federated-learning algorithm will win on a population of clients, by
+how much, and why.
 
 >>> import fedasym as fa
 >>> fa.predict(fa.Population(radius=1, noise=0.5, aspect=2, norm=2)).best
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
     from fedasym.training.history import History
     from fedasym.training.training import train
     from fedasym.verbs.prediction import fine_tuning, one_step, predict
-    from fedasym.verbs.regimes import compare, interpolation, noise_threshold, optimal_loss, optimal_ridge, separability
+    from fedasym.verbs.regimes import (
+        compare,
+        interpolation,
+        noise_threshold,
+        optimal_loss,
+        optimal_ridge,
+        separability,
+    )
     from fedasym.verbs.rounds import rounds
     from fedasym.verbs.simulation import simulate
     from fedasym.worlds import spectra
@@ -161,7 +169,9 @@ def __getattr__(name: str) -> object:
         return getattr(import_module(_HOME[name]), name)
     if name in _MODULES:
         return import_module(_MODULES[name])
-    raise AttributeError(f"module 'fedasym' has no attribute {name!r}; it has {', '.join(sorted(__all__))}")
+    raise AttributeError(
+        f"module 'fedasym' has no attribute {name!r}; it has {', '.join(sorted(__all__))}"
+    )
 
 
 def __dir__() -> list[str]:

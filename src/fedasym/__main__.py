@@ -1,6 +1,7 @@
 """The `fedasym` command, also as `python -m fedasym`.
 
-It begins before anything large is imported, so that Ctrl-C at any moment ends in a line, and never in a traceback or a crash.
+It begins before anything large is imported, so that Ctrl-C at any moment ends in a line, and never
+in a traceback or a crash.
 """
 
 from __future__ import annotations
@@ -35,11 +36,15 @@ def interruptible() -> Iterator[None]:
         raise KeyboardInterrupt
 
     def raised_again(event: Any) -> None:
-        """An interruption that arrives in a callback of the garbage collector is dropped by Python: ask for it again."""
+        """An interruption that arrives in a callback of the garbage collector is dropped by Python:
+        ask for it again.
+        """
         if event.exc_type is not KeyboardInterrupt:
             unraisable(event)
         else:
-            Timer(AGAIN, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()  # wakes it up where it waits, too
+            Timer(
+                AGAIN, signal.pthread_kill, (get_ident(), signal.SIGINT)
+            ).start()  # wakes it up where it waits, too
 
     handler = signal.signal(signal.SIGINT, press)
     sys.unraisablehook = raised_again
@@ -66,7 +71,9 @@ def importing(frame: FrameType | None) -> bool:
 
 
 def leave(word: str = "") -> NoReturn:
-    """Leave at once: JAX's threads may be computing, and the usual way out would tear the interpreter down under them."""
+    """Leave at once: JAX's threads may be computing, and the usual way out would tear the
+    interpreter down under them.
+    """
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")  # a bar that was being drawn had hidden the cursor
     if word:
@@ -81,7 +88,9 @@ def main() -> None:
     try:
         with interruptible():
             import_module("fedasym.cli").main()
-    finally:  # registered last and called first: from then on Ctrl-C would only break into what others do at the end
+    # registered last and called first: from then on Ctrl-C would only break into what others do at
+    # the end
+    finally:
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 

@@ -47,7 +47,9 @@ def world():
 
 @dataclass(frozen=True)
 class ClassWorld:
-    """Clients with classes: `draw(seed)` gives features, labels 0, 1, ... and optima, one array per client."""
+    """Clients with classes: `draw(seed)` gives features, labels 0, 1, ... and optima, one array per
+    client.
+    """
 
     clients: int = 40
     samples: int = 50
@@ -87,5 +89,7 @@ def class_world():
 
 @pytest.fixture
 def _unstopped(monkeypatch):
-    """Advice without the point where fine-tuning should stop, half of its time: for many draws that do not look at it."""
+    """Advice without the point where fine-tuning should stop, half of its time: for many draws that
+    do not look at it.
+    """
     monkeypatch.setattr("fedasym.advisor.advise.predict_steps", lambda *_: None)

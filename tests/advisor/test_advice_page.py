@@ -40,7 +40,12 @@ def pages(world, class_world, tmp_path_factory):
     X, y, _ = world.but(clients=20).draw(1)
     numbers = advise(X, y, [NASTY, *range(1, 20)], intercept=False)
     X, y, _ = class_world.but(clients=20).draw(1)
-    classes = advise(X, [np.where(v == 1, NASTY, "<b>no</b>") for v in y], [NASTY, *range(1, 20)], intercept=False)
+    classes = advise(
+        X,
+        [np.where(v == 1, NASTY, "<b>no</b>") for v in y],
+        [NASTY, *range(1, 20)],
+        intercept=False,
+    )
     return {
         "numbers": (numbers, numbers.write(folder / "numbers.html").read_text()),
         "classes": (classes, classes.write(folder / "classes.html").read_text()),
@@ -71,7 +76,11 @@ def test_nothing_is_fetched_and_only_its_own_script_runs(pages, task):
 @pytest.mark.parametrize("task", ["numbers", "classes"])
 def test_the_page_holds_everything(pages, task):
     advice, text = pages[task]
-    titles = ("Predicted accuracy", "The population") if task == "classes" else ("Expected squared error", "Why")
+    titles = (
+        ("Predicted accuracy", "The population")
+        if task == "classes"
+        else ("Expected squared error", "Why")
+    )
     for title in (*titles, "Doubts", "Who gains", "To prove this wrong"):
         assert f"{title}" in text
     assert text.startswith("<!DOCTYPE html>")
@@ -112,7 +121,11 @@ def test_a_page_needs_a_name_and_a_folder(pages, tmp_path):
 
 @pytest.mark.parametrize("screen", [*SCREENS, None])
 def test_values_and_their_ends_are_drawn(screen):
-    bars = [Bar("rtfa", 0.5, 0.4, 0.6, best=True), Bar("fedavg", 1.0, 0.9, 1.1, beside=0.95), Bar("local", np.inf, 1, 2)]
+    bars = [
+        Bar("rtfa", 0.5, 0.4, 0.6, best=True),
+        Bar("fedavg", 1.0, 0.9, 1.1, beside=0.95),
+        Bar("local", np.inf, 1, 2),
+    ]
     axes = draw_bars(bars, "loss", percent=False, screen=screen).axes[0]
     drawn = [(list(line.get_xdata()), line.get_ydata()[0]) for line in axes.get_lines()]
     assert drawn == [([0.4, 0.6], 0), ([0.5], 0), ([0.9, 1.1], 1), ([1.0], 1), ([0.95], 1)]
@@ -124,11 +137,10 @@ def test_the_page_needs_no_optional_package():
     import sys
 
     code = (
-        "import sys, numpy as np, fedasym as fa\n"
-        "for name in ('polars', 'pydantic', 'jax'): sys.modules[name] = None\n"
-        "rng = np.random.default_rng(0); X = rng.standard_normal((8, 10, 4)); y = rng.standard_normal((8, 10))\n"
-        "from fedasym.show.advice import advice_page\n"
-        "print(advice_page(fa.advise(list(X), list(y)))[:15])"
+        "import sys, numpy as np, fedasym as fa\nfor name in ('polars', 'pydantic', 'jax'):"
+        " sys.modules[name] = None\nrng = np.random.default_rng(0); X = rng.standard_normal((8, 10,"
+        " 4)); y = rng.standard_normal((8, 10))\nfrom fedasym.show.advice import"
+        " advice_page\nprint(advice_page(fa.advise(list(X), list(y)))[:15])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "<!DOCTYPE html>"

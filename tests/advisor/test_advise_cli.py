@@ -24,13 +24,19 @@ def table(world, tmp_path_factory):
 
 
 def told(*arguments):
-    return run(lambda: app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value"))
+    return run(
+        lambda: app(
+            list(arguments), exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    )
 
 
 def test_the_page_and_the_experiment(table, capsys):
     assert told("advise", str(table), "--label", "score", "--client", "user", "--confirm") == 0
     page = capsys.readouterr().out
-    assert page.startswith("label 'score' has numbers\n12 features, centred and scaled by 160 training rows: x0, x1")
+    assert page.startswith(
+        "label 'score' has numbers\n12 features, centred and scaled by 160 training rows: x0, x1"
+    )
     assert "\n\nUse " in page
     assert "held-out error" in page
 
@@ -43,7 +49,10 @@ def test_json_equals_the_library(table, capsys):
 
 def test_the_report_is_written(table, tmp_path, capsys):
     file = tmp_path / "advice.html"
-    assert told("advise", str(table), "--label", "score", "--client", "user", "--report", str(file)) == 0
+    assert (
+        told("advise", str(table), "--label", "score", "--client", "user", "--report", str(file))
+        == 0
+    )
     assert "Written to" in capsys.readouterr().out
     page = file.read_text()
     assert page.startswith("<!DOCTYPE html>")

@@ -11,12 +11,16 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("FEDASYM_DATA", ROOT / ".." / "shared" / "data")) / "grouped_regression"
 FILES = ("Exam", "Hsb82", "egsingle", "sleepstudy")
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the grouped tables are absent: set FEDASYM_DATA to their folder")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason="the grouped tables are absent: set FEDASYM_DATA to their folder"
+)
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("advise_schools", ROOT / "examples" / "advise_schools.py")
+    spec = importlib.util.spec_from_file_location(
+        "advise_schools", ROOT / "examples" / "advise_schools.py"
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules["advise_schools"] = module  # its dataclasses look themselves up
     spec.loader.exec_module(module)

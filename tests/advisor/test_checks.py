@@ -28,7 +28,10 @@ def test_a_federation_as_the_model_has_it_raises_no_doubt(silent):
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
 def test_few_false_alarms(world, correlation):
-    raised = [list(doubts(*world.but(clients=60, correlation=correlation).draw(seed)[:2])) for seed in range(20, 28)]
+    raised = [
+        list(doubts(*world.but(clients=60, correlation=correlation).draw(seed)[:2]))
+        for seed in range(20, 28)
+    ]
     assert sum(map(len, raised)) <= 2, raised
 
 
@@ -56,15 +59,24 @@ def changed(world, what):
             return [x * (1 + 2 * (i % 3 == 0)) for i, x in enumerate(X)], y
         case "planned features":
             plan = rng.standard_normal((30, 40)) * 3
-            planned = [plan[rng.permutation(30)[:25]] + 0.3 * rng.standard_normal((25, 40)) for _ in range(60)]
-            return planned, [x @ rng.standard_normal(40) / 6 + 0.7 * rng.standard_normal(25) for x in planned]
+            planned = [
+                plan[rng.permutation(30)[:25]] + 0.3 * rng.standard_normal((25, 40))
+                for _ in range(60)
+            ]
+            return planned, [
+                x @ rng.standard_normal(40) / 6 + 0.7 * rng.standard_normal(25) for x in planned
+            ]
         case "duplicate clients":
             return [*X, X[3], X[4]], [*y, y[3], y[4]]
         case "noise varies":
-            return X, [v + 2.5 * (i % 4 == 0) * rng.standard_normal(v.size) for i, v in enumerate(y)]
+            return X, [
+                v + 2.5 * (i % 4 == 0) * rng.standard_normal(v.size) for i, v in enumerate(y)
+            ]
         case "radius varies":
             far = 4.0 * rng.standard_normal((60, 40)) / np.sqrt(40)
-            return X, [v + (i % 4 == 0) * (x @ far[i]) for i, (x, v) in enumerate(zip(X, y, strict=True))]
+            return X, [
+                v + (i % 4 == 0) * (x @ far[i]) for i, (x, v) in enumerate(zip(X, y, strict=True))
+            ]
         case "heavy tails":
             heavy = rng.standard_t(2.5, (60, X[0].shape[0]))
             return X, [v + 1.5 * e for v, e in zip(y, heavy, strict=True)]
@@ -77,7 +89,10 @@ def changed(world, what):
     raise AssertionError(what)
 
 
-@pytest.mark.parametrize("check", [name for name in REGRESSION_CHECKS if name not in ("ridge", "levels", "trained features")])
+@pytest.mark.parametrize(
+    "check",
+    [name for name in REGRESSION_CHECKS if name not in ("ridge", "levels", "trained features")],
+)
 def test_each_check_speaks_where_it_should(world, check):
     found = doubts(*changed(world, check))
     assert check in found
@@ -88,7 +103,9 @@ def repeated(world):
     """Every client has each of its samples twice: what is left out is still there."""
     X, y, _ = world.but(clients=100).draw()
     again = [x[:10] + 0.01 * np.random.default_rng(1).standard_normal((10, 40)) for x in X]
-    return [np.concatenate([x[:10], z]) for x, z in zip(X, again, strict=True)], [np.concatenate([v[:10], v[:10]]) for v in y]
+    return [np.concatenate([x[:10], z]) for x, z in zip(X, again, strict=True)], [
+        np.concatenate([v[:10], v[:10]]) for v in y
+    ]
 
 
 def test_cross_validation_that_wants_another_ridge_gets_it(world):
@@ -100,11 +117,15 @@ def test_cross_validation_that_wants_another_ridge_gets_it(world):
 
 
 def test_cross_validation_that_gives_other_losses_is_followed(world):
-    """Every client has features about a mean of its own: the model has one covariance for all, about 0."""
+    """Every client has features about a mean of its own: the model has one covariance for all,
+    about 0.
+    """
     X, y, _ = world.but(clients=100).draw()
     rng = np.random.default_rng(0)
     advice = advise([x + 3 * rng.standard_normal(40) for x in X], y, intercept=False)
-    moved = [row for row in advice.predictions.values() if row.contradicted and row.measured is not None]
+    moved = [
+        row for row in advice.predictions.values() if row.contradicted and row.measured is not None
+    ]
     assert "levels" in {doubt.check for doubt in advice.doubts}
     assert moved
     for row in moved:
@@ -118,9 +139,15 @@ def test_features_trained_on_the_very_samples_are_noticed(world):
     split = np.tile(np.repeat([0, 2], [15, 5]), 60)
     ids = np.repeat(np.arange(60), 20)
     honest = fa.Federation.from_arrays(rows, labels, ids, split=split, task="regression")
-    assert "trained features" not in {doubt.check for doubt in advise(honest, intercept=False).doubts}
-    worse = labels + (split == 2) * 2.0 * rng.standard_normal(labels.size)  # training labels fit better than held-out ones
-    advice = advise(fa.Federation.from_arrays(rows, worse, ids, split=split, task="regression"), intercept=False)
+    assert "trained features" not in {
+        doubt.check for doubt in advise(honest, intercept=False).doubts
+    }
+    worse = labels + (split == 2) * 2.0 * rng.standard_normal(
+        labels.size
+    )  # training labels fit better than held-out ones
+    advice = advise(
+        fa.Federation.from_arrays(rows, worse, ids, split=split, task="regression"), intercept=False
+    )
     assert "trained features" in {doubt.check for doubt in advice.doubts}
     assert advice.floor > 2 * advice.population.noise.value**2
     assert advice.recommended == advise(honest, intercept=False).recommended
@@ -132,4 +159,6 @@ def test_alignment_moves_the_numbers_to_the_truth(world):
     advice = advise(X, y, intercept=False)
     assert advice.population.shift_power == pytest.approx(1, abs=0.5)
     off = np.array([fa.linear.fit("fedavg", X, y, intercept=False).shared - each for each in theta])
-    assert advice.predictions["fedavg"].loss.value == pytest.approx((off**2 @ made.eigenvalues).mean(), rel=0.12)
+    assert advice.predictions["fedavg"].loss.value == pytest.approx(
+        (off**2 @ made.eigenvalues).mean(), rel=0.12
+    )

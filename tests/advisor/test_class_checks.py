@@ -51,14 +51,24 @@ def changed(world, what):
         case "class shares differ":
             keep = [v == i % 2 for i, v in enumerate(y)]
             keep = [k | (rng.random(len(k)) < 0.2) for k in keep]
-            return [x[k] for x, k in zip(X, keep, strict=True)], [v[k] for v, k in zip(y, keep, strict=True)]
+            return [x[k] for x, k in zip(X, keep, strict=True)], [
+                v[k] for v, k in zip(y, keep, strict=True)
+            ]
         case "features have a mean":
             return [x + 1.0 for x in X], y
-        case "link":  # features cluster by class: far more is known than a logistic link on Gaussian features allows
+        case (
+            "link"
+            # features cluster by class: far more is known than a logistic link on Gaussian features
+            # allows
+        ):
             X, y, _ = world.but(classes=4).draw(6)
             means = 2.5 * np.eye(4, x_width := X[0].shape[1])
             return [rng.standard_normal((len(v), x_width)) + means[v] for v in y], y
-        case "ridge":  # one client in eight has a single feature of huge weight: nothing like an even displacement
+        case (
+            "ridge"
+            # one client in eight has a single feature of huge weight: nothing like an even
+            # displacement
+        ):
             odd = [x + 0 for x in X]
             return odd, [
                 (x[:, rng.integers(x.shape[1])] > 0).astype(int) if i % 3 == 0 else v
@@ -73,7 +83,9 @@ def linked(class_world):
     return advise(*changed(class_world, "link"), intercept=False)
 
 
-@pytest.mark.parametrize("check", [name for name in CLASS_CHECKS if name not in ("trained features", "ridge", "link")])
+@pytest.mark.parametrize(
+    "check", [name for name in CLASS_CHECKS if name not in ("trained features", "ridge", "link")]
+)
 def test_each_check_speaks_where_it_should(class_world, check):
     found = doubts(*changed(class_world, check))
     assert check in found
@@ -81,7 +93,9 @@ def test_each_check_speaks_where_it_should(class_world, check):
 
 
 def test_samples_that_want_another_ridge_get_it(class_world):
-    """Displacements along one strong feature: the model spreads them evenly, and would hardly move at all."""
+    """Displacements along one strong feature: the model spreads them evenly, and would hardly move
+    at all.
+    """
     rng = np.random.default_rng(3)
     X, _, _ = class_world.but(clients=60, samples=40, correlation=0.0).draw(7)
     X = [np.column_stack([8.0 * rng.standard_normal((len(x), 1)), x[:, 1:]]) for x in X]
@@ -99,14 +113,19 @@ def test_features_trained_on_the_very_samples_are_noticed(class_world):
     X, y, _ = class_world.draw(5)
     rng = np.random.default_rng(1)
     way = rng.standard_normal(50) / np.sqrt(50)
-    leaked = [np.concatenate([x[:35] + 1.5 * (2 * v[:35, None] - 1) * way, x[35:]]) for x, v in zip(X, y, strict=True)]
+    leaked = [
+        np.concatenate([x[:35] + 1.5 * (2 * v[:35, None] - 1) * way, x[35:]])
+        for x, v in zip(X, y, strict=True)
+    ]
     found = advise(held_out(leaked, y), intercept=False)
     assert "trained features" in {doubt.check for doubt in found.doubts}
     assert found.ranking_aid
     assert "ranking aid" in str(found)
     honest = advise(held_out(X, y), intercept=False)
     # levels come from held-out samples
-    assert found.predictions["fedavg"].trusted == pytest.approx(found.predictions["fedavg"].measured, abs=0.03)
+    assert found.predictions["fedavg"].trusted == pytest.approx(
+        found.predictions["fedavg"].measured, abs=0.03
+    )
     assert found.predictions["fedavg"].trusted < honest.predictions["fedavg"].trusted + 0.02
 
 
@@ -116,6 +135,11 @@ def test_a_page_with_levels_in_doubt_calls_itself_a_ranking_aid(linked):
     assert [len(doubt.text) > 40 for doubt in found.doubts if doubt.check == "link"] == [True]
     assert {doubt.check for doubt in found.doubts} & set(RANKING_CHECKS)
     assert "Take this as a ranking aid" in " ".join(str(found).split())  # lines may break anywhere
-    moved = [row for row in found.predictions.values() if row.contradicted and row.measured is not None]
+    moved = [
+        row for row in found.predictions.values() if row.contradicted and row.measured is not None
+    ]
     assert moved
-    assert all(row.trusted == row.measured and row.level.low < row.measured < row.level.high for row in moved)
+    assert all(
+        row.trusted == row.measured and row.level.low < row.measured < row.level.high
+        for row in moved
+    )

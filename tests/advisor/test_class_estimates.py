@@ -7,7 +7,13 @@ import fedasym as fa
 from fedasym.advisor.advice import describe_classes
 from fedasym.advisor.advise import advise
 from fedasym.advisor.class_estimates import constrain_total, estimate_world, look_at_clients
-from fedasym.advisor.class_statistics import FIRM_RIDGE, ProbeRecorder, pool_classes, probe_ratios, view_client
+from fedasym.advisor.class_statistics import (
+    FIRM_RIDGE,
+    ProbeRecorder,
+    pool_classes,
+    probe_ratios,
+    view_client,
+)
 from fedasym.advisor.crosscheck import foresee_accuracies
 from fedasym.advisor.data import read_classes
 from fedasym.theory.classes.optimum import fit_squares
@@ -61,7 +67,9 @@ def test_what_the_others_leave_in_a_residual_is_the_covariance_of_their_model(sm
     squared = sum((X[j].T @ X[j]) @ (X[j].T @ X[j]) for j in rest)
     along = client.U.T @ X[i]
     assert client.noise == pytest.approx(np.diag(along @ inverse @ along.T), rel=1e-4, abs=1e-9)
-    assert client.shift == pytest.approx(np.diag(along @ inverse @ squared @ inverse @ along.T), rel=1e-4, abs=1e-9)
+    assert client.shift == pytest.approx(
+        np.diag(along @ inverse @ squared @ inverse @ along.T), rel=1e-4, abs=1e-9
+    )
 
 
 def test_probes_leave_out_each_sample_as_a_refit_does(small):
@@ -87,10 +95,16 @@ def test_probes_leave_out_each_sample_as_a_refit_does(small):
 
 def test_links_are_those_of_the_theory():
     energies = Energies.isotropic(1.5, 1.5)
-    found = fa.predict(fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), ["rtfa_squares"])["rtfa_squares"]
+    found = fa.predict(fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), ["rtfa_squares"])[
+        "rtfa_squares"
+    ]
     world = world_of(2)
-    assert float(Link(2).slope(world.rho)) == pytest.approx(0.292117193, rel=1e-6)  # the theory's own reference number
-    assert probe_accuracy(world, 2.0, best_label_ridge(world, 2.0)) == pytest.approx(found.accuracy, abs=1e-6)
+    assert float(Link(2).slope(world.rho)) == pytest.approx(
+        0.292117193, rel=1e-6
+    )  # the theory's own reference number
+    assert probe_accuracy(world, 2.0, best_label_ridge(world, 2.0)) == pytest.approx(
+        found.accuracy, abs=1e-6
+    )
     assert float(energies.rho) == pytest.approx(world.rho, rel=1e-6)
 
 
@@ -99,7 +113,9 @@ def world_of(classes, centre=1.5, radius=1.5):
     link, spectrum = Link(classes), fa.spectra.identity()
     rho = np.hypot(centre, radius)
     scale = float(link.slope(rho)) ** 2
-    return LabelModel(link, scale * radius**2, scale * centre**2, spectrum, spectrum.weights, spectrum.weights)
+    return LabelModel(
+        link, scale * radius**2, scale * centre**2, spectrum, spectrum.weights, spectrum.weights
+    )
 
 
 def test_worlds_have_the_lengths_that_they_are_made_of():
@@ -113,7 +129,9 @@ def test_worlds_have_the_lengths_that_they_are_made_of():
 def test_least_squares_around_the_model_of_infinitely_many_clients(ridge):
     world = world_of(2)
     state = fit_squares(Energies.isotropic(1.5, 1.5), 2.0, ridge).state
-    assert least_squares_state(world, 2.0, ridge) == pytest.approx((float(state.T), float(state.Q)), rel=1e-5)
+    assert least_squares_state(world, 2.0, ridge) == pytest.approx(
+        (float(state.T), float(state.Q)), rel=1e-5
+    )
 
 
 def test_an_error_of_the_shared_model_costs_accuracy_and_a_larger_step_makes_good_for_it():
@@ -131,13 +149,20 @@ def test_the_constraint_is_met_in_the_metric_of_the_errors():
     assert weights @ moved == pytest.approx(1.0)
     assert left @ weights == pytest.approx(0.0, abs=1e-12)
     metric = np.linalg.inv(influence.T @ influence)
-    other = moved + np.array([1.0, 0.0, -1.0]) * 0.01  # another point with the same sum is further away
+    other = (
+        moved + np.array([1.0, 0.0, -1.0]) * 0.01
+    )  # another point with the same sum is further away
     assert (moved - point) @ metric @ (moved - point) < (other - point) @ metric @ (other - point)
 
 
 def test_estimates_are_right_on_average(class_world):
-    seen = [look_at_clients(read_classes(*class_world.but(correlation=0.5).draw(seed)[:2])) for seed in range(30, 38)]
-    found = [describe_classes(each.found, estimate_world(each.found, 2), each) for each in seen]  # of advice, what comes first
+    seen = [
+        look_at_clients(read_classes(*class_world.but(correlation=0.5).draw(seed)[:2]))
+        for seed in range(30, 38)
+    ]
+    found = [
+        describe_classes(each.found, estimate_world(each.found, 2), each) for each in seen
+    ]  # of advice, what comes first
     assert np.mean([each.radius.value for each in found]) == pytest.approx(1.5, rel=0.12)
     assert np.mean([each.centre.value for each in found]) == pytest.approx(1.5, rel=0.08)
 
@@ -161,7 +186,9 @@ def test_a_shared_optimum_along_strong_features_is_seen(class_world):
 
 def test_the_quick_form_says_the_same(class_world):
     X, y, _ = class_world.draw(9)
-    federation = fa.Federation.from_arrays(np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50), split=(1, 0, 0))
+    federation = fa.Federation.from_arrays(
+        np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50), split=(1, 0, 0)
+    )
     quick, full = foresee_accuracies(federation), advise(X, y, intercept=False).predictions
     for name, row in full.items():
         assert quick[name].theory == pytest.approx(row.accuracy.value, abs=1e-9)

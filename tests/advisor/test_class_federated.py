@@ -1,4 +1,6 @@
-"""Advice about classes from what clients send: it agrees with advice from their samples, and no sample is sent."""
+"""Advice about classes from what clients send: it agrees with advice from their samples, and no
+sample is sent.
+"""
 
 import json
 
@@ -24,12 +26,18 @@ from fedasym.core.errors import InvalidInput
 @pytest.fixture(scope="module", params=[2, 4])
 def both(request, class_world):
     X, y, _ = class_world.but(classes=request.param, clients=60, dimension=30).draw(3)
-    return advise(X, y, intercept=False), advise(play_class_federation(read_classes(X, y)), intercept=False)
+    return advise(X, y, intercept=False), advise(
+        play_class_federation(read_classes(X, y)), intercept=False
+    )
 
 
 def test_the_estimates_are_those_of_all_samples_at_one_place(both):
     here, sent = both
-    for name, apart in (("radius", 0.1), ("signal", 0.1), ("centre", 0.5)):  # the centre's directions take samples at one place
+    for name, apart in (
+        ("radius", 0.1),
+        ("signal", 0.1),
+        ("centre", 0.5),
+    ):  # the centre's directions take samples at one place
         ours, theirs = getattr(here.population, name), getattr(sent.population, name)
         assert abs(ours.value - theirs.value) < apart * (ours.high - ours.low)
         assert theirs.low < ours.value < theirs.high
@@ -53,7 +61,9 @@ def test_it_says_what_was_sent(both):
 
 
 def test_products_of_residuals_have_the_mean_that_estimates_rest_on(class_world):
-    """With labels that are linear in the features plus noise, products along axes average to s2 + r2 x/d."""
+    """With labels that are linear in the features plus noise, products along axes average to s2 +
+    r2 x/d.
+    """
     rng = np.random.default_rng(2)
     m, n, d, s2, r2 = 400, 12, 20, 0.6, 0.5
     X, y, _ = class_world.but(clients=m, samples=n, dimension=d).draw(1)
@@ -66,7 +76,9 @@ def test_products_of_residuals_have_the_mean_that_estimates_rest_on(class_world)
     for i, (x, v) in enumerate(zip(X, Y, strict=True)):
         power, U = np.linalg.eigh(x @ x.T)
         for one, two in halves_for(group_of(i)):
-            products += float(((U.T @ (v - x @ models[one])) * (U.T @ (v - x @ models[two]))).sum()) / 3
+            products += (
+                float(((U.T @ (v - x @ models[one])) * (U.T @ (v - x @ models[two]))).sum()) / 3
+            )
         expected += float((s2 + r2 * power / d).sum())
     assert products == pytest.approx(expected, rel=0.06)
 
@@ -95,16 +107,29 @@ def test_answers_that_cannot_be_used_are_refused_in_words(class_world):
     X, y, _ = class_world.but(clients=12, samples=30, dimension=10).draw(2)
     sent = play_class_federation(read_classes(X, y))
     told = prepare_message(read_classes(X, y))
-    with pytest.raises(InvalidInput, match="client 'ann' has the label 7, which is not among the 2 classes"):
+    with pytest.raises(
+        InvalidInput, match="client 'ann' has the label 7, which is not among the 2 classes"
+    ):
         summarise_classes("ann", X[0], [7] * 30, told, group=0)
     with pytest.raises(InvalidInput, match="two summaries have one name"):
         advise([*sent, sent[0]], intercept=False)
-    with pytest.raises(InvalidInput, match="there are 4 summaries: five groups of clients take at least 5"):
+    with pytest.raises(
+        InvalidInput, match="there are 4 summaries: five groups of clients take at least 5"
+    ):
         advise(sent[:4], intercept=False)
     with pytest.raises(InvalidInput, match="different dimensions or classes"):
-        advise([*sent[:6], *play_class_federation(read_classes([x[:, :9] for x in X], y))[6:]], intercept=False)
+        advise(
+            [*sent[:6], *play_class_federation(read_classes([x[:, :9] for x in X], y))[6:]],
+            intercept=False,
+        )
     with pytest.raises(InvalidInput, match="some summaries are of classes and some of numbers"):
-        advise([*sent, *play_federation(read_clients(X, [np.asarray(v, float) for v in y]))], intercept=False)
+        advise(
+            [*sent, *play_federation(read_clients(X, [np.asarray(v, float) for v in y]))],
+            intercept=False,
+        )
     scarce = play_class_federation(read_classes([x[:2] for x in X], [[0, 1]] * 12))
-    with pytest.raises(InvalidInput, match=r"24 samples for 10 features, and models of pairs of groups take 3.75 per feature"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"24 samples for 10 features, and models of pairs of groups take 3.75 per feature",
+    ):
         advise(scarce, intercept=False)

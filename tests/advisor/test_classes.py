@@ -34,7 +34,10 @@ def many_advice(many):
 
 
 def test_the_truth_is_in_the_intervals(class_world, advice, many_advice):
-    for found, truth in ((advice, class_world), (many_advice, class_world.but(centre=2.0, radius=2.0))):
+    for found, truth in (
+        (advice, class_world),
+        (many_advice, class_world.but(centre=2.0, radius=2.0)),
+    ):
         assert found.population.radius.low < truth.radius < found.population.radius.high
         assert found.population.centre.low < truth.centre < found.population.centre.high
 
@@ -43,13 +46,21 @@ def test_predictions_are_those_of_predict_on_the_estimates(advice):
     world = advice.population.world
     for member, field in ((True, "accuracy"), (False, "new")):
         table = fa.predict(world, ["fedavg"], clients=40, member=member)
-        assert getattr(advice.predictions["fedavg"], field).value == pytest.approx(table["fedavg"].accuracy, abs=1e-9)
-        at_ridge = fa.predict(world, ["rtfa"], ridge=advice.predictions["rtfa"].ridge, clients=40, member=member)
-        assert getattr(advice.predictions["rtfa"], field).value == pytest.approx(at_ridge["rtfa"].accuracy, abs=1e-9)
+        assert getattr(advice.predictions["fedavg"], field).value == pytest.approx(
+            table["fedavg"].accuracy, abs=1e-9
+        )
+        at_ridge = fa.predict(
+            world, ["rtfa"], ridge=advice.predictions["rtfa"].ridge, clients=40, member=member
+        )
+        assert getattr(advice.predictions["rtfa"], field).value == pytest.approx(
+            at_ridge["rtfa"].accuracy, abs=1e-9
+        )
     best = fa.predict(world, ["rtfa"], clients=40)["rtfa"]
     assert advice.predictions["rtfa"].accuracy.value == pytest.approx(best.accuracy, abs=2e-4)
     assert advice.predictions["rtfa"].log_loss.value == pytest.approx(best.log_loss, rel=0.01)
-    assert advice.predictions["local"].accuracy.value == pytest.approx(fa.predict(world, ["ftfa"])["ftfa"].accuracy, abs=1e-9)
+    assert advice.predictions["local"].accuracy.value == pytest.approx(
+        fa.predict(world, ["ftfa"])["ftfa"].accuracy, abs=1e-9
+    )
 
 
 def test_predictions_for_more_classes_are_near_those_of_infinitely_many_clients(many_advice):
@@ -58,7 +69,9 @@ def test_predictions_for_more_classes_are_near_those_of_infinitely_many_clients(
         found = many_advice.predictions[name].accuracy.value
         assert found <= row.accuracy + 2e-3  # 40 clients share a worse model than infinitely many
         assert found == pytest.approx(row.accuracy, abs=0.03)
-    assert many_advice.predictions["local_ridge"].accuracy.value == pytest.approx(table["local_ridge"].accuracy, abs=2e-3)
+    assert many_advice.predictions["local_ridge"].accuracy.value == pytest.approx(
+        table["local_ridge"].accuracy, abs=2e-3
+    )
 
 
 def test_the_stopping_time_is_that_of_the_clock(advice):
@@ -66,7 +79,9 @@ def test_the_stopping_time_is_that_of_the_clock(advice):
     assert path.ridge[0] == pytest.approx(advice.ridge, rel=0.02)
     assert advice.steps.step * advice.steps.steps == pytest.approx(advice.steps.time, rel=0.5)
     steps = advice.steps  # fa.train's softmax moves two columns: twice as far in one weight vector
-    assert 2 * steps.local_step * steps.epochs * 2 == pytest.approx(steps.time, rel=1e-6)  # 50 samples: 2 batches of 32
+    assert 2 * steps.local_step * steps.epochs * 2 == pytest.approx(
+        steps.time, rel=1e-6
+    )  # 50 samples: 2 batches of 32
 
 
 def test_samples_agree_with_the_model_where_it_holds(advice, many_advice):
@@ -83,7 +98,11 @@ def test_measured_accuracies_are_as_predicted(class_world, drawn, advice):
 
     X, y, theta = drawn
     rng = np.random.default_rng(0)
-    shared = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-6).fit(np.concatenate(X), np.concatenate(y)).coef_[0]
+    shared = (
+        LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-6)
+        .fit(np.concatenate(X), np.concatenate(y))
+        .coef_[0]
+    )
     alone, together = [], []
     for x, labels, truth in zip(X, y, theta, strict=True):
         fresh = rng.standard_normal((4000, 50)) * np.sqrt(class_world.eigenvalues)
@@ -106,17 +125,27 @@ def test_strings_booleans_and_whole_numbers_are_classes_and_floats_are_not(drawn
     assert words.ridge == pytest.approx(advice.ridge)
     rows, ids = np.concatenate(X), np.repeat(np.arange(40), 50)
     for labels in (np.concatenate(y).astype(bool), np.concatenate(y)):
-        assert advise(rows, labels, clients=ids, intercept=False).ridge == pytest.approx(advice.ridge)
+        assert advise(rows, labels, clients=ids, intercept=False).ridge == pytest.approx(
+            advice.ridge
+        )
     numbers = np.concatenate(y).astype(float)
-    assert advise(rows, numbers, clients=ids, task="classification", intercept=False).metric.name == "accuracy"
+    assert (
+        advise(rows, numbers, clients=ids, task="classification", intercept=False).metric.name
+        == "accuracy"
+    )
     assert advise(rows, numbers, clients=ids, intercept=False).metric.name == "loss"
-    assert advise(rows, np.concatenate(y), clients=ids, task="regression", intercept=False).metric.name == "loss"
+    assert (
+        advise(rows, np.concatenate(y), clients=ids, task="regression", intercept=False).metric.name
+        == "loss"
+    )
 
 
 def test_a_federation_learns_from_training_samples_and_probes_held_out_ones(drawn):
     X, y, _ = drawn
     split = np.tile(np.repeat([0, 1, 2], [40, 5, 5]), 40)
-    federation = fa.Federation.from_arrays(np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50), split=split)
+    federation = fa.Federation.from_arrays(
+        np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50), split=split
+    )
     found = advise(federation, intercept=False)
     assert found.population.samples == 40 * 40
     alone = advise([x[:40] for x in X], [v[:40] for v in y], intercept=False)
@@ -132,7 +161,14 @@ def test_a_federation_learns_from_training_samples_and_probes_held_out_ones(draw
 
 
 def test_sequences_count_positions():
-    made = {"task": "classification", "classes": 3, "clients": 12, "dimension": 10, "positions": 6, "samples": 20}
+    made = {
+        "task": "classification",
+        "classes": 3,
+        "clients": 12,
+        "dimension": 10,
+        "positions": 6,
+        "samples": 20,
+    }
     federation = fa.datasets.synthetic(**made, seed=3)
     found = advise(federation, intercept=False)
     assert found.population.samples == int(federation.mask[federation.split == 0].sum())
@@ -142,7 +178,10 @@ def test_clients_of_different_sizes(class_world):
     X, y, _ = class_world.draw(3)
     cut = [(x[: 20 + i % 31], v[: 20 + i % 31]) for i, (x, v) in enumerate(zip(X, y, strict=True))]
     found = advise([x for x, _ in cut], [v for _, v in cut], intercept=False)
-    assert np.ptp([each.ridge * each.samples for each in found.clients]) < 1e-6 * found.ridge * found.samples
+    assert (
+        np.ptp([each.ridge * each.samples for each in found.clients])
+        < 1e-6 * found.ridge * found.samples
+    )
     assert found.population.aspect.low < found.population.aspect.high
 
 
@@ -151,7 +190,10 @@ def test_nearly_equal_clients_share_and_distant_ones_do_not(class_world):
     assert alike.recommended == "fedavg"
     assert alike.ridge is None
     assert alike.steps is None or alike.steps.time < 1
-    apart = advise(*class_world.but(radius=3.0, centre=0.2, samples=100, dimension=25).draw(4)[:2], intercept=False)
+    apart = advise(
+        *class_world.but(radius=3.0, centre=0.2, samples=100, dimension=25).draw(4)[:2],
+        intercept=False,
+    )
     assert apart.predictions["fedavg"].trusted < apart.predictions["local_ridge"].trusted - 0.1
     assert sum(each.verdict == "gains" for each in apart.clients) == 40
 
@@ -172,7 +214,9 @@ def test_the_quick_measurement_confirms_good_advice_and_refutes_bad(class_world)
 
 def test_the_snippet_runs(drawn, advice):
     X, y, _ = drawn
-    federation = fa.Federation.from_arrays(np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50))
+    federation = fa.Federation.from_arrays(
+        np.concatenate(X), np.concatenate(y), np.repeat(np.arange(40), 50)
+    )
     line = advice.confirm.snippet.splitlines()[0]
     history = eval(line.replace("rounds=100", "rounds=2"), {"fa": fa, "federation": federation})
     assert history.algorithm.name == advice.recommended
@@ -198,7 +242,9 @@ def test_json_and_table_hold_the_same_numbers(advice):
     told = json.loads(advice.to_json())
     assert told["recommended"] == advice.recommended
     assert told["population"]["centre"]["value"] == advice.population.centre.value
-    assert [row["accuracy"] for row in told["predictions"]] == [row["accuracy"] for row in advice.table()]
+    assert [row["accuracy"] for row in told["predictions"]] == [
+        row["accuracy"] for row in advice.table()
+    ]
     assert len(told["clients"]) == 40
 
 
@@ -236,15 +282,27 @@ def test_a_task_that_is_none_or_not_the_federations(drawn):
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda X, y, rng: (X, [(x @ np.ones(50) > 0).astype(int) for x in X]),  # no noise, no differences
+        lambda X, y, rng: (
+            X,
+            [(x @ np.ones(50) > 0).astype(int) for x in X],
+        ),  # no noise, no differences
         lambda X, y, rng: (X, [rng.integers(0, 2, len(v)) for v in y]),  # nothing to learn
-        lambda X, y, rng: ([x[: 1 + i % 5] for i, x in enumerate(X)], [v[: 1 + i % 5] for i, v in enumerate(y)]),
+        lambda X, y, rng: (
+            [x[: 1 + i % 5] for i, x in enumerate(X)],
+            [v[: 1 + i % 5] for i, v in enumerate(y)],
+        ),
         lambda X, y, rng: ([x[:, :1] for x in X], y),  # one feature
         lambda X, y, rng: ([X[0]] * 40, y),  # everyone has the same features
         lambda X, y, rng: (X, [np.full(len(v), i % 2) for i, v in enumerate(y)]),  # one class each
-        lambda X, y, rng: ([np.column_stack([x, x[:, :3], 0 * x[:, :2]]) for x in X], y),  # features that follow from others
+        lambda X, y, rng: (
+            [np.column_stack([x, x[:, :3], 0 * x[:, :2]]) for x in X],
+            y,
+        ),  # features that follow from others
         lambda X, y, rng: ([x[:4] for x in X[:6]], [v[:4] for v in y[:6]]),  # too few of everything
-        lambda X, y, rng: (list(np.eye(20)[:, None].repeat(2, 1)), [np.array([0, 1])] * 20),  # nobody shares a feature
+        lambda X, y, rng: (
+            list(np.eye(20)[:, None].repeat(2, 1)),
+            [np.array([0, 1])] * 20,
+        ),  # nobody shares a feature
     ],
 )
 def test_odd_data_give_finite_advice(drawn, spoil):
@@ -267,8 +325,23 @@ def test_the_command(drawn, advice, tmp_path, capsys):
     frame.to_csv(file, index=False)
 
     def told(*arguments):
-        command = ["advise", str(file), "--label", "kind", "--client", "user", "--scale", "none", "--no-intercept", *arguments]
-        return run(lambda: app(command, exit_on_error=False, print_error=False, result_action="return_value"))
+        command = [
+            "advise",
+            str(file),
+            "--label",
+            "kind",
+            "--client",
+            "user",
+            "--scale",
+            "none",
+            "--no-intercept",
+            *arguments,
+        ]
+        return run(
+            lambda: app(
+                command, exit_on_error=False, print_error=False, result_action="return_value"
+            )
+        )
 
     assert told("--report", str(page)) == 0
     out = capsys.readouterr().out
@@ -284,9 +357,15 @@ def test_the_command(drawn, advice, tmp_path, capsys):
 def test_algorithms_beside_the_papers():
     stages = fa.algorithms
     twin = fa.Algorithm("twin", stages.Average(), stages.Ridge())
-    drawn = fa.datasets.synthetic(task="classification", classes=2, radius=1.5, centre=1.5, clients=30, dimension=40, seed=1)
+    drawn = fa.datasets.synthetic(
+        task="classification", classes=2, radius=1.5, centre=1.5, clients=30, dimension=40, seed=1
+    )
     found = advise(drawn, algorithms=[twin])
-    assert found.predictions["twin"].trusted == pytest.approx(found.predictions["rtfa"].accuracy.value, abs=0.005)
+    assert found.predictions["twin"].trusted == pytest.approx(
+        found.predictions["rtfa"].accuracy.value, abs=0.005
+    )
     assert np.isnan(found.predictions["twin"].level.low)
-    with pytest.raises(fa.NoFormula, match="other: pFedMe's shared model is not derived for the logistic loss"):
+    with pytest.raises(
+        fa.NoFormula, match="other: pFedMe's shared model is not derived for the logistic loss"
+    ):
         advise(drawn, algorithms=[fa.Algorithm("other", stages.Moreau(), stages.Keep())])

@@ -1,4 +1,6 @@
-"""Estimates: the likelihood's own, unbiased within their intervals, the same from summaries alone."""
+"""Estimates: the likelihood's own, unbiased within their intervals, the same from summaries
+alone.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,12 @@ import scipy.stats
 import fedasym as fa
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.estimates import pool_and_estimate
-from fedasym.advisor.federated import combine_summaries, first_variances, play_federation, summarise_clients
+from fedasym.advisor.federated import (
+    combine_summaries,
+    first_variances,
+    play_federation,
+    summarise_clients,
+)
 from fedasym.advisor.moments import combine_products, fit_variances
 from fedasym.advisor.statistics import kappa_of, spectrum_of
 from fedasym.exact.clients import gather_clients as clients_of
@@ -34,7 +41,10 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(world, clients):
     draws = 60
     for seed in range(draws):
         found = pool_and_estimate(read_clients(*made.draw(seed)[:2])).estimates
-        each = [found.quantity(i, value) for i, value in enumerate((found.noise2, found.radius2, found.norm2))]
+        each = [
+            found.quantity(i, value)
+            for i, value in enumerate((found.noise2, found.radius2, found.norm2))
+        ]
         inside += [q.low <= t <= q.high for q, t in zip(each, truth, strict=True)]
         values.append([q.value for q in each])
     assert np.all(inside >= 0.85 * draws), inside  # 0.95 less 3.5 standard errors
@@ -54,7 +64,10 @@ def test_no_radius_is_said_to_be_possible(world):
 def test_scarce_samples_give_estimates_within_bounds_whose_intervals_cover(world, sent):
     made = world.but(clients=20, samples=5, dimension=150, correlation=0.5, noise=0.5)
     data = [read_clients(*made.draw(seed)[:2]) for seed in range(40)]
-    found = [combine_summaries(play_federation(each)) if sent else pool_and_estimate(each).estimates for each in data]
+    found = [
+        combine_summaries(play_federation(each)) if sent else pool_and_estimate(each).estimates
+        for each in data
+    ]
     truth = made.noise**2, made.radius**2, made.radius**2 + made.centre**2
     inside = np.zeros(3)
     for each in found:
@@ -71,11 +84,17 @@ def test_scarce_samples_give_estimates_within_bounds_whose_intervals_cover(world
 
 def test_moments_of_scarce_samples_have_no_bias(world):
     made = world.but(clients=20, samples=5, dimension=150, correlation=0.5, noise=0.5)
-    raw = [combine_products(play_federation(read_clients(*made.draw(seed)[:2]))) for seed in range(40)]
+    raw = [
+        combine_products(play_federation(read_clients(*made.draw(seed)[:2]))) for seed in range(40)
+    ]
     norm2 = np.array([each.norm2 for each in raw])
-    assert np.mean(norm2) == pytest.approx(made.radius**2 + made.centre**2, abs=4 * norm2.std() / np.sqrt(40) + 0.15)
+    assert np.mean(norm2) == pytest.approx(
+        made.radius**2 + made.centre**2, abs=4 * norm2.std() / np.sqrt(40) + 0.15
+    )
     radius2 = np.array([each.norm2 - each.centre2 for each in raw])
-    assert np.mean(radius2) == pytest.approx(made.radius**2, abs=4 * radius2.std() / np.sqrt(40) + 0.2)
+    assert np.mean(radius2) == pytest.approx(
+        made.radius**2, abs=4 * radius2.std() / np.sqrt(40) + 0.2
+    )
 
 
 def test_the_likelihood_of_all_labels_is_the_gaussian_one(world):
@@ -92,7 +111,9 @@ def test_the_likelihood_of_all_labels_is_the_gaussian_one(world):
 
     for i, j, k, m in ((0, 5, 9, 150), (4, 100, 11, 40)):
         ours = seen.twice[i, j] - seen.twice[k, m]
-        assert ours == pytest.approx(direct(seen.v[i], seen.u[j]) - direct(seen.v[k], seen.u[m]), abs=1e-6)
+        assert ours == pytest.approx(
+            direct(seen.v[i], seen.u[j]) - direct(seen.v[k], seen.u[m]), abs=1e-6
+        )
 
 
 def test_clients_that_share_all_or_nothing_are_told_apart_by_few_samples(world):
@@ -116,7 +137,9 @@ def test_summaries_agree_with_all_samples_at_one_place(world, correlation):
     assert np.max(np.abs(apart)) < 0.5
 
 
-def test_summaries_of_scarce_samples_agree_and_are_the_same_where_samples_are_many(world, monkeypatch):
+def test_summaries_of_scarce_samples_agree_and_are_the_same_where_samples_are_many(
+    world, monkeypatch
+):
     data = read_clients(*world.but(clients=12, samples=5, dimension=100).draw()[:2])
     here, sent = pool_and_estimate(data).estimates, combine_summaries(play_federation(data))
     for column, name in enumerate(("noise2", "radius2", "norm2")):
@@ -124,7 +147,9 @@ def test_summaries_of_scarce_samples_agree_and_are_the_same_where_samples_are_ma
         assert abs(getattr(sent, name) - getattr(here, name)) < 0.5 * wide
     monkeypatch.setattr("fedasym.advisor.estimates.MOST_JOINT", 10)
     many = pool_and_estimate(data).estimates
-    assert (sent.noise2, sent.radius2, sent.norm2) == pytest.approx((many.noise2, many.radius2, many.norm2), rel=1e-9)
+    assert (sent.noise2, sent.radius2, sent.norm2) == pytest.approx(
+        (many.noise2, many.radius2, many.norm2), rel=1e-9
+    )
     assert np.allclose(many.draws, sent.draws)
 
 
@@ -133,17 +158,26 @@ def test_a_client_sends_a_few_numbers_per_sample_and_never_a_sample(world):
     sent = summarise_clients("ann", X[0], y[0])
     assert sent.bytes == 8 * (3 * world.samples + 5)
     assert not any(np.ndim(value) > 1 for value in vars(sent).values())
-    again = play_federation(read_clients(*world.but(clients=6, samples=4, dimension=60).draw()[:2]))[0]
+    again = play_federation(
+        read_clients(*world.but(clients=6, samples=4, dimension=60).draw()[:2])
+    )[0]
     assert again.bytes == 8 * (3 * 4 + 5 + 60 + 60 * 16)
 
 
 def test_combining_refuses_what_does_not_belong_together(world):
     X, y, _ = world.draw()
     with pytest.raises(fa.InvalidInput, match="dimensions"):
-        combine_summaries([summarise_clients("a", X[0], y[0]), summarise_clients("b", X[0][:, :3], y[0])])
+        combine_summaries(
+            [summarise_clients("a", X[0], y[0]), summarise_clients("b", X[0][:, :3], y[0])]
+        )
     with pytest.raises(fa.InvalidInput, match="one name"):
         combine_summaries([summarise_clients("a", X[0], y[0]), summarise_clients("a", X[1], y[1])])
-    assert first_variances([summarise_clients(i, *pair) for i, pair in enumerate(zip(X, y, strict=True))])[0] > 0
+    assert (
+        first_variances(
+            [summarise_clients(i, *pair) for i, pair in enumerate(zip(X, y, strict=True))]
+        )[0]
+        > 0
+    )
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
@@ -157,7 +191,9 @@ def test_the_spectrum_has_the_kappa_of_the_truth(world, correlation, samples):
     aspect = np.full(3, made.dimension / samples)
     truth = kappa(ridges, aspect, fa.spectra.eigenvalues(made.eigenvalues))
     assert kappa(ridges, aspect, spectrum) == pytest.approx(truth, rel=0.05)
-    assert np.mean([kappa_of(each, ridges) for each in summaries], axis=0) == pytest.approx(truth, rel=0.05)
+    assert np.mean([kappa_of(each, ridges) for each in summaries], axis=0) == pytest.approx(
+        truth, rel=0.05
+    )
 
 
 def test_variances_are_exact_when_squares_are():

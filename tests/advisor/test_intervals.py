@@ -1,4 +1,6 @@
-"""What intervals are made of, each part against an unrelated route: drawn matrices, clients really left out, exact moments."""
+"""What intervals are made of, each part against an unrelated route: drawn matrices, clients really
+left out, exact moments.
+"""
 
 import re
 from dataclasses import replace
@@ -31,7 +33,16 @@ def clients(rng, m=30, n=20, d=25, *, uneven=False):
     for i in range(m):
         size = n * (3 if uneven and i % 5 == 0 else 1)
         x = rng.chisquare(n, size)
-        out.append(Summary(i, size, d, power=x, residual=(0.5 + x / d) * rng.chisquare(1, size), raw=np.ones(size)))
+        out.append(
+            Summary(
+                i,
+                size,
+                d,
+                power=x,
+                residual=(0.5 + x / d) * rng.chisquare(1, size),
+                raw=np.ones(size),
+            )
+        )
     return out
 
 
@@ -61,7 +72,9 @@ def test_what_the_norm_sees_is_the_mean_filter_of_drawn_samples(n):
         back = np.linalg.inv(G + c * np.eye(60))
         seen += np.diag(back @ G @ G @ back) / 60
     spectrum = eigenvalues(s)
-    mine = length_weights(spectrum, [Summary(0, n, 60, np.ones(1), np.ones(1), np.ones(1))], c / 60, 1.0)
+    mine = length_weights(
+        spectrum, [Summary(0, n, 60, np.ones(1), np.ones(1), np.ones(1))], c / 60, 1.0
+    )
     order = np.searchsorted(s, spectrum.values)
     assert mine == pytest.approx(seen[np.clip(order, 0, 59)], abs=0.04)
 
@@ -71,7 +84,9 @@ def test_the_unseen_part_is_how_a_random_direction_varies():
     theta = rng.standard_normal((20000, 40)) / np.sqrt(40)
     theta /= np.linalg.norm(theta, axis=1, keepdims=True)
     spread = np.var(theta**2 @ np.repeat(s, 20) / s.mean())
-    assert length_variance(1.0, Spectrum(s, np.array([0.5, 0.5]), ""), s, 40) == pytest.approx(spread, rel=0.1)
+    assert length_variance(1.0, Spectrum(s, np.array([0.5, 0.5]), ""), s, 40) == pytest.approx(
+        spread, rel=0.1
+    )
 
 
 def test_degrees_of_freedom_count_clients_that_weigh():
@@ -89,10 +104,15 @@ def test_finite_sizes_without_a_ridge_have_the_inverse_wishart_mean():
 
 
 def test_fedavgs_loss_of_these_clients_is_surer_than_their_population():
-    """With hardly any noise a client tells its own |shift|^2: all of the population's error is then too much."""
+    """With hardly any noise a client tells its own |shift|^2: all of the population's error is then
+    too much.
+    """
     d, m = 30, 40
     found = Estimates(1e-6, 1.0, 1.0, np.ones((4, 3)), eigenvalues(np.ones(d)), "", False)
-    losses = {"fedavg": PartedLoss(1.0, 0.0, np.inf, False), "ftfa": PartedLoss(0.0, 1e-6 / 3, 0.0, False)}
+    losses = {
+        "fedavg": PartedLoss(1.0, 0.0, np.inf, False),
+        "ftfa": PartedLoss(0.0, 1e-6 / 3, 0.0, False),
+    }
     lacking = lacking_variance(found, d, np.full(m, 120.0), losses)
     assert lacking["fedavg"] == pytest.approx(-2 / (d * m), rel=0.3)
     assert lacking["ftfa"] > 0
@@ -114,7 +134,9 @@ def test_no_upper_end_where_a_client_has_as_many_samples_as_features_and_they_we
 
 @pytest.mark.usefixtures("_unstopped")
 def test_losses_without_a_ridge_are_predicted_where_samples_match_the_features():
-    """A loss without a finite variance: given the features, its mean over many draws of labels is what is predicted."""
+    """A loss without a finite variance: given the features, its mean over many draws of labels is
+    what is predicted.
+    """
     rng = np.random.default_rng(8)
     X = [rng.standard_normal((n, 20)) for n in [12, 18, 19, 22, 24, 40] * 5]
     found, true = [], []
@@ -122,7 +144,14 @@ def test_losses_without_a_ridge_are_predicted_where_samples_match_the_features()
         theta = 0.4 * rng.standard_normal((30, 20))
         y = [x @ t + 0.3 * rng.standard_normal(len(x)) for x, t in zip(X, theta, strict=True)]
         found.append(advise(X, y, intercept=False).predictions["local"].trusted)
-        true.append(np.mean([np.sum((np.linalg.pinv(x) @ v - t) ** 2) for x, v, t in zip(X, y, theta, strict=True)]))
+        true.append(
+            np.mean(
+                [
+                    np.sum((np.linalg.pinv(x) @ v - t) ** 2)
+                    for x, v, t in zip(X, y, theta, strict=True)
+                ]
+            )
+        )
     assert np.mean(found) == pytest.approx(np.mean(true), rel=0.3)
 
 
@@ -132,7 +161,9 @@ def seen_by_others(data):
     for x in data:
         axes = axes_of(x, np.zeros(len(x)))
         q = strength_of(axes.rows, axes.power, pool, total - len(x))
-        found.append(Summary("", len(x), x.shape[1], axes.power, axes.power, axes.power, strength=q))
+        found.append(
+            Summary("", len(x), x.shape[1], axes.power, axes.power, axes.power, strength=q)
+        )
     return found
 
 
@@ -171,7 +202,9 @@ def test_losses_given_the_features_are_means_over_displacements_and_noise(sample
 
 
 def test_labels_of_classes_tell_the_radius_without_squares_of_single_samples():
-    """y = zeta x'theta + e: with squares of single samples in, r2 comes out 2/n too small; here n is 12."""
+    """y = zeta x'theta + e: with squares of single samples in, r2 comes out 2/n too small; here n
+    is 12.
+    """
     found, slope = [], []
     for seed in range(6):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,6 @@
-"""Advice on few features: what it expects is what held-out samples show, and what was drawn is found again."""
+"""Advice on few features: what it expects is what held-out samples show, and what was drawn is
+found again.
+"""
 
 import json
 
@@ -9,8 +11,19 @@ import fedasym as fa
 from fedasym.advisor.confirmation import MIXED_MODEL
 
 
-def draw(m=60, n=20, deviations=(1.0, 0.2), level=2.0, noise=1.0, seed=0, beta=(1.0, -1.0), constant=False):
-    """Clients with two features and levels of their own about 50; `constant`: the second is the same within a client."""
+def draw(
+    m=60,
+    n=20,
+    deviations=(1.0, 0.2),
+    level=2.0,
+    noise=1.0,
+    seed=0,
+    beta=(1.0, -1.0),
+    constant=False,
+):
+    """Clients with two features and levels of their own about 50; `constant`: the second is the
+    same within a client.
+    """
     rng = np.random.default_rng(seed)
     owner = np.repeat(np.arange(m), n)
     X = rng.standard_normal((owner.size, 2))
@@ -27,7 +40,9 @@ def federation(X, y, owner, **options):
 
 
 def test_expected_errors_are_those_of_new_samples():
-    """Means over 12 populations of errors on samples that nobody trained on, beside what was expected of them."""
+    """Means over 12 populations of errors on samples that nobody trained on, beside what was
+    expected of them.
+    """
     seen = {name: [] for name in ("fedavg", "rtfa", "pfedme", "local", "ftfa")}
     for seed in range(12):
         X, y, owner, theta, levels = draw(seed=seed, n=9)
@@ -50,7 +65,10 @@ def test_what_was_drawn_is_found_with_intervals():
         truth = {"dose": (1.0, 1.0), "age": (-1.0, 0.2), "intercept": (50.0, 2.0)}
         for each in advice.weights:
             shared, apart = truth[each.name]
-            hits += [each.shared.low < shared < each.shared.high, each.deviation.low <= apart <= each.deviation.high]
+            hits += [
+                each.shared.low < shared < each.shared.high,
+                each.deviation.low <= apart <= each.deviation.high,
+            ]
         assert advice.population.noise.low < 1.1
         assert advice.population.noise.high > 0.9
     assert np.mean(hits) > 0.88  # of 120 intervals at 95%, three standard errors below
@@ -65,7 +83,11 @@ def test_the_page_says_what_to_do_in_the_labels_units_then_why():
     assert "expected squared error" in first
     assert "with one model for all" in first
     assert "with each client alone" in first
-    assert page.index("Expected squared error") < page.index("Why (") < page.index("To prove this wrong")
+    assert (
+        page.index("Expected squared error")
+        < page.index("Why (")
+        < page.index("To prove this wrong")
+    )
     assert "dose" in page
     assert "intercept" in page
     for record in advice.table():
@@ -78,7 +100,9 @@ def test_the_page_says_what_to_do_in_the_labels_units_then_why():
 
 
 def test_levels_alone_are_not_mistaken_for_noise():
-    """Clients that differ by their level only: one model for all is far worse, and the advice says so."""
+    """Clients that differ by their level only: one model for all is far worse, and the advice says
+    so.
+    """
     X, y, owner, *_ = draw(deviations=(0.0, 0.0), level=10.0)
     advice = fa.advise(federation(X, y, owner))
     assert advice.recommended in ("rtfa", "pfedme")
@@ -120,14 +144,18 @@ def test_heavy_tails_and_unequal_noise_are_doubts():
     X, y, owner, *_ = draw(m=80, n=30)
     rng = np.random.default_rng(1)
     noisy = y + 5 * rng.standard_normal(len(y)) * (owner % 2)
-    assert "noise varies" in {doubt.check for doubt in fa.advise(federation(X, noisy, owner)).doubts}
+    assert "noise varies" in {
+        doubt.check for doubt in fa.advise(federation(X, noisy, owner)).doubts
+    }
     wild = y + np.where(rng.random(len(y)) < 0.01, 60.0, 0.0)
     assert "heavy tails" in {doubt.check for doubt in fa.advise(federation(X, wild, owner)).doubts}
     assert not fa.advise(federation(X, y, owner)).doubts
 
 
 def test_folds_decide_where_the_model_is_contradicted():
-    """Labels that are curved in a feature for every client alike: residuals are no noise, yet the folds know."""
+    """Labels that are curved in a feature for every client alike: residuals are no noise, yet the
+    folds know.
+    """
     X, y, owner, *_ = draw(m=40, n=40)
     trended = y + 4 * np.sin(np.arange(len(y)) / 7.0)
     advice = fa.advise(federation(X, trended, owner))
@@ -146,7 +174,9 @@ def test_who_gains_is_counted_from_clients_own_samples():
 
 
 def test_many_features_and_an_intercept():
-    """Limits serve beyond sixty unknowns: the level of each client is minimised out first, and comes back in the losses."""
+    """Limits serve beyond sixty unknowns: the level of each client is minimised out first, and
+    comes back in the losses.
+    """
     rng = np.random.default_rng(2)
     owner = np.repeat(np.arange(40), 30)
     X = rng.standard_normal((owner.size, 80)) + 0.3

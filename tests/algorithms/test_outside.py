@@ -1,4 +1,6 @@
-"""An algorithm in one short file, in an empty folder outside the package: every verb and every command takes it."""
+"""An algorithm in one short file, in an empty folder outside the package: every verb and every
+command takes it.
+"""
 
 import json
 import os
@@ -45,7 +47,9 @@ def fedprox(folder):
 
 @pytest.fixture(scope="module")
 def clients():
-    return fa.datasets.synthetic(task="classification", clients=6, dimension=4, classes=2, aspect=0.2, seed=3)
+    return fa.datasets.synthetic(
+        task="classification", clients=6, dimension=4, classes=2, aspect=0.2, seed=3
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,9 @@ def test_theory_and_exact_fits(fedprox, table):
     assert drawn.loss == pytest.approx(few["fedprox"].loss, abs=4 * drawn.error + 0.02)
     assert drawn.loss == pytest.approx(drawn.predicted.loss, abs=4 * drawn.error + 0.02)
     endless = fa.predict(WORLD, [fedprox, "fedavg"])
-    assert endless["fedprox"].loss == endless["fedavg"].loss  # infinitely many clients forget the server stage
+    assert (
+        endless["fedprox"].loss == endless["fedavg"].loss
+    )  # infinitely many clients forget the server stage
     diagram = fa.compare(fedprox, "fedavg", WORLD, vary={"noise": (0.1, 2, 9)}, clients=10)
     assert "fedprox against fedavg" in str(diagram)
     X, y, ids = table
@@ -81,7 +87,9 @@ def test_theory_and_exact_fits(fedprox, table):
     np.testing.assert_allclose(regressor.predict(X, groups=ids), X @ fit.shared, rtol=1e-9)
     again = fa.linear.LinearFit.load(fit.save("fit.safetensors"))
     assert again.algorithm.name == "fedprox"
-    with pytest.raises(fa.NoFormula, match="the code of the stage Prox is in no file: register its algorithm"):
+    with pytest.raises(
+        fa.NoFormula, match="the code of the stage Prox is in no file: register its algorithm"
+    ):
         again.algorithm.server.step(None, None, None, 1)
     fa.algorithms.register(fedprox)
     assert fa.linear.LinearFit.load("fit.safetensors").algorithm is fedprox
@@ -95,7 +103,9 @@ def test_advice(fedprox, table):
     row = advice.predictions["fedprox"]
     assert row.loss.low <= row.loss.value <= row.loss.high
     fit = fa.linear.fit(fedprox, X, y, clients=ids)
-    assert row.loss.value == pytest.approx(advice.predictions["fedavg"].loss.value, rel=0.2)  # a weak pull is nearly FedAvg
+    assert row.loss.value == pytest.approx(
+        advice.predictions["fedavg"].loss.value, rel=0.2
+    )  # a weak pull is nearly FedAvg
     assert "fedprox" in str(advice)
     assert fit.algorithm == fedprox
     labels = (y > 0).astype(int)
@@ -108,7 +118,11 @@ def test_experiments(fedprox, clients, folder):
     swept = fa.sweep([fedprox, "fedavg"], clients, **told, seeds=2, into="swept")
     assert set(swept.tuned["fedprox"]) == {"server_step", "penalty"}
     experiment = fa.Experiment(
-        name="mine", algorithms=[fedprox], settings=told, grid={"penalty": [0.1, 1]}, trials={"seeds": 1}
+        name="mine",
+        algorithms=[fedprox],
+        settings=told,
+        grid={"penalty": [0.1, 1]},
+        trials={"seeds": 1},
     )
     results = fa.run(experiment, clients, into="run")
     assert [row["penalty"] for row in results.tuning.to_dicts()] == [0.1, 1]
@@ -116,11 +130,13 @@ def test_experiments(fedprox, clients, folder):
     assert fa.report("swept", "page.html").read_text().count("fedprox") > 5
     results.save("tables")
     code = (
-        "import sys, fedasym as fa; fa.report('run', 'a.html'); fa.report('tables', 'b.html'); print(fa.Results.read('run')); "
-        "assert 'outside' not in sys.modules"
+        "import sys, fedasym as fa; fa.report('run', 'a.html'); fa.report('tables', 'b.html');"
+        " print(fa.Results.read('run')); assert 'outside' not in sys.modules"
     )
     Path("outside.py").rename("elsewhere.txt")  # reading imports nothing
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "fedprox" in done.stdout
 
@@ -129,7 +145,9 @@ def test_a_changed_step_is_computed_again(fedprox, clients, folder):
     told = {"rounds": 2, "evaluate_every": 2}
     first = fa.sweep(fedprox, clients, **told, grid={}, seeds=1, into="run")
     text = Path("outside.py").read_text()
-    Path("changed.py").write_text(text.replace("+ self.penalty * (w - start)", "+ 5 * self.penalty * (w - start)"))
+    Path("changed.py").write_text(
+        text.replace("+ self.penalty * (w - start)", "+ 5 * self.penalty * (w - start)")
+    )
     changed = fa.algorithms.find("changed:fedprox")
     second = fa.sweep(changed, clients, **told, grid={}, seeds=1, into="run")
     assert len(list(Path("run", "pieces").glob("*.parquet"))) == 2
@@ -139,21 +157,60 @@ def test_a_changed_step_is_computed_again(fedprox, clients, folder):
 
 def test_commands(folder, table):
     options = ["--radius", "1", "--noise", "0.5", "--aspect", "2", "--clients", "10"]
-    assert "fedprox" in run_command("predict", *options, "--algorithms", "outside:fedprox,fedavg").stdout
     assert (
         "fedprox"
-        in run_command("simulate", *options, "--dimension", "30", "--trials", "2", "--algorithms", "outside:fedprox").stdout
+        in run_command("predict", *options, "--algorithms", "outside:fedprox,fedavg").stdout
+    )
+    assert (
+        "fedprox"
+        in run_command(
+            "simulate",
+            *options,
+            "--dimension",
+            "30",
+            "--trials",
+            "2",
+            "--algorithms",
+            "outside:fedprox",
+        ).stdout
     )
     X, y, ids = table
-    rows = [f"{name},{value:.6f},{','.join(f'{each:.6f}' for each in row)}" for name, value, row in zip(ids, y, X, strict=True)]
+    rows = [
+        f"{name},{value:.6f},{','.join(f'{each:.6f}' for each in row)}"
+        for name, value, row in zip(ids, y, X, strict=True)
+    ]
     Path("clients.csv").write_text("\n".join(["client,label,a,b,c", *rows]))
     trained = run_command(
-        "train", "clients.csv", "--algorithms", "outside:fedprox,fedavg", "--rounds", "3", "--grid", "penalty=0.1,1"
+        "train",
+        "clients.csv",
+        "--algorithms",
+        "outside:fedprox,fedavg",
+        "--rounds",
+        "3",
+        "--grid",
+        "penalty=0.1,1",
     )
     assert "penalty" in trained.stdout
-    run_command("sweep", "clients.csv", "--algorithms", "outside:fedprox", "--rounds", "2", "--seeds", "1", "--into", "swept")
-    assert "fedprox" in run_command("report", "swept", "--into", "page.html").stdout + Path("page.html").read_text()
-    advised = run_command("advise", "clients.csv", "--algorithms", "outside:fedprox", "--plot", "advice.svg").stdout
+    run_command(
+        "sweep",
+        "clients.csv",
+        "--algorithms",
+        "outside:fedprox",
+        "--rounds",
+        "2",
+        "--seeds",
+        "1",
+        "--into",
+        "swept",
+    )
+    assert (
+        "fedprox"
+        in run_command("report", "swept", "--into", "page.html").stdout
+        + Path("page.html").read_text()
+    )
+    advised = run_command(
+        "advise", "clients.csv", "--algorithms", "outside:fedprox", "--plot", "advice.svg"
+    ).stdout
     assert "fedprox" in advised
     assert "Written to advice.svg" in advised
     run_command("deploy", "outside:fedprox", "--into", "my-app")
@@ -169,7 +226,8 @@ def test_a_registered_name_is_known_everywhere(fedprox, clients):
     assert fa.predict(WORLD, "fedprox", clients=5).best == "fedprox"
     assert fa.train("fedprox", clients, rounds=1).algorithm is fedprox
     Path("mine.toml").write_text(
-        'name = "mine"\nalgorithms = ["fedprox"]\n[settings]\nrounds = 2\n[data.synthetic]\nalpha = 1\nbeta = 1\n'
+        'name = "mine"\nalgorithms = ["fedprox"]\n[settings]\nrounds = 2\n[data.synthetic]\nalpha ='
+        " 1\nbeta = 1\n"
     )
     assert fa.Experiment.from_toml("mine.toml").grid["fedprox"]["penalty"] == (0.01, 0.1, 1.0)
     with pytest.raises(fa.InvalidInput, match="name is 'rtfa', which the package has"):
@@ -184,16 +242,26 @@ def test_an_installed_package_brings_its_own(folder):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brings\nVersion: 1.0\n")
     broken = "gone = nowhere:gone\nodd = outside:Prox\n"  # other packages' own: told, and left out
-    (info / "entry_points.txt").write_text(f"[fedasym.algorithms]\n{broken}fedprox = outside:fedprox\n")
+    (info / "entry_points.txt").write_text(
+        f"[fedasym.algorithms]\n{broken}fedprox = outside:fedprox\n"
+    )
     code = (
         "import fedasym as fa; print(fa.algorithms.find('fedprox').words);"
         "print(fa.predict(fa.Population(1, 0.5, 2), 'fedprox', clients=9).best)"
     )
     paths = {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | paths, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | paths,
+        check=False,
+    )
     assert done.stdout.split("\n")[:2] == ["FedAvg, clients held near", "fedprox"], done.stderr
     assert "'nowhere:gone' of an installed package is left out: ModuleNotFoundError" in done.stderr
-    assert "'outside:Prox' of an installed package is left out: it is no fa.Algorithm" in done.stderr
+    assert (
+        "'outside:Prox' of an installed package is left out: it is no fa.Algorithm" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,23 @@ def test_predict():
 
 
 def test_alignment_and_spectrum():
-    args = ["--spectrum", "atoms:0.5@0.6,3@0.4", "--shift-power", "1", "--optimum-weights", "0.3,0.7", "--algorithms", "rtfa"]
+    args = [
+        "--spectrum",
+        "atoms:0.5@0.6,3@0.4",
+        "--shift-power",
+        "1",
+        "--optimum-weights",
+        "0.3,0.7",
+        "--algorithms",
+        "rtfa",
+    ]
     world = fa.ClassPopulation(
-        1.1, 1.4, 2.3, spectrum=fa.spectra.atoms([0.5, 3], [0.6, 0.4]), shift_power=1, centre_weights=[0.3, 0.7]
+        1.1,
+        1.4,
+        2.3,
+        spectrum=fa.spectra.atoms([0.5, 3], [0.6, 0.4]),
+        shift_power=1,
+        centre_weights=[0.3, 0.7],
     )
     done = fedasym("predict", *WORLD, *args, "--json")
     assert json.loads(done.stdout) == json.loads(fa.predict(world, ["rtfa"]).to_json())
@@ -36,11 +50,27 @@ def test_a_table_and_a_figure(tmp_path):
 
 def test_path_compare_and_simulate():
     path = fedasym("path", *WORLD, "--times", "0,1,10", "--json")
-    assert json.loads(path.stdout) == json.loads(fa.fine_tuning(fa.ClassPopulation(1.1, 1.4, 2.3), times=[0, 1, 10]).to_json())
-    compared = fedasym("compare", "rtfa", "fedavg", *WORLD[:4], "--aspect", "2", "--vary", "centre=0.5:2:3")
+    assert json.loads(path.stdout) == json.loads(
+        fa.fine_tuning(fa.ClassPopulation(1.1, 1.4, 2.3), times=[0, 1, 10]).to_json()
+    )
+    compared = fedasym(
+        "compare", "rtfa", "fedavg", *WORLD[:4], "--aspect", "2", "--vary", "centre=0.5:2:3"
+    )
     assert "rtfa is ahead" in compared.stdout
-    drawn = fedasym("simulate", *WORLD, "--dimension", "60", "--trials", "2", "--algorithms", "fedavg,rtfa", "--json")
-    expected = fa.simulate(fa.ClassPopulation(1.1, 1.4, 2.3), dimension=60, trials=2, algorithms=["fedavg", "rtfa"])
+    drawn = fedasym(
+        "simulate",
+        *WORLD,
+        "--dimension",
+        "60",
+        "--trials",
+        "2",
+        "--algorithms",
+        "fedavg,rtfa",
+        "--json",
+    )
+    expected = fa.simulate(
+        fa.ClassPopulation(1.1, 1.4, 2.3), dimension=60, trials=2, algorithms=["fedavg", "rtfa"]
+    )
     assert json.loads(drawn.stdout) == json.loads(expected.to_json())
 
 

@@ -19,11 +19,22 @@ RESULTS = {
     "path": (lambda: fa.fine_tuning(WORLD), ("stop at time", "fedavg")),
     "steps": (lambda: fa.fine_tuning(WORLD, step=0.2, steps=[0, 1, 2, 3]), ("gradient steps",)),
     "phases": (
-        lambda: fa.compare("local_ridge", "fedavg", WORLD, vary={"radius": (0.3, 3, 9), "aspect": [0.1, 0.5, 1, 2, 5]}),
+        lambda: fa.compare(
+            "local_ridge",
+            "fedavg",
+            WORLD,
+            vary={"radius": (0.3, 3, 9), "aspect": [0.1, 0.5, 1, 2, 5]},
+        ),
         ("fedavg wins", "local_ridge wins", "percentage points"),
     ),
-    "curves": (lambda: fa.compare("rtfa", "fedavg", WORLD, vary={"ridge": [0.01, 0.1, 1]}), ("rtfa against fedavg",)),
-    "simulation": (lambda: fa.simulate(WORLD, dimension=60, trials=2), ("simulated (dot", "one_step")),
+    "curves": (
+        lambda: fa.compare("rtfa", "fedavg", WORLD, vary={"ridge": [0.01, 0.1, 1]}),
+        ("rtfa against fedavg",),
+    ),
+    "simulation": (
+        lambda: fa.simulate(WORLD, dimension=60, trials=2),
+        ("simulated (dot", "one_step"),
+    ),
 }
 
 
@@ -40,7 +51,9 @@ def test_every_result_draws_itself(name, tmp_path):
 
 
 def test_curves_of_more_classes_pass_through_the_best():
-    table = fa.predict(fa.ClassPopulation(1.5, 1.5, 2, classes=3), ["rtfa", "local_ridge"], ridge=1.0)
+    table = fa.predict(
+        fa.ClassPopulation(1.5, 1.5, 2, classes=3), ["rtfa", "local_ridge"], ridge=1.0
+    )
     found = over_ridges(table, np.array([0.5, 1.0, 2.0]))
     for name, curve in found.items():
         assert curve[1] == pytest.approx(table[name].accuracy, abs=1e-5)

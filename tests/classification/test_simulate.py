@@ -24,7 +24,11 @@ TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
 def off(table: fa.Simulation) -> dict[str, float]:
     """Every deviation in standard errors; early stopping, which is not a limit, apart."""
     found = {name: row.deviation for name, row in table.items() if name != "stopped"}
-    return found | {f"{name} log-loss": table[name].log_loss_deviation for name in found if table[name].log_loss is not None}
+    return found | {
+        f"{name} log-loss": table[name].log_loss_deviation
+        for name in found
+        if table[name].log_loss is not None
+    }
 
 
 @pytest.mark.parametrize(
@@ -39,8 +43,14 @@ def off(table: fa.Simulation) -> dict[str, float]:
     ids=["two", "flips and alignment", "three", "member", "newcomer"],
 )
 def test_simulations_agree_with_predictions(world, clients, member):
-    names = None if world.classes == 2 else ["local_ridge", "fedavg", "rtfa", "one_step", "ftfa_squares", "rtfa_squares"]
-    table = fa.simulate(world, dimension=200, trials=8, clients=clients, member=member, algorithms=names)
+    names = (
+        None
+        if world.classes == 2
+        else ["local_ridge", "fedavg", "rtfa", "one_step", "ftfa_squares", "rtfa_squares"]
+    )
+    table = fa.simulate(
+        world, dimension=200, trials=8, clients=clients, member=member, algorithms=names
+    )
     for name, deviation in off(table).items():
         assert abs(deviation) < 3, (name, deviation)
     if "stopped" in table:
@@ -50,7 +60,10 @@ def test_simulations_agree_with_predictions(world, clients, member):
 
 def test_the_same_seed_gives_the_same_numbers():
     world = fa.ClassPopulation(1, 1, 2)
-    one, two, three = (fa.simulate(world, dimension=60, trials=2, algorithms=["rtfa"], seed=seed) for seed in (3, 3, 4))
+    one, two, three = (
+        fa.simulate(world, dimension=60, trials=2, algorithms=["rtfa"], seed=seed)
+        for seed in (3, 3, 4)
+    )
     assert one["rtfa"].accuracy == two["rtfa"].accuracy != three["rtfa"].accuracy
     few = fa.simulate(world, dimension=60, trials=1, algorithms="rtfa", seed=3)
     assert np.isnan(few["rtfa"].error)
@@ -59,7 +72,9 @@ def test_the_same_seed_gives_the_same_numbers():
 def test_a_simulation_prints_and_exports():
     world = fa.ClassPopulation(1, 1, 2)
     heard = []
-    table = fa.simulate(world, dimension=60, trials=2, ridge=0.7, progress=lambda share, text: heard.append(share))
+    table = fa.simulate(
+        world, dimension=60, trials=2, ridge=0.7, progress=lambda share, text: heard.append(share)
+    )
     assert heard[-1] == 1
     assert table["rtfa"].predicted.ridge == 0.7
     data = json.loads(table.to_json())
@@ -81,7 +96,11 @@ def test_what_is_drawn_has_exactly_the_energies_of_the_population(classes):
     one = draw_class_client(layout, theta0, seeded_generator(0, 1))
     move, K = one.truth - theta0, layout.K
     for begin, size, e0, ed in zip(
-        np.cumsum(layout.room) - layout.room, layout.room, layout.world.energies.e0, layout.world.energies.ed, strict=True
+        np.cumsum(layout.room) - layout.room,
+        layout.room,
+        layout.world.energies.e0,
+        layout.world.energies.ed,
+        strict=True,
     ):
         rows = slice(begin, begin + size)
         np.testing.assert_allclose(theta0[rows].T @ theta0[rows], e0 * np.eye(K), atol=1e-12)
@@ -111,7 +130,9 @@ def test_descent_ends_where_newton_does():
     end, endless = fit_converged(one)
     assert not endless
     np.testing.assert_allclose(descend_for(one, 400.0, theta0), end, atol=1e-5)
-    few = draw_class_client(lay_out(fa.ClassPopulation(1, 1, 2), 30), theta0, seeded_generator(0, 1))
+    few = draw_class_client(
+        lay_out(fa.ClassPopulation(1, 1, 2), 30), theta0, seeded_generator(0, 1)
+    )
     widest, endless = fit_converged(few)
     assert endless
     assert (few.Y * (few.X @ widest)).min() == pytest.approx(1, abs=1e-7)
@@ -123,5 +144,7 @@ def test_the_max_margin_separates_with_margin_one():
     w = fit_max_margin(G)
     assert (G @ w).min() == pytest.approx(1, abs=1e-7)
     support = (G @ w)[:, 0] < 1 + 1e-6
-    np.testing.assert_allclose(w, G[support].T @ np.linalg.lstsq(G[support].T, w, rcond=None)[0], atol=1e-8)
+    np.testing.assert_allclose(
+        w, G[support].T @ np.linalg.lstsq(G[support].T, w, rcond=None)[0], atol=1e-8
+    )
     assert fit_max_margin(rng.standard_normal((200, 10))) is None

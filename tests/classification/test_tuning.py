@@ -1,4 +1,6 @@
-"""Early stopping, one step, the best ridge, separability, weight interpolation and diagrams with classes."""
+"""Early stopping, one step, the best ridge, separability, weight interpolation and diagrams with
+classes.
+"""
 
 import json
 
@@ -37,7 +39,9 @@ def test_steps_are_times():
 def test_times_scale_with_the_features():
     scaled = fa.ClassPopulation(1.5 / 2, 1.5 / 2, 2, spectrum=fa.spectra.atoms([4], [1]))
     np.testing.assert_allclose(
-        fa.fine_tuning(scaled, times=[0.1, 1, 10]).accuracy, fa.fine_tuning(WORLD, times=[0.4, 4, 40]).accuracy, atol=1e-7
+        fa.fine_tuning(scaled, times=[0.1, 1, 10]).accuracy,
+        fa.fine_tuning(WORLD, times=[0.4, 4, 40]).accuracy,
+        atol=1e-7,
     )
 
 
@@ -75,19 +79,28 @@ def test_one_step_is_closed_and_best():
     assert best.step == size
     for other in (0.8, 1.25):
         assert fa.one_step(WORLD, size * other)[1].accuracy < best.accuracy
-    assert fa.one_step(WORLD, 0)[1].accuracy == pytest.approx(fa.predict(WORLD, ["fedavg"])["fedavg"].accuracy, abs=1e-12)
+    assert fa.one_step(WORLD, 0)[1].accuracy == pytest.approx(
+        fa.predict(WORLD, ["fedavg"])["fedavg"].accuracy, abs=1e-12
+    )
     assert fa.one_step(fa.ClassPopulation([1, 2], 1, 2))[0].shape == (2,)
     assert fa.one_step(fa.ClassPopulation(1.5, 1.5, 2, classes=4))[1].accuracy > 0.25
 
 
 def test_the_ridge_is_near_its_rule():
-    """Section 9.1: gamma/(c r^2) loses little; the optimum itself lies within a factor of two on this grid."""
-    world = fa.ClassPopulation(np.array([0.5, 1, 2])[:, None, None], np.array([1, 2])[:, None], [0.3, 1, 5])
+    """Section 9.1: gamma/(c r^2) loses little; the optimum itself lies within a factor of two on
+    this grid.
+    """
+    world = fa.ClassPopulation(
+        np.array([0.5, 1, 2])[:, None, None], np.array([1, 2])[:, None], [0.3, 1, 5]
+    )
     ridge = fa.optimal_ridge(world)
     assert ridge.shape == (3, 2, 3)
     rule = np.asarray(world.aspect) / (shrinkage(world.energies) * np.asarray(world.radius) ** 2)
     assert np.all((ridge / rule > 0.5) & (ridge / rule < 2))
-    lost = fa.predict(world, ["rtfa"])["rtfa"].accuracy - fa.predict(world, ["rtfa"], ridge=rule)["rtfa"].accuracy
+    lost = (
+        fa.predict(world, ["rtfa"])["rtfa"].accuracy
+        - fa.predict(world, ["rtfa"], ridge=rule)["rtfa"].accuracy
+    )
     assert lost.max() < 2e-4
     assert fa.optimal_ridge(fa.ClassPopulation(0, 1, 2)) == np.inf
     three = fa.optimal_ridge(fa.ClassPopulation(1.5, 1.5, 2, classes=3))
@@ -100,7 +113,9 @@ def test_separability():
     assert half.separable is False
     assert "maximum-likelihood" in str(half)
     one = fa.separability(fa.ClassPopulation(0.6, 0.8, 2))
-    assert one.threshold == pytest.approx(fa.separability(fa.ClassPopulation(1, 0, 2)).threshold, abs=1e-12)
+    assert one.threshold == pytest.approx(
+        fa.separability(fa.ClassPopulation(1, 0, 2)).threshold, abs=1e-12
+    )
     assert one.separable
     assert json.loads(one.to_json())["separable"] is True
     grid = fa.separability(fa.ClassPopulation(1, 1, [0.1, 2]))
@@ -117,7 +132,9 @@ def test_mixing_weights_repairs(ridge, aspect):
     assert mixed.mixed.accuracy <= fa.predict(world, ["bayes"])["bayes"].accuracy + 1e-9
     assert mixed.direction == (ridge == 0 and aspect == 2)
     if not mixed.direction:
-        ends = [fa.interpolation(world, ridge=ridge, alpha=alpha).mixed.accuracy for alpha in (0, 1)]
+        ends = [
+            fa.interpolation(world, ridge=ridge, alpha=alpha).mixed.accuracy for alpha in (0, 1)
+        ]
         assert ends == pytest.approx([mixed.shared.accuracy, mixed.personal.accuracy], abs=1e-9)
     assert "alpha" in str(mixed)
     assert json.loads(mixed.to_json())["alpha"] == mixed.alpha
@@ -133,7 +150,9 @@ def test_mixing_over_a_grid_and_with_more_classes():
 
 def test_a_diagram_s_boundary_is_where_accuracies_cross():
     world = fa.ClassPopulation(1, 1.5, 1)
-    diagram = fa.compare("local_ridge", "fedavg", world, vary={"radius": (0.5, 3, 7), "aspect": [0.2, 0.5, 1.0]})
+    diagram = fa.compare(
+        "local_ridge", "fedavg", world, vary={"radius": (0.5, 3, 7), "aspect": [0.2, 0.5, 1.0]}
+    )
     assert diagram.winner.shape == (7, 3)
     radius, aspect = diagram.boundary.T
     table = fa.predict(fa.ClassPopulation(radius, 1.5, aspect), ["local_ridge", "fedavg"])
@@ -148,11 +167,15 @@ def test_diagrams_vary_anything():
     (edge,) = line.boundary[:, 0]
     table = fa.predict(WORLD, ["rtfa", "fedavg"], ridge=edge)
     assert table["rtfa"].accuracy == pytest.approx(table["fedavg"].accuracy, abs=1e-9)
-    few = fa.compare("rtfa", "local_ridge", WORLD, vary={"clients": [10, 30]}, member=False, ridge=1.0)
+    few = fa.compare(
+        "rtfa", "local_ridge", WORLD, vary={"clients": [10, 30]}, member=False, ridge=1.0
+    )
     assert np.all(np.diff(few.first_values) > 0)
     flips = fa.compare("rtfa", "fedavg", WORLD, vary={"flips": (0, 0.4, 3)})
     assert np.all(np.diff(flips.first_values) < 0)
     assert not flips.boundary.size
     assert "no boundary" in str(flips)
-    three = fa.compare("rtfa", "fedavg", fa.ClassPopulation(1.5, 1.5, 2, classes=3), vary={"ridge": [1.0, 2.0]})
+    three = fa.compare(
+        "rtfa", "fedavg", fa.ClassPopulation(1.5, 1.5, 2, classes=3), vary={"ridge": [1.0, 2.0]}
+    )
     assert three.winner.tolist() == ["rtfa", "rtfa"]

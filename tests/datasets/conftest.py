@@ -1,4 +1,6 @@
-"""For the tests of fetching: a server, a data set of its own, and the empty folder that it is fetched into."""
+"""For the tests of fetching: a server, a data set of its own, and the empty folder that it is
+fetched into.
+"""
 
 import threading
 

@@ -1,4 +1,6 @@
-"""What the tests of synthetic data share: a world, distances in standard errors, one client's rows, and residuals."""
+"""What the tests of synthetic data share: a world, distances in standard errors, one client's rows,
+and residuals.
+"""
 
 import numpy as np
 

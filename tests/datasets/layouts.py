@@ -1,4 +1,6 @@
-"""What the tests of loaders share: tiny files in TensorFlow Federated's layout, sequences as words, and counts of splits."""
+"""What the tests of loaders share: tiny files in TensorFlow Federated's layout, sequences as words,
+and counts of splits.
+"""
 
 import h5py
 import numpy as np
@@ -13,14 +15,22 @@ def write(path, clients):
         for client, fields in clients.items():
             group = file.create_group(f"examples/{client}")
             for field, values in fields.items():
-                group.create_dataset(field, data=values, dtype=TEXT if isinstance(values, list) else None)
+                group.create_dataset(
+                    field, data=values, dtype=TEXT if isinstance(values, list) else None
+                )
 
 
 def decoded(federation, row):
     """One sequence's inputs and labels as words, padding left out."""
-    real = np.ones(federation.labels.shape[1], bool) if federation.mask is None else federation.mask[row]
+    real = (
+        np.ones(federation.labels.shape[1], bool)
+        if federation.mask is None
+        else federation.mask[row]
+    )
     inputs = federation.features[row, real, 0].astype(int)
-    return [federation.classes[each] for each in inputs], [federation.classes[each] for each in federation.labels[row, real]]
+    return [federation.classes[each] for each in inputs], [
+        federation.classes[each] for each in federation.labels[row, real]
+    ]
 
 
 def counts(federation):

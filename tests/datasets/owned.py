@@ -1,4 +1,6 @@
-"""What the tests of reading share: a user's own samples, what they should be read as, and how a file is refused."""
+"""What the tests of reading share: a user's own samples, what they should be read as, and how a
+file is refused.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +21,10 @@ CLIENTS = {name: (X[name == WHO], Y[name == WHO]) for name in NAMES}
 
 
 def part(tested):
-    return {name: (X[(name == WHO) & (tested == TESTED)], Y[(name == WHO) & (tested == TESTED)]) for name in NAMES}
+    return {
+        name: (X[(name == WHO) & (tested == TESTED)], Y[(name == WHO) & (tested == TESTED)])
+        for name in NAMES
+    }
 
 
 TRAINED, HELD_OUT = part(False), part(True)
@@ -27,9 +32,19 @@ TRAINED, HELD_OUT = part(False), part(True)
 
 def by_parts():
     """What the training and test files of all clients should give."""
-    order = np.concatenate([np.flatnonzero((name == WHO) & (kind == TESTED)) for name in NAMES for kind in (False, True)])
-    trained, tested = (np.array([len(side[name][1]) for name in NAMES]) for side in (TRAINED, HELD_OUT))
-    return Federation.from_arrays(X[order], Y[order], WHO[order], split=split_by_files(NAMES, trained, tested, seed=0))
+    order = np.concatenate(
+        [
+            np.flatnonzero((name == WHO) & (kind == TESTED))
+            for name in NAMES
+            for kind in (False, True)
+        ]
+    )
+    trained, tested = (
+        np.array([len(side[name][1]) for name in NAMES]) for side in (TRAINED, HELD_OUT)
+    )
+    return Federation.from_arrays(
+        X[order], Y[order], WHO[order], split=split_by_files(NAMES, trained, tested, seed=0)
+    )
 
 
 def same(one, other):

@@ -1,4 +1,6 @@
-"""What the tests of fetching share: an archive, a server that answers as it is told, and what a folder then holds."""
+"""What the tests of fetching share: an archive, a server that answers as it is told, and what a
+folder then holds.
+"""
 
 import hashlib
 import http.server
@@ -36,7 +38,9 @@ def packed(files, *others):
 
 
 def described(content, size=None, inside=tuple(FILES), **limits):
-    return Archive("toy", "toy.tar.bz2", hashlib.sha256(content).hexdigest(), size, inside, **limits)
+    return Archive(
+        "toy", "toy.tar.bz2", hashlib.sha256(content).hexdigest(), size, inside, **limits
+    )
 
 
 BODY = packed(FILES)
@@ -44,13 +48,21 @@ HALF = len(BODY) // 2
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `files` with Range, as `answer` wants it; remembers what it was asked and how many bytes it sent."""
+    """Serves `files` with Range, as `answer` wants it; remembers what it was asked and how many
+    bytes it sent.
+    """
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.asked, self.sent, self.answer, self.etag = {"/toy.tar.bz2": BODY}, [], 0, Handler.whole, '"one"'
+        self.files, self.asked, self.sent, self.answer, self.etag = (
+            {"/toy.tar.bz2": BODY},
+            [],
+            0,
+            Handler.whole,
+            '"one"',
+        )
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request, client_address):

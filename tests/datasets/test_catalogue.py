@@ -12,7 +12,9 @@ from fedasym.data.catalogue import CATALOGUE
 from .. import command
 
 DATA = Path(os.environ.get("FEDASYM_DATA", Path(__file__).parents[3] / "shared" / "data"))
-real = pytest.mark.skipif(not (DATA / "shakespeare").is_dir(), reason=f"the true Shakespeare files are not in {DATA}")
+real = pytest.mark.skipif(
+    not (DATA / "shakespeare").is_dir(), reason=f"the true Shakespeare files are not in {DATA}"
+)
 
 
 def fedasym(*args, data):
@@ -25,7 +27,10 @@ def test_the_list_says_what_is_here(tmp_path):
     (tmp_path / "digits_by_writer").mkdir()
     (tmp_path / "digits_by_writer" / "mnist_by_writer.npz").touch()
     (tmp_path / "emnist").mkdir()  # empty: nothing is here
-    lines = {line.split()[0]: line.split()[1:3] for line in fedasym("list", data=tmp_path).stdout.splitlines()[1:7]}
+    lines = {
+        line.split()[0]: line.split()[1:3]
+        for line in fedasym("list", data=tmp_path).stdout.splitlines()[1:7]
+    }
     assert set(lines) == set(CATALOGUE)
     assert lines["digits"] == ["yes", "no"]
     assert lines["emnist"] == ["no", "yes"]

@@ -46,8 +46,14 @@ def test_archives_that_try_to_escape_are_refused_by_name(server, home, monkeypat
     [
         (packed({"toy_train.h5": TRAIN}), "has no toy_test.h5"),
         (packed(FILES, member("./toy_test.h5")), "'toy_test.h5' twice"),
-        (packed({"toy_train.h5": TRAIN}, member("toy_test.h5", tarfile.DIRTYPE)), "has no toy_test.h5"),
-        (packed({"toy_train.h5": TRAIN}, member("toy_test.h5", tarfile.SYMTYPE, "toy_train.h5")), "link or a device"),
+        (
+            packed({"toy_train.h5": TRAIN}, member("toy_test.h5", tarfile.DIRTYPE)),
+            "has no toy_test.h5",
+        ),
+        (
+            packed({"toy_train.h5": TRAIN}, member("toy_test.h5", tarfile.SYMTYPE, "toy_train.h5")),
+            "link or a device",
+        ),
         (packed(FILES | {"huge": bytes(2_000_000)}), "unpacks to more than 1.0 MB"),
         (BODY[:HALF], "cannot be read|has no"),
         (BODY[:HALF] + bytes(9) + BODY[HALF + 9 :], "cannot be read|has no"),
@@ -65,7 +71,10 @@ def test_archives_that_are_refused(home, tmp_path, monkeypatch, body, words):
 
 
 def test_unexpected_members_are_not_unpacked(home, tmp_path, monkeypatch):
-    body = packed({"notes.txt": b"hello", **{f"./{name}": FILES[name] for name in FILES}}, member("sub", tarfile.DIRTYPE))
+    body = packed(
+        {"notes.txt": b"hello", **{f"./{name}": FILES[name] for name in FILES}},
+        member("sub", tarfile.DIRTYPE),
+    )
     monkeypatch.setitem(ARCHIVES, "toy", (described(body),))
     (tmp_path / "toy.tar.bz2").write_bytes(body)
     fetch("toy", source=tmp_path)

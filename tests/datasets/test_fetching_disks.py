@@ -44,7 +44,9 @@ except InvalidInput as reason:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs setrlimit")
 def test_disk_that_fills_up_leaves_a_part_that_is_resumed(server, home):
-    code = LIMITED.format(limit=50_000, sha=hashlib.sha256(BODY).hexdigest(), inside=tuple(FILES), url=server.url)
+    code = LIMITED.format(
+        limit=50_000, sha=hashlib.sha256(BODY).hexdigest(), inside=tuple(FILES), url=server.url
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "no room for toy.tar.bz2" in done.stdout
     assert str(home) in done.stdout
@@ -79,7 +81,8 @@ def test_what_a_failed_write_says(code, tmp_path):
             raise OSError(code, os.strerror(code))
 
     with pytest.raises(
-        InvalidInput if code == errno.ENOSPC else OSError, match="no room" if code == errno.ENOSPC else "I/O|output"
+        InvalidInput if code == errno.ENOSPC else OSError,
+        match="no room" if code == errno.ENOSPC else "I/O|output",
     ):
         archives.write_bytes(Failing(), b"x", 7, "it", tmp_path)
 

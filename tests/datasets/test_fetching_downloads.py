@@ -1,4 +1,6 @@
-"""Downloads from servers that are slow, forgetful or drop connections: whole files, resumed, and nothing twice."""
+"""Downloads from servers that are slow, forgetful or drop connections: whole files, resumed, and
+nothing twice.
+"""
 
 import hashlib
 import threading
@@ -32,7 +34,10 @@ def test_fetch_then_no_request_again(server, home):
     told = []
     assert fetch("toy", source=server.url, progress=lambda *each: told.append(each)) == home
     check(home)
-    assert told[0] == (0.0, f"toy.tar.bz2, {archives.byte_amount(len(BODY))} from {server.url}/toy.tar.bz2")
+    assert told[0] == (
+        0.0,
+        f"toy.tar.bz2, {archives.byte_amount(len(BODY))} from {server.url}/toy.tar.bz2",
+    )
     assert told[-1] == (1.0, "done")
     shares = [share for share, _ in told]
     assert shares == sorted(shares)
@@ -50,7 +55,10 @@ def test_default_address(server, home, monkeypatch):
 
 
 def test_mirror_by_file_and_other_folder(server, tmp_path):
-    assert fetch("toy", source=f"{server.url}/toy.tar.bz2", folder=tmp_path / "other") == tmp_path / "other" / "toy"
+    assert (
+        fetch("toy", source=f"{server.url}/toy.tar.bz2", folder=tmp_path / "other")
+        == tmp_path / "other" / "toy"
+    )
     check(tmp_path / "other" / "toy")
 
 
@@ -71,11 +79,16 @@ def test_damaged_or_changed_data_is_fetched_again(server, home):
 
 def test_two_archives_in_one_folder(server, tmp_path, monkeypatch):
     first, second = packed({"a.h5": TRAIN}), packed({"words": b"the 3\n"})
-    pair = (described(first, inside=("a.h5",)), Archive("w", "w.tar.bz2", hashlib.sha256(second).hexdigest(), None, ("words",)))
+    pair = (
+        described(first, inside=("a.h5",)),
+        Archive("w", "w.tar.bz2", hashlib.sha256(second).hexdigest(), None, ("words",)),
+    )
     monkeypatch.setitem(ARCHIVES, "pair", pair)
     server.files = {"/m/toy.tar.bz2": first, "/m/w.tar.bz2": second}
     told = []
-    home = fetch("pair", source=f"{server.url}/m/toy.tar.bz2", progress=lambda *each: told.append(each))
+    home = fetch(
+        "pair", source=f"{server.url}/m/toy.tar.bz2", progress=lambda *each: told.append(each)
+    )
     assert sorted(path.name for path in home.glob("[a-z]*")) == ["a.h5", "words"]
     assert [share for share, text in told if " from http" in text] == [0.0, 0.5]
     (home / "words").unlink()
@@ -96,7 +109,9 @@ def test_slow_server_tells_bytes_and_rate(server, home, monkeypatch):
     told = []
     fetch("toy", source=server.url, progress=lambda _, text: told.append(text))
     check(home)
-    assert any(text.startswith("toy.tar.bz2: ") and " of " in text and text.endswith("/s") for text in told)
+    assert any(
+        text.startswith("toy.tar.bz2: ") and " of " in text and text.endswith("/s") for text in told
+    )
 
 
 def test_dropped_connections_resume_and_nothing_is_sent_twice(server, home):

@@ -23,7 +23,11 @@ def test_wrong_checksum_is_refused_and_nothing_is_left(server, home, size, monke
     server.files["/toy.tar.bz2"] = wrong
     with pytest.raises(InvalidInput) as caught:
         fetch("toy", source=server.url)
-    for word in ("toy.tar.bz2", hashlib.sha256(BODY).hexdigest(), hashlib.sha256(wrong).hexdigest()):
+    for word in (
+        "toy.tar.bz2",
+        hashlib.sha256(BODY).hexdigest(),
+        hashlib.sha256(wrong).hexdigest(),
+    ):
         assert word in str(caught.value)
     assert left(home) == []
 
@@ -60,7 +64,9 @@ def test_length_said_too_short(server, home):
 def test_length_that_the_archive_does_not_have(server, home, monkeypatch, length):
     monkeypatch.setitem(ARCHIVES, "toy", (described(BODY, len(BODY)),))
     server.answer = lambda self: self.send(self.begin(length=length))
-    with pytest.raises(InvalidInput, match=f"has {length} bytes, but toy.tar.bz2 has {len(BODY)} bytes"):
+    with pytest.raises(
+        InvalidInput, match=f"has {length} bytes, but toy.tar.bz2 has {len(BODY)} bytes"
+    ):
         fetch("toy", source=server.url)
     assert left(home) == []
 
@@ -124,12 +130,20 @@ def test_offline_says_what_to_do(home):
         port = closed.getsockname()[1]
     with pytest.raises(InvalidInput) as caught:
         fetch("toy", source=f"http://127.0.0.1:{port}")
-    for word in (f"http://127.0.0.1:{port}/toy.tar.bz2", "refused", "give source=", "FEDASYM_DATA", "toy.tar.bz2"):
+    for word in (
+        f"http://127.0.0.1:{port}/toy.tar.bz2",
+        "refused",
+        "give source=",
+        "FEDASYM_DATA",
+        "toy.tar.bz2",
+    ):
         assert word in str(caught.value)
     assert left(home) == []
 
 
-@pytest.mark.parametrize("address", ["ftp://there/toy", "file:///tmp/toy.tar.bz2", "http://", "http://a b/"])
+@pytest.mark.parametrize(
+    "address", ["ftp://there/toy", "file:///tmp/toy.tar.bz2", "http://", "http://a b/"]
+)
 def test_addresses_that_are_none(address):
     with pytest.raises(InvalidInput, match="http"):
         fetch("toy", source=address)

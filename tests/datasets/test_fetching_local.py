@@ -1,4 +1,6 @@
-"""What fetching needs no server for: names, data folders, files and archives that the user has, and importing."""
+"""What fetching needs no server for: names, data folders, files and archives that the user has, and
+importing.
+"""
 
 import shutil
 import subprocess
@@ -94,5 +96,13 @@ def test_sources_that_are_refused(tmp_path, home):
 
 
 def test_importing_asks_nothing_of_the_network():
-    code = "import sys, socket; socket.socket.connect = None; import fedasym.data.catalogue; print('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    code = (
+        "import sys, socket; socket.socket.connect = None; import fedasym.data.catalogue;"
+        " print('numpy' in sys.modules)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "False"
+    )

@@ -61,7 +61,12 @@ def test_threads_wait_for_each_other_and_say_so(server, home):
             release.set()
 
     server.answer = answer
-    threads = [threading.Thread(target=fetch, args=("toy",), kwargs={"source": server.url, "progress": waited}) for _ in "ab"]
+    threads = [
+        threading.Thread(
+            target=fetch, args=("toy",), kwargs={"source": server.url, "progress": waited}
+        )
+        for _ in "ab"
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -27,14 +27,24 @@ def test_digits_by_writer(tmp_path):
         ({"writer": None}, "the array 'writer' is missing"),
         ({"x": np.zeros((4, 784), np.uint8)}, r"x holds uint8 of shape \(4, 784\)"),
         ({"x": np.zeros((4, 28, 28))}, "x holds float64"),
-        ({"y": np.zeros(3, int)}, r"y holds int64 of shape \(3,\) where a whole number for each of 4 digits"),
+        (
+            {"y": np.zeros(3, int)},
+            r"y holds int64 of shape \(3,\) where a whole number for each of 4 digits",
+        ),
         ({"y": np.full(4, 10)}, "y holds 10 to 10 where digits"),
         ({"y": np.array([None] * 4)}, "cannot be read"),
     ],
 )
 def test_a_broken_table_of_digits(tmp_path, changes, message):
-    arrays = {"x": np.zeros((4, 28, 28), np.uint8), "y": np.zeros(4, int), "writer": np.zeros(4, int)} | changes
-    np.savez(tmp_path / "mnist_by_writer.npz", **{name: array for name, array in arrays.items() if array is not None})
+    arrays = {
+        "x": np.zeros((4, 28, 28), np.uint8),
+        "y": np.zeros(4, int),
+        "writer": np.zeros(4, int),
+    } | changes
+    np.savez(
+        tmp_path / "mnist_by_writer.npz",
+        **{name: array for name, array in arrays.items() if array is not None},
+    )
     with pytest.raises(InvalidInput, match=message) as error:
         images.load_digits(tmp_path)
     assert "mnist_by_writer.npz" in str(error.value)
@@ -77,9 +87,15 @@ def test_qmnist(tmp_path):
 
 def test_broken_qmnist(tmp_path):
     qmnist(tmp_path)
-    labels, pictures = tmp_path / "qmnist-test-labels-idx2-int", tmp_path / "qmnist-test-images-idx3-ubyte.gz"
+    labels, pictures = (
+        tmp_path / "qmnist-test-labels-idx2-int",
+        tmp_path / "qmnist-test-images-idx3-ubyte.gz",
+    )
     labels.write_bytes(labels.read_bytes()[:-4])
-    with pytest.raises(InvalidInput, match=r"test-labels-idx2-int has 124 bytes for values of shape \(4, 8\): it is cut short"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"test-labels-idx2-int has 124 bytes for values of shape \(4, 8\): it is cut short",
+    ):
         images.load_digits(tmp_path)
     labels.write_bytes(idx(12, np.zeros((4, 1), int)))
     with pytest.raises(InvalidInput, match="has 1 columns where QMNIST's extended labels, with 8"):

@@ -32,7 +32,10 @@ def test_writers_keep_the_files_own_test_samples(tmp_path):
     for name in train:
         expected = np.concatenate([train[name]["pixels"], test[name]["pixels"]]).reshape(-1, 784)
         assert np.array_equal(federation.client(name).features, expected)
-        assert np.array_equal(federation.client(name).labels, np.concatenate([train[name]["label"], test[name]["label"]]))
+        assert np.array_equal(
+            federation.client(name).labels,
+            np.concatenate([train[name]["label"], test[name]["label"]]),
+        )
 
 
 def test_digits_only_files(tmp_path):
@@ -42,19 +45,34 @@ def test_digits_only_files(tmp_path):
 
 
 BROKEN = {
-    "no field": ({"a": {"pixels": writer(2)["pixels"]}}, "client 'a', field 'label' is missing, and there is pixels"),
-    "whole numbers": ({"a": writer(2) | {"pixels": np.zeros((2, 28, 28), int)}}, "holds int64 where floating-point numbers"),
+    "no field": (
+        {"a": {"pixels": writer(2)["pixels"]}},
+        "client 'a', field 'label' is missing, and there is pixels",
+    ),
+    "whole numbers": (
+        {"a": writer(2) | {"pixels": np.zeros((2, 28, 28), int)}},
+        "holds int64 where floating-point numbers",
+    ),
     "shape": (
         {"a": writer(2), "b": writer(2) | {"pixels": np.zeros((2, 27, 28), "f4")}},
         r"'b', field 'pixels' has shape \(2, 27",
     ),
-    "flat": ({"a": writer(2) | {"pixels": np.zeros((2, 784), "f4")}}, r"where \(samples, 28, 28\) is expected"),
+    "flat": (
+        {"a": writer(2) | {"pixels": np.zeros((2, 784), "f4")}},
+        r"where \(samples, 28, 28\) is expected",
+    ),
     "empty": ({"a": writer(2), "b": writer(0)}, "client 'b', field 'pixels' is empty"),
     "single value": ({"a": writer(2) | {"label": np.int32(1)}}, "field 'label' is a single value"),
-    "lengths": ({"a": writer(2) | {"label": np.zeros(3, int)}}, "'label' has 3 samples while 'pixels' has 2"),
+    "lengths": (
+        {"a": writer(2) | {"label": np.zeros(3, int)}},
+        "'label' has 3 samples while 'pixels' has 2",
+    ),
     "classes": ({"a": writer(2, label=62)}, "holds 62 where numbers from 0 to 61"),
     "negative": ({"a": writer(2, label=-1)}, "holds -1 where numbers from 0 to 61"),
-    "NaN": ({"a": writer(2) | {"pixels": np.full((2, 28, 28), np.nan, "f4")}}, "holds NaN or infinite numbers"),
+    "NaN": (
+        {"a": writer(2) | {"pixels": np.full((2, 28, 28), np.nan, "f4")}},
+        "holds NaN or infinite numbers",
+    ),
     "dataset": ({}, "the group 'examples' is missing, and there is nothing"),
 }
 
@@ -63,7 +81,9 @@ BROKEN = {
 def test_a_broken_file_is_named_with_client_and_field(tmp_path, case):
     clients, message = BROKEN[case]
     write(tmp_path / "fed_emnist_train.h5", clients)
-    write(tmp_path / "fed_emnist_test.h5", {name: writer(2) for name in clients} or {"a": writer(2)})
+    write(
+        tmp_path / "fed_emnist_test.h5", {name: writer(2) for name in clients} or {"a": writer(2)}
+    )
     with pytest.raises(InvalidInput, match=message) as error:
         images.load_emnist(tmp_path)
     assert str(tmp_path / "fed_emnist_train.h5") in str(error.value)
@@ -73,34 +93,51 @@ def test_a_broken_file_is_named_with_client_and_field(tmp_path, case):
 def test_files_that_do_not_belong_together(tmp_path):
     write(tmp_path / "fed_emnist_train.h5", {"a": writer(2), "b": writer(2)})
     write(tmp_path / "fed_emnist_test.h5", {"a": writer(2)})
-    with pytest.raises(InvalidInput, match=r"fed_emnist_test.h5 lacks b, which fed_emnist_train.h5 has"):
+    with pytest.raises(
+        InvalidInput, match=r"fed_emnist_test.h5 lacks b, which fed_emnist_train.h5 has"
+    ):
         images.load_emnist(tmp_path)
 
 
 def test_missing_and_truncated_files(tmp_path):
-    with pytest.raises(InvalidInput, match=r"is no folder: give the one that holds fed_emnist_train.h5"):
+    with pytest.raises(
+        InvalidInput, match=r"is no folder: give the one that holds fed_emnist_train.h5"
+    ):
         images.load_emnist(tmp_path / "nowhere")
-    with pytest.raises(InvalidInput, match=r"has no file fed_emnist_train.h5: put it there, from the archive https://storage"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"has no file fed_emnist_train.h5: put it there, from the archive https://storage",
+    ):
         images.load_emnist(tmp_path)
     write(tmp_path / "fed_emnist_test.h5", {"a": writer(50)})
     whole = (tmp_path / "fed_emnist_test.h5").read_bytes()
-    for content, why in ((whole[: len(whole) // 2], "it is cut short"), (b"PK" * 100, "it is damaged or of another kind")):
+    for content, why in (
+        (whole[: len(whole) // 2], "it is cut short"),
+        (b"PK" * 100, "it is damaged or of another kind"),
+    ):
         (tmp_path / "fed_emnist_train.h5").write_bytes(content)
         with pytest.raises(
-            InvalidInput, match=rf"fed_emnist_train.h5 cannot be opened as HDF5, {why}.*extract fed_emnist.tar.bz2"
+            InvalidInput,
+            match=(
+                rf"fed_emnist_train.h5 cannot be opened as HDF5, {why}.*extract fed_emnist.tar.bz2"
+            ),
         ):
             images.load_emnist(tmp_path)
 
 
 def test_damage_inside_a_file(tmp_path):
     with h5py.File(tmp_path / "fed_emnist_test.h5", "w") as file:
-        file.create_dataset("examples/a/pixels", data=writer(50)["pixels"], compression="gzip", chunks=(50, 28, 28))
+        file.create_dataset(
+            "examples/a/pixels", data=writer(50)["pixels"], compression="gzip", chunks=(50, 28, 28)
+        )
         file["examples/a/label"] = np.zeros(50, int)
         chunk = file["examples/a/pixels"].id.get_chunk_info(0)
     content = bytearray((tmp_path / "fed_emnist_test.h5").read_bytes())
     content[chunk.byte_offset : chunk.byte_offset + 1000] = bytes(1000)
     (tmp_path / "fed_emnist_train.h5").write_bytes(content)
-    with pytest.raises(InvalidInput, match=r"client 'a', field 'pixels' cannot be read .* the file is damaged"):
+    with pytest.raises(
+        InvalidInput, match=r"client 'a', field 'pixels' cannot be read .* the file is damaged"
+    ):
         images.load_emnist(tmp_path)
 
 

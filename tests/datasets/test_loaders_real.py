@@ -1,4 +1,6 @@
-"""Loaders on the true files, where they are: the paper's counts, and every image once; Pachinko allocation; duplicates."""
+"""Loaders on the true files, where they are: the paper's counts, and every image once; Pachinko
+allocation; duplicates.
+"""
 
 import os
 from pathlib import Path
@@ -33,7 +35,9 @@ def test_shakespeare_has_the_papers_counts():
     assert federation.features.shape == (43_026, 80, 1)
     assert federation.outputs == 90
     assert federation.mask.any(1).all()
-    assert np.count_nonzero(federation.labels[federation.mask] == 1) < 10  # nearly every character is in the vocabulary
+    assert (
+        np.count_nonzero(federation.labels[federation.mask] == 1) < 10
+    )  # nearly every character is in the vocabulary
     inside = federation.mask[:, 1:]
     assert np.array_equal(federation.features[:, 1:, 0][inside], federation.labels[:, :-1][inside])
     other = texts.load_shakespeare(DATA / "shakespeare", seed=4)
@@ -56,7 +60,9 @@ def test_digits_by_writer_are_all_there():
 
 
 def test_cifar100_has_every_image_once_and_its_known_duplicates():
-    federation = images.load_cifar100(real("cifar100"))  # all images are read and their digest is checked
+    federation = images.load_cifar100(
+        real("cifar100")
+    )  # all images are read and their digest is checked
     assert len(federation) == 600
     assert np.array_equal(federation.counts("train"), np.full(600, 80))
     assert totals(federation) == [48_000, 6_000, 6_000]
@@ -106,7 +112,8 @@ def test_every_client_is_full_and_every_image_is_given_once():
 
 
 def test_mixtures_have_the_moments_of_their_dirichlet_laws():
-    # Without shortage, two samples agree with probability sum p^2, whose mean is (a + 1)/(C a + 1) for C classes.
+    # Without shortage, two samples agree with probability sum p^2, whose mean is (a + 1)/(C a + 1)
+    # for C classes.
     fine = np.repeat(np.arange(100), 6000)
     chosen = allocate_images(fine, TREE, clients=400, samples=60)
     coarse, each = TREE[fine[chosen]], fine[chosen]
@@ -116,13 +123,22 @@ def test_mixtures_have_the_moments_of_their_dirichlet_laws():
 
 
 def plain(fine, tree, clients, samples, root, leaf, rng):
-    """The recipe of Reddi et al. word for word: mixtures that are renormalised when a class is empty."""
+    """The recipe of Reddi et al. word for word: mixtures that are renormalised when a class is
+    empty.
+    """
     stock = {each: list(np.flatnonzero(fine == each)) for each in range(len(tree))}
     chosen = []
     for _ in range(clients):
         upper = dict(enumerate(rng.dirichlet(np.full(tree.max() + 1, root))))
         lower = {
-            c: dict(zip(np.flatnonzero(tree == c), rng.dirichlet(np.full((tree == c).sum(), leaf)), strict=True)) for c in upper
+            c: dict(
+                zip(
+                    np.flatnonzero(tree == c),
+                    rng.dirichlet(np.full((tree == c).sum(), leaf)),
+                    strict=True,
+                )
+            )
+            for c in upper
         }
         for _ in range(samples):
             open_ = [c for c in upper if any(stock[y] for y in lower[c])]
@@ -136,20 +152,29 @@ def plain(fine, tree, clients, samples, root, leaf, rng):
 
 
 def test_shortage_is_as_in_the_plain_recipe():
-    # Until nothing is left: the early clients concentrate, the last one takes the rest. Agreement by client, over repeats.
+    # Until nothing is left: the early clients concentrate, the last one takes the rest. Agreement
+    # by client, over repeats.
     fine, tree = np.repeat(np.arange(6), 8), np.array([0, 0, 1, 1, 2, 2])
     ours = np.array(
-        [agreement(fine[allocate_images(fine, tree, clients=4, samples=12, root=0.5, leaf=2.0, seed=s)]) for s in range(300)]
+        [
+            agreement(
+                fine[allocate_images(fine, tree, clients=4, samples=12, root=0.5, leaf=2.0, seed=s)]
+            )
+            for s in range(300)
+        ]
     )
     rng = np.random.default_rng(1)
-    theirs = np.array([agreement(fine[plain(fine, tree, 4, 12, 0.5, 2.0, rng)]) for _ in range(300)])
+    theirs = np.array(
+        [agreement(fine[plain(fine, tree, 4, 12, 0.5, 2.0, rng)]) for _ in range(300)]
+    )
     error = np.sqrt((ours.var(0) + theirs.var(0)) / 300)
     assert np.all(np.abs(ours.mean(0) - theirs.mean(0)) < 4.5 * error)
 
 
 def test_concentration_falls_as_the_root_parameter_grows():
     spread = [
-        agreement(FINE[allocate_images(FINE, TREE, clients=30, samples=50, root=root)]).mean() for root in (0.01, 0.1, 1, 100)
+        agreement(FINE[allocate_images(FINE, TREE, clients=30, samples=50, root=root)]).mean()
+        for root in (0.01, 0.1, 1, 100)
     ]
     assert spread == sorted(spread, reverse=True)
     assert spread[-1] < 0.02
@@ -182,7 +207,9 @@ def test_what_cannot_be_allocated(options, message):
 def test_duplicates_are_counted_per_pair_of_splits():
     features = np.array([[1.0], [2.0], [1.0], [3.0], [1.0], [3.0], [4.0]])
     split = ["train", "train", "train", "validation", "test", "test", "test"]
-    federation = fa.Federation.from_arrays(features, [0, 1, 0, 1, 1, 1, 0], list("aabbbbb"), split=split)
+    federation = fa.Federation.from_arrays(
+        features, [0, 1, 0, 1, 1, 1, 0], list("aabbbbb"), split=split
+    )
     found = duplicates(federation)
     assert [(pair.splits, pair.samples, pair.contents, pair.own) for pair in found.pairs] == [
         (("train", "validation"), 0, 0, 0),
@@ -199,6 +226,11 @@ def test_padding_is_no_part_of_a_sample():
     features = np.array([[[1.0], [9.0]], [[1.0], [8.0]], [[1.0], [8.0]]])
     mask = [[True, False], [True, False], [True, True]]
     federation = fa.Federation.from_arrays(
-        features, np.zeros((3, 2), int), ["a"] * 3, split=["train", "test", "test"], mask=mask, classes=2
+        features,
+        np.zeros((3, 2), int),
+        ["a"] * 3,
+        split=["train", "test", "test"],
+        mask=mask,
+        classes=2,
     )
     assert duplicates(federation)["train", "test"].samples == 1

@@ -13,7 +13,10 @@ def shakespeare_files(folder, **changes):
         "LEAR_KENT": {"snippets": ["One line only."]},
     }
     write(folder / "shakespeare_train.h5", roles | changes)
-    write(folder / "shakespeare_test.h5", {"LEAR_FOOL": {"snippets": ["é\n"]}, "LEAR_KENT": {"snippets": ["gone"]}})
+    write(
+        folder / "shakespeare_test.h5",
+        {"LEAR_FOOL": {"snippets": ["é\n"]}, "LEAR_KENT": {"snippets": ["gone"]}},
+    )
 
 
 def test_snippets_become_windows_of_next_characters(tmp_path):
@@ -28,7 +31,10 @@ def test_snippets_become_windows_of_next_characters(tmp_path):
     assert decoded(federation, 1) == (["<begin>", *"x" * 79], ["x"] * 80)
     assert decoded(federation, 3) == (["x"] * 39, [*"x" * 38, "<end>"])  # 202 tokens: 81, 81 and 40
     assert decoded(federation, 4) == (["<begin>"], ["<end>"])
-    assert decoded(federation, 5) == (["<begin>", "<oov>", "<oov>", "\n"], ["<oov>", "<oov>", "\n", "<end>"])  # bytes of é
+    assert decoded(federation, 5) == (
+        ["<begin>", "<oov>", "<oov>", "\n"],
+        ["<oov>", "<oov>", "\n", "<end>"],
+    )  # bytes of é
     assert federation.split[5] == 2
 
 

@@ -11,7 +11,10 @@ from fedasym.data.formats import read
 from .owned import EXPECTED, RNG, TESTED, WHO, X, Y, refused, same
 
 
-@pytest.mark.parametrize(("x", "y", "client"), [("x", "y", "client"), ("features", "labels", "writer"), ("x", "label", "user")])
+@pytest.mark.parametrize(
+    ("x", "y", "client"),
+    [("x", "y", "client"), ("features", "labels", "writer"), ("x", "label", "user")],
+)
 def test_npz(tmp_path, x, y, client):
     np.savez(tmp_path / "a.npz", **{x: X, y: Y, client: WHO})
     same(read(tmp_path / "a.npz"), EXPECTED)
@@ -19,14 +22,23 @@ def test_npz(tmp_path, x, y, client):
 
 def test_npz_with_other_names_images_bytes_and_a_split(tmp_path):
     split = np.where(TESTED, b"test", b"train")
-    np.savez_compressed(tmp_path / "a.npz", pixels=X.reshape(60, 2, 2), digit=Y, who=WHO.astype("S"), split=split)
+    np.savez_compressed(
+        tmp_path / "a.npz", pixels=X.reshape(60, 2, 2), digit=Y, who=WHO.astype("S"), split=split
+    )
     names = {"features": "pixels", "label": "digit", "client": "who"}
-    same(read(tmp_path / "a.npz", **names), Federation.from_arrays(X, Y, WHO, split=np.where(TESTED, 2, 0)))
+    same(
+        read(tmp_path / "a.npz", **names),
+        Federation.from_arrays(X, Y, WHO, split=np.where(TESTED, 2, 0)),
+    )
     same(read(tmp_path / "a.npz", **names, split=(0.8, 0.1, 0.1)), EXPECTED)
 
 
 def test_npz_sequences_with_a_mask(tmp_path):
-    x, y, mask = RNG.standard_normal((6, 5, 3)), RNG.integers(4, size=(6, 5)), np.arange(5) < [[5], [3], [5], [4], [5], [2]]
+    x, y, mask = (
+        RNG.standard_normal((6, 5, 3)),
+        RNG.integers(4, size=(6, 5)),
+        np.arange(5) < [[5], [3], [5], [4], [5], [2]],
+    )
     np.savez(tmp_path / "a.npz", x=x, y=y, client=np.repeat([1, 2], 3), mask=mask)
     np.testing.assert_array_equal(read(tmp_path / "a.npz", classes=4).mask, mask)
 

@@ -14,7 +14,11 @@ from .owned import CLIENTS, EXPECTED, HELD_OUT, NAMES, TRAINED, WHO, X, Y, by_pa
 def leaf(path, clients, **changes):
     path.parent.mkdir(exist_ok=True)
     data = {name: {"x": x.tolist(), "y": y.tolist()} for name, (x, y) in clients.items()}
-    held = {"users": list(data), "num_samples": [len(each["y"]) for each in data.values()], "user_data": data}
+    held = {
+        "users": list(data),
+        "num_samples": [len(each["y"]) for each in data.values()],
+        "user_data": data,
+    }
     path.write_text(json.dumps(held | changes))
 
 
@@ -34,7 +38,10 @@ def test_leaf_train_and_test(tmp_path):
 
 def test_leaf_validation_is_taken_as_it_is(tmp_path):
     for kind, rows in (("train", slice(0, 6)), ("val", slice(6, 8)), ("test", slice(8, 10))):
-        leaf(tmp_path / kind / "all.json", {name: (x[rows], y[rows]) for name, (x, y) in CLIENTS.items()})
+        leaf(
+            tmp_path / kind / "all.json",
+            {name: (x[rows], y[rows]) for name, (x, y) in CLIENTS.items()},
+        )
     first = np.concatenate([np.flatnonzero(name == WHO)[:10] for name in NAMES])
     split = np.tile(np.repeat([0, 1, 2], (6, 2, 2)), 3)
     same(read(tmp_path), Federation.from_arrays(X[first], Y[first], WHO[first], split=split))

@@ -16,11 +16,19 @@ from .owned import CLIENTS, EXPECTED, HELD_OUT, RNG, TESTED, TRAINED, WHO, X, Y,
 def test_saved_federations_come_back_and_can_be_split_anew(tmp_path, ending):
     path = EXPECTED.save(tmp_path / f"saved{ending}")
     same(read(path), EXPECTED)
-    same(read(path, split=(0.5, 0.2, 0.3), seed=4), Federation.from_arrays(X, Y, WHO, split=(0.5, 0.2, 0.3), seed=4))
+    same(
+        read(path, split=(0.5, 0.2, 0.3), seed=4),
+        Federation.from_arrays(X, Y, WHO, split=(0.5, 0.2, 0.3), seed=4),
+    )
 
 
 def test_a_saved_federation_takes_no_other_names(tmp_path):
-    refused(EXPECTED.save(tmp_path / "saved.safetensors"), "saved.safetensors", "has its own", label="score")
+    refused(
+        EXPECTED.save(tmp_path / "saved.safetensors"),
+        "saved.safetensors",
+        "has its own",
+        label="score",
+    )
     (tmp_path / "bad.safetensors").write_bytes(b"nothing")
     refused(tmp_path / "bad.safetensors", "bad.safetensors", "cannot be read")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
@@ -33,20 +41,28 @@ RAW = {"scale": "none", "task": "classification"}
 
 
 def frame(x, y, **more):
-    return pl.DataFrame({f"f{each}": x[:, each].astype(float) for each in range(4)} | {"label": y} | more)
+    return pl.DataFrame(
+        {f"f{each}": x[:, each].astype(float) for each in range(4)} | {"label": y} | more
+    )
 
 
 def test_csv(tmp_path):
     order = RNG.permutation(60)  # rows in any order: clients stand by first appearance
     frame(X[order], Y[order], client=WHO[order], note=["text"] * 60).write_csv(tmp_path / "all.csv")
     same(read(tmp_path / "all.csv", **RAW), Federation.from_arrays(X[order], Y[order], WHO[order]))
-    same(read(tmp_path / "all.csv", features=["f1"], **RAW), Federation.from_arrays(X[order, 1:2], Y[order], WHO[order]))
+    same(
+        read(tmp_path / "all.csv", features=["f1"], **RAW),
+        Federation.from_arrays(X[order, 1:2], Y[order], WHO[order]),
+    )
     split = np.where(TESTED, "test", "train")
     frame(X, Y, client=WHO, split=split).write_csv(tmp_path / "split.CSV")
     same(read(tmp_path / "split.CSV", **RAW), Federation.from_arrays(X, Y, WHO, split=split))
     same(read(tmp_path / "split.CSV", split=(0.8, 0.1, 0.1), **RAW), EXPECTED)
     frame(X, Y, client=WHO, fold=split).write_csv(tmp_path / "fold.csv")
-    same(read(tmp_path / "fold.csv", split="fold", **RAW), Federation.from_arrays(X, Y, WHO, split=split))
+    same(
+        read(tmp_path / "fold.csv", split="fold", **RAW),
+        Federation.from_arrays(X, Y, WHO, split=split),
+    )
 
 
 def test_csv_clients_keep_leading_zeros_and_numbers_stay_numbers(tmp_path):
@@ -62,7 +78,10 @@ def test_csv_clients_keep_leading_zeros_and_numbers_stay_numbers(tmp_path):
     ("text", "parts"),
     [
         ("client,x,label\na,1,0\na,2,1\na,oops,1\n", ("column 'x'", "row 2", "line 4", "'oops'")),
-        ("client,x,label\na,1,0\na,,1\n", ("missing values in 'x'", "row 1 (line 3)", "--missing drop|mean|indicator")),
+        (
+            "client,x,label\na,1,0\na,,1\n",
+            ("missing values in 'x'", "row 1 (line 3)", "--missing drop|mean|indicator"),
+        ),
         ("client,x,label\na,1,0\na,2,\n", ("missing values in 'label'", "row 1 (line 3)")),
         ("client,x,label\na,1,0,5\n", ("cannot be read as CSV",)),
         ("client,x,x,label\na,1,2,0\n", ("several columns 'x'",)),
@@ -86,7 +105,9 @@ def test_a_folder_of_tables_has_a_client_per_file(tmp_path, ending):
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_folder_of_tables_may_have_a_client_column(tmp_path, ending):
     for number, rows in enumerate((slice(0, 35), slice(35, 60))):
-        getattr(frame(X[rows], Y[rows], client=WHO[rows]), f"write_{ending}")(tmp_path / f"part-{number}.{ending}")
+        getattr(frame(X[rows], Y[rows], client=WHO[rows]), f"write_{ending}")(
+            tmp_path / f"part-{number}.{ending}"
+        )
     same(read(tmp_path, **RAW), EXPECTED)
 
 

@@ -1,4 +1,6 @@
-"""A user's own files in the layouts of TensorFlow Federated: HDF5, and SQLite by an encoder of its own."""
+"""A user's own files in the layouts of TensorFlow Federated: HDF5, and SQLite by an encoder of its
+own.
+"""
 
 import contextlib
 import sqlite3
@@ -87,11 +89,17 @@ def feature(values, packed=True):
     whole = isinstance(values[0], int)
     each = [number(value) if whole else struct.pack("<f", value) for value in values]
     key = b"\x08" if whole else b"\x0d"
-    return field(3 if whole else 2, field(1, b"".join(each)) if packed else b"".join(key + value for value in each))
+    return field(
+        3 if whole else 2,
+        field(1, b"".join(each)) if packed else b"".join(key + value for value in each),
+    )
 
 
 def example(packed=True, **features):
-    entries = (field(1, key.encode()) + field(2, feature(values, packed)) for key, values in features.items())
+    entries = (
+        field(1, key.encode()) + field(2, feature(values, packed))
+        for key, values in features.items()
+    )
     return field(1, b"".join(field(1, entry) for entry in entries))
 
 
@@ -99,12 +107,22 @@ def sqlite(path, rows, counts=None):
     """Rows of (client, split, message)."""
     path.unlink(missing_ok=True)
     base = sqlite3.connect(path)
-    base.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
-    base.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
+    base.execute(
+        "CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)"
+    )
+    base.execute(
+        "CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)"
+    )
     keys = [(client, split) for client, split, _ in rows]
     counts = {key: keys.count(key) for key in dict.fromkeys(keys)} if counts is None else counts
-    base.executemany("INSERT INTO client_metadata VALUES (?, ?, ?)", [(*key, count) for key, count in counts.items()])
-    base.executemany("INSERT INTO examples VALUES (?, ?, ?)", [(split, client, message) for client, split, message in rows])
+    base.executemany(
+        "INSERT INTO client_metadata VALUES (?, ?, ?)",
+        [(*key, count) for key, count in counts.items()],
+    )
+    base.executemany(
+        "INSERT INTO examples VALUES (?, ?, ?)",
+        [(split, client, message) for client, split, message in rows],
+    )
     base.commit()
     base.close()
 
@@ -129,13 +147,24 @@ def test_sqlite_train_and_test(tmp_path):
 
 
 def test_sqlite_bytes_whole_numbers_and_text(tmp_path):
-    image = [("ann", "train", example(image=[bytes([0, 128, 255])], label=[name])) for name in (b"cat", b"dog")]
+    image = [
+        ("ann", "train", example(image=[bytes([0, 128, 255])], label=[name]))
+        for name in (b"cat", b"dog")
+    ]
     sqlite(tmp_path / "a.sqlite", image)
-    refused(tmp_path / "a.sqlite", "client 'ann', split 'train', row 0", "no field of numbers", "image, label")
+    refused(
+        tmp_path / "a.sqlite",
+        "client 'ann', split 'train', row 0",
+        "no field of numbers",
+        "image, label",
+    )
     federation = read(tmp_path / "a.sqlite", features="image")
     assert federation.classes == ("cat", "dog")
     assert federation.features.tolist() == [[0, 128, 255]] * 2
-    sqlite(tmp_path / "a.sqlite", [("ann", "train", example(image=[0, 128, 255, -1], label=[1.5])) for _ in range(2)])
+    sqlite(
+        tmp_path / "a.sqlite",
+        [("ann", "train", example(image=[0, 128, 255, -1], label=[1.5])) for _ in range(2)],
+    )
     federation = read(tmp_path / "a.sqlite")
     assert federation.features.tolist() == [[0, 128, 255, -1]] * 2
     assert federation.task == "regression"
@@ -152,7 +181,10 @@ GOOD = example(pixels=[1.0, 2.0], label=[1])
         (GOOD + b"\x10\x01", ("row 1", "unexpected field 2")),
         ("text", ("row 1", "it is a str")),
         (example(pixels=[1.0, 2.0]), ("row 1", "no field 'label'", "pixels")),
-        (example(pixels=[1.0], label=[1]), ("row 1, field 'pixels' has 1 values while row 0 has 2",)),
+        (
+            example(pixels=[1.0], label=[1]),
+            ("row 1, field 'pixels' has 1 values while row 0 has 2",),
+        ),
         (example(pixels=[b"\x89PNG1"], label=[1]), ("row 1", "no field of numbers")),
         (example(pixels=[1.0, 2.0], other=[1], label=[1]), ("row 1", "several fields", "other")),
     ],

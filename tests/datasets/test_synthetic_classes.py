@@ -14,7 +14,9 @@ from .drawn import near
 
 
 def accuracy(cosine, rho, flips):
-    """Section 1 of the classification theory: accuracy of a linear rule at this cosine from a logistic teacher of scale rho."""
+    """Section 1 of the classification theory: accuracy of a linear rule at this cosine from a
+    logistic teacher of scale rho.
+    """
     slope = cosine / np.sqrt(1 - cosine**2) if cosine < 1 else np.inf
 
     def integrand(z):
@@ -48,24 +50,39 @@ def test_two_classes_follow_the_logistic_teacher(flips):
     b0 = (s * shared**2).sum()
     assert b0 == pytest.approx(4 * 1.25)
     own = (X * heads[federation.owner]).sum(1)
-    for scores, cosine in ((own, np.ones(50)), (X @ shared, (s * heads * shared).sum(1) / rho / np.sqrt(b0))):
+    for scores, cosine in (
+        (own, np.ones(50)),
+        (X @ shared, (s * heads * shared).sum(1) / rho / np.sqrt(b0)),
+    ):
         right = (scores > 0) == y
         expected = np.array([accuracy(c, r, flips) for c, r in zip(cosine, rho, strict=True)])
         near(right.mean(), expected.mean(), np.sqrt((expected * (1 - expected)).mean() / len(y)))
     p = flips + (1 - 2 * flips) / (1 + np.exp(-own))
-    near(X.T @ (y - p), 0, np.sqrt((X**2 * (p * (1 - p))[:, None]).sum(0)))  # the score of the truth
+    near(
+        X.T @ (y - p), 0, np.sqrt((X**2 * (p * (1 - p))[:, None]).sum(0))
+    )  # the score of the truth
 
 
 def test_more_classes_follow_the_softmax_teacher():
     C, m, flips = 4, 30, 0.1
     federation = datasets.synthetic(
-        task="classification", classes=C, centre=3, radius=2, flips=flips, clients=m, dimension=50, samples=500, seed=2
+        task="classification",
+        classes=C,
+        centre=3,
+        radius=2,
+        flips=flips,
+        clients=m,
+        dimension=50,
+        samples=500,
+        seed=2,
     )
     truth, X, y = federation.truth, federation.features, federation.labels
     assert truth["heads"].shape == (m, 50, C)
     P, shift = np.eye(C) - 1 / C, truth["heads"] - truth["shared"]
     np.testing.assert_allclose(truth["shared"].T @ truth["shared"], 9 * P, atol=1e-12)
-    np.testing.assert_allclose(np.einsum("mda,mdb->mab", shift, shift), np.broadcast_to(4 * P, (m, C, C)), atol=1e-12)
+    np.testing.assert_allclose(
+        np.einsum("mda,mdb->mab", shift, shift), np.broadcast_to(4 * P, (m, C, C)), atol=1e-12
+    )
     logits = np.einsum("nd,ndc->nc", X, truth["heads"][federation.owner])
     p = np.exp(logits - logits.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
@@ -74,7 +91,8 @@ def test_more_classes_follow_the_softmax_teacher():
     for k in range(C):
         near(X.T @ (onehot - p)[:, k], 0, np.sqrt((X**2 * (p * (1 - p))[:, [k]]).sum(0)))
     right = logits.argmax(1) == y
-    # The teacher's accuracy depends on the heads through their Gram matrix alone: independent Gaussian logits with it.
+    # The teacher's accuracy depends on the heads through their Gram matrix alone: independent
+    # Gaussian logits with it.
     rng, expected = np.random.default_rng(8), []
     for W in truth["heads"]:
         z = rng.standard_normal((4000, 50)) @ W
@@ -85,9 +103,13 @@ def test_more_classes_follow_the_softmax_teacher():
 
 
 def test_teachers_turn_freely():
-    """Every direction and every class is alike: entries of the displacements have mean 0 and variance radius^2 (1 - 1/C)/d."""
+    """Every direction and every class is alike: entries of the displacements have mean 0 and
+    variance radius^2 (1 - 1/C)/d.
+    """
     C, m, d = 3, 600, 12
-    truth = datasets.synthetic(task="classification", classes=C, radius=2, centre=1, clients=m, dimension=d, samples=1).truth
+    truth = datasets.synthetic(
+        task="classification", classes=C, radius=2, centre=1, clients=m, dimension=d, samples=1
+    ).truth
     shift = truth["heads"] - truth["shared"]
     v = 4 * (1 - 1 / C) / d
     near(shift.mean(0), 0, np.sqrt(v / m))
@@ -96,7 +118,13 @@ def test_teachers_turn_freely():
 
 
 def test_flips_replace_labels_by_any_other_and_leave_the_rest():
-    settings = {"task": "classification", "classes": 5, "clients": 20, "dimension": 10, "samples": 500}
+    settings = {
+        "task": "classification",
+        "classes": 5,
+        "clients": 20,
+        "dimension": 10,
+        "samples": 500,
+    }
     clean, noisy = (datasets.synthetic(**settings, flips=flips) for flips in (0, 0.3))
     np.testing.assert_array_equal(clean.features, noisy.features)
     changed = clean.labels != noisy.labels
@@ -104,7 +132,9 @@ def test_flips_replace_labels_by_any_other_and_leave_the_rest():
     step = (noisy.labels - clean.labels)[changed] % 5
     assert scipy.stats.chisquare(np.bincount(step, minlength=5)[1:]).pvalue > 1e-4
     blank = datasets.synthetic(**settings, flips=0.8)
-    assert scipy.stats.chi2_contingency(np.histogram2d(clean.labels, blank.labels, 5)[0]).pvalue > 1e-4
+    assert (
+        scipy.stats.chi2_contingency(np.histogram2d(clean.labels, blank.labels, 5)[0]).pvalue > 1e-4
+    )
 
 
 def test_the_truth_is_saved_with_the_data(tmp_path):
@@ -120,5 +150,7 @@ def test_a_class_that_nobody_draws_is_still_a_class():
 
 
 def test_a_plane_holds_three_classes():
-    truth = datasets.synthetic(task="classification", classes=3, dimension=2, clients=2, samples=4, centre=1).truth
+    truth = datasets.synthetic(
+        task="classification", classes=3, dimension=2, clients=2, samples=4, centre=1
+    ).truth
     np.testing.assert_allclose(truth["shared"].T @ truth["shared"], np.eye(3) - 1 / 3, atol=1e-12)

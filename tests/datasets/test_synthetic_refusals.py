@@ -17,16 +17,34 @@ REFUSED = [
         {"population": WORLD, "alpha": 1, "beta": 1},
         "population is given, which is for regression: Synthetic.* takes alpha, beta, cl",
     ),
-    ({"population": WORLD, "task": "classification"}, "population is given.* classification takes classes, centre"),
-    ({"population": WORLD, "radius": 2, "noise": 1}, "population and radius, noise are both given: put radius, noise into"),
+    (
+        {"population": WORLD, "task": "classification"},
+        "population is given.* classification takes classes, centre",
+    ),
+    (
+        {"population": WORLD, "radius": 2, "noise": 1},
+        "population and radius, noise are both given: put radius, noise into",
+    ),
     ({"population": [WORLD]}, "population is \\[.*give a Population"),
-    ({"population": fa.Population([1, 2], 1, 1, 2)}, r"population holds arrays of shape \(2,\): give plain numbers"),
+    (
+        {"population": fa.Population([1, 2], 1, 1, 2)},
+        r"population holds arrays of shape \(2,\): give plain numbers",
+    ),
     ({"population": fa.Population(1, 1, 1)}, "population has no norm.*give it one"),
     ({"radius": 3, "norm": 1}, "give norm of at least radius"),
     ({"radius": -1}, "radius is -1.*at least 0"),
     ({"spectrum": "ar1"}, "spectrum is 'ar1'.*make one with"),
-    ({"classes": 3}, 'classes is 3, which is for classification.*leave classes out, or give task="classification"'),
-    ({"task": "classification", "norm": 3}, "norm is 3, which is for regression.*takes classes, centre.*leave norm out"),
+    (
+        {"classes": 3},
+        (
+            "classes is 3, which is for classification.*leave classes out, or give"
+            ' task="classification"'
+        ),
+    ),
+    (
+        {"task": "classification", "norm": 3},
+        "norm is 3, which is for regression.*takes classes, centre.*leave norm out",
+    ),
     ({"task": "classification", "classes": 1}, "classes is 1.*at least 2"),
     ({"task": "classification", "dimension": 5}, "dimension is 5: 10 classes need at least 9"),
     ({"task": "classification", "centre": -2}, "centre is -2.*at least 0"),
@@ -36,7 +54,10 @@ REFUSED = [
     ({"beta": 1}, "beta is given without alpha.*give alpha"),
     ({"alpha": 1, "beta": np.nan}, "beta is nan.*finite"),
     ({"alpha": 1, "beta": 1, "task": "regression"}, "alpha and beta make a classification"),
-    ({"alpha": 1, "beta": 1, "radius": 2}, "radius is 2, which is for regression and classification: Synthetic"),
+    (
+        {"alpha": 1, "beta": 1, "radius": 2},
+        "radius is 2, which is for regression and classification: Synthetic",
+    ),
     ({"clients": 0}, "clients is 0.*at least 1"),
     ({"clients": 2.5}, "clients is 2.5.*whole number"),
     ({"dimension": 0}, "dimension is 0.*at least 1"),
@@ -53,7 +74,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "sentence"), REFUSED, ids=lambda value: None if isinstance(value, dict) else value[:40])
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    REFUSED,
+    ids=lambda value: None if isinstance(value, dict) else value[:40],
+)
 def test_bad_input_is_refused_with_a_sentence(settings, sentence):
     with pytest.raises(fa.InvalidInput, match=sentence):
         datasets.synthetic(**settings)

@@ -1,4 +1,6 @@
-"""Regression from a known world: exact lengths, moments within their standard errors, and what the lenses say of it."""
+"""Regression from a known world: exact lengths, moments within their standard errors, and what the
+lenses say of it.
+"""
 
 from dataclasses import replace
 
@@ -15,7 +17,13 @@ from fedasym.exact.draws import lay_out_population
 from .drawn import ERRORS, WORLD, near, residuals, rows_of
 
 ATOMS = fa.Population(
-    radius=1.5, noise=0.7, aspect=2, norm=3, spectrum=fa.spectra.atoms([0.5, 3], [0.6, 0.4]), shift_power=1, optimum_power=0.5
+    radius=1.5,
+    noise=0.7,
+    aspect=2,
+    norm=3,
+    spectrum=fa.spectra.atoms([0.5, 3], [0.6, 0.4]),
+    shift_power=1,
+    optimum_power=0.5,
 )
 
 
@@ -69,11 +77,21 @@ def test_features_and_noise_have_their_moments():
 
 
 def test_the_aspect_fixes_training_samples_and_the_split_adds_the_others():
-    for split, counts in (((0.8, 0.1, 0.1), (40, 5, 5)), ((0.5, 0.0, 0.5), (40, 0, 40)), ((1, 0, 0), (40, 0, 0))):
+    for split, counts in (
+        ((0.8, 0.1, 0.1), (40, 5, 5)),
+        ((0.5, 0.0, 0.5), (40, 0, 40)),
+        ((1, 0, 0), (40, 0, 0)),
+    ):
         federation = datasets.synthetic(WORLD, clients=3, dimension=80, split=split)
-        assert [federation.counts(kind).tolist() for kind in ("train", "validation", "test")] == [[n] * 3 for n in counts]
+        assert [federation.counts(kind).tolist() for kind in ("train", "validation", "test")] == [
+            [n] * 3 for n in counts
+        ]
     tiny = datasets.synthetic(WORLD, clients=2, dimension=4)
-    assert [tiny.counts(kind).tolist() for kind in ("train", "validation", "test")] == [[2, 2], [1, 1], [1, 1]]
+    assert [tiny.counts(kind).tolist() for kind in ("train", "validation", "test")] == [
+        [2, 2],
+        [1, 1],
+        [1, 1],
+    ]
 
 
 def test_samples_are_all_of_a_client_and_may_differ():
@@ -89,7 +107,9 @@ def test_directions_that_no_sample_sees_are_kept():
     federation = datasets.synthetic(blind, clients=2, dimension=10)
     assert federation.features.shape[1] == 10
     assert not federation.features[:, :5].any()
-    np.testing.assert_allclose(np.linalg.norm(federation.truth["heads"] - federation.truth["shared"], axis=1), 1.5)
+    np.testing.assert_allclose(
+        np.linalg.norm(federation.truth["heads"] - federation.truth["shared"], axis=1), 1.5
+    )
 
 
 @pytest.mark.parametrize("world", [WORLD, ATOMS], ids=["identity", "aligned"])
@@ -103,18 +123,35 @@ def test_the_linear_lens_loses_what_the_theory_predicts(world):
     for seed in range(seeds):
         federation = datasets.synthetic(world, clients=m, dimension=d, seed=seed)
         truth, training = federation.truth, federation.split == 0
-        X, y, ids = federation.features[training], federation.labels[training, 0], federation.owner[training]
+        X, y, ids = (
+            federation.features[training],
+            federation.labels[training, 0],
+            federation.owner[training],
+        )
         for name in predicted:
             with few_threads(d):
-                fit = fa.linear.fit(name, X, y, clients=ids.tolist(), ridge=predicted[name].ridge, intercept=False)
+                fit = fa.linear.fit(
+                    name, X, y, clients=ids.tolist(), ridge=predicted[name].ridge, intercept=False
+                )
             models = np.array([fit.personal[client] for client in range(m)])
             losses[name][seed] = ((models - truth["heads"]) ** 2 * truth["covariance"]).sum(1)
         for client in range(m):
             rows, labels = rows_of(federation, client, split=2)
             held_out[seed, client] = np.mean((rows @ fit.personal[client] - labels) ** 2) - 0.7**2
-        near((held_out[seed] - losses[name][seed]).mean(), 0, np.std(held_out[seed] - losses[name][seed], ddof=1) / np.sqrt(m))
+        near(
+            (held_out[seed] - losses[name][seed]).mean(),
+            0,
+            np.std(held_out[seed] - losses[name][seed], ddof=1) / np.sqrt(m),
+        )
     for name, found in losses.items():
         # One shared model per seed moves all clients together: seeds are what is independent.
-        error = max(found.mean(1).std(ddof=1) / np.sqrt(seeds), found.std(ddof=1) / np.sqrt(found.size))
+        error = max(
+            found.mean(1).std(ddof=1) / np.sqrt(seeds), found.std(ddof=1) / np.sqrt(found.size)
+        )
         expected = float(predicted[name].loss)
-        assert abs(found.mean() - expected) < ERRORS * error + 2 / d * expected, (name, found.mean(), expected, error)
+        assert abs(found.mean() - expected) < ERRORS * error + 2 / d * expected, (
+            name,
+            found.mean(),
+            expected,
+            error,
+        )

@@ -12,7 +12,12 @@ from .drawn import near
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_sequences_are_padded_and_masked(task):
     federation = datasets.synthetic(task=task, positions=6, clients=30, dimension=10, samples=40)
-    X, y, mask, truth = federation.features, federation.labels.squeeze(), federation.mask, federation.truth
+    X, y, mask, truth = (
+        federation.features,
+        federation.labels.squeeze(),
+        federation.mask,
+        federation.truth,
+    )
     assert X.shape == (1200, 6, 10)
     assert y.shape == mask.shape == (1200, 6)
     lengths = mask.sum(1)

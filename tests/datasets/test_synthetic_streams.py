@@ -1,4 +1,6 @@
-"""Random streams of synthetic data: by seed, and clients and parameters that do not disturb each other."""
+"""Random streams of synthetic data: by seed, and clients and parameters that do not disturb each
+other.
+"""
 
 import numpy as np
 import pytest
@@ -20,18 +22,26 @@ every_world = pytest.mark.parametrize("settings", WORLDS.values(), ids=WORLDS)
 
 def fields(federation):
     """All arrays of a federation."""
-    parts = {name: getattr(federation, name) for name in ("features", "labels", "owner", "split", "mask")}
-    return {name: array for name, array in {**parts, **federation.truth}.items() if array is not None}
+    parts = {
+        name: getattr(federation, name) for name in ("features", "labels", "owner", "split", "mask")
+    }
+    return {
+        name: array for name, array in {**parts, **federation.truth}.items() if array is not None
+    }
 
 
 @every_world
 def test_same_seed_same_numbers(settings):
-    first, again, other = (datasets.synthetic(**settings, clients=4, seed=seed) for seed in (5, 5, 6))
+    first, again, other = (
+        datasets.synthetic(**settings, clients=4, seed=seed) for seed in (5, 5, 6)
+    )
     for name, array in fields(first).items():
         np.testing.assert_array_equal(array, fields(again)[name])
     assert not np.allclose(first.truth["heads"], other.truth["heads"])
     if first.features.shape == other.features.shape:
-        assert not np.any(first.features[first.features != 0] == other.features[first.features != 0])
+        assert not np.any(
+            first.features[first.features != 0] == other.features[first.features != 0]
+        )
 
 
 @every_world
@@ -48,7 +58,10 @@ def test_more_clients_leave_the_first_ones_as_they_were(settings):
 
 @every_world
 def test_a_client_does_not_depend_on_the_sizes_of_others(settings):
-    one, other = (datasets.synthetic(**settings, clients=3, samples=sizes) for sizes in ([8, 20, 10], [8, 5, 10]))
+    one, other = (
+        datasets.synthetic(**settings, clients=3, samples=sizes)
+        for sizes in ([8, 20, 10], [8, 5, 10])
+    )
     for client in (0, 2):
         for mine, same in zip(rows_of(one, client), rows_of(other, client), strict=True):
             np.testing.assert_array_equal(mine, same)
@@ -59,7 +72,9 @@ def test_a_client_does_not_depend_on_the_sizes_of_others(settings):
 def test_parameters_do_not_disturb_each_others_draws():
     plain = datasets.synthetic(clients=3, dimension=20)
     for change in ({"noise": 2.0}, {"radius": 3.0}, {"norm": 7.0}):
-        np.testing.assert_array_equal(datasets.synthetic(clients=3, dimension=20, **change).features, plain.features)
+        np.testing.assert_array_equal(
+            datasets.synthetic(clients=3, dimension=20, **change).features, plain.features
+        )
     wide = datasets.synthetic(clients=3, dimension=20, radius=3.0).truth
     shift = plain.truth["heads"] - plain.truth["shared"]
     np.testing.assert_allclose(wide["heads"] - wide["shared"], 3 * shift)
@@ -88,4 +103,6 @@ def test_keywords_are_a_population():
     for name, array in fields(datasets.synthetic(world, clients=3, dimension=60)).items():
         np.testing.assert_array_equal(array, fields(by_keywords)[name])
     for radius in (0, 5):
-        assert np.linalg.norm(datasets.synthetic(radius=radius, clients=2, dimension=9).truth["shared"]) == pytest.approx(2)
+        assert np.linalg.norm(
+            datasets.synthetic(radius=radius, clients=2, dimension=9).truth["shared"]
+        ) == pytest.approx(2)

@@ -57,13 +57,17 @@ def test_a_random_intercept_has_the_variance_that_maximises_the_marginal_likelih
     """
     X, y, ids = draw(80, 60, variance)
     exact = exact_variance(X, y, ids)
-    found = estimate_class_components(ClassSamples.of(X, y, ids, 2), np.array([-1, 0]), intercept=True)
+    found = estimate_class_components(
+        ClassSamples.of(X, y, ids, 2), np.array([-1, 0]), intercept=True
+    )
     assert 0.9 < found.variances[-1] / exact < 1.04
 
 
 def test_the_bias_is_known_and_downwards_for_small_clients():
     X, y, ids = draw(300, 8, 1.0)
-    found = estimate_class_components(ClassSamples.of(X, y, ids, 2), np.array([-1, 0]), intercept=True)
+    found = estimate_class_components(
+        ClassSamples.of(X, y, ids, 2), np.array([-1, 0]), intercept=True
+    )
     assert 0.5 < found.variances[-1] / exact_variance(X, y, ids) < 1.0
 
 
@@ -77,13 +81,17 @@ def test_equal_clients_have_no_variance(seed):
     P = expit(0.5 + X[:, 0])
     own = 1 / np.add.reduceat((2 * P * (1 - P))[:, None] * X**2, np.arange(0, len(X), size))
     errors = own.mean(axis=0) * np.sqrt(2 / clients)
-    found = estimate_class_components(ClassSamples.of(X, y, ids, 2), np.array([0, 1]), intercept=True)
+    found = estimate_class_components(
+        ClassSamples.of(X, y, ids, 2), np.array([0, 1]), intercept=True
+    )
     assert np.all(found.variances < 4 * errors)
 
 
 def test_features_of_one_group_have_one_variance():
     X, y, ids = draw(40, 20, 1.0)
-    found = estimate_class_components(ClassSamples.of(X, y, ids, 2), np.array([0, 0]), intercept=True)
+    found = estimate_class_components(
+        ClassSamples.of(X, y, ids, 2), np.array([0, 0]), intercept=True
+    )
     assert found.variances[0] == found.variances[1] > 0
 
 

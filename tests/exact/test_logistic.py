@@ -6,7 +6,14 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
-from fedasym.exact.logistic import ClassPoint, ClassSamples, Equations, LogisticProblem, group_by_size, minimise
+from fedasym.exact.logistic import (
+    ClassPoint,
+    ClassSamples,
+    Equations,
+    LogisticProblem,
+    group_by_size,
+    minimise,
+)
 
 SIZES = (1, 2, 7, 7, 30, 3)
 
@@ -23,7 +30,9 @@ def draw(classes, features=3, sizes=SIZES, seed=0):
 
 def make(classes, variances, ridges, **options):
     X, codes, clients = draw(classes, **options)
-    return LogisticProblem(ClassSamples.of(X, codes, clients, classes), np.array(variances), np.array(ridges))
+    return LogisticProblem(
+        ClassSamples.of(X, codes, clients, classes), np.array(variances), np.array(ridges)
+    )
 
 
 def plain_objective(X, codes, clients, B, U, variances, ridges):
@@ -182,7 +191,9 @@ def test_a_left_out_sample_might_as_well_not_be_there():
     kept = np.random.default_rng(0).random(len(X)) < 0.7
     kept[[np.flatnonzero(clients == j)[0] for j in range(len(SIZES))]] = True
     D, ridges = np.full(4, 0.5), np.full(4, 0.1)
-    one = LogisticProblem(ClassSamples.of(X, codes, clients, 3), D, ridges, weights=kept.astype(float))
+    one = LogisticProblem(
+        ClassSamples.of(X, codes, clients, 3), D, ridges, weights=kept.astype(float)
+    )
     two = LogisticProblem(ClassSamples.of(X[kept], codes[kept], clients[kept], 3), D, ridges)
     a, b = minimise(one, one.start(), 1e-12), minimise(two, two.start(), 1e-12)
     assert np.allclose(a.shared, b.shared, atol=1e-6)

@@ -1,4 +1,6 @@
-"""Variance components: against another optimiser, statsmodels, brute force, and what must hold for any clients."""
+"""Variance components: against another optimiser, statsmodels, brute force, and what must hold for
+any clients.
+"""
 
 import warnings
 
@@ -13,13 +15,17 @@ from fedasym.exact.reml import Likelihood, estimate_components, maximise
 
 
 def draw(m=40, n=12, deviations=(1.0, 0.3, 0.0), level=0.8, noise=0.5, seed=0):
-    """Clients whose weights vary by `deviations` and whose intercepts by `level`; the intercept's column is last."""
+    """Clients whose weights vary by `deviations` and whose intercepts by `level`; the intercept's
+    column is last.
+    """
     rng = np.random.default_rng(seed)
     sizes = rng.integers(max(n // 2, 2), 2 * n, m)
     owner = np.repeat(np.arange(m), sizes)
     X = np.column_stack([rng.standard_normal((owner.size, len(deviations))), np.ones(owner.size)])
     u = rng.standard_normal((m, X.shape[1])) * [*deviations, level]
-    y = (X * (u + np.arange(1.0, X.shape[1] + 1))[owner]).sum(1) + noise * rng.standard_normal(owner.size)
+    y = (X * (u + np.arange(1.0, X.shape[1] + 1))[owner]).sum(1) + noise * rng.standard_normal(
+        owner.size
+    )
     return X, y, owner
 
 
@@ -32,7 +38,11 @@ def dense_deviance(ratios, X, y, owner):
     beta = np.linalg.solve(A, X.T @ inverse @ y)
     e = y - X @ beta
     rss = e @ inverse @ e
-    return (len(y) - X.shape[1]) * np.log(rss) + np.linalg.slogdet(V)[1] + np.linalg.slogdet(A)[1], rss, beta
+    return (
+        (len(y) - X.shape[1]) * np.log(rss) + np.linalg.slogdet(V)[1] + np.linalg.slogdet(A)[1],
+        rss,
+        beta,
+    )
 
 
 def test_the_likelihood_is_that_of_whole_covariance_matrices():
@@ -84,8 +94,14 @@ def test_components_are_those_of_statsmodels(seed):
         from statsmodels.regression.mixed_linear_model import VCSpec
 
         names = [[[str(k)] for _ in range(30)] for k in range(3)]
-        spec = VCSpec([str(k) for k in range(3)], names, [[parts[str(k)][g] for g in range(30)] for k in range(3)])
-        theirs = MixedLM(y, X, owner, exog_vc=spec).fit(reml=True, method=["bfgs", "lbfgs"], gtol=1e-10)
+        spec = VCSpec(
+            [str(k) for k in range(3)],
+            names,
+            [[parts[str(k)][g] for g in range(30)] for k in range(3)],
+        )
+        theirs = MixedLM(y, X, owner, exog_vc=spec).fit(
+            reml=True, method=["bfgs", "lbfgs"], gtol=1e-10
+        )
     likelihood = Likelihood(ClientSums.of(X, y, owner))
     assert likelihood.at(theirs.vcomp / theirs.scale).deviance >= found.deviance - 1e-8
     np.testing.assert_allclose(found.variances, theirs.vcomp, rtol=1e-4)
@@ -96,7 +112,10 @@ def test_components_are_those_of_statsmodels(seed):
 def test_one_variance_per_feature_only_where_the_data_carry_it():
     X, y, owner = draw(m=60, deviations=(1.0, 0.05, 0.0), seed=1)
     assert estimate_components(ClientSums.of(X, y, owner), intercept=True).parameters == 4
-    alike, few = draw(m=60, deviations=(0.4, 0.4, 0.4), seed=2), draw(m=5, deviations=(1.0, 0.1, 0.0), seed=3)
+    alike, few = (
+        draw(m=60, deviations=(0.4, 0.4, 0.4), seed=2),
+        draw(m=5, deviations=(1.0, 0.1, 0.0), seed=3),
+    )
     for X, y, owner in (alike, few):
         found = estimate_components(ClientSums.of(X, y, owner), intercept=True)
         assert found.parameters == 2
@@ -105,7 +124,9 @@ def test_one_variance_per_feature_only_where_the_data_carry_it():
 
 def test_features_that_may_not_differ_have_no_variance():
     X, y, owner = draw()
-    found = estimate_components(ClientSums.of(X, y, owner), intercept=True, personal=np.array([False, True, True, True]))
+    found = estimate_components(
+        ClientSums.of(X, y, owner), intercept=True, personal=np.array([False, True, True, True])
+    )
     assert found.ratios[0] == 0
     assert found.ratios[-1] > 0
 
@@ -145,7 +166,10 @@ def test_ridges_by_client_and_by_unknown():
         mine = owner == j
         live = np.isfinite(row)
         A, e = X[mine], y[mine] - X[mine] @ fit.shared
-        change = np.linalg.solve(A[:, live].T @ A[:, live] / mine.sum() + np.diag(row[live]), A[:, live].T @ e / mine.sum())
+        change = np.linalg.solve(
+            A[:, live].T @ A[:, live] / mine.sum() + np.diag(row[live]),
+            A[:, live].T @ e / mine.sum(),
+        )
         np.testing.assert_allclose(fit.personal[j][live], fit.shared[live] + change, rtol=1e-9)
         assert fit.personal[j][2] == fit.shared[2]
     wide = linear.fit("rtfa", X[:, :3], y, clients=owner, ridge=np.full((1, 4), 0.3))

@@ -1,4 +1,6 @@
-"""What is made once for all tests of experiments: a finished run, and the programs that their processes compile."""
+"""What is made once for all tests of experiments: a finished run, and the programs that their
+processes compile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the tests of experiments share: a small experiment on a small federation, run once, and how folders are compared."""
+"""What the tests of experiments share: a small experiment on a small federation, run once, and how
+folders are compared.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ cohort = 3
 local_steps = 3
 personal_epochs = 2
 """
-PIECES = 3 + 2 * 2 + 2 * 2 + 1  # tuning: local, and two server steps; two families on seeds and splits; gains
+PIECES = (
+    3 + 2 * 2 + 2 * 2 + 1
+)  # tuning: local, and two server steps; two families on seeds and splits; gains
 
 
 def written(folder: Path, text: str = TOML) -> Path:
@@ -73,7 +77,9 @@ def times_computed(folder: Path) -> Counter[str]:
 
 
 def environment(cache: Path) -> dict[str, str]:
-    """What processes are given: a cache of their own. Compiled programs are kept where all tests keep them."""
+    """What processes are given: a cache of their own. Compiled programs are kept where all tests
+    keep them.
+    """
     return {**os.environ, "XDG_CACHE_HOME": str(cache)}
 
 
@@ -82,4 +88,11 @@ def command(*args: Any) -> list[str]:
 
 
 def fedasym(cache: Path, *args: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*args), capture_output=True, text=True, check=False, env=environment(cache), **options)
+    return subprocess.run(
+        command(*args),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(cache),
+        **options,
+    )

@@ -1,4 +1,6 @@
-"""The paper's findings as a check: each verdict where it must come, and on the paper's own numbers."""
+"""The paper's findings as a check: each verdict where it must come, and on the paper's own
+numbers.
+"""
 
 from types import SimpleNamespace
 
@@ -26,7 +28,13 @@ def results(levels, spread=0.001, trials=11, gains=None, task="classification"):
         for epochs, level in (gains or {}).items()
         for trial in range(5)
     ]
-    schema = {"algorithm": pl.String, "epochs": pl.String, "trial": pl.Int64, "round": pl.Int64, "accuracy": pl.Float64}
+    schema = {
+        "algorithm": pl.String,
+        "epochs": pl.String,
+        "trial": pl.Int64,
+        "round": pl.Int64,
+        "accuracy": pl.Float64,
+    }
     return SimpleNamespace(
         task=task,
         finals=lambda sweep: finals if sweep == "seeds" else {},
@@ -39,13 +47,24 @@ def verdicts(*given, **options):
     return [claim.verdict for claim in check_claims(results(*given, **options)).found]
 
 
-AS_PAPER = {"local": 0.76, "fedavg": 0.78, "ftfa": 0.81, "rtfa": 0.812, "maml_fo": 0.811, "maml_hf": 0.811, "pfedme": 0.79}
+AS_PAPER = {
+    "local": 0.76,
+    "fedavg": 0.78,
+    "ftfa": 0.81,
+    "rtfa": 0.812,
+    "maml_fo": 0.811,
+    "maml_hf": 0.811,
+    "pfedme": 0.79,
+}
 
 
 def test_what_the_paper_found_is_found():
     told = check_claims(results(AS_PAPER, gains={"0": 0.78, "batch": 0.785, "1": 0.79, "10": 0.81}))
     assert [claim.verdict for claim in told.found] == [SUPPORTED] * 4
-    assert "SUPPORTED, over seeds: ftfa, rtfa, maml_fo and maml_hf come to the same, within 1 point" in str(told)
+    assert (
+        "SUPPORTED, over seeds: ftfa, rtfa, maml_fo and maml_hf come to the same, within 1 point"
+        in str(told)
+    )
     assert "one batch - 0 epochs: +0." in str(told)
 
 
@@ -80,7 +99,9 @@ def test_missing_algorithms_are_passed_over_and_nothing_is_an_error():
 
 
 def test_the_papers_own_cifar_curves_support_the_paper():
-    """Its published trials, put through the same check: the findings are those that its text states."""
+    """Its published trials, put through the same check: the findings are those that its text
+    states.
+    """
     curves = published_accuracies("cifar100")
     paper = results({})
     paper.finals = lambda sweep: {name: curve.final for name, curve in curves.trials[sweep].items()}
@@ -91,7 +112,11 @@ def test_the_papers_own_cifar_curves_support_the_paper():
 def test_published_numbers_are_those_of_the_papers_table():
     """Accuracy at round 400 in percent, mean over trials, as the paper's data have it."""
     for name, sweep, expected in (
-        ("cifar100", "splits", {"local": 75.80, "fedavg": 78.00, "ftfa": 81.04, "rtfa": 81.85, "pfedme": 78.95}),
+        (
+            "cifar100",
+            "splits",
+            {"local": 75.80, "fedavg": 78.00, "ftfa": 81.04, "rtfa": 81.85, "pfedme": 78.95},
+        ),
         ("emnist", "seeds", {"fedavg": 87.02, "ftfa": 90.40, "maml_hf": 90.42}),
         ("shakespeare", "seeds", {"local": 54.77, "fedavg": 57.57, "pfedme": 57.06}),
         ("stackoverflow", "splits", {"fedavg": 41.43, "rtfa": 42.10}),

@@ -1,4 +1,6 @@
-"""`fedasym run`, `sweep` and `runs`: the library's words, one sentence for a mistake, progress for those who watch."""
+"""`fedasym run`, `sweep` and `runs`: the library's words, one sentence for a mistake, progress for
+those who watch.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ def run(home):
 def test_run_prints_the_results_and_tells_little_to_a_log(run):
     done, folder = run
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{fa.Results.read(folder)}\n\nKept in runs/small. A page of it: fedasym report runs/small\n"
+    assert (
+        done.stdout
+        == f"{fa.Results.read(folder)}\n\nKept in runs/small. A page of it: fedasym report"
+        " runs/small\n"
+    )
     told = done.stderr.splitlines()  # a line every five seconds
     assert len(told) < PIECES
     assert all(f"of {PIECES} pieces" in line for line in told)
@@ -45,7 +51,16 @@ def test_runs_are_listed_shown_saved_and_cleaned(home, run, tmp_path):
     listed = fedasym("runs", "list", cwd=home)
     assert f"{PIECES}/{PIECES}" in listed.stdout
     assert "complete" in listed.stdout
-    shown = fedasym("runs", "show", "small", "--budget", "--comparisons", "--save", tmp_path / "tables", cwd=home)
+    shown = fedasym(
+        "runs",
+        "show",
+        "small",
+        "--budget",
+        "--comparisons",
+        "--save",
+        tmp_path / "tables",
+        cwd=home,
+    )
     results = fa.Results.read(folder)
     for part in (str(results), str(results.comparisons()), *results.budget):
         assert part in shown.stdout
@@ -63,7 +78,9 @@ def test_runs_are_listed_shown_saved_and_cleaned(home, run, tmp_path):
 def test_progress_on_a_terminal_is_one_line(home, cache, run, tmp_path):
     ours, theirs = pty.openpty()
     words, shown = command("run", home / "small.toml", "--into", tmp_path / "run"), ""
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs, env=environment(cache)) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=theirs, env=environment(cache)
+    ) as process:
         os.close(theirs)
         with suppress(OSError):  # the end of a terminal that nobody writes to
             while part := os.read(ours, 10_000):
@@ -93,14 +110,28 @@ def test_a_log_has_a_line_every_few_seconds_and_all_that_is_damaged(capsys, monk
 
 
 def test_a_users_own_data_and_a_quick_copy(tmp_path):
-    data = fa.datasets.synthetic(task="classification", clients=40, dimension=4, classes=2, aspect=0.5)
+    data = fa.datasets.synthetic(
+        task="classification", clients=40, dimension=4, classes=2, aspect=0.5
+    )
     federation = fa.Federation.from_arrays(
         data.features, data.labels, [f"client {i}" for i in data.owner], split=data.split, classes=2
     )
     path = federation.save(tmp_path / "clients.parquet")
-    text = 'name = "small"\nalgorithms = ["fedavg"]\ngrid = {}\n[settings]\nrounds = 3\nlocal_steps = 2\n'
+    text = (
+        'name = "small"\nalgorithms = ["fedavg"]\ngrid = {}\n[settings]\nrounds = 3\nlocal_steps'
+        " = 2\n"
+    )
     written(tmp_path, text)
-    words = ["run", tmp_path / "small.toml", "--quick", "--data", path, "--into", tmp_path / "run", "--json"]
+    words = [
+        "run",
+        tmp_path / "small.toml",
+        "--quick",
+        "--data",
+        path,
+        "--into",
+        tmp_path / "run",
+        "--json",
+    ]
     done = fedasym(*words)
     assert done.returncode == 0, done.stderr
     held = json.loads(done.stdout)
@@ -112,11 +143,21 @@ def test_a_users_own_data_and_a_quick_copy(tmp_path):
 
 
 def test_a_sweep_over_a_file(tmp_path):
-    data = fa.datasets.synthetic(task="classification", clients=6, dimension=4, classes=2, aspect=0.5)
-    frame_path = fa.Federation.from_arrays(data.features, data.labels, data.owner, split=data.split).save(
-        tmp_path / "own.parquet"
+    data = fa.datasets.synthetic(
+        task="classification", clients=6, dimension=4, classes=2, aspect=0.5
     )
-    words = ["sweep", frame_path, "--algorithms", "fedavg,ftfa", "--grid", "server-step=0.01,1", *FEW]
+    frame_path = fa.Federation.from_arrays(
+        data.features, data.labels, data.owner, split=data.split
+    ).save(tmp_path / "own.parquet")
+    words = [
+        "sweep",
+        frame_path,
+        "--algorithms",
+        "fedavg,ftfa",
+        "--grid",
+        "server-step=0.01,1",
+        *FEW,
+    ]
     done = fedasym(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     results = fa.Results.read(tmp_path / "runs" / "sweep-own")

@@ -10,22 +10,39 @@ from fedasym.experiments import reproduction
 from fedasym.show import reproduction as asking
 from fedasym.show.report import report_page
 
-FEW = {"rounds": 20, "evaluate_every": 20, "local_steps": 5, "personal_epochs": 3, "server_step": 0.1, "local_step": 0.1}
+FEW = {
+    "rounds": 20,
+    "evaluate_every": 20,
+    "local_steps": 5,
+    "personal_epochs": 3,
+    "server_step": 0.1,
+    "local_step": 0.1,
+}
 
 
 @pytest.fixture(scope="module")
 def clients():
-    return fa.datasets.synthetic(task="classification", classes=2, radius=1.5, centre=1.5, clients=30, dimension=30, seed=1)
+    return fa.datasets.synthetic(
+        task="classification", classes=2, radius=1.5, centre=1.5, clients=30, dimension=30, seed=1
+    )
 
 
 @pytest.fixture
 def run(clients, tmp_path):
-    tiny = fa.Experiment(name="tiny", algorithms=["local", "fedavg", "rtfa"], settings=FEW, grid={}, trials={"seeds": 2})
+    tiny = fa.Experiment(
+        name="tiny",
+        algorithms=["local", "fedavg", "rtfa"],
+        settings=FEW,
+        grid={},
+        trials={"seeds": 2},
+    )
     fa.run(tiny, clients, into=tmp_path / "run")
     return tmp_path / "run"
 
 
-def test_the_advisor_is_asked_once_and_its_answer_travels_with_the_tables(run, clients, tmp_path, monkeypatch):
+def test_the_advisor_is_asked_once_and_its_answer_travels_with_the_tables(
+    run, clients, tmp_path, monkeypatch
+):
     assert fa.Results.read(run).foreseen is None
     found = asking.foresee(run, clients)
     assert set(found.theory) == set(found.advised) >= {"fedavg", "rtfa", "local_ridge"}
@@ -41,8 +58,12 @@ def test_predicted_stands_beside_measured(run, clients):
     results = fa.Results.read(run)
     rows = {row.algorithm: row for row in reproduction.foresight_rows(results)}
     assert set(rows) == {"local", "fedavg", "rtfa"}
-    assert rows["local"].theory == found.theory["local_ridge"]  # local training that is stopped is nearest to it
-    measured = results.trials.filter((results.trials["algorithm"] == "rtfa") & (results.trials["round"] == 20))
+    assert (
+        rows["local"].theory == found.theory["local_ridge"]
+    )  # local training that is stopped is nearest to it
+    measured = results.trials.filter(
+        (results.trials["algorithm"] == "rtfa") & (results.trials["round"] == 20)
+    )
     assert rows["rtfa"].measured == pytest.approx(measured["mean_accuracy"].mean())
     text = reproduction.compare_with_theory(results)
     assert f"{100 * rows['fedavg'].advised:.2f}" in text
@@ -54,12 +75,24 @@ def test_predicted_stands_beside_measured(run, clients):
 @pytest.mark.parametrize(
     ("advised", "said"),
     [
-        ((0.9, 0.8, 0.7), "puts a first, which is the best measured. Of 3 pairs 3 are in the measured order"),
-        ((0.7, 0.8, 0.9), "puts c first, 20.00 points below a, the best measured. Of 3 pairs 0 are in the measured order"),
+        (
+            (0.9, 0.8, 0.7),
+            "puts a first, which is the best measured. Of 3 pairs 3 are in the measured order",
+        ),
+        (
+            (0.7, 0.8, 0.9),
+            (
+                "puts c first, 20.00 points below a, the best measured. Of 3 pairs 0 are in the"
+                " measured order"
+            ),
+        ),
     ],
 )
 def test_agreement_in_words(advised, said):
-    rows = [reproduction.Row(*each) for each in zip("abc", advised, advised, (0.9, 0.8, 0.7), strict=True)]
+    rows = [
+        reproduction.Row(*each)
+        for each in zip("abc", advised, advised, (0.9, 0.8, 0.7), strict=True)
+    ]
     assert said in reproduction.describe_agreement(rows)
 
 
@@ -67,12 +100,16 @@ def test_what_cannot_be_foreseen_says_why(tmp_path):
     numbers = fa.datasets.synthetic(clients=5, dimension=5)
     assert "labels are numbers" in asking.foresee(tmp_path, numbers).reason
     rng = np.random.default_rng(0)
-    lonely = fa.Federation.from_arrays(rng.standard_normal((40, 3)), rng.integers(0, 2, 40), ["a", "b"] * 20)
+    lonely = fa.Federation.from_arrays(
+        rng.standard_normal((40, 3)), rng.integers(0, 2, 40), ["a", "b"] * 20
+    )
     assert "clients" in asking.ask_advisor(lonely).reason
 
 
 def test_too_many_classes_are_merged_and_only_their_order_is_compared(monkeypatch, tmp_path):
-    clients = fa.datasets.synthetic(task="classification", classes=4, radius=1.5, centre=1.5, clients=30, dimension=10, seed=1)
+    clients = fa.datasets.synthetic(
+        task="classification", classes=4, radius=1.5, centre=1.5, clients=30, dimension=10, seed=1
+    )
     merged = asking.ask_advisor(clients.merge_rare(3))
     monkeypatch.setattr(asking, "MOST_CLASSES", 3)
     monkeypatch.setattr(reproduction, "MOST_CLASSES", 3)
@@ -80,20 +117,30 @@ def test_too_many_classes_are_merged_and_only_their_order_is_compared(monkeypatc
     assert found == merged._replace(merged=4)  # the same as merging by hand, and says so
     reproduction.keep_foresight(tmp_path, found)
     assert reproduction.read_foresight(tmp_path) == found
-    tiny = fa.Experiment(name="tiny", algorithms=["local", "fedavg"], settings=FEW, grid={}, trials={"seeds": 2})
+    tiny = fa.Experiment(
+        name="tiny", algorithms=["local", "fedavg"], settings=FEW, grid={}, trials={"seeds": 2}
+    )
     fa.run(tiny, clients, into=tmp_path / "run")
     reproduction.keep_foresight(tmp_path / "run", found)
     results = fa.Results.read(tmp_path / "run")
     text = reproduction.compare_with_theory(results)
     assert "the 2 commonest of 4 classes and one of all others" in text
     assert "off by at most" not in text
-    assert {line.split()[-1] for line in text.splitlines()[1:3]} == {"-"}  # no difference between two tasks
+    assert {line.split()[-1] for line in text.splitlines()[1:3]} == {
+        "-"
+    }  # no difference between two tasks
     assert "so that only their order can be compared" in report_page(results)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": "fedasym foreseen 1", "theory": {"rtfa": "<b>"}, "advised": {"rtfa": 0.5}}', '{"format": 2}'],
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": "fedasym foreseen 1", "theory": {"rtfa": "<b>"}, "advised": {"rtfa": 0.5}}',
+        '{"format": 2}',
+    ],
 )
 def test_a_damaged_answer_is_none(tmp_path, text):
     (tmp_path / reproduction.FORESIGHT_FILE).write_text(text)
@@ -101,7 +148,12 @@ def test_a_damaged_answer_is_none(tmp_path, text):
 
 
 def test_a_reason_is_text_on_the_page(run):
-    told = {"format": reproduction.FORMAT, "theory": {}, "advised": {}, "reason": "<script>alert(1)</script>"}
+    told = {
+        "format": reproduction.FORMAT,
+        "theory": {},
+        "advised": {},
+        "reason": "<script>alert(1)</script>",
+    }
     (run / reproduction.FORESIGHT_FILE).write_text(json.dumps(told))
     assert "&lt;script&gt;alert(1)" in report_page(fa.Results.read(run))
 

@@ -1,4 +1,6 @@
-"""Processes that die: killed at any moment, at the worst moments, or stopped by Ctrl-C; and several at work on one folder."""
+"""Processes that die: killed at any moment, at the worst moments, or stopped by Ctrl-C; and several
+at work on one folder.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ PIECES = 3 + 5
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, cache):
-    """A run by one process, how long it took with compiled programs at hand, and what the others share with it."""
+    """A run by one process, how long it took with compiled programs at hand, and what the others
+    share with it.
+    """
     home = tmp_path_factory.mktemp("undisturbed")
     fa.run(small(home, TOML), into=home / "here")
     file, start = written(home, TOML), time.monotonic()
@@ -58,13 +62,21 @@ def started(undisturbed, into, **options):
     cache, file, _, _ = undisturbed
     words = command("run", file, "--into", into)
     return subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(cache), **options
-    )  # fmt: skip
+        words,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(cache),
+        **options,
+    )
 
 
 def written_once(folder) -> dict[str, tuple[int, int]]:
     """What tells whether a piece was written again."""
-    return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in (folder / "pieces").glob("*.parquet")}
+    return {
+        file.name: (file.stat().st_ino, file.stat().st_mtime_ns)
+        for file in (folder / "pieces").glob("*.parquet")
+    }
 
 
 def test_killed_at_random_moments_it_repeats_nothing_and_ends_the_same(undisturbed, tmp_path):
@@ -110,7 +122,12 @@ def test_killed_around_the_moment_of_putting_in_place(undisturbed, tmp_path, whe
     cache, file, whole, _ = undisturbed
     into = tmp_path / "run"
     code = DYING.replace("{when}", when)
-    died = subprocess.run([sys.executable, "-c", code, file, into], env=environment(cache), capture_output=True, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", code, file, into],
+        env=environment(cache),
+        capture_output=True,
+        check=False,
+    )
     assert died.returncode == -signal.SIGKILL
     assert len(frames(into)) == kept
     halves = list((into / "pieces").glob(".*.part"))
@@ -119,7 +136,9 @@ def test_killed_around_the_moment_of_putting_in_place(undisturbed, tmp_path, whe
     assert fedasym(cache, "run", file, "--into", into).returncode == 0
     assert held.items() <= written_once(into).items()
     assert not list((into / "pieces").glob(".*.part"))
-    assert times_computed(into).total() == PIECES - (when == "after")  # it died before it could tell of its last piece
+    assert times_computed(into).total() == PIECES - (
+        when == "after"
+    )  # it died before it could tell of its last piece
     same_bits(into, whole)
 
 
@@ -134,7 +153,9 @@ def test_two_processes_share_a_folder(undisturbed, tmp_path):
     same_bits(into, undisturbed[2])
 
 
-def test_a_process_waits_for_the_piece_of_another_and_takes_it_over_when_that_one_dies(undisturbed, tmp_path):
+def test_a_process_waits_for_the_piece_of_another_and_takes_it_over_when_that_one_dies(
+    undisturbed, tmp_path
+):
     whole = undisturbed[2]
     into = tmp_path / "run"
     into.mkdir()
@@ -143,9 +164,14 @@ def test_a_process_waits_for_the_piece_of_another_and_takes_it_over_when_that_on
         (into / name).mkdir()
     (into / "experiment.toml").write_text((whole / "experiment.toml").read_text())
     holding = "import sys; from fedasym.experiments.folder import RunFolder\n"
-    holding += "with RunFolder(sys.argv[1]).lock(sys.argv[2]) as held:\n    print(held, flush=True); sys.stdin.read()"
+    holding += (
+        "with RunFolder(sys.argv[1]).lock(sys.argv[2]) as held:\n    print(held, flush=True);"
+        " sys.stdin.read()"
+    )
     words = [sys.executable, "-c", holding, str(into), key]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout.readline() == "True\n"
         assert RunFolder(into).running()
         with started(undisturbed, into) as process:
@@ -179,7 +205,10 @@ local_steps = 3
 
 def test_ctrl_c_says_that_the_same_command_goes_on(cache, tmp_path):
     into, file = tmp_path / "run", written(tmp_path, LONG)
-    words, options = command("run", file, "--into", into), {"stderr": subprocess.PIPE, "env": environment(cache), "text": True}
+    words, options = (
+        command("run", file, "--into", into),
+        {"stderr": subprocess.PIPE, "env": environment(cache), "text": True},
+    )
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, **options) as process:
         while not list((into / "pieces").glob("*.parquet")) and process.poll() is None:
             time.sleep(0.01)

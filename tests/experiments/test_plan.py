@@ -1,4 +1,6 @@
-"""The plan of an experiment: pieces of fixed composition, known by all that they depend on, and files that cannot lie."""
+"""The plan of an experiment: pieces of fixed composition, known by all that they depend on, and
+files that cannot lie.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PARTS = ("train", "train", "validation", "test")
 
 @pytest.fixture(scope="module")
 def data():
-    federation = fa.datasets.synthetic(task="classification", clients=4, dimension=3, classes=2, aspect=0.3)
+    federation = fa.datasets.synthetic(
+        task="classification", clients=4, dimension=3, classes=2, aspect=0.3
+    )
     return record_data(federation, tuple(range(1, 12)))
 
 
@@ -59,7 +63,10 @@ def test_tuning_tries_every_configuration_once(pieces):
 
 def test_coarse_pieces_are_families_with_all_seeds_or_splits(tmp_path):
     experiment = small(tmp_path).model_copy(update={"pieces": "coarse"})
-    stages = [(piece.stage, list(piece.grid), piece.seeds, piece.splits) for piece in all_pieces(experiment)]
+    stages = [
+        (piece.stage, list(piece.grid), piece.seeds, piece.splits)
+        for piece in all_pieces(experiment)
+    ]
     assert stages == [
         ("tuning", ["local"], (1,), ()),
         ("tuning", ["fedavg", "ftfa"], (1,), ()),
@@ -89,12 +96,19 @@ def test_a_server_step_that_a_grid_leaves_out_is_that_of_the_settings(tmp_path):
 
 def test_a_single_batch_shares_the_trajectory_of_its_algorithm():
     experiment = fa.Experiment.paper("cifar100")
-    chosen = {"ftfa": {"server_step": 0.001, "local_step": 0.1}, "maml_hf": {"server_step": 0.01, "local_step": 1.0}}
+    chosen = {
+        "ftfa": {"server_step": 0.001, "local_step": 0.1},
+        "maml_hf": {"server_step": 0.01, "local_step": 1.0},
+    }
     chosen["maml_hf"]["difference"] = 1e-5
     gains = [piece for piece in plan.trials(experiment, chosen) if piece.stage == "gains"]
     ftfa, maml = gains[0], gains[5]
     assert ftfa.grids() == {
-        "ftfa": {"server_step": (0.001,), "local_step": (0.1,), "personal_epochs": (0, 1, 2, 5, 10)},
+        "ftfa": {
+            "server_step": (0.001,),
+            "local_step": (0.1,),
+            "personal_epochs": (0, 1, 2, 5, 10),
+        },
         "ftfa one batch": {"server_step": (0.001,)},
     }
     assert ftfa.algorithms()[1].personalise == Descend(0.1, 1)
@@ -124,20 +138,27 @@ def test_a_key_depends_on_all_that_makes_the_numbers_and_on_nothing_else(tmp_pat
     keys = {key, *(each.key(data) for each in changes)}
     keys |= {piece.key(data._replace(samples="other")), piece.key(data._replace(split="other"))}
     assert len(keys) == len(changes) + 3
-    assert replace(piece, settings=piece.settings | {"intercept": False}).key(data) == key  # as the protocol says anyway
+    assert (
+        replace(piece, settings=piece.settings | {"intercept": False}).key(data) == key
+    )  # as the protocol says anyway
 
 
 def test_more_seeds_or_algorithms_keep_the_pieces_that_are_there(tmp_path, data):
     before = {piece.key(data) for piece in all_pieces(small(tmp_path))}
     assert len(before) == PIECES
-    after = {piece.key(data) for piece in all_pieces(small(tmp_path, TOML.replace("seeds = 2", "seeds = 9")))}
+    after = {
+        piece.key(data)
+        for piece in all_pieces(small(tmp_path, TOML.replace("seeds = 2", "seeds = 9")))
+    }
     assert before < after
     more = TOML.replace('"ftfa"]\ngrid', '"ftfa", "maml_fo"]\ngrid')
     assert before < {piece.key(data) for piece in all_pieces(small(tmp_path, more))}
 
 
 def test_the_fingerprint_sees_every_sample_and_split():
-    federation = fa.datasets.synthetic(task="classification", clients=4, dimension=3, classes=2, aspect=0.3)
+    federation = fa.datasets.synthetic(
+        task="classification", clients=4, dimension=3, classes=2, aspect=0.3
+    )
     changed = federation.features.copy()
     changed[5, 1] += 1e-6
     labels = federation.labels.copy()
@@ -152,7 +173,9 @@ def test_the_fingerprint_sees_every_sample_and_split():
 
 
 def test_reshuffles_keep_test_samples_and_counts():
-    federation = fa.datasets.synthetic(task="classification", clients=4, dimension=9, classes=2, aspect=0.3)
+    federation = fa.datasets.synthetic(
+        task="classification", clients=4, dimension=9, classes=2, aspect=0.3
+    )
     other = federation.resplit(3, fractions=None)
     assert ((other.split == 2) == (federation.split == 2)).all()
     assert (other.split != federation.split).any()
@@ -161,7 +184,9 @@ def test_reshuffles_keep_test_samples_and_counts():
 
 
 def test_the_first_clients_are_as_they_were(tmp_path):
-    federation = fa.datasets.synthetic(task="classification", clients=6, dimension=3, classes=2, aspect=0.3, positions=4)
+    federation = fa.datasets.synthetic(
+        task="classification", clients=6, dimension=3, classes=2, aspect=0.3, positions=4
+    )
     few = first_clients(federation, 2)
     assert few.clients == federation.clients[:2]
     assert (few.features == federation.features[: len(few.features)]).all()
@@ -172,10 +197,20 @@ def test_the_first_clients_are_as_they_were(tmp_path):
 
 
 def test_a_table_is_read_by_its_columns(tmp_path):
-    rows = ["who,a,b,junk,y,part"] + [f"{who},{i}.5,{-i}.5,9,{i % 2},{part}" for who in "pq" for i, part in enumerate(PARTS)]
+    rows = ["who,a,b,junk,y,part"] + [
+        f"{who},{i}.5,{-i}.5,9,{i % 2},{part}" for who in "pq" for i, part in enumerate(PARTS)
+    ]
     (tmp_path / "table.csv").write_text("\n".join(rows))
-    columns = {"label": "y", "client": "who", "columns": ["a", "b"], "split": "part", "task": "classification"}
-    (tmp_path / "mine.toml").write_text("\n".join(lines_of({"name": "a", "data": {"file": "table.csv", **columns}}, ())))
+    columns = {
+        "label": "y",
+        "client": "who",
+        "columns": ["a", "b"],
+        "split": "part",
+        "task": "classification",
+    }
+    (tmp_path / "mine.toml").write_text(
+        "\n".join(lines_of({"name": "a", "data": {"file": "table.csv", **columns}}, ()))
+    )
     federation = load_data(fa.Experiment.from_toml(tmp_path / "mine.toml").data)
     assert (federation.clients, federation.dimension, federation.classes) == (("p", "q"), 2, (0, 1))
     assert federation.counts("train").tolist() == [2, 2]
@@ -183,8 +218,12 @@ def test_a_table_is_read_by_its_columns(tmp_path):
 
 
 def test_features_are_found_by_name(tmp_path, monkeypatch):
-    federation = fa.datasets.synthetic(task="classification", clients=3, dimension=3, classes=2, aspect=0.3)
-    monkeypatch.setattr(recipes, "features_file", lambda name: federation.save(tmp_path / f"{name}.safetensors"))
+    federation = fa.datasets.synthetic(
+        task="classification", clients=3, dimension=3, classes=2, aspect=0.3
+    )
+    monkeypatch.setattr(
+        recipes, "features_file", lambda name: federation.save(tmp_path / f"{name}.safetensors")
+    )
     assert fingerprint(load_data(fa.Experiment.paper("cifar100").data)) == fingerprint(federation)
     with pytest.raises(fa.InvalidInput, match="data is missing"):
         load_data(None)
@@ -233,7 +272,13 @@ def test_a_flipped_bit_is_noticed_before_a_parser_meets_it(piece, monkeypatch):
     content = piece.read_bytes()
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     monkeypatch.setattr(pl, "read_parquet_metadata", pytest.fail)
-    for at in (footer // 2, footer - 1, footer + 1, len(content) - 7, len(content) - 1):  # rows, seal, footer, length, end
+    for at in (
+        footer // 2,
+        footer - 1,
+        footer + 1,
+        len(content) - 7,
+        len(content) - 1,
+    ):  # rows, seal, footer, length, end
         piece.write_bytes(flipped(content, at))
         with pytest.raises(Damaged, match="bytes have changed"):
             read_piece(piece)
@@ -258,7 +303,9 @@ def test_a_piece_from_before_there_were_seals_is_read_and_still_checked(piece):
 def test_an_edited_piece_is_noticed(piece):
     metadata = pl.read_parquet_metadata(piece)
     frame = pl.read_parquet(piece)
-    frame.with_columns(accuracy=pl.Series([0.2500000001, float("nan")])).write_parquet(piece, metadata=metadata)
+    frame.with_columns(accuracy=pl.Series([0.2500000001, float("nan")])).write_parquet(
+        piece, metadata=metadata
+    )
     with pytest.raises(Damaged, match="checksum"):
         read_piece(piece)
     frame.write_parquet(piece)

@@ -1,4 +1,6 @@
-"""Run folders behind URLs: what is sent is whole, what is there is gone on with, and everything reads it as if it were here."""
+"""Run folders behind URLs: what is sent is whole, what is there is gone on with, and everything
+reads it as if it were here.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def fetched(system, root: str, into: Path) -> Path:
     return into
 
 
-def test_a_run_behind_a_url_is_the_same_run_and_leaves_no_mirror(memory, finished, tmp_path, monkeypatch):
+def test_a_run_behind_a_url_is_the_same_run_and_leaves_no_mirror(
+    memory, finished, tmp_path, monkeypatch
+):
     experiment, results, whole = finished
     (tmp_path / "mirrors").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "mirrors"))
@@ -56,7 +60,9 @@ def test_a_run_behind_a_url_is_the_same_run_and_leaves_no_mirror(memory, finishe
 def test_what_is_there_is_gone_on_with(memory, finished, tmp_path):
     experiment, _, whole = finished
     memory.put(str(whole), "/store/run", recursive=True)
-    root = next(name for name in memory.find("/store") if name.endswith("experiment.toml")).rpartition("/")[0]
+    root = next(
+        name for name in memory.find("/store") if name.endswith("experiment.toml")
+    ).rpartition("/")[0]
     lost = sorted(name for name in memory.find(root) if name.endswith(".parquet"))[::5]
     for name in lost:
         memory.rm_file(name)
@@ -70,7 +76,9 @@ class Broken(Exception):
 
 
 @pytest.mark.parametrize("moment", ["put_file", "mv"])
-def test_a_store_that_breaks_is_told_and_shows_no_half_piece(memory, finished, tmp_path, monkeypatch, moment):
+def test_a_store_that_breaks_is_told_and_shows_no_half_piece(
+    memory, finished, tmp_path, monkeypatch, moment
+):
     experiment, _, whole = finished
     real = getattr(type(memory), moment)
     calls = 0
@@ -83,7 +91,9 @@ def test_a_store_that_breaks_is_told_and_shows_no_half_piece(memory, finished, t
         return real(self, *args, **options)
 
     monkeypatch.setattr(type(memory), moment, breaking)
-    with pytest.raises(fa.InvalidInput, match=r"'memory://store/run' cannot be used: Broken: the line is dead"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"'memory://store/run' cannot be used: Broken: the line is dead"
+    ):
         fa.run(experiment, into="memory://store/run")
     monkeypatch.undo()
     fa.run(experiment, into="memory://store/run")
@@ -98,7 +108,9 @@ def test_a_run_whose_first_file_never_arrived_is_gone_on_with(memory, finished):
 
 def test_other_things_are_refused_and_left_alone(memory, finished):
     memory.pipe_file("/store/thesis.txt", b"do not touch")
-    with pytest.raises(fa.InvalidInput, match="into is 'memory://store': this folder holds other things"):
+    with pytest.raises(
+        fa.InvalidInput, match="into is 'memory://store': this folder holds other things"
+    ):
         fa.run(finished[0], into="memory://store")
     assert memory.find("/store") == ["/store/thesis.txt"]
     with pytest.raises(fa.InvalidInput, match="memory://store is not a run folder"):
@@ -111,8 +123,13 @@ def test_commands_read_a_url(finished, capsys):
     code = cli.run(lambda: cli.app(["runs", "show", whole.as_uri()], result_action="return_value"))
     assert code == 0
     assert str(results) in capsys.readouterr().out
-    assert RunFolder.existing(find_run(whole.as_uri())).experiment() == finished[0].settled_on(load_data(finished[0].data))
-    assert cli.run(lambda: cli.app(["runs", "clean", whole.as_uri()], result_action="return_value")) == 2
+    assert RunFolder.existing(find_run(whole.as_uri())).experiment() == finished[0].settled_on(
+        load_data(finished[0].data)
+    )
+    assert (
+        cli.run(lambda: cli.app(["runs", "clean", whole.as_uri()], result_action="return_value"))
+        == 2
+    )
     assert "is cleaned with the tools of its store" in capsys.readouterr().err
 
 

@@ -1,9 +1,16 @@
-"""`fedasym reproduce`: from a features file to figures, report and findings; what there is to do, and what is missing."""
+"""`fedasym reproduce`: from a features file to figures, report and findings; what there is to do,
+and what is missing.
+"""
 
 import pytest
 
 import fedasym as fa
-from fedasym.experiments.reproduction import TARGETS, agenda, compare_with_paper, published_accuracies
+from fedasym.experiments.reproduction import (
+    TARGETS,
+    agenda,
+    compare_with_paper,
+    published_accuracies,
+)
 
 from ..command import fedasym
 
@@ -11,7 +18,9 @@ from ..command import fedasym
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
     """Features by client, as `fedasym features` stores them."""
-    clients = fa.datasets.synthetic(task="classification", clients=12, dimension=12, classes=4, aspect=0.5, seed=3)
+    clients = fa.datasets.synthetic(
+        task="classification", clients=12, dimension=12, classes=4, aspect=0.5, seed=3
+    )
     return clients.save(tmp_path_factory.mktemp("data") / "digits-features.safetensors")
 
 
@@ -27,20 +36,32 @@ def test_a_quick_copy_of_the_paper_ends_in_figures_report_and_findings(features,
     pieces = {path: path.stat().st_mtime_ns for path in (run / "pieces").iterdir()}
     again = fedasym("reproduce", "digits", "--quick", "--data", features, cwd=tmp_path)
     assert again.stdout == told.stdout
-    assert {path: path.stat().st_mtime_ns for path in (run / "pieces").iterdir()} == pieces  # nothing was computed again
+    assert {
+        path: path.stat().st_mtime_ns for path in (run / "pieces").iterdir()
+    } == pieces  # nothing was computed again
     results = fa.Results.read(run)
     saved = fedasym("runs", "show", run, "--save", tmp_path / "tables" / "digits")
     assert saved.returncode == 0, saved.stderr
-    assert fedasym("runs", "show", tmp_path / "tables" / "digits").stdout.startswith(str(results).splitlines()[0])
+    assert fedasym("runs", "show", tmp_path / "tables" / "digits").stdout.startswith(
+        str(results).splitlines()[0]
+    )
     checked = fedasym("reproduce", "digits", "--check", "--tables", tmp_path / "tables")
     assert "digits-quick: the paper's findings on these runs" in checked.stdout, checked.stderr
-    assert compare_with_paper(results, "digits").count("\n") > 2 * len(results.experiment.algorithms)
+    assert compare_with_paper(results, "digits").count("\n") > 2 * len(
+        results.experiment.algorithms
+    )
 
 
 def test_the_table_beside_the_paper_subtracts_like_from_like(features, tmp_path):
-    """The paper's local curve over splits of emnist is a mean over clients, so ours beside it is, too."""
+    """The paper's local curve over splits of emnist is a mean over clients, so ours beside it is,
+    too.
+    """
     experiment = fa.Experiment(
-        name="mine", algorithms=["local", "fedavg"], settings={"rounds": 2, "evaluate_every": 2}, grid={}, trials={"splits": 2}
+        name="mine",
+        algorithms=["local", "fedavg"],
+        settings={"rounds": 2, "evaluate_every": 2},
+        grid={},
+        trials={"splits": 2},
     )
     results = fa.run(experiment, fa.Federation.from_safetensors(features), into=tmp_path)
     rows = [line.split() for line in compare_with_paper(results, "emnist").splitlines()]

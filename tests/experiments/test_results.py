@@ -1,4 +1,6 @@
-"""Results: tables that survive saving, tests that agree with other libraries, budgets that can be counted by hand."""
+"""Results: tables that survive saving, tests that agree with other libraries, budgets that can be
+counted by hand.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +28,64 @@ def results(finished):
 
 def test_tables_have_the_columns_that_others_build_on(results):
     settings = ["server_step", "local_step"]
-    assert results.tuning.columns == ["algorithm", *settings, "validation_accuracy", "chosen", "diverged"]
-    statistics = ["accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt"]
+    assert results.tuning.columns == [
+        "algorithm",
+        *settings,
+        "validation_accuracy",
+        "chosen",
+        "diverged",
+    ]
+    statistics = [
+        "accuracy",
+        "validation_accuracy",
+        "shared_accuracy",
+        "mean_accuracy",
+        "worst_decile",
+        "hurt",
+    ]
     losses = ["loss", "validation_loss", "shared_loss", "mean_loss"]
-    assert results.trials.columns == ["sweep", "algorithm", "trial", "round", *statistics, *losses, "diverged"]
-    assert results.gains.columns == ["algorithm", "epochs", "trial", "round", *statistics, *losses, "diverged"]
+    assert results.trials.columns == [
+        "sweep",
+        "algorithm",
+        "trial",
+        "round",
+        *statistics,
+        *losses,
+        "diverged",
+    ]
+    assert results.gains.columns == [
+        "algorithm",
+        "epochs",
+        "trial",
+        "round",
+        *statistics,
+        *losses,
+        "diverged",
+    ]
     clients = ["tested", "accuracy", "shared_accuracy", "loss", "shared_loss", "gain"]
     assert results.clients.columns == ["sweep", "algorithm", "trial", "client", "samples", *clients]
     assert results.tuning.height == 2 + 2 + 4
-    assert results.tuning.group_by("algorithm").agg(pl.col("chosen").sum())["chosen"].to_list() == [1, 1, 1]
+    assert results.tuning.group_by("algorithm").agg(pl.col("chosen").sum())["chosen"].to_list() == [
+        1,
+        1,
+        1,
+    ]
     assert results.trials.height == 2 * 3 * 2 * 3
     assert results.gains.height == 3 * 3
     assert results.clients.height == 2 * 3 * 2 * 8
-    assert results.trials["algorithm"].unique(maintain_order=True).to_list() == ["local", "fedavg", "ftfa"]
+    assert results.trials["algorithm"].unique(maintain_order=True).to_list() == [
+        "local",
+        "fedavg",
+        "ftfa",
+    ]
 
 
 def test_pooled_and_mean_accuracy_come_from_the_clients(results):
     last = results.trials.filter(round=4)
     for row in last.iter_rows(named=True):
-        mine = results.clients.filter(sweep=row["sweep"], algorithm=row["algorithm"], trial=row["trial"])
+        mine = results.clients.filter(
+            sweep=row["sweep"], algorithm=row["algorithm"], trial=row["trial"]
+        )
         right = (mine["accuracy"] * mine["tested"]).sum()
         assert row["accuracy"] == pytest.approx(right / mine["tested"].sum())
         assert row["mean_accuracy"] == pytest.approx(mine["accuracy"].mean())
@@ -68,7 +109,10 @@ def test_saved_tables_come_back_without_the_run(results, tmp_path):
 def test_a_flipped_bit_in_saved_clients_is_said(results, tmp_path):
     file = results.save(tmp_path / "tables") / "clients.parquet"
     file.write_bytes(flipped(file.read_bytes(), file.stat().st_size // 3))
-    with pytest.raises(fa.InvalidInput, match=r"does not hold saved results: the bytes of clients\.parquet have changed"):
+    with pytest.raises(
+        fa.InvalidInput,
+        match=r"does not hold saved results: the bytes of clients\.parquet have changed",
+    ):
         fa.Results.load(file.parent)
 
 
@@ -83,7 +127,10 @@ def test_saved_tables_hold_no_path_of_this_machine(results, tmp_path):
 
 def test_it_prints_the_papers_table(results):
     text = str(results)
-    assert "Chosen by validation accuracy after the last round, seed 1; test samples choose nothing." in text
+    assert (
+        "Chosen by validation accuracy after the last round, seed 1; test samples choose nothing."
+        in text
+    )
     assert "Seeds 1, 2: seeds of training, same samples; mean over trials after round 4." in text
     assert "clients' mean  worst decile" in text
     ftfa = results.finals("seeds")["ftfa"]
@@ -106,13 +153,23 @@ def test_budgets_can_be_counted_by_hand(results):
     assert "4 configurations tried with seed 1, then seeds 1, 2 and splits 1, 2" in ftfa
     assert "4 rounds of 3 clients with 3 steps, 36 in all" in ftfa
     assert f"2 epochs of each client's own, {2 * batches} steps in all" in ftfa
-    assert f"4 epochs of each client's own, {4 * batches} steps" in next(line for line in results.budget if "local:" in line)
+    assert f"4 epochs of each client's own, {4 * batches} steps" in next(
+        line for line in results.budget if "local:" in line
+    )
     assert results.budget[-1].startswith("Tuning budgets differ, ftfa 4 and local 2")
 
 
 def test_maml_and_pfedme_take_more_gradients():
-    data = record_data(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
-    lines = {line.split(":")[0]: line for line in plan.describe_budget(fa.Experiment.paper("emnist"), data)}
+    data = record_data(
+        fa.datasets.synthetic(
+            task="classification", clients=30, dimension=5, classes=2, aspect=0.1
+        ),
+        (),
+    )
+    lines = {
+        line.split(":")[0]: line
+        for line in plan.describe_budget(fa.Experiment.paper("emnist"), data)
+    }
     assert "160,000 in all;" in lines["ftfa"]
     assert "160,000 in all, of 2 gradients each" in lines["maml_fo"]
     assert "160,000 in all, of 4 gradients each" in lines["maml_hf"]
@@ -122,10 +179,17 @@ def test_maml_and_pfedme_take_more_gradients():
 
 def test_work_counts_a_shared_trajectory_once():
     experiment = fa.Experiment.paper("emnist")
-    data = record_data(fa.datasets.synthetic(task="classification", clients=30, dimension=5, classes=2, aspect=0.1), ())
+    data = record_data(
+        fa.datasets.synthetic(
+            task="classification", clients=30, dimension=5, classes=2, aspect=0.1
+        ),
+        (),
+    )
     batches = sum(-(-n // 32) for n in data.training)
     shared = plan.tuning(experiment)[1]  # fedavg, ftfa and rtfa at one server step
-    assert plan.estimate_work(shared, data) == 400 * 20 * 20 + (5 + 25) * 10 * batches  # tested after the last round alone
+    assert (
+        plan.estimate_work(shared, data) == 400 * 20 * 20 + (5 + 25) * 10 * batches
+    )  # tested after the last round alone
     maml = plan.tuning(experiment)[7]  # maml_fo: a trajectory for each local step
     assert plan.estimate_work(maml, data) == 5 * (2 * 400 * 20 * 20 + 10 * batches)
 
@@ -155,30 +219,48 @@ def test_tests_agree_with_other_libraries(n, shift):
     low, high = t.confidence_interval(0.95)
     assert pair.p == pytest.approx(t.pvalue, rel=1e-9)
     assert (pair.low, pair.high) == pytest.approx((low, high), rel=1e-9)
-    assert pair.equivalence == pytest.approx(ttost_paired(first, second, -0.005, 0.005)[0], rel=1e-9)
-    by_signs = stats.permutation_test(
-        (first - second,), np.mean, permutation_type="samples", n_resamples=2**n if n <= 12 else 20_000, rng=0
+    assert pair.equivalence == pytest.approx(
+        ttost_paired(first, second, -0.005, 0.005)[0], rel=1e-9
     )
-    assert pair.permutation == pytest.approx(by_signs.pvalue, rel=1e-9 if n <= 12 else 0.2, abs=0 if n <= 12 else 0.01)
+    by_signs = stats.permutation_test(
+        (first - second,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=2**n if n <= 12 else 20_000,
+        rng=0,
+    )
+    assert pair.permutation == pytest.approx(
+        by_signs.pvalue, rel=1e-9 if n <= 12 else 0.2, abs=0 if n <= 12 else 0.01
+    )
 
 
 def test_verdicts_in_words():
     rng = np.random.default_rng(0)
     noise = 0.0005 * rng.standard_normal(11)
     assert compare_pair("s", "a", "b", 0.02 + noise, 0.005).verdict == "different"
-    assert compare_pair("s", "a", "b", 0.002 + noise, 0.005).verdict == "different, but within the margin"
-    assert compare_pair("s", "a", "b", noise - noise.mean(), 0.005).verdict == "the same within the margin"
+    assert (
+        compare_pair("s", "a", "b", 0.002 + noise, 0.005).verdict
+        == "different, but within the margin"
+    )
+    assert (
+        compare_pair("s", "a", "b", noise - noise.mean(), 0.005).verdict
+        == "the same within the margin"
+    )
     assert compare_pair("s", "a", "b", 60 * noise, 0.005).verdict == "not told apart"
     assert compare_pair("s", "a", "b", np.zeros(4), 0.005).verdict == "the same within the margin"
     same = compare_pair("s", "a", "b", np.full(4, 0.25), None)
     assert (same.p, same.equivalence, same.low, same.high) == (0.0, None, 0.25, 0.25)
-    rounded = compare_pair("s", "a", "b", np.array([0.81 - 0.8, 0.71 - 0.7, 0.31 - 0.3]), 0.005)  # no warning of lost digits
+    rounded = compare_pair(
+        "s", "a", "b", np.array([0.81 - 0.8, 0.71 - 0.7, 0.31 - 0.3]), 0.005
+    )  # no warning of lost digits
     assert (rounded.p, rounded.equivalence) == (0.0, 1.0)
     lost = compare_pair("s", "a", "b", np.array([0.1, np.nan, 0.2]), 0.005)
     assert lost.verdict == "-"
     assert np.isnan(lost.p)
     assert np.isnan(lost.permutation)
-    assert compare_pair("s", "a", "b", 0.02 + noise[:4], None).verdict == "different"  # 4 trials: signs alone cannot tell
+    assert (
+        compare_pair("s", "a", "b", 0.02 + noise[:4], None).verdict == "different"
+    )  # 4 trials: signs alone cannot tell
 
 
 def test_signs_are_flipped_exactly_or_many_times():
@@ -197,7 +279,9 @@ def test_comparisons_of_results(results):
     assert len(everything.pairs) == 6
     one = results.comparisons([("ftfa", "fedavg")])
     finals = results.finals("splits")
-    assert one["splits", "ftfa", "fedavg"].difference == pytest.approx((finals["ftfa"] - finals["fedavg"]).mean())
+    assert one["splits", "ftfa", "fedavg"].difference == pytest.approx(
+        (finals["ftfa"] - finals["fedavg"]).mean()
+    )
     assert "95% interval" in str(one)
     assert "Margin: 0.50." in str(one)
     assert len(one.table()) == len(json.loads(one.to_json())) == 2
@@ -207,5 +291,7 @@ def test_comparisons_of_results(results):
         results.comparisons(margin=-1)
     with pytest.raises(KeyError, match="the comparisons are"):
         one["seeds", "a", "b"]
-    assert "nothing to compare" in str(compare_finals({"seeds": {"a": np.ones(1), "b": np.ones(1)}}, None, None, "accuracy"))
+    assert "nothing to compare" in str(
+        compare_finals({"seeds": {"a": np.ones(1), "b": np.ones(1)}}, None, None, "accuracy")
+    )
     assert results.comparisons(statistic="mean_loss").pairs[0].margin is None

@@ -28,7 +28,10 @@ COMMON = {"rounds": 4, "cohort": 3, "local_steps": 3, "personal_epochs": 2}
 
 def test_what_is_chosen_and_found_is_what_train_gives(finished, federation):
     experiment, results, _ = finished
-    grid = {name: {axis: list(values) for axis, values in axes.items()} for name, axes in experiment.grid.items()}
+    grid = {
+        name: {axis: list(values) for axis, values in axes.items()}
+        for name, axes in experiment.grid.items()
+    }
     runs = fa.train(list(grid), federation, grid=grid, seeds=[1], evaluate_every=4, **COMMON)
     for name, group in runs.chosen().items():
         assert results.tuned[name] == {axis: group.settings[axis] for axis in grid[name]}
@@ -37,13 +40,32 @@ def test_what_is_chosen_and_found_is_what_train_gives(finished, federation):
         run = fa.train("ftfa", federation, seed=seed, evaluate_every=2, **tuned, **COMMON)
         mine = results.trials.filter(sweep="seeds", algorithm="ftfa", trial=seed)
         assert mine["round"].to_list() == [0, 2, 4]
-        for name in ("accuracy", "mean_accuracy", "worst_decile", "shared_accuracy", "validation_accuracy", "hurt", "loss"):
+        for name in (
+            "accuracy",
+            "mean_accuracy",
+            "worst_decile",
+            "shared_accuracy",
+            "validation_accuracy",
+            "hurt",
+            "loss",
+        ):
             np.testing.assert_allclose(mine[name], getattr(run, name), rtol=1e-6)
         clients = results.clients.filter(sweep="seeds", algorithm="ftfa", trial=seed)
         for name in ("client", "samples", "tested", "accuracy", "shared_accuracy", "gain"):
             wanted = [str(each[name]) if name == "client" else each[name] for each in run.clients()]
-            assert clients[name].to_list() == pytest.approx(wanted) if name != "client" else clients[name].to_list() == wanted
-    other = fa.train("ftfa", federation.resplit(2, keep_test=True, fractions=None), seed=1, evaluate_every=2, **tuned, **COMMON)
+            assert (
+                clients[name].to_list() == pytest.approx(wanted)
+                if name != "client"
+                else clients[name].to_list() == wanted
+            )
+    other = fa.train(
+        "ftfa",
+        federation.resplit(2, keep_test=True, fractions=None),
+        seed=1,
+        evaluate_every=2,
+        **tuned,
+        **COMMON,
+    )
     mine = results.trials.filter(sweep="splits", algorithm="ftfa", trial=2)
     np.testing.assert_allclose(mine["loss"], other.loss, rtol=1e-6)
 
@@ -55,9 +77,13 @@ def test_gains_are_the_same_shared_model_after_more_and_more_epochs(finished, fe
     assert last["epochs"].to_list() == ["0", "batch", "2"]
     assert last["shared_loss"].n_unique() == 1
     assert last["loss"][0] == last["shared_loss"][0]
-    one = fa.Algorithm("one", fa.algorithms.Average(), fa.algorithms.Descend(tuned["local_step"], 1))
+    one = fa.Algorithm(
+        "one", fa.algorithms.Average(), fa.algorithms.Descend(tuned["local_step"], 1)
+    )
     common = COMMON | {"server_step": tuned["server_step"]}
-    np.testing.assert_allclose(last["loss"][1], fa.train(one, federation, seed=1, **common).loss[-1], rtol=1e-6)
+    np.testing.assert_allclose(
+        last["loss"][1], fa.train(one, federation, seed=1, **common).loss[-1], rtol=1e-6
+    )
     two = fa.train("ftfa", federation, seed=1, local_step=tuned["local_step"], **common)
     np.testing.assert_allclose(last["loss"][2], two.loss[-1], rtol=1e-6)
 
@@ -79,8 +105,17 @@ def test_tuning_keeps_no_test_statistic(finished):
     folder = RunFolder(finished[2])
     tuning, _ = tables.wanted_pieces(folder)
     for key in tuning:
-        floats = [name for name, kind in folder.piece(key).frame.schema.items() if kind == pl.Float64]
-        statistics = set(floats) - {"server_step", "local_step", "ridge", "difference", "mixing", "inner_step"}
+        floats = [
+            name for name, kind in folder.piece(key).frame.schema.items() if kind == pl.Float64
+        ]
+        statistics = set(floats) - {
+            "server_step",
+            "local_step",
+            "ridge",
+            "difference",
+            "mixing",
+            "inner_step",
+        }
         assert statistics == {"validation_accuracy", "validation_loss"}
 
 
@@ -88,7 +123,13 @@ def test_the_choice_is_the_first_of_the_best_that_did_not_diverge():
     def score(value, validation, diverged=False):
         return Score({"server_step": value}, validation, diverged)
 
-    tried = [score(0.1, 0.5), score(0.2, 0.9, True), score(0.3, 0.7), score(0.4, 0.7), score(0.5, float("nan"))]
+    tried = [
+        score(0.1, 0.5),
+        score(0.2, 0.9, True),
+        score(0.3, 0.7),
+        score(0.4, 0.7),
+        score(0.5, float("nan")),
+    ]
     assert choose(tried, "classification") == {"server_step": 0.3}
     assert choose(tried, "regression") == {"server_step": 0.1}
     assert choose([score(0.1, float("nan"))], "classification") is None
@@ -108,7 +149,10 @@ def test_coarse_pieces_give_the_same_numbers_up_to_rounding(finished, tmp_path):
 
 
 def test_what_is_no_federation_is_refused(finished, tmp_path):
-    with pytest.raises(fa.InvalidInput, match=r"federation is a list: make one of your data with fa.Federation.from_arrays"):
+    with pytest.raises(
+        fa.InvalidInput,
+        match=r"federation is a list: make one of your data with fa.Federation.from_arrays",
+    ):
         fa.run(finished[0], [1, 2], into=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -117,10 +161,15 @@ def test_an_algorithm_that_only_diverges_is_left_out_and_said(tmp_path):
     data = fa.datasets.synthetic(clients=5, dimension=4, aspect=0.5)
     grid = {"fedavg": {"server_step": [1e8, 1e9]}, "local": {"local_step": [0.01, 0.1]}}
     few = {"rounds": 3, "evaluate_every": 3, "local_steps": 9}
-    experiment = fa.Experiment(name="a", algorithms=["local", "fedavg"], grid=grid, settings=few, trials={"seeds": 2})
+    experiment = fa.Experiment(
+        name="a", algorithms=["local", "fedavg"], grid=grid, settings=few, trials={"seeds": 2}
+    )
     results = fa.run(experiment, data, into=tmp_path / "run")
     assert set(results.tuned) == {"local"}
-    assert any("Nothing is chosen for fedavg" in note and "every configuration diverged" in note for note in results.notes)
+    assert any(
+        "Nothing is chosen for fedavg" in note and "every configuration diverged" in note
+        for note in results.notes
+    )
     assert results.trials["algorithm"].unique().to_list() == ["local"]
     assert results.tuning.filter(algorithm="fedavg")["diverged"].all()
 
@@ -131,7 +180,12 @@ def test_regression_is_chosen_by_loss_and_compared_by_loss(tmp_path):
     grid = {"server_step": [0.001, 0.1], "local_step": [0.01, 0.1]}
     gains = {"algorithms": ["ftfa"], "epochs": [0, "batch", 1], "seeds": 1}
     experiment = fa.Experiment(
-        name="a", algorithms=["local", "ftfa"], grid=grid, settings=few, trials={"seeds": 3, "splits": 1}, gains=gains
+        name="a",
+        algorithms=["local", "ftfa"],
+        grid=grid,
+        settings=few,
+        trials={"seeds": 3, "splits": 1},
+        gains=gains,
     )
     results = fa.run(experiment, data, into=tmp_path / "run")
     assert results.task == "regression"
@@ -139,7 +193,9 @@ def test_regression_is_chosen_by_loss_and_compared_by_loss(tmp_path):
     assert ftfa.filter(pl.col("chosen"))["validation_loss"].item() == ftfa["validation_loss"].min()
     assert "accuracy" not in results.trials.columns
     pair = results.comparisons(margin=0.5)["seeds", "local", "ftfa"]
-    assert pair.difference == pytest.approx(results.finals("seeds")["local"].mean() - results.finals("seeds")["ftfa"].mean())
+    assert pair.difference == pytest.approx(
+        results.finals("seeds")["local"].mean() - results.finals("seeds")["ftfa"].mean()
+    )
     assert results.comparisons().pairs[0].equivalence is None
     assert "Chosen by validation loss" in str(results)
     again = fa.Results.load(results.save(tmp_path / "tables"))
@@ -148,8 +204,13 @@ def test_regression_is_chosen_by_loss_and_compared_by_loss(tmp_path):
 
 def test_a_sweep_tunes_and_tests(tmp_path, federation):
     found = fa.sweep(
-        ["fedavg", "ftfa"], federation, grid={"server_step": [0.1, 1]}, into=tmp_path / "run", evaluate_every=4, **COMMON
-    )  # fmt: skip
+        ["fedavg", "ftfa"],
+        federation,
+        grid={"server_step": [0.1, 1]},
+        into=tmp_path / "run",
+        evaluate_every=4,
+        **COMMON,
+    )
     assert set(found.tuned) == {"fedavg", "ftfa"}
     assert found.trials["trial"].unique().to_list() == [1]
     assert found.experiment.trials.splits == ()

@@ -75,7 +75,10 @@ def test_a_damaged_piece_is_noticed_computed_again_and_said(finished, copy, coun
     assert any("damaged" in note for note in partly.notes)
     again = fa.run(experiment, into=copy, progress=lambda share, text: heard.append((share, text)))
     assert len(counted) == 1
-    assert any(f"piece {first.stem[:12]} is damaged" in text and "computed again" in text for _, text in heard)
+    assert any(
+        f"piece {first.stem[:12]} is damaged" in text and "computed again" in text
+        for _, text in heard
+    )
     assert any("Damaged on the disk and computed again: 1 of" in note for note in again.notes)
     assert [entry.key for entry in RunFolder(copy).log() if entry.event == DAMAGED] == [first.stem]
     same_bits(copy, whole)
@@ -84,7 +87,9 @@ def test_a_damaged_piece_is_noticed_computed_again_and_said(finished, copy, coun
 def test_progress_rises_and_says_how_long(tmp_path, finished):
     heard = []
     experiment = finished[0]
-    fa.run(experiment, into=tmp_path / "run", progress=lambda share, text: heard.append((share, text)))
+    fa.run(
+        experiment, into=tmp_path / "run", progress=lambda share, text: heard.append((share, text))
+    )
     shares = [share for share, _ in heard]
     assert all(0 <= share <= 1 for share in shares)
     assert heard[-1] == (1.0, "done")
@@ -101,7 +106,9 @@ def test_the_environment_is_kept_without_names_of_this_machine(finished):
 
 def test_another_experiment_makes_other_pieces_and_orphans_are_cleaned(finished, copy, counted):
     experiment, _, whole = finished
-    changed = experiment.model_copy(update={"settings": experiment.settings.model_copy(update={"rounds": 3})})
+    changed = experiment.model_copy(
+        update={"settings": experiment.settings.model_copy(update={"rounds": 3})}
+    )
     fa.run(changed, into=copy)
     assert len(counted) == PIECES
     assert tables.run_status(copy).orphans == PIECES
@@ -128,7 +135,9 @@ def test_cleaning_waits_until_it_is_known_what_is_wanted(finished, copy):
     assert tables.run_status(copy).state == "unfinished"
     unfinished = fa.Results.read(copy)
     assert unfinished.tuned == {}
-    assert any(note.startswith("Unfinished: 1 of the 3 pieces planned so far") for note in unfinished.notes)
+    assert any(
+        note.startswith("Unfinished: 1 of the 3 pieces planned so far") for note in unfinished.notes
+    )
     assert experiment.name in str(unfinished)
 
 
@@ -144,7 +153,9 @@ def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path, finished):
 
 
 def test_a_run_that_was_only_just_begun_is_gone_on_with(tmp_path, finished):
-    """By another process at this moment, or by one that was killed before it wrote the experiment."""
+    """By another process at this moment, or by one that was killed before it wrote the
+    experiment.
+    """
     (tmp_path / "pieces").mkdir()
     (tmp_path / "locks").mkdir()
     (tmp_path / ".experiment.toml.17.0a1b2c3d.part").write_text("name = ")

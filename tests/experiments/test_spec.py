@@ -1,4 +1,6 @@
-"""Experiment files: what they may say, how they come back, and the one sentence that a mistake gives."""
+"""Experiment files: what they may say, how they come back, and the one sentence that a mistake
+gives.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +41,36 @@ def test_python_says_the_same_as_a_file(tmp_path):
 
 
 def test_a_data_file_is_found_from_where_the_experiment_is(tmp_path):
-    (tmp_path / "mine.toml").write_text('name = "mine"\n[data]\nfile = "clients.csv"\nlabel = "y"\n')
+    (tmp_path / "mine.toml").write_text(
+        'name = "mine"\n[data]\nfile = "clients.csv"\nlabel = "y"\n'
+    )
     experiment = fa.Experiment.from_toml(tmp_path / "mine.toml")
     assert experiment.data.file == str(tmp_path / "clients.csv")
-    assert fa.Experiment(name="mine").with_data("here.csv").data.file == str(Path.cwd() / "here.csv")
+    assert fa.Experiment(name="mine").with_data("here.csv").data.file == str(
+        Path.cwd() / "here.csv"
+    )
 
 
-@pytest.mark.parametrize("name", ["emnist", "cifar100", "shakespeare", "stackoverflow", "digits", "stackexchange"])
+@pytest.mark.parametrize(
+    "name", ["emnist", "cifar100", "shakespeare", "stackoverflow", "digits", "stackexchange"]
+)
 def test_the_papers_experiments_are_the_papers(name, tmp_path):
     experiment = fa.Experiment.paper(name)
     told = experiment.settings
     assert (experiment.name, experiment.data.features) == (name, name)
-    assert (told.rounds, told.evaluate_every, told.cohort, told.local_steps, told.batch) == (400, 50, 20, 20, 32)
-    assert (told.personal_epochs, told.inner_step, told.inner_steps, told.protocol) == (10, 0.05, 5, "text")
+    assert (told.rounds, told.evaluate_every, told.cohort, told.local_steps, told.batch) == (
+        400,
+        50,
+        20,
+        20,
+        32,
+    )
+    assert (told.personal_epochs, told.inner_step, told.inner_steps, told.protocol) == (
+        10,
+        0.05,
+        5,
+        "text",
+    )
     assert experiment.grid == {
         algorithm: {axis: tuple(map(float, values)) for axis, values in GRIDS[algorithm].items()}
         for algorithm in experiment.algorithms
@@ -75,7 +94,11 @@ def test_a_quick_copy_is_small_and_valid(tmp_path):
     quick = fa.Experiment.paper("cifar100").quick()
     assert quick.name == "cifar100-quick"
     assert quick.data.clients == 30
-    assert (quick.settings.rounds, quick.settings.evaluate_every, quick.settings.cohort) == (20, 10, None)
+    assert (quick.settings.rounds, quick.settings.evaluate_every, quick.settings.cohort) == (
+        20,
+        10,
+        None,
+    )
     assert all(len(values) <= 2 for axes in quick.grid.values() for values in axes.values())
     assert quick.trials.seeds == quick.trials.splits == quick.gains.seeds == (1, 2, 3)
     file = tmp_path / "quick.toml"
@@ -95,13 +118,34 @@ def test_a_quick_copy_is_small_and_valid(tmp_path):
         ({"name": "a", "algorithms": ["ftfo"]}, "did you mean ftfa"),
         ({"name": "a", "algorithms": "ftfa"}, "algorithms is 'ftfa': it must be a list"),
         ({"name": "a", "algorithms": ["ftfa", "ftfa"]}, "ftfa twice"),
-        ({"name": "a", "settings": {"rounds": "400"}}, "settings.rounds is '400': it must be a whole number"),
-        ({"name": "a", "settings": {"rounds": True}}, "settings.rounds is True: it must be a whole number"),
-        ({"name": "a", "settings": {"rounds": -1}}, "settings: rounds is -1: it must be a whole number of at least 0"),
-        ({"name": "a", "settings": {"local_step": float("inf")}}, "settings.local_step is inf: it must be a finite number"),
-        ({"name": "a", "settings": {"protocol": "txt"}}, "settings.protocol is 'txt': it must be 'text' or 'code'"),
-        ({"name": "a", "settings": {"bias": True}}, "settings.bias is True: it is called intercept now; rename it"),
-        ({"name": "a", "settings": {"intercept": 1}}, "settings.intercept is 1: it must be true or false"),
+        (
+            {"name": "a", "settings": {"rounds": "400"}},
+            "settings.rounds is '400': it must be a whole number",
+        ),
+        (
+            {"name": "a", "settings": {"rounds": True}},
+            "settings.rounds is True: it must be a whole number",
+        ),
+        (
+            {"name": "a", "settings": {"rounds": -1}},
+            "settings: rounds is -1: it must be a whole number of at least 0",
+        ),
+        (
+            {"name": "a", "settings": {"local_step": float("inf")}},
+            "settings.local_step is inf: it must be a finite number",
+        ),
+        (
+            {"name": "a", "settings": {"protocol": "txt"}},
+            "settings.protocol is 'txt': it must be 'text' or 'code'",
+        ),
+        (
+            {"name": "a", "settings": {"bias": True}},
+            "settings.bias is True: it is called intercept now; rename it",
+        ),
+        (
+            {"name": "a", "settings": {"intercept": 1}},
+            "settings.intercept is 1: it must be true or false",
+        ),
         ({"name": "a", "settings": []}, "settings is []: it must be a table of settings"),
         ({"name": "a", "settings": {"evalute_every": 1}}, "did you mean evaluate_every"),
         ({"name": "a", "grid": "papr"}, "did you mean paper"),
@@ -109,21 +153,39 @@ def test_a_quick_copy_is_small_and_valid(tmp_path):
         ({"name": "a", "grid": {"server_step": []}}, "no values for server_step"),
         ({"name": "a", "grid": {"server_step": [-1]}}, "server_step is -1"),
         ({"name": "a", "grid": {"server_steps": [1]}}, "did you mean server_step"),
-        ({"name": "a", "grid": {"rounds": [1]}}, "rounds, which is the same for all: set it under settings"),
+        (
+            {"name": "a", "grid": {"rounds": [1]}},
+            "rounds, which is the same for all: set it under settings",
+        ),
         ({"name": "a", "grid": {"ftfa": {"ridge": [1]}}}, "ridge, which ftfa does not use"),
-        ({"name": "a", "algorithms": ["fedavg"], "grid": {"ftfa": {}}}, "ftfa, which is not trained"),
+        (
+            {"name": "a", "algorithms": ["fedavg"], "grid": {"ftfa": {}}},
+            "ftfa, which is not trained",
+        ),
         ({"name": "a", "algorithms": ["maml"]}, "the paper has no grid for maml"),
         ({"name": "a", "trials": {"seeds": -1}}, "trials.seeds is -1: it must be how many"),
-        ({"name": "a", "trials": {"seeds": [1, 1]}}, "trials.seeds is [1, 1]: a number stands in it twice"),
+        (
+            {"name": "a", "trials": {"seeds": [1, 1]}},
+            "trials.seeds is [1, 1]: a number stands in it twice",
+        ),
         ({"name": "a", "trials": {"splits": 2.5}}, "trials.splits is 2.5"),
         ({"name": "a", "gains": {"algorithms": ["rtfa"]}}, "rtfa, which does not fine-tune"),
         ({"name": "a", "gains": {"algorithms": ["local"]}}, "local, which does not fine-tune"),
         ({"name": "a", "algorithms": ["fedavg"], "gains": {}}, "ftfa, which is not trained"),
         ({"name": "a", "gains": {"epochs": ["bach", 1]}}, "gains.epochs is ['bach', 1]"),
         ({"name": "a", "gains": {"epochs": ["batch"]}}, "gains.epochs is ['batch']"),
-        ({"name": "a", "data": {}}, "data: nothing says which data: give one of features, file and synthetic"),
-        ({"name": "a", "data": {"file": "x", "features": "emnist"}}, "features and file are both given"),
-        ({"name": "a", "data": {"features": "emnist", "label": "y"}}, "label is given, which is for a file"),
+        (
+            {"name": "a", "data": {}},
+            "data: nothing says which data: give one of features, file and synthetic",
+        ),
+        (
+            {"name": "a", "data": {"file": "x", "features": "emnist"}},
+            "features and file are both given",
+        ),
+        (
+            {"name": "a", "data": {"features": "emnist", "label": "y"}},
+            "label is given, which is for a file",
+        ),
         ({"name": "a", "data": {"file": "x", "clients": 0}}, "data.clients is 0"),
         (
             {"name": "a", "data": {"synthetic": {"alfa": 1.0}}},
@@ -148,7 +210,11 @@ def test_a_mistake_gives_one_sentence_in_python_and_in_a_file(tmp_path, given, s
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"name = ", "this is not TOML"), (b"\xff\xfe", "not text in UTF-8"), (b"[" * 3000, "this is not TOML")],
+    [
+        (b"name = ", "this is not TOML"),
+        (b"\xff\xfe", "not text in UTF-8"),
+        (b"[" * 3000, "this is not TOML"),
+    ],
 )
 def test_a_file_that_is_no_toml_is_named(tmp_path, content, says):
     file = tmp_path / "wrong.toml"
@@ -163,11 +229,18 @@ def test_a_file_that_is_no_toml_is_named(tmp_path, content, says):
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 500) | st.floats() | st.text(max_size=5) | st.sampled_from(["paper", "ftfa"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 500)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["paper", "ftfa"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["seeds", "ftfa", "server_step", "rounds", "file", "synthetic", "x"]), inner, max_size=3
+            st.sampled_from(["seeds", "ftfa", "server_step", "rounds", "file", "synthetic", "x"]),
+            inner,
+            max_size=3,
         )
     ),
     max_leaves=6,
@@ -176,7 +249,20 @@ VALUES = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(
-    field=st.sampled_from(["name", "about", "data", "algorithms", "settings", "grid", "trials", "gains", "pieces", "other"]),
+    field=st.sampled_from(
+        [
+            "name",
+            "about",
+            "data",
+            "algorithms",
+            "settings",
+            "grid",
+            "trials",
+            "gains",
+            "pieces",
+            "other",
+        ]
+    ),
     value=VALUES,
 )
 def test_nothing_but_a_sentence_comes_of_nonsense(field, value):
@@ -197,9 +283,16 @@ STEPS = st.lists(st.floats(0, 1e6), min_size=1, max_size=4)
     seeds=st.integers(0, 30) | st.lists(st.integers(0, 2**63 - 1), max_size=4, unique=True),
     pieces=st.sampled_from(["fine", "coarse"]),
 )
-def test_every_experiment_comes_back_from_its_file(tmp_path_factory, about, rounds, grid, seeds, pieces):
+def test_every_experiment_comes_back_from_its_file(
+    tmp_path_factory, about, rounds, grid, seeds, pieces
+):
     experiment = fa.Experiment(
-        name="a", about=about, settings={"rounds": rounds}, grid=grid, trials={"seeds": seeds}, pieces=pieces
+        name="a",
+        about=about,
+        settings={"rounds": rounds},
+        grid=grid,
+        trials={"seeds": seeds},
+        pieces=pieces,
     )
     file = tmp_path_factory.mktemp("files") / "a.toml"
     file.write_text(experiment.to_toml(), encoding="utf-8", newline="")
@@ -211,7 +304,10 @@ def test_the_schema_knows_every_field():
     assert set(schema["properties"]) == set(fa.Experiment.model_fields)
     assert schema["required"] == ["name"]
     assert {"const": "paper"} in schema["properties"]["grid"]["anyOf"]
-    assert schema["$defs"]["Trials"]["properties"]["seeds"]["anyOf"][0] == {"type": "integer", "minimum": 0}
+    assert schema["$defs"]["Trials"]["properties"]["seeds"]["anyOf"][0] == {
+        "type": "integer",
+        "minimum": 0,
+    }
 
 
 def test_an_experiment_says_what_it_is_about_to_do(tmp_path):

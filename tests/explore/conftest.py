@@ -1,4 +1,6 @@
-"""What the tests of the page share: a browser, the page as a file, the page with its server, and the numbers that it shows."""
+"""What the tests of the page share: a browser, the page as a file, the page with its server, and
+the numbers that it shows.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,17 @@ def explorer():
 
 def visit(page, address, online=False):
     """Load an address afresh; its numbers are there at once, its figures after `settle`."""
-    page.call("Network.emulateNetworkConditions", offline=not online, latency=0, downloadThroughput=-1, uploadThroughput=-1)
-    for each in ("about:blank", address):  # an address that differs in its fragment alone would not be loaded
+    page.call(
+        "Network.emulateNetworkConditions",
+        offline=not online,
+        latency=0,
+        downloadThroughput=-1,
+        uploadThroughput=-1,
+    )
+    for each in (
+        "about:blank",
+        address,
+    ):  # an address that differs in its fragment alone would not be loaded
         page.events.clear()
         page.call("Page.navigate", url=each)
         while not page.named("Page.loadEventFired"):
@@ -82,12 +93,19 @@ def until(page, condition):
 
 def quiet(page):
     """Nothing was complained about."""
-    for kind in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Page.javascriptDialogOpening"):
+    for kind in (
+        "Runtime.exceptionThrown",
+        "Runtime.consoleAPICalled",
+        "Log.entryAdded",
+        "Page.javascriptDialogOpening",
+    ):
         assert page.named(kind) == []
 
 
 def slide(page, key, press, code):
-    """As people do it: entries of the history without a user's gesture are skipped on the way back."""
+    """As people do it: entries of the history without a user's gesture are skipped on the way
+    back.
+    """
     page.run(f'document.getElementById("slider-{key}").focus()')
     page.press(press, code)
 
@@ -97,12 +115,18 @@ def losses(page):
     script = """JSON.stringify([...document.querySelectorAll("#losses tbody tr")].map((row) =>
       [row.dataset.name, ...[1, 2, 3, 4].map((at) => row.cells[at].dataset.value ?? row.cells[at].textContent)]))"""
     read = {"∞": math.inf, "–": None}
-    return {name: [read[each] if each in read else float(each) for each in row] for name, *row in json.loads(page.run(script))}
+    return {
+        name: [read[each] if each in read else float(each) for each in row]
+        for name, *row in json.loads(page.run(script))
+    }
 
 
 def set_on(page):
     """What the page's fields say, as `fa.predict` takes it, and the number of steps."""
-    said = page.run("Object.fromEntries(CONTROLS.map(({ key }) => [key, document.getElementById(`field-${key}`).value]))")
+    said = page.run(
+        "Object.fromEntries(CONTROLS.map(({ key }) => [key,"
+        " document.getElementById(`field-${key}`).value]))"
+    )
     kind = page.run('document.getElementById("kind").value')
     spectrum = {
         "identity": "identity",
@@ -133,16 +157,24 @@ def agree(page):
     for name, (loss, bias, variance, ridge) in shown.items():
         risk = table[name]
         assert loss == pytest.approx(risk.loss, **CLOSE), name
-        assert [bias, variance] == pytest.approx([risk.bias, risk.variance], rel=1e-6, abs=1e-6 * risk.loss), name
+        assert [bias, variance] == pytest.approx(
+            [risk.bias, risk.variance], rel=1e-6, abs=1e-6 * risk.loss
+        ), name
         assert (ridge is None) == (risk.ridge is None)
         assert ridge is None or ridge == pytest.approx(risk.ridge, rel=1e-4)
-    best = page.run('[...document.querySelectorAll("#losses tr.best")].map((row) => row.dataset.name)')
+    best = page.run(
+        '[...document.querySelectorAll("#losses tr.best")].map((row) => row.dataset.name)'
+    )
     assert best[0] == table.best
     assert all(name in page.run('document.getElementById("words").textContent') for name in best)
     if stopped is not None:
         early = fa.Algorithm(
-            "early", Average(), Descend(1 / sample_support(float(world.aspect), world.spectrum)[1], int(steps))
+            "early",
+            Average(),
+            Descend(1 / sample_support(float(world.aspect), world.spectrum)[1], int(steps)),
         )
-        risk = fa.predict(world, [early], clients=options["clients"], member=options["member"])["early"]
+        risk = fa.predict(world, [early], clients=options["clients"], member=options["member"])[
+            "early"
+        ]
         assert stopped[:3] == pytest.approx([risk.loss, risk.bias, risk.variance], rel=1e-6)
     return table

@@ -25,7 +25,13 @@ SLIDERS = [
     "ridge",
     "steps",
 ]
-KIND = {"correlation": "ar1", "exponent": "power_law", "contrast": "two", "share": "two", "shift_power": "ar1"}
+KIND = {
+    "correlation": "ar1",
+    "exponent": "power_law",
+    "contrast": "two",
+    "share": "two",
+    "shift_power": "ar1",
+}
 
 
 @pytest.mark.parametrize("key", SLIDERS)
@@ -46,7 +52,13 @@ def test_each_slider_moves_the_numbers_by_keyboard(page, key):
 
 @pytest.mark.parametrize(
     ("key", "text", "value"),
-    [("radius", "0", "0"), ("noise", "1,25", "1.25"), ("clients", "7", "7"), ("ridge", "0.3", "0.3"), ("steps", "inf", "inf")],
+    [
+        ("radius", "0", "0"),
+        ("noise", "1,25", "1.25"),
+        ("clients", "7", "7"),
+        ("ridge", "0.3", "0.3"),
+        ("steps", "inf", "inf"),
+    ],
 )
 def test_numbers_can_be_typed(page, key, text, value):
     page.run(f'document.getElementById("field-{key}").focus()')
@@ -59,13 +71,18 @@ def test_numbers_can_be_typed(page, key, text, value):
 
 
 @pytest.mark.parametrize(
-    ("key", "text"), [("aspect", "0"), ("clients", "2.5"), ("noise", "much"), ("ridge", "-1"), ("share", "")]
+    ("key", "text"),
+    [("aspect", "0"), ("clients", "2.5"), ("noise", "much"), ("ridge", "-1"), ("share", "")],
 )
 def test_a_bad_number_is_told_in_words_and_changes_nothing(page, key, text):
     before = losses(page)
-    page.run(f"""(() => {{ const field = document.getElementById("field-{key}"); field.value = {text!r};
-        field.dispatchEvent(new Event("input")); field.dispatchEvent(new Event("change")); }})()""")
-    assert page.run(f'document.getElementById("field-{key}").getAttribute("aria-invalid")') == "true"
+    page.run(
+        f"""(() => {{ const field = document.getElementById("field-{key}"); field.value = {text!r};
+        field.dispatchEvent(new Event("input")); field.dispatchEvent(new Event("change")); }})()"""
+    )
+    assert (
+        page.run(f'document.getElementById("field-{key}").getAttribute("aria-invalid")') == "true"
+    )
     words = page.run(f'document.getElementById("wrong-{key}").textContent')
     assert f'"{text}"' in words
     assert "from" in words
@@ -81,10 +98,15 @@ def choose(page, key, value):
 @pytest.mark.parametrize("clients", ["10", "inf"])
 def test_each_spectrum_with_many_and_few_clients(page, kind, clients):
     choose(page, "kind", kind)
-    page.run(f"set({{ clients: {'Infinity' if clients == 'inf' else clients}, shift_power: 0 }}, 'test')")
+    page.run(
+        f"set({{ clients: {'Infinity' if clients == 'inf' else clients}, shift_power: 0 }}, 'test')"
+    )
     settle(page)
     agree(page)
-    shown = page.run('[...document.querySelectorAll(".control")].filter((each) => !each.hidden).map((each) => each.id)')
+    shown = page.run(
+        '[...document.querySelectorAll(".control")].filter((each) => !each.hidden).map((each) =>'
+        " each.id)"
+    )
     assert ("control-correlation" in shown) == (kind == "ar1")
     assert ("control-atoms" in shown) == (kind == "atoms")
     page.run("set({ shift_power: 1 }, 'test')")
@@ -118,14 +140,20 @@ def test_the_path_and_the_number_of_clients_are_those_of_the_package(page):
     rows = page.run(f"{read}('path')")
     told = {row[0].split(" ")[0]: [float(each) for each in row[1:]] for row in rows}
     for at, steps in enumerate(path.times):
-        assert told[f"{steps:g}"] == pytest.approx([path.loss[at], path.bias[at], path.variance[at]], rel=1e-8)
+        assert told[f"{steps:g}"] == pytest.approx(
+            [path.loss[at], path.bias[at], path.variance[at]], rel=1e-8
+        )
     best = next(row for row in rows if "the best" in row[0])
     assert float(best[0].split(" ")[0]) == path.best.at
-    assert f"Stop after {path.best.at:g} steps" in page.run('document.querySelector("#path figcaption").textContent')
+    assert f"Stop after {path.best.at:g} steps" in page.run(
+        'document.querySelector("#path figcaption").textContent'
+    )
     for row in page.run(f"{read}('federation')"):
         if row[0] not in ("1", "2"):  # crowded and critical
             table = fa.predict(world, clients=None if row[0] == "∞" else int(row[0]))
-            assert [float(each) for each in row[1:]] == pytest.approx([table[name].loss for name in NAMES], rel=1e-8)
+            assert [float(each) for each in row[1:]] == pytest.approx(
+                [table[name].loss for name in NAMES], rel=1e-8
+            )
 
 
 def test_regions_of_the_diagram_are_where_the_package_says(page):
@@ -134,10 +162,14 @@ def test_regions_of_the_diagram_are_where_the_package_says(page):
     columns, rows = 64, 48
     world = fa.Population(1, 0.5, 2, 2)
     table = page.run(
-        'Object.fromEntries([...document.querySelectorAll("[data-region]")].map((each) => [each.dataset.region, 1]))'
+        'Object.fromEntries([...document.querySelectorAll("[data-region]")].map((each) =>'
+        " [each.dataset.region, 1]))"
     )
     assert set(table) == {"local", "ftfa", "fedavg"}
-    box = page.run('(() => { const b = document.querySelector("#diagram svg").viewBox.baseVal; return [b.width, b.height] })()')
+    box = page.run(
+        '(() => { const b = document.querySelector("#diagram svg").viewBox.baseVal; return'
+        " [b.width, b.height] })()"
+    )
     left, right, top, bottom = 48, box[0] - 12, 26, box[1] - 44
     for noise, aspect in ((0.3, 3.0), (1.2, 3.0), (0.3, 0.5), (1.9, 0.12), (0.9, 8), (0.6, 1.2)):
         i, j = int(noise / 2 * columns), int(math.log(aspect / 0.1) / math.log(200) * rows)
@@ -153,13 +185,23 @@ def test_regions_of_the_diagram_are_where_the_package_says(page):
 
 def test_a_click_in_the_diagram_moves_the_point(page):
     settle(page)
-    page.run('document.querySelector("#diagram svg").scrollIntoView({ behavior: "instant", block: "center" })')
+    page.run(
+        'document.querySelector("#diagram svg").scrollIntoView({ behavior: "instant", block:'
+        ' "center" })'
+    )
     x, y, width, height = page.run(
         '(() => { const b = document.querySelector("#diagram svg").getBoundingClientRect();'
         " return [b.left, b.top, b.width, b.height] })()"
     )
     for kind in ("mousePressed", "mouseReleased"):
-        page.call("Input.dispatchMouseEvent", type=kind, x=x + 0.75 * width, y=y + 0.3 * height, button="left", clickCount=1)
+        page.call(
+            "Input.dispatchMouseEvent",
+            type=kind,
+            x=x + 0.75 * width,
+            y=y + 0.3 * height,
+            button="left",
+            clickCount=1,
+        )
     world, _, _ = set_on(page)
     assert 1.3 < world.noise < 1.6
     assert 3 < world.aspect < 8

@@ -46,7 +46,9 @@ def pupils(odd="town"):
     for row in range(120):
         school, hours, sex = row // 12, rng.normal(), row % 2
         points = 2 * hours + sex + 0.5 * school + 0.3 * rng.normal()
-        lines.append(f"{row + 1},{7000 + row},s{school},{hours:.4f},{'fm'[sex]},{'abc'[rng.integers(3)]},{points:.4f}")
+        lines.append(
+            f"{row + 1},{7000 + row},s{school},{hours:.4f},{'fm'[sex]},{'abc'[rng.integers(3)]},{points:.4f}"
+        )
     return "\n".join(lines).encode()
 
 
@@ -74,7 +76,10 @@ def test_a_dropped_file_is_advised_on_and_a_hostile_name_is_only_text(served, ex
     advise(served)
     assert "use " in served.run('document.getElementById("progress").textContent')
     assert HOSTILE in served.run('document.getElementById("progress").textContent')
-    until(served, 'document.getElementById("advice").contentDocument?.querySelectorAll("h1").length === 1')
+    until(
+        served,
+        'document.getElementById("advice").contentDocument?.querySelectorAll("h1").length === 1',
+    )
     inside = 'document.getElementById("advice").contentDocument'
     assert served.run(f"{inside}.querySelector('h1').textContent").startswith("Use ")
     assert HOSTILE in served.run(f"{inside}.body.textContent")
@@ -99,7 +104,9 @@ def test_the_estimates_go_to_the_sliders(served):
 def test_a_chosen_file_that_is_broken_is_told_in_words(served, explorer, tmp_path):
     file = tmp_path / "broken.parquet"
     file.write_bytes(b"PAR1 but nothing more")
-    place = served.call("Runtime.evaluate", expression='document.getElementById("file")')["result"]["objectId"]
+    place = served.call("Runtime.evaluate", expression='document.getElementById("file")')["result"][
+        "objectId"
+    ]
     served.call("DOM.setFileInputFiles", files=[str(file)], objectId=place)
     until(served, '!document.getElementById("refusal").hidden')
     words = served.run('document.getElementById("refusal").textContent')
@@ -112,13 +119,28 @@ def test_a_chosen_file_that_is_broken_is_told_in_words(served, explorer, tmp_pat
 def test_columns_are_offered_with_their_roles(served, explorer):
     drop(served, "pupils.csv", pupils())
     assert "120 rows and 7 columns" in served.run('document.getElementById("progress").textContent')
-    shown = served.run('[...document.querySelectorAll("#roles tbody tr:not([hidden])")].map((row) => row.innerText)')
-    assert [words.split("\n")[0].strip() for words in shown] == ["(no name)", "pupil_id", "hours", "sex", "town", "points"]
+    shown = served.run(
+        '[...document.querySelectorAll("#roles tbody tr:not([hidden])")].map((row) =>'
+        " row.innerText)"
+    )
+    assert [words.split("\n")[0].strip() for words in shown] == [
+        "(no name)",
+        "pupil_id",
+        "hours",
+        "sex",
+        "town",
+        "points",
+    ]
     assert "all different" in shown[0]
-    assert served.run('document.getElementById("client-column").selectedOptions[0].text') == "school"
+    assert (
+        served.run('document.getElementById("client-column").selectedOptions[0].text') == "school"
+    )
 
     advise(served)
-    assert served.run('document.getElementById("refusal").textContent') == "Choose the column of the labels first."
+    assert (
+        served.run('document.getElementById("refusal").textContent')
+        == "Choose the column of the labels first."
+    )
     assert served.run("document.activeElement.id") == "label-column"
     choose(served, 'document.getElementById("label-column")', "points")
     assert served.run('document.querySelectorAll("#roles tbody tr:not([hidden])").length') == 5
@@ -127,10 +149,16 @@ def test_columns_are_offered_with_their_roles(served, explorer):
     advise(served)
     assert served.run('document.getElementById("recipe").innerText').split("\n\n")[1:] == [
         "Label 'points' has numbers.",
-        "2 features, centred and scaled by 100 training rows: hours, sex=f. For the shared model only (constant within "
-        "clients, or as you say): sex=f. Left out: '', pupil_id (identifiers); town (as you say). With an intercept.",
+        (
+            "2 features, centred and scaled by 100 training rows: hours, sex=f. For the shared"
+            " model only (constant within clients, or as you say): sex=f. Left out: '', pupil_id"
+            " (identifiers); town (as you say). With an intercept."
+        ),
     ]
-    until(served, 'document.getElementById("advice").contentDocument?.querySelectorAll("h1").length === 1')
+    until(
+        served,
+        'document.getElementById("advice").contentDocument?.querySelectorAll("h1").length === 1',
+    )
     inside = served.run('document.getElementById("advice").contentDocument.body.textContent')
     assert "hours" in inside
     assert "sex=f" in inside
@@ -141,8 +169,15 @@ def test_columns_are_offered_with_their_roles(served, explorer):
 def test_a_hostile_column_is_only_text(served):
     drop(served, "pupils.csv", pupils(HOSTILE))
     choose(served, 'document.getElementById("label-column")', "points")
-    assert served.run(f"{role_of(HOSTILE)}.getAttribute('aria-labelledby')") == "role-heading column-5"
-    assert served.run('[...document.getElementById("label-column").options].map((each) => each.text)')[5] == HOSTILE
+    assert (
+        served.run(f"{role_of(HOSTILE)}.getAttribute('aria-labelledby')") == "role-heading column-5"
+    )
+    assert (
+        served.run('[...document.getElementById("label-column").options].map((each) => each.text)')[
+            5
+        ]
+        == HOSTILE
+    )
     choose(served, role_of(HOSTILE), "category")
     advise(served)
     assert f"{HOSTILE}=" in served.run('document.getElementById("recipe").textContent')
@@ -163,24 +198,37 @@ def test_roles_by_keyboard_and_on_a_phone(served):
     served.run('document.getElementById("client-column").focus()')
     served.press("Tab", 9)
     served.press("Tab", 9)
-    assert served.run("document.activeElement.getAttribute('aria-labelledby')") == "role-heading column-0"
+    assert (
+        served.run("document.activeElement.getAttribute('aria-labelledby')")
+        == "role-heading column-0"
+    )
 
 
 def test_missing_values_are_refused_until_it_is_said_what_to_do(served):
-    drop(served, "pupils.csv", re.sub(rb"^(5,7004,s0,)[^,]+", rb"\1NA", pupils(), flags=re.MULTILINE))
+    drop(
+        served, "pupils.csv", re.sub(rb"^(5,7004,s0,)[^,]+", rb"\1NA", pupils(), flags=re.MULTILINE)
+    )
     assert ", 1 missing" in served.run('document.getElementById("roles").innerText')
     choose(served, 'document.getElementById("label-column")', "points")
     advise(served)
-    assert "missing values in 'hours' (row 4 (line 6))" in served.run('document.getElementById("refusal").textContent')
+    assert "missing values in 'hours' (row 4 (line 6))" in served.run(
+        'document.getElementById("refusal").textContent'
+    )
     choose(served, 'document.getElementById("absent")', "drop: leave those rows out")
     advise(served)
-    assert "1 of 120 rows with a missing value was dropped" in served.run('document.getElementById("recipe").textContent')
+    assert "1 of 120 rows with a missing value was dropped" in served.run(
+        'document.getElementById("recipe").textContent'
+    )
 
 
 def test_arrays_keep_their_fields(served, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3))
-    held = {"features": X, "score": X.sum(1) + rng.normal(size=120), "client": np.repeat(np.arange(10), 12)}
+    held = {
+        "features": X,
+        "score": X.sum(1) + rng.normal(size=120),
+        "client": np.repeat(np.arange(10), 12),
+    }
     np.savez(tmp_path / "clients.npz", **held)
     drop(served, "clients.npz", (tmp_path / "clients.npz").read_bytes())
     assert "label" in served.run('document.getElementById("refusal").textContent')

@@ -1,4 +1,6 @@
-"""The page in a real browser, without network: its address, its tabs, its words and colours, on a phone and on paper."""
+"""The page in a real browser, without network: its address, its tabs, its words and colours, on a
+phone and on paper.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,20 @@ def test_the_address_carries_the_state_and_back_goes_back(page, static):
     slide(page, "clients", "ArrowLeft", 37)
     two = losses(page)
     slide(page, "ridge", "End", 35)
-    for way, address, shown in (("back", "clients=10000", two), ("back", first, one), ("forward", "clients=10000", two)):
-        page.run(f"new Promise((done) => {{ addEventListener('popstate', done, {{ once: true }}); history.{way}(); }})")
+    for way, address, shown in (
+        ("back", "clients=10000", two),
+        ("back", first, one),
+        ("forward", "clients=10000", two),
+    ):
+        page.run(
+            "new Promise((done) => { addEventListener('popstate', done, { once: true });"
+            f" history.{way}(); }})"
+        )
         assert address in page.run("location.hash")
         assert losses(page) == shown
     changes = (
-        "kind: 'two', contrast: 9, share: 0.3, shift_power: -1, clients: 30, member: false, ridge: 0.4, steps: 12, among: 'all'"
+        "kind: 'two', contrast: 9, share: 0.3, shift_power: -1, clients: 30, member: false, ridge:"
+        " 0.4, steps: 12, among: 'all'"
     )
     page.run(f"set({{ {changes} }}, 'test')")
     second, two = page.run("location.hash"), losses(page)
@@ -37,7 +47,11 @@ def test_the_address_carries_the_state_and_back_goes_back(page, static):
 
 
 def test_an_address_that_makes_no_sense_is_told_and_harmless(page, static):
-    visit(page, static + "#noise=<img src=x onerror=alert(1)>&spectrum=nonsense&aspect=3&__proto__=1&tab=x&clients=-4")
+    visit(
+        page,
+        static + "#noise=<img src=x"
+        " onerror=alert(1)>&spectrum=nonsense&aspect=3&__proto__=1&tab=x&clients=-4",
+    )
     words = page.run('document.getElementById("notes").textContent')
     assert "Noise is" in words
     assert "Spectrum is" in words
@@ -63,7 +77,10 @@ def test_it_opens_without_network_and_asks_for_nothing(page, static):
 def test_tabs_by_keyboard(page):
     page.run('document.getElementById("tab-theory").focus()')
     page.press("ArrowRight", 39)
-    assert page.run('document.activeElement.id + document.getElementById("panel-data").hidden') == "tab-datafalse"
+    assert (
+        page.run('document.activeElement.id + document.getElementById("panel-data").hidden')
+        == "tab-datafalse"
+    )
     assert "tab=data" in page.run("location.hash")
     page.press("Home", 36)
     assert page.run('document.getElementById("panel-theory").hidden') is False
@@ -71,19 +88,25 @@ def test_tabs_by_keyboard(page):
 
 def test_everything_has_a_name_and_words(page):
     settle(page)
-    unnamed = page.run("""[...document.querySelectorAll("input, select, button, iframe")].filter((each) => {
+    unnamed = page.run(
+        """[...document.querySelectorAll("input, select, button, iframe")].filter((each) => {
         const named = each.labels?.length || each.getAttribute("aria-labelledby") || each.textContent.trim() || each.title;
         return !named && !each.closest("[hidden]");
-      }).map((each) => each.id)""")
+      }).map((each) => each.id)"""
+    )
     assert unnamed == []
-    figures = page.run('[...document.querySelectorAll(".drawing > svg")].map((each) => each.getAttribute("aria-label"))')
+    figures = page.run(
+        '[...document.querySelectorAll(".drawing > svg")].map((each) =>'
+        ' each.getAttribute("aria-label"))'
+    )
     assert len(figures) == 4
     assert all(len(words) > 40 for words in figures)
     assert page.run('document.querySelector("[aria-live=polite]").textContent') == page.run(
         'document.getElementById("words").textContent'
     )
-    assert page.run('document.getElementById("command").textContent') == (
-        "fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2"
+    assert (
+        page.run('document.getElementById("command").textContent')
+        == "fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2"
     )
 
 
@@ -137,8 +160,10 @@ def test_a_phone_needs_no_sideways_scrolling(page, static, dark):
         assert page.run("document.documentElement.scrollWidth") == 360
         assert page.run(outside) == []
     assert page.run('document.querySelector("#diagram svg").getBoundingClientRect().width') <= 360
-    small = page.run("""[...document.querySelectorAll("#controls input, #controls select")]
-        .filter((each) => each.checkVisibility()).map((each) => each.getBoundingClientRect().height)""")
+    small = page.run(
+        """[...document.querySelectorAll("#controls input, #controls select")]
+        .filter((each) => each.checkVisibility()).map((each) => each.getBoundingClientRect().height)"""
+    )
     assert min(small) >= 16
 
 

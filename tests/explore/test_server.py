@@ -70,7 +70,15 @@ def test_the_page_is_served_with_headers_that_keep_others_out(explorer):
 
 
 @pytest.mark.parametrize(
-    "path", ["/page.html", "/../pyproject.toml", "/%2e%2e/etc/passwd", "//etc/passwd", "/advice/guess", "/parts/theory.js"]
+    "path",
+    [
+        "/page.html",
+        "/../pyproject.toml",
+        "/%2e%2e/etc/passwd",
+        "//etc/passwd",
+        "/advice/guess",
+        "/parts/theory.js",
+    ],
 )
 def test_there_is_nothing_else(explorer, path):
     status, _, body = ask(explorer, path=path)
@@ -94,10 +102,21 @@ def test_there_is_nothing_else(explorer, path):
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_foreign_host_is_refused(explorer, host, method):
     headers = {"Host": host.format(port=explorer.server_port), **TYPE}
-    assert ask(explorer, method, "/advise" if method == "POST" else "/", b"x" if method == "POST" else None, headers)[0] == 421
+    assert (
+        ask(
+            explorer,
+            method,
+            "/advise" if method == "POST" else "/",
+            b"x" if method == "POST" else None,
+            headers,
+        )[0]
+        == 421
+    )
 
 
-@pytest.mark.parametrize("host", ["localhost:{port}", "127.0.0.1:{port}", "[::1]:{port}", "LOCALHOST:{port}"])
+@pytest.mark.parametrize(
+    "host", ["localhost:{port}", "127.0.0.1:{port}", "[::1]:{port}", "LOCALHOST:{port}"]
+)
 def test_this_machine_is_welcome_by_each_of_its_names(explorer, host):
     assert ask(explorer, headers={"Host": host.format(port=explorer.server_port)})[0] == 200
 
@@ -156,7 +175,13 @@ def temporary(tmp_path, monkeypatch):
 
 
 def test_a_good_file_is_advised_on_and_deleted(explorer, temporary):
-    status, _, body = ask(explorer, "POST", "/advise?name=../../clients.csv&label=label&client=client&task=", table(), TYPE)
+    status, _, body = ask(
+        explorer,
+        "POST",
+        "/advise?name=../../clients.csv&label=label&client=client&task=",
+        table(),
+        TYPE,
+    )
     told = json.loads(body)
     assert status == 200, told
     assert list(temporary.iterdir()) == []
@@ -167,7 +192,10 @@ def test_a_good_file_is_advised_on_and_deleted(explorer, temporary):
     estimates = told["estimates"]
     assert estimates["clients"] == 10
     assert 0.1 < estimates["noise"] < 0.6
-    values, shares = zip(*([float(x) for x in pair.split("@")] for pair in estimates["atoms"].split(",")), strict=True)
+    values, shares = zip(
+        *([float(x) for x in pair.split("@")] for pair in estimates["atoms"].split(",")),
+        strict=True,
+    )
     assert sum(shares) == pytest.approx(1, abs=1e-9)
     assert min(values) >= 0
     again = json.loads(ask(explorer, "POST", "/advise?name=clients.csv", table(), TYPE)[2])
@@ -263,7 +291,12 @@ def test_a_column_that_never_repeats_itself_is_no_client(explorer):
 
 def test_a_saved_federation_has_lists_and_no_columns_to_choose(explorer, tmp_path):
     federation = fa.Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list("aabb"))
-    assert columns_of(explorer, "a.parquet", federation.save(tmp_path / "a.parquet").read_bytes())["columns"] is None
+    assert (
+        columns_of(explorer, "a.parquet", federation.save(tmp_path / "a.parquet").read_bytes())[
+            "columns"
+        ]
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,8 +322,20 @@ def test_columns_of_a_broken_table_are_refused_in_words(explorer, temporary, nam
 
 
 def test_columns_are_told_to_our_own_page_alone(explorer):
-    assert ask(explorer, "POST", "/columns?name=a.csv", MIXED, {**TYPE, "Host": "evil.example"})[0] == 421
-    assert ask(explorer, "POST", "/columns?name=a.csv", MIXED, {**TYPE, "Origin": "http://evil.example"})[0] == 403
+    assert (
+        ask(explorer, "POST", "/columns?name=a.csv", MIXED, {**TYPE, "Host": "evil.example"})[0]
+        == 421
+    )
+    assert (
+        ask(
+            explorer,
+            "POST",
+            "/columns?name=a.csv",
+            MIXED,
+            {**TYPE, "Origin": "http://evil.example"},
+        )[0]
+        == 403
+    )
     assert ask(explorer, "POST", "/columns?name=a.csv", MIXED)[0] == 403
     assert ask(explorer, path="/columns?name=a.csv")[0] == 404
 
@@ -301,7 +346,9 @@ def test_the_page_knows_which_endings_are_tables():
 
 
 def advise_on(explorer, **said):
-    return ask(explorer, "POST", "/advise?" + urlencode({"name": "clients.csv", **said}), table(), TYPE)
+    return ask(
+        explorer, "POST", "/advise?" + urlencode({"name": "clients.csv", **said}), table(), TYPE
+    )
 
 
 def test_roles_and_scale_reach_the_recipe(explorer):
@@ -348,7 +395,9 @@ def test_a_file_that_breaks_off_is_forgotten(explorer, temporary):
 
 def test_a_browser_that_hangs_up_leaves_no_traceback(explorer, capfd):
     with socket.create_connection(("127.0.0.1", explorer.server_port)) as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone without a word
+        line.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )  # gone without a word
         line.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{explorer.server_port}\r\n\r\n".encode())
     assert ask(explorer)[0] == 200
     assert capfd.readouterr().err == ""
@@ -377,7 +426,9 @@ def test_a_taken_port_and_a_foreign_host_are_told(explorer):
 def test_the_command_prints_its_address_and_ends_on_an_interrupt(tmp_path):
     command = [sys.executable, "-m", "fedasym", "explore", "--port", "0", "--no-open"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     line = process.stdout.readline()
     address = line.split()[2]
     assert address.startswith("http://127.0.0.1:")
@@ -404,7 +455,9 @@ def test_the_committed_page_is_what_the_command_writes(tmp_path):
     assert done.stdout.startswith("Written to page.html")
     written = (tmp_path / "page.html").read_text()
     assert written == explore_page()
-    assert (ROOT / "docs" / "explore.html").read_text() == written, "run: fedasym explore --static docs/explore.html"
+    assert (ROOT / "docs" / "explore.html").read_text() == written, (
+        "run: fedasym explore --static docs/explore.html"
+    )
 
 
 def test_a_page_needs_a_name_and_a_folder(tmp_path):

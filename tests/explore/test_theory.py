@@ -14,9 +14,16 @@ from fedasym.cli.app import parse_spectrum
 
 from .conftest import visit
 
-GROUPS, EACH, SINGLE, PATHS = 24, 10, 40, 14  # populations: 24 grids of 10, which Python answers at once, and 40 odd ones
+GROUPS, EACH, SINGLE, PATHS = (
+    24,
+    10,
+    40,
+    14,
+)  # populations: 24 grids of 10, which Python answers at once, and 40 odd ones
 STEPS = [0, 1, 3, 10, 100, 1000, 100_000]
-CLOSE = 1e-9  # of the loss; bias and variance at a best ridge are flat in it, and get the root of that
+CLOSE = (
+    1e-9  # of the loss; bias and variance at a best ridge are flat in it, and get the root of that
+)
 INSIDE = """JSON.stringify(CASES.map((view) => {
   const [kind, rest] = view.spectrum.split(":");
   const made = kind === "atoms" ? { kind, atoms: rest } : { kind, correlation: Number(rest), exponent: Number(rest) };
@@ -51,7 +58,9 @@ def shaped(rng: np.random.Generator) -> dict:
 
 
 def drawn(rng: np.random.Generator) -> dict:
-    """A population on either side of every threshold, with zeros and limits among its numbers, and some without a formula."""
+    """A population on either side of every threshold, with zeros and limits among its numbers, and
+    some without a formula.
+    """
     return shaped(rng) | {
         "radius": float(rng.choice([0, 0.5, 1, rng.uniform(0, 3)])),
         "noise": float(rng.choice([0, 0.5, rng.uniform(0, 3)])),
@@ -63,20 +72,27 @@ def drawn(rng: np.random.Generator) -> dict:
 
 
 def grid(rng: np.random.Generator) -> dict:
-    """Many populations of one shape, as arrays; optima long enough for crowded federations to have a formula."""
+    """Many populations of one shape, as arrays; optima long enough for crowded federations to have
+    a formula.
+    """
     return shaped(rng) | {
         "radius": rng.uniform(0.1, 3, EACH),
         "noise": rng.uniform(0, 3, EACH),
         "aspect": np.exp(rng.uniform(np.log(0.1), np.log(20), EACH)),
         "norm": rng.uniform(30, 50, EACH),
-        "clients": None if rng.random() < 0.3 else np.floor(np.exp(rng.uniform(0, np.log(1000), EACH))),
+        "clients": (
+            None if rng.random() < 0.3 else np.floor(np.exp(rng.uniform(0, np.log(1000), EACH)))
+        ),
         "ridge": None if rng.random() < 0.6 else np.exp(rng.normal(size=EACH)),
     }
 
 
 def single(view: dict, place: int) -> dict:
     """One population of a grid."""
-    return {key: float(value[place]) if isinstance(value, np.ndarray) else value for key, value in view.items()}
+    return {
+        key: float(value[place]) if isinstance(value, np.ndarray) else value
+        for key, value in view.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -98,19 +114,30 @@ def answers(grids, odd, tab, static):
     visit(tab, static)
     text = tab.run(f"((CASES, STEPS) => {INSIDE})({json.dumps(cases)}, {STEPS})")
     return json.loads(
-        text, object_hook=lambda held: {key: math.inf if value == "inf" else value for key, value in held.items()}
+        text,
+        object_hook=lambda held: {
+            key: math.inf if value == "inf" else value for key, value in held.items()
+        },
     )
 
 
 def population(view):
     spectrum = parse_spectrum(view["spectrum"])
-    return fa.Population(view["radius"], view["noise"], view["aspect"], view["norm"], spectrum, view["shift_power"])
+    return fa.Population(
+        view["radius"], view["noise"], view["aspect"], view["norm"], spectrum, view["shift_power"]
+    )
 
 
 def expected(view, algorithms=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fa.ThresholdWarning)
-        return fa.predict(population(view), algorithms, ridge=view["ridge"], clients=view["clients"], member=view["member"])
+        return fa.predict(
+            population(view),
+            algorithms,
+            ridge=view["ridge"],
+            clients=view["clients"],
+            member=view["member"],
+        )
 
 
 def same(view, answer, table):
@@ -130,21 +157,30 @@ def same(view, answer, table):
 
 def rows(table, place=None):
     """Loss, bias, variance and ridge by algorithm, of one world of a grid."""
-    values = {name: (risk.loss, risk.bias, risk.variance, risk.ridge) for name, risk in table.items()}
+    values = {
+        name: (risk.loss, risk.bias, risk.variance, risk.ridge) for name, risk in table.items()
+    }
     if place is None:
         return values
-    return {name: [each if each is None else float(each[place]) for each in row] for name, row in values.items()}
+    return {
+        name: [each if each is None else float(each[place]) for each in row]
+        for name, row in values.items()
+    }
 
 
 def test_every_loss_is_that_of_predict(odd, answers):
     for view, answer in zip(odd, answers, strict=False):
         table = expected(view)
-        assert {name for name, row in answer["table"].items() if "missing" not in row} == set(table), view
+        assert {name for name, row in answer["table"].items() if "missing" not in row} == set(
+            table
+        ), view
         same(view, answer, rows(table))
 
 
 def test_every_loss_of_a_grid_is_that_of_predict(grids, answers):
-    """Python leaves an algorithm out where one world of a grid has no formula; the page asks for each world alone."""
+    """Python leaves an algorithm out where one world of a grid has no formula; the page asks for
+    each world alone.
+    """
     for at, view in enumerate(grids):
         table = expected(view)
         for place in range(EACH):
@@ -155,16 +191,22 @@ def test_every_path_is_that_of_fine_tuning(odd, answers):
     compared = 0
     for view, answer in zip(odd[:PATHS], answers, strict=False):
         try:
-            path = fa.fine_tuning(population(view), steps=STEPS, clients=view["clients"], member=view["member"])
+            path = fa.fine_tuning(
+                population(view), steps=STEPS, clients=view["clients"], member=view["member"]
+            )
         except fa.InvalidInput:
             assert answer["path"] is None, view
             continue
         told = answer["path"]
         assert told["step"] == pytest.approx(path.step, rel=1e-12)
         *along, stop = (each["bias"] + each["variance"] for each in told["at"])
-        least = 1e-4 * path.loss[0] if math.isfinite(path.loss[0]) else 0  # a loss that has all but vanished
+        least = (
+            1e-4 * path.loss[0] if math.isfinite(path.loss[0]) else 0
+        )  # a loss that has all but vanished
         assert along == pytest.approx(path.loss.tolist(), rel=1e-8, abs=1e-8 * least + 1e-15), view
-        assert stop == pytest.approx(path.best.scores.loss, rel=1e-8, abs=1e-8 * least + 1e-15), view
+        assert stop == pytest.approx(path.best.scores.loss, rel=1e-8, abs=1e-8 * least + 1e-15), (
+            view
+        )
         compared += 1
     assert compared > PATHS / 2
 

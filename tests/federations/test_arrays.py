@@ -26,7 +26,12 @@ def test_rows_stand_client_by_client_in_the_given_order():
     np.testing.assert_array_equal(features, X[1::2])
     assert (labels.tolist(), split.tolist()) == ([1, 1, 1], [1, 0, 0])
     assert [federation.counts(name).tolist() for name in SPLITS] == [[2, 2], [0, 1], [1, 0]]
-    assert (federation.task, federation.dimension, federation.outputs, federation.sequences) == ("classification", 2, 2, False)
+    assert (federation.task, federation.dimension, federation.outputs, federation.sequences) == (
+        "classification",
+        2,
+        2,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,10 +75,22 @@ def test_arrays_are_read_only_and_the_users_own_are_not():
         ([5, 3, 5, 9, 3, 3], {}, "classification", (3, 5, 9), [1, 0, 1, 2, 0, 0]),
         ([True, False] * 3, {}, "classification", (False, True), [1, 0] * 3),
         (list("babcab"), {}, "classification", ("a", "b", "c"), [1, 0, 1, 2, 0, 1]),
-        (np.array(list("babcab")), {"classes": list("cbad")}, "classification", tuple("cbad"), [1, 2, 1, 0, 2, 1]),
+        (
+            np.array(list("babcab")),
+            {"classes": list("cbad")},
+            "classification",
+            tuple("cbad"),
+            [1, 2, 1, 0, 2, 1],
+        ),
         ([0, 1, 0, 1, 0, 1], {"classes": 4}, "classification", (0, 1, 2, 3), [0, 1] * 3),
         ([0, 7, 0, 7, 0, 7], {"classes": np.array([7, 0])}, "classification", (7, 0), [1, 0] * 3),
-        ([0.0, 2.0, 0.0, 2.0, 0.0, 2.0], {"task": "classification"}, "classification", (0, 2), [0, 1] * 3),
+        (
+            [0.0, 2.0, 0.0, 2.0, 0.0, 2.0],
+            {"task": "classification"},
+            "classification",
+            (0, 2),
+            [0, 1] * 3,
+        ),
         ([0.0, 2.0, 0.0, 2.0, 0.0, 2.0], {"classes": 3}, "classification", (0, 1, 2), [0, 2] * 3),
         (np.array([[1], [2]] * 3), {}, "classification", (1, 2), [0, 1] * 3),
         ([0, 1, 0, 1, 0, 1], {"task": "regression"}, "regression", None, [[0.0], [1.0]] * 3),
@@ -83,7 +100,11 @@ def test_arrays_are_read_only_and_the_users_own_are_not():
 )
 def test_labels_say_what_the_task_is(labels, options, task, classes, codes):
     federation = Federation.from_arrays(X, labels, [1] * 6, **options)
-    assert (federation.task, federation.classes, federation.labels.tolist()) == (task, classes, codes)
+    assert (federation.task, federation.classes, federation.labels.tolist()) == (
+        task,
+        classes,
+        codes,
+    )
     assert federation.labels.dtype == (np.int64 if classes else np.float64)
     assert federation.outputs == (len(classes) if classes else len(codes[0]))
 
@@ -97,8 +118,15 @@ def test_sequences_and_what_padding_holds():
     np.testing.assert_array_equal(federation.mask, REAL[[0, 2, 1]])
     assert federation.features[0, 3].tolist() == [0, 0]  # not finite: cleared
     assert federation.features[1, 1].tolist() == [-7, -7]  # finite: kept
-    assert federation.labels.tolist() == [[0, 1, 2, 0], [2, 0, 2, 1], [1, 1, 0, 2]]  # no class: the first one
-    assert Federation.from_arrays(WORDS, NEXT, [1, 2, 3], mask=np.ones((3, 4)), split=[0, 0, 0]).mask is None
+    assert federation.labels.tolist() == [
+        [0, 1, 2, 0],
+        [2, 0, 2, 1],
+        [1, 1, 0, 2],
+    ]  # no class: the first one
+    assert (
+        Federation.from_arrays(WORDS, NEXT, [1, 2, 3], mask=np.ones((3, 4)), split=[0, 0, 0]).mask
+        is None
+    )
     outputs = Federation.from_arrays(words, np.where(REAL, 0.5, np.nan), [1] * 3, mask=REAL)
     assert outputs.labels.shape == (3, 4, 1)
     assert np.array_equal(outputs.labels[..., 0], np.where(REAL, 0.5, 0))
@@ -113,7 +141,12 @@ def test_identities_are_hashes_of_the_name_and_its_type():
     assert identity(["1"]).dtype == np.uint64
     expected = int.from_bytes(hashlib.blake2b(b"str:1").digest()[:8], "little")
     assert identity(["1"]) == expected == identity(np.array(["1"])) == identity([np.str_("1")])
-    assert identity([1]) == identity([np.int32(1)]) == identity(np.array([1], np.uint64)) == identity(pd.Series([1]))
+    assert (
+        identity([1])
+        == identity([np.int32(1)])
+        == identity(np.array([1], np.uint64))
+        == identity(pd.Series([1]))
+    )
     assert identity([1]) != identity(["1"])
 
 
@@ -121,10 +154,14 @@ def test_identities_are_hashes_of_the_name_and_its_type():
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12))
 def test_arrays_of_names_are_lists_of_names(who):
     def owned(clients):
-        federation = Federation.from_arrays(np.arange(len(who))[:, None], [0] * len(who), clients, split=[0] * len(who))
+        federation = Federation.from_arrays(
+            np.arange(len(who))[:, None], [0] * len(who), clients, split=[0] * len(who)
+        )
         return federation.clients, federation.owner.tolist(), federation.features.tolist()
 
-    assert owned(who) == owned(np.array(who)) == owned(np.array(who, object)) == owned(pd.Series(who))
+    assert (
+        owned(who) == owned(np.array(who)) == owned(np.array(who, object)) == owned(pd.Series(who))
+    )
     names = [f"name{each}" for each in who]
     assert owned(names) == owned(np.array(names)) == owned(pl.Series(names))
 
@@ -134,9 +171,17 @@ def test_parts_may_be_clients_batches_or_single_samples():
     batches = [("ann", X[[0, 2, 4]], Y[[0, 2, 4]]), ("bob", X[1::2], Y[1::2])]
     same(whole, Federation.from_clients(batches))
     same(whole, Federation.from_clients(zip(WHO, X, Y, strict=True)))
-    same(whole, Federation.from_clients((name, x.tolist(), int(y)) for name, x, y in zip(WHO, X, Y, strict=True)))
     same(
-        whole, Federation.from_clients([("ann", X[0], Y[:1]), ("bob", X[1:2], Y[1]), *zip(WHO[2:], X[2:], Y[2:], strict=True)])
+        whole,
+        Federation.from_clients(
+            (name, x.tolist(), int(y)) for name, x, y in zip(WHO, X, Y, strict=True)
+        ),
+    )
+    same(
+        whole,
+        Federation.from_clients(
+            [("ann", X[0], Y[:1]), ("bob", X[1:2], Y[1]), *zip(WHO[2:], X[2:], Y[2:], strict=True)]
+        ),
     )
     split = ["train", "val", "valid", "TEST", 0, 1.0]
     same(small(split=split), Federation.from_clients(zip(WHO, X, Y, strict=True), split=split))

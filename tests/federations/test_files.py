@@ -35,7 +35,9 @@ def test_files_bring_back_the_same(suffix, tmp_path):
 @pytest.mark.parametrize("suffix", ["safetensors", "parquet"])
 def test_files_keep_classes_that_do_not_occur_and_large_names(suffix, tmp_path):
     federation = Federation.from_arrays(X, Y, [2**64 - 1] * 6, classes=5)
-    same(federation, getattr(Federation, f"from_{suffix}")(federation.save(tmp_path / f"a.{suffix}")))
+    same(
+        federation, getattr(Federation, f"from_{suffix}")(federation.save(tmp_path / f"a.{suffix}"))
+    )
 
 
 def test_names_too_large_for_parquet_are_sent_to_safetensors(tmp_path):
@@ -56,7 +58,9 @@ def test_truth_is_kept_in_safetensors(tmp_path):
     again = Federation.from_safetensors(federation.save(tmp_path / "a.safetensors"))
     same(federation, again)
     assert again.truth["noise"].shape == ()
-    with pytest.raises(fa.InvalidInput, match=r"truth does not fit a table: save to a \.safetensors"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"truth does not fit a table: save to a \.safetensors"
+    ):
         federation.save(tmp_path / "a.parquet")
     with pytest.raises(fa.InvalidInput, match=r"truth\['name'\] holds .*give numbers"):
         replace(small(), truth={"name": np.array(["a"])})
@@ -65,7 +69,10 @@ def test_truth_is_kept_in_safetensors(tmp_path):
 def test_equal_federations_make_equal_files(tmp_path):
     one, other = small(), Federation.from_clients(zip(WHO, X, Y, strict=True))
     for suffix in ("safetensors", "parquet"):
-        assert one.save(tmp_path / f"1.{suffix}").read_bytes() == other.save(tmp_path / f"2.{suffix}").read_bytes()
+        assert (
+            one.save(tmp_path / f"1.{suffix}").read_bytes()
+            == other.save(tmp_path / f"2.{suffix}").read_bytes()
+        )
 
 
 def test_any_parquet_file_is_a_table(tmp_path):
@@ -75,7 +82,10 @@ def test_any_parquet_file_is_a_table(tmp_path):
     raw = {"features": ["a", "b"], "scale": "none"}
     same(small(), Federation.from_parquet(path, **raw))
     same(small(seed=2), Federation.from_parquet(path, seed=2, **raw))
-    same(Federation.from_arrays(X[:, 1:], Y, WHO), Federation.from_parquet(path, features=["b"], scale="none"))
+    same(
+        Federation.from_arrays(X[:, 1:], Y, WHO),
+        Federation.from_parquet(path, features=["b"], scale="none"),
+    )
     frame.rename(columns={"client": "who", "label": "what"}).to_parquet(path)
     same(small(), Federation.from_parquet(path, client="who", label="what", **raw))
 
@@ -93,16 +103,17 @@ def test_a_saved_parquet_file_is_readable_by_others_and_as_a_plain_table(tmp_pat
 
 def test_a_failed_save_leaves_what_was_there(tmp_path):
     code = (
-        "import resource, sys, numpy as np; from fedasym.data.federation import Federation\n"
-        "big = Federation.from_arrays(np.random.default_rng(0).random((500, 9)), [0] * 500, [1] * 500)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
-        "for path in sys.argv[1:]:\n"
-        "    try: big.save(path)\n"
-        "    except Exception as error: print(type(error).__name__, error)\n"
+        "import resource, sys, numpy as np; from fedasym.data.federation import Federation\nbig ="
+        " Federation.from_arrays(np.random.default_rng(0).random((500, 9)), [0] * 500, [1] *"
+        " 500)\nresource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\nfor path in"
+        " sys.argv[1:]:\n    try: big.save(path)\n    except Exception as error:"
+        " print(type(error).__name__, error)\n"
     )
     paths = [small().save(tmp_path / f"a.{suffix}") for suffix in ("safetensors", "parquet")]
     before = [path.read_bytes() for path in paths]
-    done = subprocess.run([sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True, check=True
+    )
     for path, line in zip(paths, done.stdout.splitlines(), strict=True):
         assert line.startswith(f"InvalidInput path is {str(path)!r}: it cannot be written: ")
         assert "too large" in line
@@ -136,7 +147,10 @@ def test_foreign_files_are_refused_by_name(tmp_path):
 
     other = tmp_path / "other.safetensors"
     save_file({"weight": np.ones(3)}, other)
-    with pytest.raises(fa.InvalidInput, match=r"other.safetensors': this is not a federation that save wrote; use from_arrays"):
+    with pytest.raises(
+        fa.InvalidInput,
+        match=r"other.safetensors': this is not a federation that save wrote; use from_arrays",
+    ):
         Federation.from_safetensors(other)
     save_file({"weight": np.ones(3)}, other, metadata={"fedasym": "[1]"})
     with pytest.raises(fa.InvalidInput, match="this is not a federation"):
@@ -156,7 +170,9 @@ def test_foreign_files_are_refused_by_name(tmp_path):
             read(text)
     table = tmp_path / "table.parquet"
     pd.DataFrame({"client": WHO, "labels": Y}).to_parquet(table)
-    with pytest.raises(fa.InvalidInput, match=r"table.parquet': unknown label column 'label': did you mean labels"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"table.parquet': unknown label column 'label': did you mean labels"
+    ):
         Federation.from_parquet(table)
 
 
@@ -165,9 +181,15 @@ def test_an_edited_parquet_file_is_told_apart(tmp_path):
     path = federation.save(tmp_path / "a.parquet")
     metadata = {"fedasym": pl.read_parquet_metadata(path)["fedasym"]}
     pl.read_parquet(path).head(5).write_parquet(path, metadata=metadata)
-    with pytest.raises(fa.InvalidInput, match="damaged or edited after it was saved; to read it as a plain table, name"):
+    with pytest.raises(
+        fa.InvalidInput,
+        match="damaged or edited after it was saved; to read it as a plain table, name",
+    ):
         Federation.from_parquet(path)
-    assert Federation.from_parquet(path, features="features").split.tolist() == federation.split[:5].tolist()
+    assert (
+        Federation.from_parquet(path, features="features").split.tolist()
+        == federation.split[:5].tolist()
+    )
     pl.read_parquet(path).drop("split").write_parquet(path, metadata=metadata)
     with pytest.raises(fa.InvalidInput, match="damaged or edited"):
         Federation.from_parquet(path)

@@ -1,4 +1,6 @@
-"""A federation as an object: how it describes itself, its copies, and what importing it brings along."""
+"""A federation as an object: how it describes itself, its copies, and what importing it brings
+along.
+"""
 
 import copy
 import pickle
@@ -42,19 +44,33 @@ def test_copies_and_pickles_are_the_same():
 
 def test_importing_it_imports_nothing_heavy():
     code = (
-        "import sys, fedasym.data.federation as f; f.Federation.from_arrays([[1.0]], [0], [1]);"
-        "print([name for name in ('jax', 'polars', 'pandas', 'pyarrow', 'safetensors', 'scipy') if name in sys.modules])"
+        "import sys, fedasym.data.federation as f; f.Federation.from_arrays([[1.0]], [0],"
+        " [1]);print([name for name in ('jax', 'polars', 'pandas', 'pyarrow', 'safetensors',"
+        " 'scipy') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".parquet"])
 def test_what_is_said_of_features_is_kept_in_files(ending, tmp_path):
     told = {"names": ["age", "size"], "personal": [True, False], "intercept": False}
-    federation = fa.Federation.from_arrays(np.eye(4, 2), [0.0, 1.0, 2.0, 3.0], clients=list("aabb"), **told)
+    federation = fa.Federation.from_arrays(
+        np.eye(4, 2), [0.0, 1.0, 2.0, 3.0], clients=list("aabb"), **told
+    )
     again = fa.datasets.read(federation.save(tmp_path / f"data{ending}"))
-    assert (again.names, again.personal.tolist(), again.intercept) == (("age", "size"), [True, False], False)
-    usual = fa.Federation.from_arrays(np.eye(4, 2), [0.0, 1.0, 2.0, 3.0], clients=list("aabb"), personal=[1, 1])
+    assert (again.names, again.personal.tolist(), again.intercept) == (
+        ("age", "size"),
+        [True, False],
+        False,
+    )
+    usual = fa.Federation.from_arrays(
+        np.eye(4, 2), [0.0, 1.0, 2.0, 3.0], clients=list("aabb"), personal=[1, 1]
+    )
     again = fa.datasets.read(usual.save(tmp_path / f"usual{ending}"))
     assert (again.names, again.personal, again.intercept) == (None, None, True)
 

@@ -67,20 +67,26 @@ class Door:
         return self.change(random.choice(self.samples()), random)
 
     def try_(self, data: bytes) -> str | None:
-        """Take an input; the words of a refusal. Anything else than a result or a refusal is a `Finding`."""
+        """Take an input; the words of a refusal. Anything else than a result or a refusal is a
+        `Finding`.
+        """
         with TemporaryDirectory() as home:
             inside, canary = Path(home, "a", "inside"), Path(home, "canary")
             inside.mkdir(parents=True)
             canary.mkdir()
             (canary / "bird").write_text("alive")
             words = guarded(lambda: self.enter(inside, data), self.refusals)
-            escaped = {name for name in listing(Path(home)) if not name.startswith("a/inside/")} - {"canary/bird"}
+            escaped = {name for name in listing(Path(home)) if not name.startswith("a/inside/")} - {
+                "canary/bird"
+            }
             if escaped or (canary / "bird").read_text() != "alive":
                 raise Finding(f"it wrote outside its place: {sorted(escaped)}")
             return words
 
 
-def file_door(ending: str, samples: Callable[[], list[bytes]], change: Change = changed_bytes) -> Door:
+def file_door(
+    ending: str, samples: Callable[[], list[bytes]], change: Change = changed_bytes
+) -> Door:
     """Client data in a file of that ending."""
 
     def enter(folder: Path, data: bytes) -> object:
@@ -92,27 +98,35 @@ def file_door(ending: str, samples: Callable[[], list[bytes]], change: Change = 
 
 
 def changed_npz(sample: bytes, random: Random) -> bytes:
-    """One of the arrays changed and all packed again, so that the edit is not found by a checksum; or any bytes changed."""
+    """One of the arrays changed and all packed again, so that the edit is not found by a checksum;
+    or any bytes changed.
+    """
     if random.randrange(3) == 0:
         return changed_bytes(sample, random)
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(sample)) as held, zipfile.ZipFile(out, "w") as packed:
         chosen = random.choice(held.namelist())
         for name in held.namelist():
-            packed.writestr(name, changed_bytes(held.read(name), random) if name == chosen else held.read(name))
+            packed.writestr(
+                name, changed_bytes(held.read(name), random) if name == chosen else held.read(name)
+            )
     return out.getvalue()
 
 
 def recipe_text() -> bytes:
     frame = {"client": WHO, "a": X[:, 0], "b": list("xyz" * len(WHO))[: len(WHO)], "label": X[:, 1]}
-    federation = fa.Federation.from_frame(pl.DataFrame(frame), label="label", client="client", missing="mean")
+    federation = fa.Federation.from_frame(
+        pl.DataFrame(frame), label="label", client="client", missing="mean"
+    )
     assert federation.recipe is not None
     return federation.recipe.to_json().encode()
 
 
 def recipe_of(data: bytes) -> object:
     recipe = fa.Recipe.from_json(data.decode(errors="replace"))
-    return recipe.describe(), recipe.apply(pl.DataFrame({column.name: ["1", "2"] for column in recipe.columns}))
+    return recipe.describe(), recipe.apply(
+        pl.DataFrame({column.name: ["1", "2"] for column in recipe.columns})
+    )
 
 
 def folder_of_tables(folder: Path, data: bytes) -> object:
@@ -130,7 +144,9 @@ TOY = archives.Archive("toy", "toy.tar.bz2", "0" * 64, None, ("a.h5", "b.h5"), u
 
 
 def unpacked(folder: Path, data: bytes) -> object:
-    """The edits are made before packing, where they mean something; now and then the end is missing."""
+    """The edits are made before packing, where they mean something; now and then the end is
+    missing.
+    """
     (folder / "toy.tar.bz2").write_bytes(cut(data, bz2.compress))
     return archives.unpack(TOY, folder / "toy.tar.bz2", folder, lambda share: None)
 
@@ -174,8 +190,14 @@ def command_line(folder: Path, data: bytes) -> object:
     from fedasym import cli
 
     words = data.decode(errors="replace").replace("/", "_").replace("..", "_").split("\n")
-    sizes = ("--trials", "--clients", "--dimension")  # asking for much work gets it: that is no finding
-    words = [word[:2] if last in sizes else word for last, word in zip(["", *words], words, strict=False)]
+    sizes = (
+        "--trials",
+        "--clients",
+        "--dimension",
+    )  # asking for much work gets it: that is no finding
+    words = [
+        word[:2] if last in sizes else word for last, word in zip(["", *words], words, strict=False)
+    ]
     before, argv = os.getcwd(), sys.argv
     os.chdir(folder)
     sys.argv = ["fedasym", *words]
@@ -205,13 +227,35 @@ FILES = [
     file_door(".tsv", lambda: [sample.replace(b",", b"\t") for sample in csvs()]),
     Door("recipe .json", lambda: [recipe_text()], lambda _, it: recipe_of(it), changed_json),
     Door("folder of tables", lambda: [TABLE], folder_of_tables),
-    Door("tf.train.Example", lambda: [message(X[0], 3)], lambda _, it: tff.decode_example(it), refusals=(tff.Malformed,)),
+    Door(
+        "tf.train.Example",
+        lambda: [message(X[0], 3)],
+        lambda _, it: tff.decode_example(it),
+        refusals=(tff.Malformed,),
+    ),
     Door("archive .tar.bz2", cache(tars), unpacked),
-    Door("IDX .gz", lambda: [bytes([0, 0, 8, 3]) + np.array([2, 2, 2], ">u4").tobytes() + bytes(8)], idx),
+    Door(
+        "IDX .gz",
+        lambda: [bytes([0, 0, 8, 3]) + np.array([2, 2, 2], ">u4").tobytes() + bytes(8)],
+        idx,
+    ),
     Door("dump .jsonl.xz", lambda: [b'{"site": "a", "user": 1, "text": "So. Yes!"}\n' * 3], dump),
     Door("dump .xml", lambda: [POSTS], posts),
     Door("word counts", lambda: [b"the 5\nof 4\nand 3\n"], word_counts),
-    Door("array for features", lambda: [array_bytes(X), safetensors.numpy.save({"x": X})], one_array),
-    Door("eigenvalues", lambda: [b"1,2,3\n", b"3\n1\n0.5\n", array_bytes(np.arange(4.0))], eigenvalues),
-]  # fmt: skip
-WORDS = [Door("command line", lambda: [text.replace(" ", "\n").encode() for text in COMMANDS], command_line, changed_command)]
+    Door(
+        "array for features", lambda: [array_bytes(X), safetensors.numpy.save({"x": X})], one_array
+    ),
+    Door(
+        "eigenvalues",
+        lambda: [b"1,2,3\n", b"3\n1\n0.5\n", array_bytes(np.arange(4.0))],
+        eigenvalues,
+    ),
+]
+WORDS = [
+    Door(
+        "command line",
+        lambda: [text.replace(" ", "\n").encode() for text in COMMANDS],
+        command_line,
+        changed_command,
+    )
+]

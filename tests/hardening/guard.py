@@ -1,4 +1,6 @@
-"""What is allowed to happen when something from outside comes in: a result, or a refusal in words; soon, in little memory."""
+"""What is allowed to happen when something from outside comes in: a result, or a refusal in words;
+soon, in little memory.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,16 @@ def watchdog(seconds: float) -> Iterator[None]:
 
 
 def memory(what: str) -> int:
-    """Bytes of this process, now (VmRSS) or at most since `forget_peak` (VmHWM); 0 where the system does not say."""
+    """Bytes of this process, now (VmRSS) or at most since `forget_peak` (VmHWM); 0 where the system
+    does not say.
+    """
     if not STATUS.exists():
         return 0
-    return next(int(line.split()[1]) * 1024 for line in STATUS.read_text().splitlines() if line.startswith(what))
+    return next(
+        int(line.split()[1]) * 1024
+        for line in STATUS.read_text().splitlines()
+        if line.startswith(what)
+    )
 
 
 def forget_peak() -> None:
@@ -55,10 +63,16 @@ def forget_peak() -> None:
 
 def listing(folder: Path) -> dict[str, int]:
     """Every file below a folder, and its size."""
-    return {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
-def guarded(call: Callable[[], object], refusals: tuple[type[Exception], ...] = (InvalidInput,)) -> str | None:
+def guarded(
+    call: Callable[[], object], refusals: tuple[type[Exception], ...] = (InvalidInput,)
+) -> str | None:
     """Make the call; None, or the words in which it was refused. Everything else is a finding."""
     forget_peak()
     before = memory("VmRSS")

@@ -19,12 +19,31 @@ from .mutation import changed_bytes, changed_json
 from .samples import array_bytes
 
 INTRODUCTION = {
-    "version": fedasym.__version__, "synthetic": False, "dimension": 3, "outputs": 2, "task": "classification",
-    "clients": ["0" * 16, "1" * 16], "samples": [4, 7], "tested": 2, "validation": 3, "test": 5,
-}  # fmt: skip
+    "version": fedasym.__version__,
+    "synthetic": False,
+    "dimension": 3,
+    "outputs": 2,
+    "task": "classification",
+    "clients": ["0" * 16, "1" * 16],
+    "samples": [4, 7],
+    "tested": 2,
+    "validation": 3,
+    "test": 5,
+}
 SCORES = {"num-examples": 5, "accuracy": 0.5, "loss": 1.25}
-CONFIG = {"rounds": 3, "server-step": 0.5, "cohort": 0, "batch": 8, "min-nodes": 2, "timeout": 60.0, "clip": 10.0,
-          "precision": "float32", "protocol": "text", "seed": 1, "ridge": 0.1}  # fmt: skip
+CONFIG = {
+    "rounds": 3,
+    "server-step": 0.5,
+    "cohort": 0,
+    "batch": 8,
+    "min-nodes": 2,
+    "timeout": 60.0,
+    "clip": 10.0,
+    "precision": "float32",
+    "protocol": "text",
+    "seed": 1,
+    "ridge": 0.1,
+}
 TYPES = ["<f8", "<f4", "<f2", "<i8", "|b1", "<c16", "|O", "<U3", "|V8", "<f16", "[('a', '<f8')]"]
 SHAPES = [
     "(3, 2)",
@@ -47,8 +66,16 @@ def changed_array(sample: bytes, random: Random) -> bytes:
         return changed_bytes(sample, random)
     kind, shape = random.choice(TYPES), random.choice(SHAPES)
     kind = kind if kind[0] == "[" else repr(kind)
-    text = f"{{'descr': {kind}, 'fortran_order': {random.choice(['True', 'False'])}, 'shape': {shape}}}"
-    values = np.array([random.choice([0.0, 1.0, np.nan, np.inf, 1e300, -1e-300]) for _ in range(random.choice([6, 6, 5, 12]))])
+    text = (
+        f"{{'descr': {kind}, 'fortran_order': {random.choice(['True', 'False'])}, 'shape':"
+        f" {shape}}}"
+    )
+    values = np.array(
+        [
+            random.choice([0.0, 1.0, np.nan, np.inf, 1e300, -1e-300])
+            for _ in range(random.choice([6, 6, 5, 12]))
+        ]
+    )
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + values.tobytes()
 
 
@@ -60,7 +87,9 @@ def introduced(_: Path, data: bytes) -> object:
 
 def scored(_: Path, data: bytes) -> object:
     told = {name: value for name, value in json.loads(data).items() if is_scalar(value)}
-    return count_in(told, "num-examples", 5), scores_in(told, ("accuracy", "loss"), {"accuracy": 1.0})
+    return count_in(told, "num-examples", 5), scores_in(
+        told, ("accuracy", "loss"), {"accuracy": 1.0}
+    )
 
 
 def configured(_: Path, data: bytes) -> object:
@@ -85,9 +114,32 @@ def changed_told(sample: bytes, random: Random) -> bytes:
 
 
 DOORS = [
-    Door("Flower array", lambda: [array_bytes(np.ones((3, 2))), array_bytes(np.ones((3, 2), "f4"))],
-         lambda _, data: array_in(data, (3, 2)), changed_array, (RefusedReply,)),
-    Door("Flower introduction", lambda: [json.dumps(INTRODUCTION).encode()], introduced, changed_told, (RefusedReply,)),
-    Door("Flower scores", lambda: [json.dumps(SCORES).encode()], scored, changed_told, (RefusedReply,)),
-    Door("Flower run config", lambda: [json.dumps(CONFIG).encode()], configured, changed_told, (InvalidInput,)),
-]  # fmt: skip
+    Door(
+        "Flower array",
+        lambda: [array_bytes(np.ones((3, 2))), array_bytes(np.ones((3, 2), "f4"))],
+        lambda _, data: array_in(data, (3, 2)),
+        changed_array,
+        (RefusedReply,),
+    ),
+    Door(
+        "Flower introduction",
+        lambda: [json.dumps(INTRODUCTION).encode()],
+        introduced,
+        changed_told,
+        (RefusedReply,),
+    ),
+    Door(
+        "Flower scores",
+        lambda: [json.dumps(SCORES).encode()],
+        scored,
+        changed_told,
+        (RefusedReply,),
+    ),
+    Door(
+        "Flower run config",
+        lambda: [json.dumps(CONFIG).encode()],
+        configured,
+        changed_told,
+        (InvalidInput,),
+    ),
+]

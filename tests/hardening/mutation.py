@@ -1,6 +1,8 @@
-"""Valid inputs made wrong: bytes cut, moved and overwritten, words swapped, trees of JSON with any value anywhere.
+"""Valid inputs made wrong: bytes cut, moved and overwritten, words swapped, trees of JSON with any
+value anywhere.
 
-All choices come from one `random.Random`: hypothesis gives one that it can shrink, a seed gives one that can be repeated.
+All choices come from one `random.Random`: hypothesis gives one that it can shrink, a seed gives one
+that can be repeated.
 """
 
 from __future__ import annotations
@@ -13,15 +15,82 @@ from typing import Any
 
 EXTREMES = [0, 1, -1, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1]
 TOKENS = [
-    b"", b"0", b"-1", b"1", b"1e999", b"-1e308", b"1e-320", b"NaN", b"nan", b"inf", b"null", b"true", b"[]", b"{}", b'""',
-    b"'", b'"', b",", b"\n", b"\r\n", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"9" * 400, b"1" * 5000, b"../../canary/out",
-    b"/canary", b"<script>alert(1)</script>", b"%s%n", b"=1+1", b"__class__", "é\u202e\U0001f600".encode(), b"0x10", b"1_0",
-]  # fmt: skip
+    b"",
+    b"0",
+    b"-1",
+    b"1",
+    b"1e999",
+    b"-1e308",
+    b"1e-320",
+    b"NaN",
+    b"nan",
+    b"inf",
+    b"null",
+    b"true",
+    b"[]",
+    b"{}",
+    b'""',
+    b"'",
+    b'"',
+    b",",
+    b"\n",
+    b"\r\n",
+    b"\x00",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"9" * 400,
+    b"1" * 5000,
+    b"../../canary/out",
+    b"/canary",
+    b"<script>alert(1)</script>",
+    b"%s%n",
+    b"=1+1",
+    b"__class__",
+    "é\u202e\U0001f600".encode(),
+    b"0x10",
+    b"1_0",
+]
 VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, -(2**63), 10**400, 0.0, -0.0, 1e-320, 1e308, float("nan"), float("inf"),
-    "", "a", "nan", "é", "\x00", "../../canary/out", "<script>alert(1)</script>", "x" * 3000, [], {}, [[]], [None], {"": 0},
-    [1, "a"], [1.5, [2]], {"a": {"b": []}}, [[1, 2], [3]], "text", "paper", "auto", "1e3", "\ud800",
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2**31,
+    2**63,
+    2**64,
+    -(2**63),
+    10**400,
+    0.0,
+    -0.0,
+    1e-320,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "a",
+    "nan",
+    "é",
+    "\x00",
+    "../../canary/out",
+    "<script>alert(1)</script>",
+    "x" * 3000,
+    [],
+    {},
+    [[]],
+    [None],
+    {"": 0},
+    [1, "a"],
+    [1.5, [2]],
+    {"a": {"b": []}},
+    [[1, 2], [3]],
+    "text",
+    "paper",
+    "auto",
+    "1e3",
+    "\ud800",
+]
 
 
 def changed_bytes(sample: bytes, random: Random) -> bytes:
@@ -75,9 +144,18 @@ def changed_words(words: list[str], random: Random) -> list[str]:
             case 3 if found:
                 found[at] = changed_bytes(found[at].encode(), random).decode(errors="replace")
             case 4 if found:
-                found[at] = str(random.choice([*EXTREMES, 1e300, -0.5, float("nan"), float("inf"), "0:1", "0:2:-1", "a=b"]))
+                found[at] = str(
+                    random.choice(
+                        [*EXTREMES, 1e300, -0.5, float("nan"), float("inf"), "0:1", "0:2:-1", "a=b"]
+                    )
+                )
             case _:
-                found.insert(at, random.choice(["--", "--help", "-x", "--json", "--seed", "--vary", "--ridge=-1"]))
+                found.insert(
+                    at,
+                    random.choice(
+                        ["--", "--help", "-x", "--json", "--seed", "--vary", "--ridge=-1"]
+                    ),
+                )
     return found
 
 
@@ -106,7 +184,10 @@ def chosen_node(tree: Any, random: Random) -> tuple[Any, Any]:
     """A container in the tree and one of its keys; none where the tree is empty."""
     holder, key = None, None
     while isinstance(tree, dict | list) and tree:
-        holder, key = tree, random.choice(list(tree)) if isinstance(tree, dict) else random.randrange(len(tree))
+        holder, key = (
+            tree,
+            random.choice(list(tree)) if isinstance(tree, dict) else random.randrange(len(tree)),
+        )
         tree = tree[key]
         if random.randrange(4) == 0:
             break

@@ -1,4 +1,6 @@
-"""What people write by hand or keep from earlier work, as ways in: experiment files, results, run folders, heads, networks."""
+"""What people write by hand or keep from earlier work, as ways in: experiment files, results, run
+folders, heads, networks.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,16 @@ rounds = 4
 evaluate_every = 2
 cohort = 3
 """
-BY_FILE = EXPERIMENT.partition("[data.synthetic]")[0] + '[data]\nfile = "clients.csv"\nlabel = "y"\ncolumns = ["a", "b"]\n'
+BY_FILE = (
+    EXPERIMENT.partition("[data.synthetic]")[0]
+    + '[data]\nfile = "clients.csv"\nlabel = "y"\ncolumns = ["a", "b"]\n'
+)
 
 
 def changed_toml(sample: bytes, random: Random) -> bytes:
-    """TOML, changed as a tree or as bytes; JSON's null and endless numbers have no form in it, and are left out."""
+    """TOML, changed as a tree or as bytes; JSON's null and endless numbers have no form in it, and
+    are left out.
+    """
     if random.randrange(3) == 0:
         return changed_bytes(sample, random)
     tree = changed_tree(tomllib.loads(sample.decode()), random)
@@ -61,7 +68,11 @@ def without_null(tree: object) -> object:
     if isinstance(tree, dict):
         return {name: without_null(value) for name, value in tree.items() if value is not None}
     if isinstance(tree, list):
-        return [without_null(value) for value in tree if value is not None and not isinstance(value, dict)]
+        return [
+            without_null(value)
+            for value in tree
+            if value is not None and not isinstance(value, dict)
+        ]
     return tree
 
 
@@ -78,24 +89,53 @@ def experiment(folder: Path, data: bytes) -> object:
 def saved_results() -> Path:
     """A folder of saved tables, small."""
     from fedasym.experiments.data import FORMAT, Record
-    from fedasym.experiments.tables import client_columns, empty_table, gain_columns, trial_columns, tuning_columns
+    from fedasym.experiments.tables import (
+        client_columns,
+        empty_table,
+        gain_columns,
+        trial_columns,
+        tuning_columns,
+    )
 
     task = "classification"
     about = fa.Experiment(
-        name="kept", algorithms=["fedavg", "ftfa"], grid={"server_step": [0.1, 1]}, trials={"seeds": 2, "splits": 0}
+        name="kept",
+        algorithms=["fedavg", "ftfa"],
+        grid={"server_step": [0.1, 1]},
+        trials={"seeds": 2, "splits": 0},
     )
     counts = {"train": 16, "validation": 2, "test": 6}
     record = Record(FORMAT, "a" * 64, "b" * 64, {}, task, ["ann", "bob"], [8, 8], counts, 3, 3)
-    tuned = {name: {axis: values[0] for axis, values in axes.items()} for name, axes in about.grid.items()}
+    tuned = {
+        name: {axis: values[0] for axis, values in axes.items()}
+        for name, axes in about.grid.items()
+    }
 
     def frame(columns: dict[str, type[pl.DataType]], rows: list[dict[str, object]]) -> pl.DataFrame:
-        number = {name: 0.5 + 0.01 * len(name) for name, kind in columns.items() if kind == pl.Float64}
-        return pl.DataFrame([number | row for row in rows], schema=columns) if rows else empty_table(columns)
+        number = {
+            name: 0.5 + 0.01 * len(name) for name, kind in columns.items() if kind == pl.Float64
+        }
+        return (
+            pl.DataFrame([number | row for row in rows], schema=columns)
+            if rows
+            else empty_table(columns)
+        )
 
     every = [{"sweep": "seeds", "algorithm": name, "trial": seed, "round": when, "diverged": False}
              for name in about.algorithms for seed in (1, 2) for when in (0, 400)]  # fmt: skip
-    people = [{"sweep": "seeds", "algorithm": name, "trial": seed, "client": who, "samples": 8, "tested": 3}
-              for name in about.algorithms for seed in (1, 2) for who in record.clients]  # fmt: skip
+    people = [
+        {
+            "sweep": "seeds",
+            "algorithm": name,
+            "trial": seed,
+            "client": who,
+            "samples": 8,
+            "tested": 3,
+        }
+        for name in about.algorithms
+        for seed in (1, 2)
+        for who in record.clients
+    ]
     chosen = [{"algorithm": name, "server_step": step, "chosen": step == 0.1, "diverged": False}
               for name in about.algorithms for step in (0.1, 1.0)]  # fmt: skip
     results = fa.Results(
@@ -125,12 +165,17 @@ def run_folder() -> Path:
 
 
 def named_files(place: Callable[[], Path]) -> Callable[[], list[bytes]]:
-    """Every file of a folder, its name on a line before it. Parquet has doors of its own, whose inputs are the same each time:
-    polars ends the process where a page claims more memory than there is (SECURITY.md), and no test may do so by chance.
+    """Every file of a folder, its name on a line before it. Parquet has doors of its own, whose
+    inputs are the same each time: polars ends the process where a page claims more memory than
+    there is (SECURITY.md), and no test may do so by chance.
     """
 
     def samples() -> list[bytes]:
-        files = sorted(path for path in place().rglob("*") if path.is_file() and path.suffix not in (".lock", ".parquet"))
+        files = sorted(
+            path
+            for path in place().rglob("*")
+            if path.is_file() and path.suffix not in (".lock", ".parquet")
+        )
         return [f"{path.relative_to(place())}\n".encode() + path.read_bytes() for path in files]
 
     return cache(samples)
@@ -139,7 +184,13 @@ def named_files(place: Callable[[], Path]) -> Callable[[], list[bytes]]:
 def changed_file(sample: bytes, random: Random) -> bytes:
     """The content changed in the way of its kind, under the same name."""
     name, _, content = sample.partition(b"\n")
-    change = changed_json if name.endswith(b".json") else changed_toml if name.endswith(b".toml") else changed_bytes
+    change = (
+        changed_json
+        if name.endswith(b".json")
+        else changed_toml
+        if name.endswith(b".toml")
+        else changed_bytes
+    )
     return name + b"\n" + change(content, random)
 
 
@@ -172,7 +223,10 @@ def piece_samples() -> list[bytes]:
     run_files.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
     held = path.read_bytes()
     start = held.index(run_files.MARK)
-    return [held, held[:start] + held[start + run_files.SIZE :]]  # with its seal, and as older versions wrote it
+    return [
+        held,
+        held[:start] + held[start + run_files.SIZE :],
+    ]  # with its seal, and as older versions wrote it
 
 
 def piece(folder: Path, data: bytes) -> object:
@@ -191,13 +245,19 @@ def ledger_samples() -> list[bytes]:
 
 def ledger(folder: Path, data: bytes) -> object:
     (folder / "trials.json").write_bytes(data)
-    return str(fa.simulate(fa.Population(radius=1, noise=0.5, aspect=2), **SIMULATION, save=folder / "trials.json"))
+    return str(
+        fa.simulate(
+            fa.Population(radius=1, noise=0.5, aspect=2), **SIMULATION, save=folder / "trials.json"
+        )
+    )
 
 
 def head_samples() -> list[bytes]:
     from fedasym.deploy.flower.nodes import SavedHead
 
-    model = SavedHead(np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"})
+    model = SavedHead(
+        np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"}
+    )
     return [made(model.save, ".safetensors")]
 
 
@@ -219,7 +279,7 @@ def history(folder: Path, data: bytes) -> object:
     return str(run), run.to_json(), run.predict(np.ones((2, 3)))
 
 
-NETWORK = "import torch\n\ndef model():\n    torch.manual_seed(3)\n    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))\n"  # noqa: E501
+NETWORK = "import torch\n\ndef model():\n    torch.manual_seed(3)\n    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))\n"
 
 
 @cache
@@ -229,7 +289,9 @@ def own_network() -> Path:
     (home / "hardening_network.py").write_text(NETWORK)
     sys.path.insert(0, str(home))
     recipe = fa.pretraining.Recipe("hardening_network:model").changed(epochs=1, batch=8)
-    return fa.pretraining.pretrain("mine", federation(), recipe=recipe, device="cpu", into=home).path
+    return fa.pretraining.pretrain(
+        "mine", federation(), recipe=recipe, device="cpu", into=home
+    ).path
 
 
 def network(folder: Path, data: bytes) -> object:
@@ -259,12 +321,22 @@ def changed_safetensors(sample: bytes, random: Random) -> bytes:
 
 
 DOORS = [
-    Door("experiment .toml", lambda: [EXPERIMENT.encode(), BY_FILE.encode()], experiment, changed_toml),
+    Door(
+        "experiment .toml",
+        lambda: [EXPERIMENT.encode(), BY_FILE.encode()],
+        experiment,
+        changed_toml,
+    ),
     Door("saved results", named_files(saved_results), saved, changed_file),
     Door("run folder", named_files(run_folder), ran, changed_file),
     Door("piece of a run", cache(piece_samples), piece, refusals=(run_files.Damaged,)),
     Door("saved simulation", cache(ledger_samples), ledger, changed_json),
     Door("client's head", cache(head_samples), head, changed_safetensors),
     Door("saved history", cache(history_samples), history, changed_safetensors),
-    Door("pretrained network", cache(lambda: [own_network().read_bytes()]), network, changed_safetensors),
+    Door(
+        "pretrained network",
+        cache(lambda: [own_network().read_bytes()]),
+        network,
+        changed_safetensors,
+    ),
 ]

@@ -1,4 +1,6 @@
-"""Small files that claim to be large, or that ask for another file: refused before anything is allocated or followed."""
+"""Small files that claim to be large, or that ask for another file: refused before anything is
+allocated or followed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,15 @@ def small_machine(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "shape", ["(10**13, 3)", "(99999999999999, 3)", "(9223372036854775807,)", "(2**70,)", "(-1, 3)", "(24, 3"]
+    "shape",
+    [
+        "(10**13, 3)",
+        "(99999999999999, 3)",
+        "(9223372036854775807,)",
+        "(2**70,)",
+        "(-1, 3)",
+        "(24, 3",
+    ],
 )
 def test_a_header_that_claims_what_is_not_there(tmp_path, shape):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
@@ -59,7 +69,12 @@ def test_a_header_that_claims_what_is_not_there(tmp_path, shape):
 
 
 def test_an_archive_that_unpacks_to_more_than_the_memory(tmp_path, small_machine):
-    np.savez_compressed(tmp_path / "a.npz", x=np.zeros((60_000, 3)), y=np.zeros(60_000, int), client=np.zeros(60_000, int))
+    np.savez_compressed(
+        tmp_path / "a.npz",
+        x=np.zeros((60_000, 3)),
+        y=np.zeros(60_000, int),
+        client=np.zeros(60_000, int),
+    )
     assert (tmp_path / "a.npz").stat().st_size < 10_000
     refused(lambda: read(tmp_path / "a.npz"), "array 'x' claims 0.00144 GB", "memory")
 
@@ -84,7 +99,12 @@ def test_hdf5_that_asks_for_another_file(tmp_path):
     with h5py.File(tmp_path / "link.h5", "w") as file:
         file["examples/ann"] = h5py.ExternalLink("other.h5", "/")
     with h5py.File(tmp_path / "raw.h5", "w") as file:
-        file.create_dataset("examples/ann/x", (10,), "f8", external=[(str(tmp_path / "secret"), 0, h5py.h5f.UNLIMITED)])
+        file.create_dataset(
+            "examples/ann/x",
+            (10,),
+            "f8",
+            external=[(str(tmp_path / "secret"), 0, h5py.h5f.UNLIMITED)],
+        )
         file["examples/ann/label"] = np.arange(10)
     with h5py.File(tmp_path / "virtual.h5", "w", libver="latest") as file:
         layout = h5py.VirtualLayout((4, 4), "f8")
@@ -96,7 +116,9 @@ def test_hdf5_that_asks_for_another_file(tmp_path):
 
 
 def test_a_table_of_more_rows_than_fit(tmp_path, small_machine):
-    pl.DataFrame({"client": pl.repeat(0, 60_000, eager=True), "x": 1.0, "label": 1}).write_parquet(tmp_path / "a.parquet")
+    pl.DataFrame({"client": pl.repeat(0, 60_000, eager=True), "x": 1.0, "label": 1}).write_parquet(
+        tmp_path / "a.parquet"
+    )
     assert (tmp_path / "a.parquet").stat().st_size < 20_000
     refused(lambda: read(tmp_path / "a.parquet"), "a.parquet", "claims 0.00144 GB")
 
@@ -110,16 +132,23 @@ def test_a_packed_csv_is_not_unpacked(tmp_path, pack):
 @pytest.mark.parametrize(
     "made",
     [
-        "CREATE VIEW examples AS WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) "
-        "SELECT 'train' AS split_name, 'ann' AS client_id, zeroblob(n) AS serialized_example_proto FROM c",
-        "CREATE TABLE examples (split_name TEXT, client_id TEXT, "
-        "serialized_example_proto BLOB GENERATED ALWAYS AS (zeroblob(900000000)) VIRTUAL)",
+        (
+            "CREATE VIEW examples AS WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM"
+            " c) SELECT 'train' AS split_name, 'ann' AS client_id, zeroblob(n) AS"
+            " serialized_example_proto FROM c"
+        ),
+        (
+            "CREATE TABLE examples (split_name TEXT, client_id TEXT, "
+            "serialized_example_proto BLOB GENERATED ALWAYS AS (zeroblob(900000000)) VIRTUAL)"
+        ),
     ],
     ids=["endless", "computed"],
 )
 def test_sqlite_that_computes_its_rows(tmp_path, made):
     base = sqlite3.connect(tmp_path / "a.sqlite")
-    base.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
+    base.execute(
+        "CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)"
+    )
     base.execute(made)
     base.execute("INSERT INTO client_metadata VALUES ('ann', 'train', 3)")
     if "VIEW" not in made:
@@ -131,7 +160,9 @@ def test_sqlite_that_computes_its_rows(tmp_path, made):
 
 def test_packed_lines_and_pictures_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr(texts, "LONGEST_LINE", 1000)
-    (tmp_path / "a.xz").write_bytes(lzma.compress(b'{"site": "a", "user": 1, "text": "' + b"a" * 10**6 + b'"}'))
+    (tmp_path / "a.xz").write_bytes(
+        lzma.compress(b'{"site": "a", "user": 1, "text": "' + b"a" * 10**6 + b'"}')
+    )
     refused(lambda: list(texts.read_posts(tmp_path / "a.xz")), "line 1 is no JSON object")
     monkeypatch.setattr(images, "LARGEST_IDX", 1000)
     packed = io.BytesIO()
@@ -143,7 +174,10 @@ def test_packed_lines_and_pictures_without_end(tmp_path, monkeypatch):
 
 def test_xml_with_entities_that_multiply(tmp_path):
     laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
-    text = f'<!DOCTYPE d [<!ENTITY l0 "ha">{laughs}]><posts><row Id="1" OwnerUserId="1" Body="&l11;"/></posts>'
+    text = (
+        f'<!DOCTYPE d [<!ENTITY l0 "ha">{laughs}]><posts><row Id="1" OwnerUserId="1"'
+        ' Body="&l11;"/></posts>'
+    )
     (tmp_path / texts.POSTS).write_text(text)
     refused(lambda: texts.load_stackexchange(tmp_path, least=0), texts.POSTS)
 
@@ -159,7 +193,9 @@ def test_numbers_and_nests_beyond_bounds(tmp_path):
         (tmp_path / "many.toml").write_text(f'name = "many"\n[trials]\nseeds = {count}\n')
         refused(lambda: fa.Experiment.from_toml(tmp_path / "many.toml"), "at most 100,000")
     user = {"x": [[1.0], [10**400]], "y": [0, 1]}
-    (tmp_path / "large.json").write_text(json.dumps({"users": ["a"], "num_samples": [2], "user_data": {"a": user}}))
+    (tmp_path / "large.json").write_text(
+        json.dumps({"users": ["a"], "num_samples": [2], "user_data": {"a": user}})
+    )
     refused(lambda: read(tmp_path / "large.json"), "user 'a', field 'x'")
 
 
@@ -167,10 +203,17 @@ def test_a_network_file_from_elsewhere_runs_no_code(tmp_path):
     from safetensors.torch import save_file
     from torch import zeros
 
-    held = {"reader": {"kind": "vector", "shape": [3], "mean": [], "std": []}, "recipe": {"network": "os:abort"}}
-    save_file({"a": zeros(1)}, tmp_path / "network.safetensors", metadata={"fedasym": json.dumps(held)})
+    held = {
+        "reader": {"kind": "vector", "shape": [3], "mean": [], "std": []},
+        "recipe": {"network": "os:abort"},
+    }
+    save_file(
+        {"a": zeros(1)}, tmp_path / "network.safetensors", metadata={"fedasym": json.dumps(held)}
+    )
     clients = fa.Federation.from_arrays(X, Y, WHO)
     refused(
-        lambda: fa.pretraining.features("mine", clients, network=tmp_path / "network.safetensors", device="cpu", into=tmp_path),
+        lambda: fa.pretraining.features(
+            "mine", clients, network=tmp_path / "network.safetensors", device="cpu", into=tmp_path
+        ),
         "it asks for code, os:abort",
     )

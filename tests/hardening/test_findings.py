@@ -39,7 +39,11 @@ def test_a_node_that_sends_a_broken_header(shape):
 
 
 def test_a_node_whose_clients_are_no_text():
-    refused(lambda: Node.of(INTRODUCTION | {"clients": [{}, []]}), "its clients must be hashes", by=(RefusedReply,))
+    refused(
+        lambda: Node.of(INTRODUCTION | {"clients": [{}, []]}),
+        "its clients must be hashes",
+        by=(RefusedReply,),
+    )
 
 
 def test_text_that_is_none(tmp_path):
@@ -50,16 +54,24 @@ def test_text_that_is_none(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_group("examples").create_group(b"\xff")
     refused(lambda: read(tmp_path / "a.h5"), "a.h5")
-    held = {"users": ["\ud800"], "num_samples": [1], "user_data": {"\ud800": {"x": [[1]], "y": [0]}}}
+    held = {
+        "users": ["\ud800"],
+        "num_samples": [1],
+        "user_data": {"\ud800": {"x": [[1]], "y": [0]}},
+    }
     (tmp_path / "a.json").write_text(json.dumps(held))
     refused(lambda: read(tmp_path / "a.json"), "half a character")
 
 
 def test_sqlite_with_a_damaged_length(tmp_path):
-    """Any one byte of the file changed; one of them made SQLite ask for more memory than there is."""
+    """Any one byte of the file changed; one of them made SQLite ask for more memory than
+    there is.
+    """
     (sample,) = sqlites()
     for at in range(0, len(sample), 37):
-        (tmp_path / "a.sqlite").write_bytes(sample[:at] + bytes([sample[at] ^ 0xFF]) + sample[at + 1 :])
+        (tmp_path / "a.sqlite").write_bytes(
+            sample[:at] + bytes([sample[at] ^ 0xFF]) + sample[at + 1 :]
+        )
         guarded(lambda: read(tmp_path / "a.sqlite"))
 
 
@@ -94,7 +106,9 @@ def test_an_environment_that_no_page_can_hold(tmp_path):
     assert guarded(lambda: states.ran(tmp_path, data)) is None
 
 
-@pytest.mark.parametrize("trial", [[], 3, {}, {"fedavg": [[1, 2]]}, {"fedavg": [[1], [2, 3]], "ftfa": [[1, 2]]}], ids=str)
+@pytest.mark.parametrize(
+    "trial", [[], 3, {}, {"fedavg": [[1, 2]]}, {"fedavg": [[1], [2, 3]], "ftfa": [[1, 2]]}], ids=str
+)
 def test_a_simulation_that_was_edited(tmp_path, trial):
     (sample,) = states.ledger_samples()
     held = json.loads(sample)
@@ -102,7 +116,11 @@ def test_a_simulation_that_was_edited(tmp_path, trial):
     refused(lambda: states.ledger(tmp_path, json.dumps(held).encode()), "not a saved simulation")
 
 
-@pytest.mark.parametrize("about", [{}, {"bias": True}, {"bias": True, "classes": "é"}, {"bias": 1, "classes": None}], ids=str)
+@pytest.mark.parametrize(
+    "about",
+    [{}, {"bias": True}, {"bias": True, "classes": "é"}, {"bias": 1, "classes": None}],
+    ids=str,
+)
 def test_a_head_that_was_edited(tmp_path, about):
     path = SavedHead(np.ones((4, 3)), about).save(tmp_path / "ann.safetensors")
     refused(lambda: SavedHead.load(path), "is no head")
@@ -110,8 +128,11 @@ def test_a_head_that_was_edited(tmp_path, about):
 
 def test_a_name_that_no_disk_can_hold():
     done = subprocess.run(
-        [sys.executable, "-m", "fedasym", "train", "a" * 5000], capture_output=True, text=True, check=False
-    )  # fmt: skip
+        [sys.executable, "-m", "fedasym", "train", "a" * 5000],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
@@ -119,16 +140,34 @@ def test_a_name_that_no_disk_can_hold():
 def test_sizes_beyond_bounds():
     world = fa.Population(radius=1, noise=0.5, aspect=2)
     refused(lambda: fa.simulate(world, dimension=10**400, clients=2), "dimension is 1000")
-    refused(lambda: fa.simulate(fa.Population(radius=1, noise=0.5, aspect=1e-300), dimension=8, clients=2), "aspect is 1e-300")
-    refused(lambda: fa.Experiment(name="a", grid={"server_step": [10**400]}), "it must be a finite number")
+    refused(
+        lambda: fa.simulate(
+            fa.Population(radius=1, noise=0.5, aspect=1e-300), dimension=8, clients=2
+        ),
+        "aspect is 1e-300",
+    )
+    refused(
+        lambda: fa.Experiment(name="a", grid={"server_step": [10**400]}),
+        "it must be a finite number",
+    )
 
 
 @pytest.mark.parametrize(
-    "size", [{"centre": 2.0**31}, {"radius": 2.0**53}, {"centre": 5.0, "spectrum": fa.spectra.atoms([1e6], [1])}]
+    "size",
+    [
+        {"centre": 2.0**31},
+        {"radius": 2.0**53},
+        {"centre": 5.0, "spectrum": fa.spectra.atoms([1e6], [1])},
+    ],
 )
 def test_classes_whose_logits_no_grid_follows(size):
     world = {"radius": 1.5, "centre": 1.5, "aspect": 2} | size
-    refused(lambda: fa.predict(fa.ClassPopulation(**world)), "radius is", "limits are computed up to 1000", "give smaller ones")
+    refused(
+        lambda: fa.predict(fa.ClassPopulation(**world)),
+        "radius is",
+        "limits are computed up to 1000",
+        "give smaller ones",
+    )
 
 
 def test_classes_as_far_apart_as_is_allowed_are_predicted():

@@ -1,4 +1,6 @@
-"""Ctrl-C and kill -9 at some moments; `python benchmarks/interrupts.py` has more of them, in every long command."""
+"""Ctrl-C and kill -9 at some moments; `python benchmarks/interrupts.py` has more of them, in every
+long command.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,16 @@ def interrupts():
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
 def test_ctrl_c_ends_training_in_a_line(interrupts, tmp_path, share):
-    words = ["train", "synthetic", "--rounds", "2000", "--evaluate-every", "0", "--algorithms", "fedavg"]
+    words = [
+        "train",
+        "synthetic",
+        "--rounds",
+        "2000",
+        "--evaluate-every",
+        "0",
+        "--algorithms",
+        "fedavg",
+    ]
     with interrupts.start(tmp_path, tmp_path, words) as process:
         time.sleep(0.7 + 6 * share)  # from importing to training: early ones before JAX is there
         process.send_signal(signal.SIGINT)
@@ -38,7 +49,9 @@ def test_ctrl_c_ends_training_in_a_line(interrupts, tmp_path, share):
 
 
 def test_a_killed_simulation_goes_on(interrupts, tmp_path):
-    found, wrong = interrupts.interrupted("simulate", tmp_path, given(tmp_path), 2, random.Random(1))
+    found, wrong = interrupts.interrupted(
+        "simulate", tmp_path, given(tmp_path), 2, random.Random(1)
+    )
     assert not wrong
     assert found.total() == 2
 
@@ -49,11 +62,15 @@ def given(home: Path) -> Path:
 
 
 def ended(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25
+    )
 
 
 def test_an_interruption_that_python_drops_comes_again():
-    """Where it arrives while a callback of the garbage collector runs, Python prints it and goes on."""
+    """Where it arrives while a callback of the garbage collector runs, Python prints it and goes
+    on.
+    """
     code = (
         "import gc, os, signal, time\n"
         "from fedasym.__main__ import interruptible\n"
@@ -71,7 +88,9 @@ def test_an_interruption_that_python_drops_comes_again():
 
 
 def test_ctrl_c_when_all_is_done_breaks_into_nothing():
-    """What others do at the interpreter's end, JAX for one, was interrupted, with a traceback after a finished command."""
+    """What others do at the interpreter's end, JAX for one, was interrupted, with a traceback after
+    a finished command.
+    """
     code = (
         "import atexit, os, signal, sys\n"
         "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGINT), print('cleaned up')))\n"

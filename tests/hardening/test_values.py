@@ -1,4 +1,6 @@
-"""Values that make no sense, in every argument of what is public: taken, or refused in words; never a traceback."""
+"""Values that make no sense, in every argument of what is public: taken, or refused in words; never
+a traceback.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,54 @@ from .guard import Finding, guarded
 
 HUGE = 10**400  # a whole number that no float holds
 WRONG = {
-    "huge": HUGE, "list": [], "dict": {}, "none": None, "text": "x", "digits": "0.5", "object": object(), "nan": float("nan"),
-    "true": True, "negative": -1, "ragged": [[1], [1, 2]], "huge list": [HUGE], "array": np.array([1.0, 2.0]), "complex": 1j,
-    "set": {1}, "date": np.datetime64("2020"), "large": 1e300,
-}  # fmt: skip
+    "huge": HUGE,
+    "list": [],
+    "dict": {},
+    "none": None,
+    "text": "x",
+    "digits": "0.5",
+    "object": object(),
+    "nan": float("nan"),
+    "true": True,
+    "negative": -1,
+    "ragged": [[1], [1, 2]],
+    "huge list": [HUGE],
+    "array": np.array([1.0, 2.0]),
+    "complex": 1j,
+    "set": {1},
+    "date": np.datetime64("2020"),
+    "large": 1e300,
+}
 WORLD, CLASSES = fa.Population(1, 0.5, 2, norm=2), fa.ClassPopulation(1, 1, 2)
 NAMES = ["fedavg", "rtfa"]
 SMALL = {"dimension": 6, "clients": 3, "trials": 1, "algorithms": NAMES}
 SHORT = {"rounds": 1, "evaluate_every": 1, "local_steps": 1, "personal_epochs": 1}
-TWO = {"first": "rtfa", "second": "fedavg", "vary": {"radius": (0.5, 1, 3)}, "ridge": 1, "clients": 500, "member": True}
-CLIENTS = fa.datasets.synthetic(task="classification", clients=4, dimension=3, classes=2, aspect=0.5)
-SAMPLES, OWNERS = np.random.default_rng(0).standard_normal((12, 2)), np.repeat(["a", "b", "c", "d"], 3)
-TABLE = pl.DataFrame({"who": OWNERS, "a": SAMPLES[:, 0], "b": SAMPLES[:, 1], "y": np.arange(12) / 7})
-OUTSIDE = {"options", "settings", "on", "into", "folder", "device"}  # places and machines of the user's own
+TWO = {
+    "first": "rtfa",
+    "second": "fedavg",
+    "vary": {"radius": (0.5, 1, 3)},
+    "ridge": 1,
+    "clients": 500,
+    "member": True,
+}
+CLIENTS = fa.datasets.synthetic(
+    task="classification", clients=4, dimension=3, classes=2, aspect=0.5
+)
+SAMPLES, OWNERS = (
+    np.random.default_rng(0).standard_normal((12, 2)),
+    np.repeat(["a", "b", "c", "d"], 3),
+)
+TABLE = pl.DataFrame(
+    {"who": OWNERS, "a": SAMPLES[:, 0], "b": SAMPLES[:, 1], "y": np.arange(12) / 7}
+)
+OUTSIDE = {
+    "options",
+    "settings",
+    "on",
+    "into",
+    "folder",
+    "device",
+}  # places and machines of the user's own
 
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -49,7 +86,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "power law": (fa.spectra.power_law, {"exponent": 1}),
     "from data": (fa.spectra.from_data, {"features": np.eye(3)}),
     "predict": (fa.predict, {"world": WORLD, "clients": 3}),
-    "predict many": (fa.predict, {"world": [WORLD, fa.Population(1, 1, 2, norm=2)], "clients": [3, 4]}),
+    "predict many": (
+        fa.predict,
+        {"world": [WORLD, fa.Population(1, 1, 2, norm=2)], "clients": [3, 4]},
+    ),
     "predict classes": (fa.predict, {"world": CLASSES, "algorithms": ["fedavg"]}),
     "compare": (fa.compare, {"world": WORLD, **TWO, "maml_step": 0.1}),
     "compare classes": (fa.compare, {"world": CLASSES, **TWO}),
@@ -65,25 +105,51 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "simulate": (fa.simulate, {"world": WORLD, **SMALL}),
     "simulate many": (fa.simulate, {"world": [WORLD, WORLD], **SMALL, "clients": [3, 3]}),
     "simulate classes": (fa.simulate, {"world": CLASSES, **SMALL, "clients": None}),
-    "fit": (fa.linear.fit, {"algorithm": "rtfa", "X": np.eye(4), "y": np.arange(4.0), "clients": ["a", "a", "b", "b"]}),
+    "fit": (
+        fa.linear.fit,
+        {"algorithm": "rtfa", "X": np.eye(4), "y": np.arange(4.0), "clients": ["a", "a", "b", "b"]},
+    ),
     "synthetic": (fa.datasets.synthetic, {"clients": 2, "dimension": 2, "aspect": 1}),
-    "synthetic classes": (fa.datasets.synthetic, {"task": "classification", "clients": 2, "dimension": 2, "classes": 2}),
-    "synthetic literature": (fa.datasets.synthetic, {"alpha": 1, "beta": 1, "clients": 2, "dimension": 2, "samples": 9}),
+    "synthetic classes": (
+        fa.datasets.synthetic,
+        {"task": "classification", "clients": 2, "dimension": 2, "classes": 2},
+    ),
+    "synthetic literature": (
+        fa.datasets.synthetic,
+        {"alpha": 1, "beta": 1, "clients": 2, "dimension": 2, "samples": 9},
+    ),
     "Recipe": (fa.pretraining.Recipe, {"network": "cnn"}),
     "Settings": (Settings, {}),
     "from_frame": (
         fa.Federation.from_frame,
-        {"frame": TABLE, "label": "y", "client": "who", "features": ["a", "b"], "roles": {"a": "shared"}},
+        {
+            "frame": TABLE,
+            "label": "y",
+            "client": "who",
+            "features": ["a", "b"],
+            "roles": {"a": "shared"},
+        },
     ),
-    "from_arrays": (fa.Federation.from_arrays, {"features": SAMPLES, "labels": np.arange(12) % 2, "clients": OWNERS}),
+    "from_arrays": (
+        fa.Federation.from_arrays,
+        {"features": SAMPLES, "labels": np.arange(12) % 2, "clients": OWNERS},
+    ),
     "from_arrays of sequences": (
         fa.Federation.from_arrays,
-        {"features": np.ones((4, 2, 3)), "labels": np.ones((4, 2)), "clients": [1, 1, 2, 2], "mask": np.ones((4, 2), bool)},
+        {
+            "features": np.ones((4, 2, 3)),
+            "labels": np.ones((4, 2)),
+            "clients": [1, 1, 2, 2],
+            "mask": np.ones((4, 2), bool),
+        },
     ),
     "merge_rare": (CLIENTS.merge_rare, {"classes": 2}),
     "advise": (fa.advise, {"data": SAMPLES, "y": SAMPLES[:, 0], "clients": OWNERS}),
     "advise classes": (fa.advise, {"data": SAMPLES, "y": np.arange(12) % 2, "clients": OWNERS}),
-    "sweep": (fa.sweep, {"algorithms": "fedavg", "federation": CLIENTS, "grid": {"server_step": [0.1]}, **SHORT}),
+    "sweep": (
+        fa.sweep,
+        {"algorithms": "fedavg", "federation": CLIENTS, "grid": {"server_step": [0.1]}, **SHORT},
+    ),
     "report": (fa.report, {"results": "nowhere", "path": "page.html"}),
     "train": (fa.train, {"algorithm": "rtfa", "federation": CLIENTS, **SHORT}),
 }
@@ -106,20 +172,40 @@ def test_a_value_that_makes_no_sense(name, tmp_path, monkeypatch):
     [
         ("Population", "radius", None, "radius is None: it must be a number"),
         ("Population", "noise", "0.5", "noise is '0.5': it must be a number"),
-        ("Population", "norm", 1e300, r"norm is 1e\+300: numbers hold the square of at most 1e\+150"),
+        (
+            "Population",
+            "norm",
+            1e300,
+            r"norm is 1e\+300: numbers hold the square of at most 1e\+150",
+        ),
         ("Spectrum", "values", [HUGE], "values is .1000"),
         ("ar1", "points", HUGE, "points is 1000.*at least 1 and at most 10000000"),
         ("ar1", "points", [], r"points is \[\]: it must be a whole number"),
         ("power law", "points", True, "points is True"),
-        ("predict", "world", 3, "world is 3: give a Population, a ClassPopulation or a list of Population"),
+        (
+            "predict",
+            "world",
+            3,
+            "world is 3: give a Population, a ClassPopulation or a list of Population",
+        ),
         ("predict", "algorithms", 3, "algorithms is 3: give names or Algorithm objects"),
         ("predict", "member", "no", "member is 'no': it must be True or False"),
         ("predict", "clients", [], r"clients is \[\]: it must be a whole number"),
-        ("predict", "clients", 1e300, r"clients is 1e\+300: it must be a whole number from 1 to 2\^53"),
+        (
+            "predict",
+            "clients",
+            1e300,
+            r"clients is 1e\+300: it must be a whole number from 1 to 2\^53",
+        ),
         ("predict", "ridge", [], r"ridge is \[\]"),
         ("predict classes", "algorithms", 3, "algorithms is 3: give names"),
         ("compare", "world", None, "world is None: give a Population or a ClassPopulation"),
-        ("compare classes", "ridge", [1, 2], r"ridge is \[1, 2\]: give one number; for several, put ridge into vary"),
+        (
+            "compare classes",
+            "ridge",
+            [1, 2],
+            r"ridge is \[1, 2\]: give one number; for several, put ridge into vary",
+        ),
         ("compare classes", "member", [], r"member is \[\]"),
         ("fine_tuning", "world", [WORLD], "world is .*: give a Population or a ClassPopulation"),
         ("fine_tuning", "flow", [], r"flow is \[\]: it must be True or False"),
@@ -133,23 +219,43 @@ def test_a_value_that_makes_no_sense(name, tmp_path, monkeypatch):
         ("simulate", "trials", HUGE, "trials is 1000"),
         ("simulate", "seed", HUGE, r"seed is 1000.*from 0 to 2\^64 - 1"),
         ("simulate", "mode", np.zeros(2), "unknown mode array"),
-        ("simulate", "progress", True, "progress is True: give a function of the share that is done"),
+        (
+            "simulate",
+            "progress",
+            True,
+            "progress is True: give a function of the share that is done",
+        ),
         ("train", "progress", "x", "progress is 'x': give a function"),
         ("sweep", "progress", 3, "progress is 3: give a function"),
         ("simulate", "save", 3, "save is 3: give the path of a file or folder"),
         ("simulate many", "clients", [3, HUGE], "clients is 1000"),
         ("simulate classes", "vary", np.zeros(2), "vary is array.*for a Population"),
         ("fit", "clients", 3, "clients is 3: give a list of names"),
-        ("fit", "ridge", [[1], [1, 2]], r"ridge is \[\[1\], \[1, 2\]\]: give one number per client"),
+        (
+            "fit",
+            "ridge",
+            [[1], [1, 2]],
+            r"ridge is \[\[1\], \[1, 2\]\]: give one number per client",
+        ),
         ("synthetic", "clients", HUGE, "clients is 1000"),
-        ("synthetic", "clients", 10**12, "the heads of 1000000000000 clients of 2 features need .* GB"),
+        (
+            "synthetic",
+            "clients",
+            10**12,
+            "the heads of 1000000000000 clients of 2 features need .* GB",
+        ),
         ("synthetic", "dimension", HUGE, "dimension is 1000"),
         ("synthetic", "positions", HUGE, "positions is 1000"),
         ("synthetic", "noise", 1e300, r"noise is 1e\+300"),
         ("synthetic classes", "centre", 1e300, r"centre is 1e\+300.*from 0 to 1e\+150"),
         ("synthetic classes", "task", np.zeros(2), "unknown task array"),
         ("synthetic literature", "samples", HUGE, "samples is 1000"),
-        ("synthetic literature", "samples", [[1], [1, 2]], r"samples is \[1\]: it must be a whole number"),
+        (
+            "synthetic literature",
+            "samples",
+            [[1], [1, 2]],
+            r"samples is \[1\]: it must be a whole number",
+        ),
         ("synthetic literature", "classes", 10**12, "need .* GB"),
         ("Recipe", "step", [], r"step is \[\]: it must be finite and above 0"),
         ("Recipe", "step", HUGE, "step is 1000"),
@@ -173,7 +279,11 @@ def test_it_is_said_which_and_what_to_do(name, argument, value, says):
 
 def test_what_is_no_federation_or_file():
     tiny = fa.Experiment(name="tiny")
-    for call in (lambda: fa.pretraining.features("mine", 3), lambda: fa.train("fedavg", 3), lambda: fa.run(tiny, 3)):
+    for call in (
+        lambda: fa.pretraining.features("mine", 3),
+        lambda: fa.train("fedavg", 3),
+        lambda: fa.run(tiny, 3),
+    ):
         with pytest.raises(fa.InvalidInput, match="federation is a int: make one of your data"):
             call()
     with pytest.raises(fa.InvalidInput, match="path is 3: give the path"):

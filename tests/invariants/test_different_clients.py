@@ -1,4 +1,6 @@
-"""What must hold when clients differ: their order, their merging, their weights, too few samples for all."""
+"""What must hold when clients differ: their order, their merging, their weights, too few samples
+for all.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,17 @@ pytestmark = near_thresholds
 def kinds(
     draw: st.DrawFn, *, isotropic: bool = False, crowded: bool = False, most: float = 3
 ) -> tuple[list[fa.Population], list[int]]:
-    """Two or three kinds of clients over common directions, and how many there are of each: up to `most` times the fewest."""
+    """Two or three kinds of clients over common directions, and how many there are of each: up to
+    `most` times the fewest.
+    """
     directions = draw(st.integers(1, 4))
     weights = np.array(draw(st.lists(st.floats(0.1, 1), min_size=directions, max_size=directions)))
     centre = np.array(draw(st.lists(st.floats(0.1, 3), min_size=directions, max_size=directions)))
     found = []
     for _ in range(draw(st.integers(2, 3))):
-        values = 10 ** np.array(draw(st.lists(st.floats(-2, 1), min_size=directions, max_size=directions)))
+        values = 10 ** np.array(
+            draw(st.lists(st.floats(-2, 1), min_size=directions, max_size=directions))
+        )
         spectrum = fa.spectra.atoms(values, weights / weights.sum())
         aspect = draw(log_uniform(20, 100) if crowded else log_uniform(0.1, 4))
         power = 0.0 if isotropic else draw(st.floats(-1, 1))
@@ -44,11 +50,16 @@ def entries(risk: fa.Risk, rows: list[int]) -> fa.Risk:
 @examples(12)
 @given(kinds(isotropic=True, most=1.5), RIDGES, st.booleans(), st.randoms(use_true_random=False))
 def test_order_and_merging_of_clients(federation, ridge, member, random):
-    """Permuting the clients permutes the rows; counts stand for repeated clients, whether or not they can be merged."""
+    """Permuting the clients permutes the rows; counts stand for repeated clients, whether or not
+    they can be merged.
+    """
     worlds_, count = federation
     spelled = [i for i, times in enumerate(count) for _ in range(times)]
     random.shuffle(spelled)
-    almost = [replace(worlds_[i], noise=worlds_[i].noise * (1 + 1e-13 * row)) for row, i in enumerate(spelled)]
+    almost = [
+        replace(worlds_[i], noise=worlds_[i].noise * (1 + 1e-13 * row))
+        for row, i in enumerate(spelled)
+    ]
     for name in (*SHARING, "pfedme"):
         given_ridge = None if name == "pfedme" else ridge
         counted = risk_of(worlds_, name, ridge=given_ridge, clients=count, member=member)
@@ -67,9 +78,17 @@ def test_weights_of_clients(federation, ridge, member, factor):
     precision = samples / np.array([world.noise for world in worlds_]) ** 2
     for name in SHARING:
         options = {"ridge": ridge, "clients": count, "member": member}
-        for weights, numbers in (("samples", samples), ("uniform", np.ones(len(count))), ("precision", precision)):
+        for weights, numbers in (
+            ("samples", samples),
+            ("uniform", np.ones(len(count))),
+            ("precision", precision),
+        ):
             found = risk_of(worlds_, name, weights=weights, **options)
-            close(found, risk_of(worlds_, name, weights=numbers / (numbers @ count), **options), rtol=1e-10)
+            close(
+                found,
+                risk_of(worlds_, name, weights=numbers / (numbers @ count), **options),
+                rtol=1e-10,
+            )
             if weights == "samples":
                 close(risk_of(worlds_, name, **options), found, rtol=0)
         louder = [replace(world, noise=factor * world.noise) for world in worlds_]
@@ -80,22 +99,33 @@ def test_weights_of_clients(federation, ridge, member, factor):
 @examples(20)
 @given(kinds(isotropic=True), st.booleans())
 def test_precision_weights_are_those_of_pfedme(federation, member):
-    """And with them it is the best linear unbiased prediction for every member, so no worse than RTFA."""
+    """And with them it is the best linear unbiased prediction for every member, so no worse than
+    RTFA.
+    """
     worlds_, count = federation
     found = risk_of(worlds_, "pfedme", clients=count, member=member)
-    close(risk_of(worlds_, "pfedme", clients=count, member=member, weights="precision"), found, rtol=0)
+    close(
+        risk_of(worlds_, "pfedme", clients=count, member=member, weights="precision"), found, rtol=0
+    )
     if member:
-        assert np.all(found.loss <= risk_of(worlds_, "rtfa", clients=count, weights="precision").loss * (1 + 1e-9))
+        assert np.all(
+            found.loss
+            <= risk_of(worlds_, "rtfa", clients=count, weights="precision").loss * (1 + 1e-9)
+        )
 
 
 @examples(20)
 @given(kinds(crowded=True), RIDGES)
 def test_crowded_federations_interpolate(federation, ridge):
-    """With fewer pooled samples than unknowns all methods that share agree on members, whatever their weights."""
+    """With fewer pooled samples than unknowns all methods that share agree on members, whatever
+    their weights.
+    """
     worlds_, count = federation
     base = risk_of(worlds_, "fedavg", clients=count)
     for name in ("ftfa", "rtfa", "pfedme"):
-        close(risk_of(worlds_, name, clients=count, ridge=ridge, weights="uniform"), base, rtol=1e-10)
+        close(
+            risk_of(worlds_, name, clients=count, ridge=ridge, weights="uniform"), base, rtol=1e-10
+        )
     one, m = worlds_[0], count[0]
     equal = risk_of(one, "fedavg", clients=m)
     for name in ("ftfa", "rtfa", "pfedme", "maml"):

@@ -1,4 +1,6 @@
-"""What must hold with finitely many equal clients: limits, closed forms, ends of paths, the order of the methods."""
+"""What must hold with finitely many equal clients: limits, closed forms, ends of paths, the order
+of the methods.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,16 @@ def federations(draw: st.DrawFn, **options) -> tuple[fa.Population, int]:
 
 
 @examples(60)
-@given(worlds(), st.sampled_from([None, 0.0, np.inf]) | RIDGES, st.none() | st.just(1) | CLIENTS, st.booleans())
+@given(
+    worlds(),
+    st.sampled_from([None, 0.0, np.inf]) | RIDGES,
+    st.none() | st.just(1) | CLIENTS,
+    st.booleans(),
+)
 def test_every_risk_is_a_number(world, ridge, clients, member):
-    """Never NaN nor negative, whatever the sizes; infinite only where samples just match the unknowns."""
+    """Never NaN nor negative, whatever the sizes; infinite only where samples just match the
+    unknowns.
+    """
     world = replace(world, norm=2 * world.radius, optimum_power=world.shift_power)
     assume(clients is None or abs(world.aspect * world.spectrum.rank / clients - 1) > 0.01)
     names = ["fedavg", "ftfa", "rtfa", "local", "local_ridge"]
@@ -62,8 +71,14 @@ def test_every_risk_is_a_number(world, ridge, clients, member):
 @examples(60)
 @given(worlds(), RIDGES, st.booleans())
 def test_many_clients_approach_infinitely_many(world, ridge, member):
-    """The difference is O(1/m), for members and new clients alike; infinitely many are the limit itself."""
-    for name in (*SHARING, *(["pfedme"] if world.isotropic else []), *(["maml"] if world.spectrum.scale else [])):
+    """The difference is O(1/m), for members and new clients alike; infinitely many are the limit
+    itself.
+    """
+    for name in (
+        *SHARING,
+        *(["pfedme"] if world.isotropic else []),
+        *(["maml"] if world.spectrum.scale else []),
+    ):
         given_ridge = None if name == "pfedme" else ridge
         limit = risk_of(world, name, ridge=given_ridge)
         close(risk_of(world, name, ridge=given_ridge, clients=np.inf, member=member), limit, rtol=0)
@@ -76,7 +91,9 @@ def test_many_clients_approach_infinitely_many(world, ridge, member):
 @examples(100)
 @given(federations())
 def test_fedavg_of_equal_clients_in_closed_form(federation):
-    """Equations (6) and (7), for isotropic displacements: exact in the covariance's mean and rank alone."""
+    """Equations (6) and (7), for isotropic displacements: exact in the covariance's mean and rank
+    alone.
+    """
     world, m = replace(federation[0], shift_power=0.0), federation[1]
     tau, rank, r2, s2 = world.spectrum.mean, world.spectrum.rank, world.radius**2, world.noise**2
     gN = world.aspect * rank / m
@@ -89,8 +106,9 @@ def test_fedavg_of_equal_clients_in_closed_form(federation):
 @examples(60)
 @given(federations(atoms=1, singular=False), RIDGES, st.booleans())
 def test_two_theories_agree_on_uncorrelated_features(federation, ridge, member):
-    """The linear pencil (members) and the single-client formula (new clients) against free-probability subordination,
-    whose quadrature needs the more nodes, the nearer the aspect is to 1.
+    """The linear pencil (members) and the single-client formula (new clients) against
+    free-probability subordination, whose quadrature needs the more nodes, the nearer the aspect is
+    to 1.
     """
     world, m = federation
     assume(threshold_gap(world) > 5e-3)
@@ -102,10 +120,14 @@ def test_two_theories_agree_on_uncorrelated_features(federation, ridge, member):
         "rtfa": lambda x: lam / (x + lam),
     }
     for name, keep in filters.items():
-        numbers = (np.array([x]) for x in (world.aspect, world.radius**2 * scale, world.noise**2, float(m)))
+        numbers = (
+            np.array([x]) for x in (world.aspect, world.radius**2 * scale, world.noise**2, float(m))
+        )
         bias, variance = subordinate(np.ones_like, keep, *numbers, member)
         found = risk_of(world, name, ridge=ridge, clients=m, member=member)
-        close(found, fa.Risk(float(bias[0]), float(variance[0])), rtol=1e-9, floor=share(world, 1e-11))
+        close(
+            found, fa.Risk(float(bias[0]), float(variance[0])), rtol=1e-9, floor=share(world, 1e-11)
+        )
 
 
 @examples(40)
@@ -113,21 +135,35 @@ def test_two_theories_agree_on_uncorrelated_features(federation, ridge, member):
 def test_maml_without_a_step_is_ftfa(federation, member):
     world, m = federation
     ftfa = risk_of(world, "ftfa", clients=m, member=member)
-    close(risk_of(world, "maml", clients=m, member=member, maml_step=0), ftfa, rtol=1e-9, floor=share(world, 1e-11))
+    close(
+        risk_of(world, "maml", clients=m, member=member, maml_step=0),
+        ftfa,
+        rtol=1e-9,
+        floor=share(world, 1e-11),
+    )
 
 
 @examples(100)
 @given(federations(aligned=False))
 def test_pfedme_needs_kappa_alone(federation):
-    """Equation (13): (4) again, with a kappa that knows the number of clients, at the ridge noise^2 aspect / radius^2."""
+    """Equation (13): (4) again, with a kappa that knows the number of clients, at the ridge noise^2
+    aspect / radius^2.
+    """
     world, m = federation
     assume(world.radius > 0 and world.noise > 0)
     ridge = fa.optimal_ridge(world)
     with mpmath.workdps(DIGITS):
         exact = Exact(world.aspect, world.spectrum, m)
-    start = (ridge + world.aspect * world.spectrum.values.max()) / (1 - world.aspect * world.spectrum.rank / m)
+    start = (ridge + world.aspect * world.spectrum.values.max()) / (
+        1 - world.aspect * world.spectrum.rank / m
+    )
     expected, condition = isotropic_risk(exact, world, ridge, start)
-    close(risk_of(world, "pfedme", clients=m), expected, rtol=1e3 * EPS * condition, floor=share(world, 4 * EPS))
+    close(
+        risk_of(world, "pfedme", clients=m),
+        expected,
+        rtol=1e3 * EPS * condition,
+        floor=share(world, 4 * EPS),
+    )
 
 
 @examples(30)
@@ -135,7 +171,9 @@ def test_pfedme_needs_kappa_alone(federation):
 @example((fa.Population(1, 1e-4, 1), 2))
 @example((fa.Population(1, 0, 1), 2))
 def test_order_of_the_methods(federation):
-    """Members, isotropic, best ridges: pFedMe, the best linear unbiased prediction, <= RTFA <= FTFA and FedAvg."""
+    """Members, isotropic, best ridges: pFedMe, the best linear unbiased prediction, <= RTFA <= FTFA
+    and FedAvg.
+    """
     world, m = federation
     assume(world.radius > 0)
     table = fa.predict(world, ["pfedme", "rtfa", "ftfa", "fedavg"], clients=m)
@@ -151,7 +189,9 @@ def test_best_ridge_of_a_finite_federation(federation, ridges, member):
     world, m = federation
     assume(threshold_gap(world) > 1e-6)
     best = risk_of(world, "rtfa", clients=m, member=member)
-    others = risk_of(world, "rtfa", clients=m, member=member, ridge=np.array([0.0, np.inf, *ridges]))
+    others = risk_of(
+        world, "rtfa", clients=m, member=member, ridge=np.array([0.0, np.inf, *ridges])
+    )
     assert np.all(best.loss <= others.loss * (1 + 1e-8))
 
 
@@ -163,7 +203,12 @@ def test_ends_of_the_ridge_path_of_a_finite_federation(federation, member):
     close(risk_of(world, "rtfa", ridge=np.inf, clients=m, member=member), fedavg, rtol=1e-12)
     close(risk_of(world, "rtfa", ridge=0, clients=m, member=member), ftfa, rtol=1e-12)
     far = 1e9 * (1 + world.aspect) * world.spectrum.values.max()
-    close(risk_of(world, "rtfa", ridge=far, clients=m, member=member), fedavg, rtol=1e-7, floor=share(world, 1e-7))
+    close(
+        risk_of(world, "rtfa", ridge=far, clients=m, member=member),
+        fedavg,
+        rtol=1e-7,
+        floor=share(world, 1e-7),
+    )
 
 
 @examples(20)
@@ -178,7 +223,12 @@ def test_ends_of_the_fine_tuning_path_of_a_finite_federation(federation, member)
     low = sample_support(world.aspect, world.spectrum)[0]
     for time, name in ((0, "fedavg"), (36 / low, "ftfa")):
         expected = risk_of(world, name, clients=m, member=member)
-        close(stopped(world, Flow(time), clients=m, member=member), expected, rtol=1e-9, floor=share(world, 1e-9))
+        close(
+            stopped(world, Flow(time), clients=m, member=member),
+            expected,
+            rtol=1e-9,
+            floor=share(world, 1e-9),
+        )
 
 
 @examples(60)
@@ -186,7 +236,9 @@ def test_ends_of_the_fine_tuning_path_of_a_finite_federation(federation, member)
 @example((fa.Population(1, 1e-4, 10), 11), 1.0, True)
 @example((fa.Population(1, 1e4, 10), 11), 1.0, True)
 def test_equal_clients_as_a_list(federation, ridge, member):
-    """The formulas for clients that differ give equal clients what the formulas for equal clients give."""
+    """The formulas for clients that differ give equal clients what the formulas for equal clients
+    give.
+    """
     world, m = federation
     blup = world.isotropic and world.radius > 0 and world.noise > 0  # equation (13) against (16)
     tolerance = 1e-9 * growth_of(world)
@@ -194,4 +246,9 @@ def test_equal_clients_as_a_list(federation, ridge, member):
         given_ridge = None if name == "pfedme" else ridge
         one = risk_of(world, name, ridge=given_ridge, clients=m, member=member)
         listed = risk_of([world], name, ridge=given_ridge, clients=[m], member=member)
-        close(fa.Risk(listed.bias[0], listed.variance[0]), one, rtol=tolerance, floor=share(world, 1e-10))
+        close(
+            fa.Risk(listed.bias[0], listed.variance[0]),
+            one,
+            rtol=tolerance,
+            floor=share(world, 1e-10),
+        )

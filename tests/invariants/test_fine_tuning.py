@@ -1,4 +1,6 @@
-"""What must hold for early-stopped fine-tuning: ends of the path, small steps, one step, the best stop."""
+"""What must hold for early-stopped fine-tuning: ends of the path, small steps, one step, the best
+stop.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ import fedasym as fa
 from fedasym.algorithms import Descend, Flow
 from fedasym.theory.contours import sample_support
 
-from .strategies import close, examples, log_uniform, near_thresholds, risk_of, share, stopped, threshold_gap, worlds
+from .strategies import (
+    close,
+    examples,
+    log_uniform,
+    near_thresholds,
+    risk_of,
+    share,
+    stopped,
+    threshold_gap,
+    worlds,
+)
 
 pytestmark = near_thresholds
 
@@ -18,7 +30,9 @@ pytestmark = near_thresholds
 @examples(25)
 @given(worlds(aspects=log_uniform(0.01, 1000)))
 def test_ends_of_the_fine_tuning_path(world):
-    """It starts at FedAvg and ends at FTFA; the closed form that the code switches to is where the path leads."""
+    """It starts at FedAvg and ends at FTFA; the closed form that the code switches to is where the
+    path leads.
+    """
     assume(threshold_gap(world) > 0.05)
     low, high = sample_support(world.aspect, world.spectrum)
     fedavg, ftfa = risk_of(world, "fedavg"), risk_of(world, "ftfa")
@@ -40,7 +54,9 @@ def test_flow_is_the_limit_of_small_steps(world, length):
 @examples(60)
 @given(worlds(), st.floats(0.001, 2.5))
 def test_one_step_in_closed_form(world, length):
-    """The contour integral of a single step, stable or not, against moments of the spectrum; the best step is the best."""
+    """The contour integral of a single step, stable or not, against moments of the spectrum; the
+    best step is the best.
+    """
     step = length / sample_support(world.aspect, world.spectrum)[1]
     closed = fa.one_step(world, step)
     assert closed[0] == step

@@ -1,4 +1,6 @@
-"""What must hold with infinitely many clients: identities, ends of the ridge path, units, best ridges."""
+"""What must hold with infinitely many clients: identities, ends of the ridge path, units, best
+ridges.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ pytestmark = near_thresholds
 @examples(150)
 @given(worlds(aligned=False), RIDGES)
 def test_isotropic_risk_needs_kappa_alone(world, ridge):
-    """Equation (4) against (3): with isotropic displacements the covariance enters only through kappa."""
+    """Equation (4) against (3): with isotropic displacements the covariance enters only through
+    kappa.
+    """
     with mpmath.workdps(DIGITS):
         exact = Exact(world.aspect, world.spectrum)
-    expected, condition = isotropic_risk(exact, world, ridge, solve(ridge, world.aspect, world.spectrum)[0])
+    expected, condition = isotropic_risk(
+        exact, world, ridge, solve(ridge, world.aspect, world.spectrum)[0]
+    )
     close(risk_of(world, "rtfa", ridge=ridge), expected, rtol=64 * EPS * condition)
 
 
@@ -49,7 +55,9 @@ def test_isotropic_risk_needs_kappa_alone(world, ridge):
 @given(worlds())
 def test_ends_of_the_ridge_path(world):
     """An infinite ridge is FedAvg, none is FTFA, and the path is continuous at both ends."""
-    size = np.array([world.radius**2 * (world.displacement @ world.spectrum.values), world.noise**2])
+    size = np.array(
+        [world.radius**2 * (world.displacement @ world.spectrum.values), world.noise**2]
+    )
     fedavg, ftfa = risk_of(world, "fedavg"), risk_of(world, "ftfa")
     assert fedavg.variance == 0
     assert fedavg.bias == pytest.approx(size[0], rel=1e-14)
@@ -72,15 +80,27 @@ def test_only_the_client_stage_matters_in_the_limit(world, ridge):
     """MAML is FTFA and pFedMe is RTFA; with theta_0 = 0 sharing is of no use."""
     alone = replace(world, norm=world.radius, optimum_power=world.shift_power)
     table = fa.predict(alone, ridge=ridge)
-    for one, other in (("maml", "ftfa"), ("local", "ftfa"), ("pfedme", "rtfa"), ("local_ridge", "rtfa")):
+    for one, other in (
+        ("maml", "ftfa"),
+        ("local", "ftfa"),
+        ("pfedme", "rtfa"),
+        ("local_ridge", "rtfa"),
+    ):
         close(table[one], table[other], rtol=0)
 
 
 @examples(100)
-@given(worlds(), RIDGES, log_uniform(1e-3, 1e3), log_uniform(0.01, 100), st.none() | CLIENTS, st.booleans())
+@given(
+    worlds(),
+    RIDGES,
+    log_uniform(1e-3, 1e3),
+    log_uniform(0.01, 100),
+    st.none() | CLIENTS,
+    st.booleans(),
+)
 def test_units_do_not_matter(world, ridge, factor, times, clients, member):
-    """Sigma -> c Sigma with ridge -> c ridge multiplies the bias by c; the bias is quadratic in the radius, the variance in
-    the noise.
+    """Sigma -> c Sigma with ridge -> c ridge multiplies the bias by c; the bias is quadratic in the
+    radius, the variance in the noise.
     """
     assume(clients is None or clients > 1.1 * world.aspect * world.spectrum.rank)
     other = replace(
@@ -100,22 +120,28 @@ def test_units_do_not_matter(world, ridge, factor, times, clients, member):
 def test_best_ridge_of_isotropic_displacements(world, ridges):
     """lambda* = noise^2 aspect / radius^2, and the loss there, equation (5)."""
     best, loss = fa.optimal_ridge(world), fa.optimal_loss(world)
-    assert best == (np.inf if world.radius == 0 else pytest.approx(world.noise**2 * world.aspect / world.radius**2))
+    assert best == (
+        np.inf
+        if world.radius == 0
+        else pytest.approx(world.noise**2 * world.aspect / world.radius**2)
+    )
     assert loss == pytest.approx(risk_of(world, "rtfa").loss, rel=1e-14)
     others = fa.predict(world, ["rtfa"], ridge=np.array([0, np.inf, *ridges]))["rtfa"].loss
     assert np.all(loss <= others * (1 + 1e-12))
     if np.isfinite(best) and best > 0:
         k = solve(best, world.aspect, world.spectrum)[0]
-        assert loss == pytest.approx(world.radius**2 * k * float(sums_at(np.array(k), world.spectrum).df1), rel=1e-11)
-        nearby = fa.predict(world, ["rtfa"], ridge=best * np.array([0.5, 0.99, 1.01, 2]))["rtfa"].loss
+        assert loss == pytest.approx(
+            world.radius**2 * k * float(sums_at(np.array(k), world.spectrum).df1), rel=1e-11
+        )
+        nearby = fa.predict(world, ["rtfa"], ridge=best * np.array([0.5, 0.99, 1.01, 2]))[
+            "rtfa"
+        ].loss
         assert np.all(loss <= nearby * (1 + 1e-12))
 
 
 @examples(120)
 @given(
-    worlds(),
-    st.lists(RIDGES, min_size=5, max_size=20),
-    st.lists(st.floats(0, 0.99), max_size=5),
+    worlds(), st.lists(RIDGES, min_size=5, max_size=20), st.lists(st.floats(0, 0.99), max_size=5)
 )
 def test_best_ridge_of_aligned_displacements(world, ridges, parts):
     """No admissible ridge, negative ones included, does better."""
@@ -133,7 +159,9 @@ def test_best_ridge_of_aligned_displacements(world, ridges, parts):
 
 def test_best_ridge_can_be_negative():
     """A displacement along strong features, little noise: even the interpolant shrinks too much."""
-    world = fa.Population(1, 0.02**0.5, 2, spectrum=fa.spectra.atoms([0.5, 3], [0.6, 0.4]), shift_power=1)
+    world = fa.Population(
+        1, 0.02**0.5, 2, spectrum=fa.spectra.atoms([0.5, 3], [0.6, 0.4]), shift_power=1
+    )
     best = fa.optimal_ridge(world)
     assert best == pytest.approx(-0.0563, abs=1e-4)
     assert fa.optimal_loss(world) < risk_of(world, "ftfa").loss * (1 - 1e-3)
@@ -147,8 +175,14 @@ def test_noise_threshold_separates_fine_tuning_from_averaging(world):
     fedavg = risk_of(world, "fedavg").loss
     assert np.isfinite(edge)
     if edge == 0:
-        assert risk_of(replace(world, noise=max(world.noise, 1e-9 * world.radius)), "ftfa").loss >= fedavg
+        assert (
+            risk_of(replace(world, noise=max(world.noise, 1e-9 * world.radius)), "ftfa").loss
+            >= fedavg
+        )
         return
-    losses = [risk_of(replace(world, noise=edge * factor), "ftfa").loss for factor in (1 - 1e-4, 1, 1 + 1e-4)]
+    losses = [
+        risk_of(replace(world, noise=edge * factor), "ftfa").loss
+        for factor in (1 - 1e-4, 1, 1 + 1e-4)
+    ]
     assert losses[0] < fedavg < losses[2]
     assert losses[1] == pytest.approx(fedavg, rel=1e-11)

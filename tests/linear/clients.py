@@ -4,7 +4,8 @@ import mpmath
 import numpy as np
 import pytest
 
-# Name: samples of each client, and unknowns. Ragged; one sample; more samples than unknowns; fewer in all than unknowns.
+# Name: samples of each client, and unknowns. Ragged; one sample; more samples than unknowns; fewer
+# in all than unknowns.
 SHAPES = {
     "many samples": ([3, 9, 1, 7, 20], 6),
     "few samples each": ([3, 4, 5, 2], 8),
@@ -22,7 +23,10 @@ def draw(sizes, d, seed=0, noise=0.5):
     rng = np.random.default_rng(seed)
     centre = rng.standard_normal(d)
     X = [rng.standard_normal((n, d)) for n in sizes]
-    y = [x @ (centre + rng.standard_normal(d) / np.sqrt(d)) + noise * rng.standard_normal(len(x)) for x in X]
+    y = [
+        x @ (centre + rng.standard_normal(d) / np.sqrt(d)) + noise * rng.standard_normal(len(x))
+        for x in X
+    ]
     return X, y
 
 
@@ -42,7 +46,9 @@ def awkward(kind, seed=0):
         case "a feature of one client":
             X = [x * ((np.arange(6) != 2) | (place == 1)) for place, x in enumerate(X)]
         case "low rank":
-            X[1] = np.round(2 * X[1][:, :2]) @ np.round(2 * X[1][:2]) / 4  # exactly: rounding would be a third direction
+            X[1] = (
+                np.round(2 * X[1][:, :2]) @ np.round(2 * X[1][:2]) / 4
+            )  # exactly: rounding would be a third direction
     return X, y
 
 
@@ -64,7 +70,9 @@ every_case = pytest.mark.parametrize("case", CASES)
 
 def weights_of(kind, X):
     sizes = np.array([len(x) for x in X], dtype=float)
-    numbers = {"samples": sizes, "uniform": np.ones(len(X)), "given": np.arange(1.0, len(X) + 1)}[kind]
+    numbers = {"samples": sizes, "uniform": np.ones(len(X)), "given": np.arange(1.0, len(X) + 1)}[
+        kind
+    ]
     return numbers / numbers.sum()
 
 

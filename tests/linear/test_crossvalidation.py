@@ -12,17 +12,27 @@ from .clients import CASES, TIGHT, every_case, weights_of
 
 
 def refitted(server, X, y, p, ridge):
-    """Each client's residuals about a shared model that was fitted again, from scratch, without it."""
+    """Each client's residuals about a shared model that was fitted again, from scratch,
+    without it.
+    """
     left = []
     for i in range(len(X)):
         rows, labels = [np.zeros((0, X[0].shape[1]))], [np.zeros(0)]
         for j in set(range(len(X))) - {i}:
             K = X[j] @ X[j].T / len(X[j])
-            W = np.linalg.inv(np.eye(len(K)) + K / ridge) if isinstance(server, Moreau) else np.eye(len(K))
+            W = (
+                np.linalg.inv(np.eye(len(K)) + K / ridge)
+                if isinstance(server, Moreau)
+                else np.eye(len(K))
+            )
             half = np.linalg.cholesky(p[j] / len(K) * W).T
             rows.append(half @ X[j])
             labels.append(half @ y[j])
-        shared = np.linalg.lstsq(np.vstack(rows), np.concatenate(labels))[0] if len(X) > 1 else np.zeros(X[0].shape[1])
+        shared = (
+            np.linalg.lstsq(np.vstack(rows), np.concatenate(labels))[0]
+            if len(X) > 1
+            else np.zeros(X[0].shape[1])
+        )
         left.append(y[i] - X[i] @ shared)
     return left
 
@@ -34,7 +44,9 @@ def brute_gcv(x, e, ridge):
 
 
 @every_case
-@pytest.mark.parametrize("server", [Average(), Moreau(), Nothing()], ids=lambda stage: type(stage).__name__)
+@pytest.mark.parametrize(
+    "server", [Average(), Moreau(), Nothing()], ids=lambda stage: type(stage).__name__
+)
 def test_leaving_a_client_out_is_a_refit_without_it(case, server):
     X, y = CASES[case]
     p = weights_of("given", X)
@@ -43,13 +55,19 @@ def test_leaving_a_client_out_is_a_refit_without_it(case, server):
         expected = y if isinstance(server, Nothing) else refitted(server, X, y, p, ridge)
         found = least_squares.residuals_about_others(server, clients, p, ridge)
         for client, e, x, whole in zip(clients, found, X, expected, strict=True):
-            np.testing.assert_allclose(least_squares.gcv_score(client, e, ridge), brute_gcv(x, whole, ridge), rtol=1e-8)
+            np.testing.assert_allclose(
+                least_squares.gcv_score(client, e, ridge), brute_gcv(x, whole, ridge), rtol=1e-8
+            )
             if client.n <= x.shape[1]:
                 np.testing.assert_allclose(client.axes[0] @ e, whole, **TIGHT)
 
 
-@pytest.mark.parametrize("case", ["many samples", "few samples each", "fewer than unknowns", "low rank"])
-@pytest.mark.parametrize(("name", "server"), [("rtfa", Average()), ("pfedme", Moreau()), ("local_ridge", Nothing())])
+@pytest.mark.parametrize(
+    "case", ["many samples", "few samples each", "fewer than unknowns", "low rank"]
+)
+@pytest.mark.parametrize(
+    ("name", "server"), [("rtfa", Average()), ("pfedme", Moreau()), ("local_ridge", Nothing())]
+)
 def test_the_chosen_ridge_is_the_lowest_of_the_mean_curve(case, name, server):
     X, y = CASES[case]
     p = weights_of("samples", X)

@@ -26,13 +26,19 @@ def test_turning_the_features_turns_the_models_and_rows_have_no_order(seed, size
     shuffle = np.random.default_rng(seed).permutation(sum(sizes))
     ids = np.repeat([f"c{i}" for i in range(len(sizes))], sizes)[shuffle]
     rows, labels = np.vstack(X)[shuffle], np.concatenate(y)[shuffle]
-    fit = linear.fit(name, X, y, ridge=0.3, clients=[f"c{i}" for i in range(len(sizes))], intercept=False)
+    fit = linear.fit(
+        name, X, y, ridge=0.3, clients=[f"c{i}" for i in range(len(sizes))], intercept=False
+    )
     turned = linear.fit(name, rows @ turn, labels, clients=ids, ridge=0.3, intercept=False)
     new = np.random.default_rng(seed + 1).standard_normal((3, d))
-    size = max(1.0, np.abs(fit.shared).max(), *(np.abs(model).max() for model in fit.personal.values()))
+    size = max(
+        1.0, np.abs(fit.shared).max(), *(np.abs(model).max() for model in fit.personal.values())
+    )
     assume(size < 1e3)  # nearly singular draws amplify rounding
     for client in fit.personal:
-        np.testing.assert_allclose(turned.predict(new @ turn, client), fit.predict(new, client), atol=1e-7 * size)
+        np.testing.assert_allclose(
+            turned.predict(new @ turn, client), fit.predict(new, client), atol=1e-7 * size
+        )
 
 
 @pytest.mark.parametrize("name", [*SHARED, "local", "local_ridge"])
@@ -42,9 +48,22 @@ def test_rows_lists_and_iterators_are_the_same_data(name):
     listed = linear.fit(name, X, y, clients=names, ridge=0.5, intercept=False)
     streamed = linear.fit(name, iter(X), iter(y), clients=iter(names), ridge=0.5, intercept=False)
     rows = linear.fit(
-        name, np.vstack(X), np.concatenate(y), clients=np.repeat(names, [len(x) for x in X]), ridge=0.5, intercept=False
+        name,
+        np.vstack(X),
+        np.concatenate(y),
+        clients=np.repeat(names, [len(x) for x in X]),
+        ridge=0.5,
+        intercept=False,
     )
-    by_name = linear.fit(name, X, y, clients=names, ridge=dict.fromkeys(names, 0.5), weights=listed.weights, intercept=False)
+    by_name = linear.fit(
+        name,
+        X,
+        y,
+        clients=names,
+        ridge=dict.fromkeys(names, 0.5),
+        weights=listed.weights,
+        intercept=False,
+    )
     for other in (streamed, rows, by_name):
         assert list(other.personal) == names
         np.testing.assert_allclose(other.shared, listed.shared, rtol=1e-12)
@@ -55,7 +74,8 @@ def test_rows_lists_and_iterators_are_the_same_data(name):
 def test_one_array_may_hold_clients_of_equal_size():
     X, y = draw([4, 4, 4], 3)
     np.testing.assert_array_equal(
-        linear.fit("ftfa", np.stack(X), np.stack(y), intercept=False).shared, linear.fit("ftfa", X, y, intercept=False).shared
+        linear.fit("ftfa", np.stack(X), np.stack(y), intercept=False).shared,
+        linear.fit("ftfa", X, y, intercept=False).shared,
     )
 
 
@@ -69,9 +89,16 @@ def test_prediction_is_by_client_by_row_or_for_a_newcomer():
     expected = [fit.personal["a"], fit.shared, fit.personal["c"], fit.personal["a"]]
     np.testing.assert_allclose(mixed, np.sum(new * expected, axis=1), rtol=1e-12)
     numbered = linear.fit(
-        "rtfa", np.vstack(X), np.concatenate(y), clients=np.repeat([7, 8, 9], [5, 6, 7]), ridge=0.5, intercept=False
+        "rtfa",
+        np.vstack(X),
+        np.concatenate(y),
+        clients=np.repeat([7, 8, 9], [5, 6, 7]),
+        ridge=0.5,
+        intercept=False,
     )
-    np.testing.assert_array_equal(numbered.predict(new, client=8), numbered.predict(new, client=np.int64(8)))
+    np.testing.assert_array_equal(
+        numbered.predict(new, client=8), numbered.predict(new, client=np.int64(8))
+    )
 
 
 def test_a_fit_prints_itself_and_is_frozen():
@@ -90,4 +117,7 @@ def test_a_fit_prints_itself_and_is_frozen():
 def test_methods_without_a_ridge_report_none():
     X, y = draw([3, 4], 2)
     assert linear.fit("ftfa", X, y, ridge=3, intercept=False).ridge is None
-    assert linear.fit(fa.Algorithm("own", Average(), Interpolate()), X, y, intercept=False).ridge is None
+    assert (
+        linear.fit(fa.Algorithm("own", Average(), Interpolate()), X, y, intercept=False).ridge
+        is None
+    )

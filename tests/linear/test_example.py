@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("FEDASYM_DATA", ROOT / ".." / "shared" / "data")) / "grouped_regression"
 FILES = ("Exam", "Hsb82", "egsingle", "sleepstudy")
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the grouped tables are absent: set FEDASYM_DATA to their folder")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason="the grouped tables are absent: set FEDASYM_DATA to their folder"
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,9 @@ def schools():
 
 @pytest.fixture(scope="module")
 def outcomes(schools):
-    """Of every fourth school and every eighth child, since statsmodels takes a minute for all; and of all sleepers."""
+    """Of every fourth school and every eighth child, since statsmodels takes a minute for all; and
+    of all sleepers.
+    """
     read, every = schools.read, {"Exam": 4, "Hsb82": 4, "egsingle": 8, "sleepstudy": 1}
 
     def some(table):

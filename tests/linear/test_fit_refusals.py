@@ -64,20 +64,28 @@ def test_bad_input_gets_one_sentence(change, says):
 
 def test_bad_questions_to_a_fit_get_one_sentence():
     X, y = draw([3, 4], 2)
-    fit, alone = linear.fit("rtfa", X, y, ridge=1, intercept=False), linear.fit("local", X, y, intercept=False)
+    fit, alone = (
+        linear.fit("rtfa", X, y, ridge=1, intercept=False),
+        linear.fit("local", X, y, intercept=False),
+    )
     with pytest.raises(fa.InvalidInput, match="2 labels for 3 rows"):
         fit.predict(X[0], client=[0, 1])
     with pytest.raises(fa.InvalidInput, match=r"X has shape \(3, 1\)"):
         fit.predict(X[0][:, :1])
     with pytest.raises(fa.InvalidInput, match="X holds NaN"):
         fit.predict([[1, np.nan]])
-    with pytest.raises(fa.InvalidInput, match="local shares nothing, so client None, who was not in the fit, has no model"):
+    with pytest.raises(
+        fa.InvalidInput,
+        match="local shares nothing, so client None, who was not in the fit, has no model",
+    ):
         alone.predict(X[0])
 
 
 def test_more_clients_than_memory_names_the_client_that_does_not_fit(monkeypatch):
     X, y = np.ones((4, 5, 3)), np.ones((4, 5))
-    monkeypatch.setattr("fedasym.exact.clients.physical_memory", lambda: 2.5 * (3 * 3 + 3) * 8 / 0.8)
+    monkeypatch.setattr(
+        "fedasym.exact.clients.physical_memory", lambda: 2.5 * (3 * 3 + 3) * 8 / 0.8
+    )
     with pytest.raises(fa.InvalidInput, match=r"client 'c' is one too many .*: give fewer"):
         linear.fit("fedavg", list(X), list(y), clients=list("abcd"), intercept=False)
     linear.fit("fedavg", list(X[:2]), list(y[:2]), clients=list("ab"), intercept=False)

@@ -1,4 +1,6 @@
-"""What a client makes of the shared model, against scikit-learn, plain loops and the ends of each path."""
+"""What a client makes of the shared model, against scikit-learn, plain loops and the ends of each
+path.
+"""
 
 import numpy as np
 import pytest
@@ -13,14 +15,18 @@ from .clients import CASES, RAGGED, TIGHT, draw, every_case
 
 
 @every_case
-@pytest.mark.parametrize(("name", "alone"), [("rtfa", False), ("local_ridge", True), ("pfedme", False)])
+@pytest.mark.parametrize(
+    ("name", "alone"), [("rtfa", False), ("local_ridge", True), ("pfedme", False)]
+)
 def test_ridge_is_scikit_learns_on_residuals(case, name, alone):
     X, y = CASES[case]
     ridges = RAGGED[: len(X)]
     fit = linear.fit(name, X, y, ridge=list(ridges), intercept=False)
     start = np.zeros_like(fit.shared) if alone else fit.shared
     for place, (x, t) in enumerate(zip(X, y, strict=True)):
-        model = sklearn.linear_model.Ridge(alpha=len(x) * ridges[place], fit_intercept=False, solver="cholesky")
+        model = sklearn.linear_model.Ridge(
+            alpha=len(x) * ridges[place], fit_intercept=False, solver="cholesky"
+        )
         away = model.fit(x, t - x @ start).coef_
         np.testing.assert_allclose(fit.personal[place], start + away, **TIGHT)
     assert fit.ridge == dict(enumerate(ridges))
@@ -36,7 +42,9 @@ def test_interpolation_is_the_nearest_least_squares_fit(case, name):
         np.testing.assert_allclose(fit.personal[place], fit.shared + away, **TIGHT)
 
 
-@pytest.mark.parametrize("case", ["few samples each", "many samples", "duplicated rows", "low rank"])
+@pytest.mark.parametrize(
+    "case", ["few samples each", "many samples", "duplicated rows", "low rank"]
+)
 def test_gradient_descent_run_to_convergence_interpolates(case):
     X, y = CASES[case]
     fit = linear.fit("ftfa", X, y, intercept=False)
@@ -48,7 +56,9 @@ def test_gradient_descent_run_to_convergence_interpolates(case):
 
 
 @every_case
-@pytest.mark.parametrize("server", [Nothing(), Average(), Meta(0.1)], ids=lambda stage: type(stage).__name__)
+@pytest.mark.parametrize(
+    "server", [Nothing(), Average(), Meta(0.1)], ids=lambda stage: type(stage).__name__
+)
 def test_stopped_descent_and_flow_are_their_definitions(case, server):
     X, y = CASES[case]
     stepped = linear.fit(fa.Algorithm("stepped", server, Descend(0.05, 7)), X, y, intercept=False)
@@ -60,7 +70,9 @@ def test_stopped_descent_and_flow_are_their_definitions(case, server):
         np.testing.assert_allclose(stepped.personal[place], b, **TIGHT)
         goal = flowed.shared + np.linalg.lstsq(x, t - x @ flowed.shared)[0]
         decay = scipy.linalg.expm(-0.4 * x.T @ x / len(x))
-        np.testing.assert_allclose(flowed.personal[place], goal + decay @ (flowed.shared - goal), **TIGHT)
+        np.testing.assert_allclose(
+            flowed.personal[place], goal + decay @ (flowed.shared - goal), **TIGHT
+        )
 
 
 def test_directions_of_little_curvature_are_not_lost():
@@ -74,7 +86,9 @@ def test_directions_of_little_curvature_are_not_lost():
             b -= 0.1 * x.T @ (x @ b - t) / len(x)
         np.testing.assert_allclose(stepped.personal[place], b, rtol=1e-8)
         S = x.T @ x / len(x)
-        path = scipy.linalg.expm(np.block([[-0.3 * S, 0.3 * x.T @ t[:, None] / len(x)], [np.zeros((1, 5))]]))[:4, 4]
+        path = scipy.linalg.expm(
+            np.block([[-0.3 * S, 0.3 * x.T @ t[:, None] / len(x)], [np.zeros((1, 5))]])
+        )[:4, 4]
         np.testing.assert_allclose(flowed.personal[place], path, rtol=1e-8)
 
 
@@ -83,14 +97,19 @@ def test_a_large_single_step_is_taken_and_a_diverging_path_refused():
     once = linear.fit(fa.Algorithm("once", Average(), Descend(5.0)), X, y, intercept=False)
     gradient = X[1].T @ (X[1] @ once.shared - y[1]) / len(X[1])
     np.testing.assert_allclose(once.personal[1], once.shared - 5 * gradient, **TIGHT)
-    with pytest.raises(fa.InvalidInput, match=r"step is 5: gradient descent diverges on client 0 from 0\.\d+ on"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"step is 5: gradient descent diverges on client 0 from 0\.\d+ on"
+    ):
         linear.fit(fa.Algorithm("twice", Average(), Descend(5.0, 2)), X, y, intercept=False)
 
 
 @every_case
 def test_paths_end_where_they_should(case):
     X, y = CASES[case]
-    ftfa, fedavg = linear.fit("ftfa", X, y, intercept=False), linear.fit("fedavg", X, y, intercept=False)
+    ftfa, fedavg = (
+        linear.fit("ftfa", X, y, intercept=False),
+        linear.fit("fedavg", X, y, intercept=False),
+    )
     for name, options, limit in [
         ("rtfa", {"ridge": 0}, ftfa),
         ("rtfa", {"ridge": np.inf}, fedavg),

@@ -28,22 +28,37 @@ def population(clients=12, n=15, d=4, seed=0):
     return X, y, ids
 
 
-@parametrize_with_checks([PersonalizedRegressor(), PersonalizedRegressor("pfedme", ridge=0.5, fit_intercept=False)])
+@parametrize_with_checks(
+    [PersonalizedRegressor(), PersonalizedRegressor("pfedme", ridge=0.5, fit_intercept=False)]
+)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
-# What of them depends on the fit itself. The others are of the class: parameters, tags, validation, pickles.
+# What of them depends on the fit itself. The others are of the class: parameters, tags, validation,
+# pickles.
 NUMERIC = {
-    "check_estimators_dtypes", "check_pipeline_consistency", "check_f_contiguous_array_estimator", "check_regressors_train",
-    "check_supervised_y_2d", "check_regressors_int", "check_methods_sample_order_invariance", "check_methods_subset_invariance",
-    "check_fit2d_1sample", "check_fit2d_1feature", "check_fit_idempotent", "check_readonly_memmap_input",
-}  # fmt: skip
+    "check_estimators_dtypes",
+    "check_pipeline_consistency",
+    "check_f_contiguous_array_estimator",
+    "check_regressors_train",
+    "check_supervised_y_2d",
+    "check_regressors_int",
+    "check_methods_sample_order_invariance",
+    "check_methods_subset_invariance",
+    "check_fit2d_1sample",
+    "check_fit2d_1feature",
+    "check_fit_idempotent",
+    "check_readonly_memmap_input",
+}
 
 
 @pytest.mark.parametrize(
     "estimator",
-    [*(PersonalizedRegressor(name) for name in ALGORITHMS if name != "rtfa"), PersonalizedRegressor(weights="uniform")],
+    [
+        *(PersonalizedRegressor(name) for name in ALGORITHMS if name != "rtfa"),
+        PersonalizedRegressor(weights="uniform"),
+    ],
     ids=str,
 )
 def test_scikit_learns_checks_of_the_fit(estimator):
@@ -65,14 +80,18 @@ def test_it_is_the_fit_with_an_intercept(name):
     np.testing.assert_array_equal(model.predict(X, groups=ids), direct.predict(X, client=ids))
     assert list(model.personal_) == list(dict.fromkeys(ids))
     plain = PersonalizedRegressor(name, ridge=0.4, fit_intercept=False).fit(X, y, groups=ids)
-    np.testing.assert_array_equal(plain.coef_, fit(name, X, y, clients=ids, ridge=0.4, intercept=False).shared)
+    np.testing.assert_array_equal(
+        plain.coef_, fit(name, X, y, clients=ids, ridge=0.4, intercept=False).shared
+    )
     assert plain.intercept_ == 0
 
 
 @pytest.mark.parametrize("name", ["fedavg", "ftfa", "rtfa", "maml", "pfedme"])
 def test_an_intercept_that_is_shared_is_a_column_of_ones(name):
     X, y, ids = population()
-    ones = fit(name, np.column_stack([X, np.ones(len(X))]), y, clients=ids, ridge=0.4, intercept=False)
+    ones = fit(
+        name, np.column_stack([X, np.ones(len(X))]), y, clients=ids, ridge=0.4, intercept=False
+    )
     for client, theirs in fit(name, X, y, clients=ids, ridge=0.4).personal.items():
         np.testing.assert_allclose(theirs, ones.personal[client], rtol=1e-10)
 
@@ -84,7 +103,9 @@ def test_clients_on_their_own_are_scikit_learns_ridge_with_a_free_intercept():
         for client in dict.fromkeys(ids):
             mine = ids == client
             theirs = Ridge(alpha=penalty * mine.sum()).fit(X[mine], y[mine])
-            np.testing.assert_allclose(found.personal[client], np.append(theirs.coef_, theirs.intercept_), rtol=1e-8)
+            np.testing.assert_allclose(
+                found.personal[client], np.append(theirs.coef_, theirs.intercept_), rtol=1e-8
+            )
 
 
 def test_without_groups_there_is_one_client():
@@ -101,7 +122,9 @@ def test_a_group_that_is_new_gets_the_shared_model():
     model = PersonalizedRegressor("rtfa").fit(X, y, groups=ids)
     new = model.predict(X[:3], groups=["g0", "unseen", "g1"])
     np.testing.assert_allclose(new[1], X[1] @ model.coef_ + model.intercept_, rtol=1e-12)
-    np.testing.assert_allclose(new[0], X[0] @ model.personal_["g0"][:-1] + model.personal_["g0"][-1], rtol=1e-12)
+    np.testing.assert_allclose(
+        new[0], X[0] @ model.personal_["g0"][:-1] + model.personal_["g0"][-1], rtol=1e-12
+    )
     np.testing.assert_allclose(model.predict(X), X @ model.coef_ + model.intercept_, rtol=1e-12)
     assert model.score(X, y, groups=ids) > model.score(X, y)
 
@@ -113,7 +136,11 @@ def test_groups_of_another_length_are_refused():
 
 
 def test_parameters_are_cloned_and_read_only_when_fitting():
-    model = clone(PersonalizedRegressor("pfedme", ridge=0.7, weights="uniform", maml_step=0.2, fit_intercept=False))
+    model = clone(
+        PersonalizedRegressor(
+            "pfedme", ridge=0.7, weights="uniform", maml_step=0.2, fit_intercept=False
+        )
+    )
     assert model.get_params() == {
         "algorithm": "pfedme",
         "ridge": 0.7,
@@ -130,7 +157,9 @@ def test_grid_search_over_samples_of_known_groups_passes_groups_on():
     with sklearn.config_context(enable_metadata_routing=True):
         model = PersonalizedRegressor().set_fit_request(groups=True).set_score_request(groups=True)
         search = GridSearchCV(
-            model, {"algorithm": ["fedavg", "rtfa"], "ridge": [0.1, 10.0]}, cv=KFold(3, shuffle=True, random_state=0)
+            model,
+            {"algorithm": ["fedavg", "rtfa"], "ridge": [0.1, 10.0]},
+            cv=KFold(3, shuffle=True, random_state=0),
         )
         search.fit(X, y, groups=ids)
     assert search.best_params_ == {"algorithm": "rtfa", "ridge": 0.1}
@@ -144,23 +173,40 @@ def test_grid_search_over_groups_scores_newcomers():
     X, y, ids = population()
     with sklearn.config_context(enable_metadata_routing=True):
         model = PersonalizedRegressor().set_fit_request(groups=True).set_score_request(groups=True)
-        search = GridSearchCV(model, {"algorithm": ["rtfa", "pfedme"]}, cv=GroupKFold(4)).fit(X, y, groups=ids)
-        held_out = cross_validate(model.set_params(algorithm="fedavg"), X, y, cv=GroupKFold(4), params={"groups": ids})
+        search = GridSearchCV(model, {"algorithm": ["rtfa", "pfedme"]}, cv=GroupKFold(4)).fit(
+            X, y, groups=ids
+        )
+        held_out = cross_validate(
+            model.set_params(algorithm="fedavg"), X, y, cv=GroupKFold(4), params={"groups": ids}
+        )
     # A newcomer has the shared model alone, and rtfa's is fedavg's.
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"][0], held_out["test_score"].mean(), rtol=1e-12)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"][0], held_out["test_score"].mean(), rtol=1e-12
+    )
     assert len(search.best_estimator_.personal_) == 12
 
 
 def test_a_pipeline_passes_groups_on():
     X, y, ids = population()
     with sklearn.config_context(enable_metadata_routing=True):
-        model = PersonalizedRegressor("ftfa").set_fit_request(groups=True).set_predict_request(groups=True)
+        model = (
+            PersonalizedRegressor("ftfa")
+            .set_fit_request(groups=True)
+            .set_predict_request(groups=True)
+        )
         pipeline = make_pipeline(StandardScaler(), model).fit(X, y, groups=ids)
         scaled = StandardScaler().fit(X).transform(X)
         direct = PersonalizedRegressor("ftfa").fit(scaled, y, groups=ids)
-        np.testing.assert_allclose(pipeline.predict(X, groups=ids), direct.predict(scaled, groups=ids), rtol=1e-12)
-    ours, theirs = (make_pipeline(StandardScaler(), model) for model in (PersonalizedRegressor(), LinearRegression()))
-    np.testing.assert_allclose(cross_val_score(ours, X, y, cv=3), cross_val_score(theirs, X, y, cv=3), rtol=1e-8)
+        np.testing.assert_allclose(
+            pipeline.predict(X, groups=ids), direct.predict(scaled, groups=ids), rtol=1e-12
+        )
+    ours, theirs = (
+        make_pipeline(StandardScaler(), model)
+        for model in (PersonalizedRegressor(), LinearRegression())
+    )
+    np.testing.assert_allclose(
+        cross_val_score(ours, X, y, cv=3), cross_val_score(theirs, X, y, cv=3), rtol=1e-8
+    )
 
 
 def test_the_rest_of_the_lens_needs_no_scikit_learn():
@@ -172,4 +218,7 @@ def test_the_rest_of_the_lens_needs_no_scikit_learn():
         "except ImportError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "PersonalizedRegressor needs scikit-learn: pip install 'fedasym[sklearn]'"
+    assert (
+        done.stdout.strip()
+        == "PersonalizedRegressor needs scikit-learn: pip install 'fedasym[sklearn]'"
+    )

@@ -1,4 +1,6 @@
-"""`fedasym simulate`, and files of finished trials: interrupted work goes on, and nothing is done twice."""
+"""`fedasym simulate`, and files of finished trials: interrupted work goes on, and nothing is done
+twice.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,25 @@ def test_prints_what_the_library_prints():
 
 def test_json_figure_and_vary(tmp_path):
     figure = tmp_path / "clients.png"
-    args = ["--vary", "clients=2,5", "--algorithms", "fedavg,pfedme", "--new-client", "--json", "--plot", str(figure)]
+    args = [
+        "--vary",
+        "clients=2,5",
+        "--algorithms",
+        "fedavg,pfedme",
+        "--new-client",
+        "--json",
+        "--plot",
+        str(figure),
+    ]
     done = fedasym("simulate", *WORLD, *SMALL, *args)
     world = fa.Population(1, 0.5, 2, norm=2)
-    options = {"dimension": 30, "trials": 2, "member": False, "algorithms": ["fedavg", "pfedme"], "vary": {"clients": [2, 5]}}
+    options = {
+        "dimension": 30,
+        "trials": 2,
+        "member": False,
+        "algorithms": ["fedavg", "pfedme"],
+        "vary": {"clients": [2, 5]},
+    }
     assert json.loads(done.stdout) == json.loads(fa.simulate(world, **options).to_json())
     assert figure.read_bytes().startswith(b"\x89PNG")
 
@@ -44,7 +61,10 @@ def test_progress_is_told_to_a_terminal():
     ours, theirs = pty.openpty()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "fedasym", "simulate", *WORLD, *SMALL], stdout=subprocess.PIPE, stderr=theirs, check=False
+            [sys.executable, "-m", "fedasym", "simulate", *WORLD, *SMALL],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            check=False,
         )
         shown = os.read(ours, 100_000).decode()
     finally:
@@ -78,14 +98,35 @@ def test_a_bad_value_exits_with_2_and_one_sentence(args, says):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-LONG = {"dimension": 60, "clients": 6, "trials": 40, "seed": 5, "algorithms": ["fedavg", "ftfa", "pfedme"]}
+LONG = {
+    "dimension": 60,
+    "clients": 6,
+    "trials": 40,
+    "seed": 5,
+    "algorithms": ["fedavg", "ftfa", "pfedme"],
+}
 
 
 def interrupted(file, how) -> tuple[int, str, int]:
-    """Start a long simulation and stop it once some trials are in the file: its exit code, its words, and how many trials."""
-    flags = ["--dimension", "60", "--clients", "6", "--trials", "4000", "--seed", "5", "--algorithms", "fedavg,ftfa,pfedme"]
+    """Start a long simulation and stop it once some trials are in the file: its exit code, its
+    words, and how many trials.
+    """
+    flags = [
+        "--dimension",
+        "60",
+        "--clients",
+        "6",
+        "--trials",
+        "4000",
+        "--seed",
+        "5",
+        "--algorithms",
+        "fedavg,ftfa,pfedme",
+    ]
     command = [sys.executable, "-m", "fedasym", "simulate", *WORLD, *flags, "--save", str(file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             deadline = time.monotonic() + 60
             while finished(file) < 3 and process.poll() is None and time.monotonic() < deadline:
@@ -118,10 +159,14 @@ def test_killed_work_goes_on_without_repeating_a_trial(tmp_path, monkeypatch):
     assert done == list(range(kept, wanted))
     assert resumed.to_json() == fa.simulate(world, **(LONG | {"trials": wanted})).to_json()
     done.clear()
-    assert fa.simulate(world, **(LONG | {"trials": wanted}), save=file).to_json() == resumed.to_json()
+    assert (
+        fa.simulate(world, **(LONG | {"trials": wanted}), save=file).to_json() == resumed.to_json()
+    )
     assert done == []
     assert json.loads(file.read_text())["result"] == json.loads(resumed.to_json())
-    assert not [left for left in tmp_path.iterdir() if left != file and not left.name.endswith(".part")]
+    assert not [
+        left for left in tmp_path.iterdir() if left != file and not left.name.endswith(".part")
+    ]
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
@@ -154,7 +199,9 @@ def test_a_file_of_other_arguments_is_refused_and_left_alone(tmp_path, change, n
     assert file.read_text() == held
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '{"format": "something else", "arguments": {}, "trials": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1, 2]", '{"format": "something else", "arguments": {}, "trials": {}}']
+)
 def test_a_file_of_another_sort_is_refused_and_left_alone(tmp_path, text):
     file = tmp_path / "notes.json"
     file.write_text(text)
@@ -168,8 +215,18 @@ def test_more_trials_may_be_asked_for_later(tmp_path):
     options = {"dimension": 20, "vary": {"clients": [3, 5]}}
     fa.simulate(world, **options, trials=2, save=file)
     heard = []
-    more = fa.simulate(world, **options, trials=3, save=file, progress=lambda share, text: heard.append((share, text)))
+    more = fa.simulate(
+        world,
+        **options,
+        trials=3,
+        save=file,
+        progress=lambda share, text: heard.append((share, text)),
+    )
     assert more.to_json() == fa.simulate(world, **options, trials=3).to_json()
-    assert {text for _, text in heard} == {"clients 3, trial 3 of 3", "clients 5, trial 3 of 3", "done"}
+    assert {text for _, text in heard} == {
+        "clients 3, trial 3 of 3",
+        "clients 5, trial 3 of 3",
+        "done",
+    }
     assert [share for share, _ in heard] == sorted(share for share, _ in heard)
     assert heard[-1][0] == 1

@@ -16,7 +16,9 @@ SINGULAR = fa.spectra.atoms([0, 1, 3], [0.4, 0.35, 0.25])
 
 
 def dense(plan: TrialPlan) -> dict[str, np.ndarray]:
-    """Bias and variance from the matrices themselves: every estimator as a linear map of theta_0, displacements and noise."""
+    """Bias and variance from the matrices themselves: every estimator as a linear map of theta_0,
+    displacements and noise.
+    """
     kinds, d = plan.kinds, plan.kinds[0].s.size
 
     def sample(kind, *path):
@@ -43,9 +45,14 @@ def dense(plan: TrialPlan) -> dict[str, np.ndarray]:
                 for i, (other, _, _) in enumerate(clients):
                     mine = plan.member and i == j
                     bias += loss(P @ (moved[i] - mine * np.eye(d)), other.shift)
-                    variance += other.noise2 * loss(P @ heard[i] + (own if mine else 0), np.ones(other.n))
+                    variance += other.noise2 * loss(
+                        P @ heard[i] + (own if mine else 0), np.ones(other.n)
+                    )
                 if not plan.member:
-                    bias, variance = bias + loss(P, kind.shift), variance + kind.noise2 * loss(own, np.ones(kind.n))
+                    bias, variance = (
+                        bias + loss(P, kind.shift),
+                        variance + kind.noise2 * loss(own, np.ones(kind.n)),
+                    )
                 risks.append([bias, variance])
             rows.append(np.mean(risks, axis=0))
         found[each.name] = np.array(rows)
@@ -72,7 +79,9 @@ def personal(stage, S, ridge):
 
 
 def shared(plan, each, clients):
-    """What theta_0_hat - theta_0 makes of theta_0, of each displacement and of each client's noise."""
+    """What theta_0_hat - theta_0 makes of theta_0, of each displacement and of each client's
+    noise.
+    """
     d = plan.kinds[0].s.size
     if plan.crowded:
         inverse = np.linalg.pinv(np.vstack([X for _, X, _ in clients]))
@@ -91,7 +100,11 @@ def shared(plan, each, clients):
                 pulls.append(p * np.eye(d))
     inverse = np.linalg.inv(sum(b @ S for b, (_, _, S) in zip(pulls, clients, strict=True)))
     moved = [inverse @ b @ S for b, (_, _, S) in zip(pulls, clients, strict=True)]
-    return np.zeros((d, d)), moved, [inverse @ b @ X.T / kind.n for b, (kind, X, _) in zip(pulls, clients, strict=True)]
+    return (
+        np.zeros((d, d)),
+        moved,
+        [inverse @ b @ X.T / kind.n for b, (kind, X, _) in zip(pulls, clients, strict=True)],
+    )
 
 
 EVERY = [
@@ -106,11 +119,22 @@ DENSE = [
     (WORLD, {"features": "student", "ridge": np.inf}),
     (fa.Population(1.3, 0.7, 0.5, norm=2, spectrum=TWO), {"clients": 3}),
     (fa.Population(1.3, 0.7, 2, norm=3, spectrum=AR1, shift_power=1), {"ridge": 0.3}),
-    (fa.Population(1, 0.7, 2, norm=3, spectrum=TWO, shift_weights=[1, 0], optimum_weights=[0.8, 0.2]), {"ridge": 0.3}),
-    (fa.Population(1, 0.7, 2, norm=3, spectrum=POWER, shift_power=-1), {"ridge": 0.3, "member": False}),
+    (
+        fa.Population(
+            1, 0.7, 2, norm=3, spectrum=TWO, shift_weights=[1, 0], optimum_weights=[0.8, 0.2]
+        ),
+        {"ridge": 0.3},
+    ),
+    (
+        fa.Population(1, 0.7, 2, norm=3, spectrum=POWER, shift_power=-1),
+        {"ridge": 0.3, "member": False},
+    ),
     (fa.Population(1.3, 0.7, 3, norm=3, spectrum=SINGULAR), {"clients": 4}),
     (fa.Population(1.3, 0.7, 4, norm=2.5, spectrum=TWO), {"clients": 2, "ridge": 0.4}),
-    (fa.Population(1, 0.7, 4, norm=2.5, spectrum=TWO, shift_power=1, optimum_power=1), {"clients": 2, "member": False}),
+    (
+        fa.Population(1, 0.7, 4, norm=2.5, spectrum=TWO, shift_power=1, optimum_power=1),
+        {"clients": 2, "member": False},
+    ),
     (DIFFERENT, {"clients": [3, 3, 1]}),
     (DIFFERENT[:2], {"clients": [3, 2], "member": False, "weights": "uniform"}),
     (fa.Population(0, 0.7, 2, norm=2, spectrum=TWO), {}),
@@ -123,4 +147,7 @@ def test_expectations_equal_a_dense_computation(world, options):
     plan = plan_of(world, algorithms=EVERY, **options)
     truth = dense(plan)
     for name, found in expect_losses(plan, 0, lambda _: None).items():
-        assert np.max(np.abs(np.array(found) - truth[name]) / truth[name].sum(-1, keepdims=True)) < 1e-10, name
+        assert (
+            np.max(np.abs(np.array(found) - truth[name]) / truth[name].sum(-1, keepdims=True))
+            < 1e-10
+        ), name

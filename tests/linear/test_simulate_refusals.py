@@ -12,7 +12,10 @@ from .worlds import DIFFERENT
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"dimension": 1, "clients": 3}, "dimension is 1: with aspect 2.5 a client would have no sample"),
+        (
+            {"dimension": 1, "clients": 3},
+            "dimension is 1: with aspect 2.5 a client would have no sample",
+        ),
         ({"dimension": 0}, "dimension is 0"),
         ({"clients": 0}, "clients is 0: it must be a whole number of at least 1"),
         ({"clients": 2.5}, "clients is 2.5"),
@@ -51,5 +54,7 @@ def test_bad_input_is_refused_in_one_sentence(options, says):
 
 def test_a_dimension_beyond_memory_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr("fedasym.verbs.simulation.physical_memory", lambda: 1e9)
-    with pytest.raises(fa.InvalidInput, match=r"dimension is 5000: its matrices need 5 GB .*give at most 2041"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"dimension is 5000: its matrices need 5 GB .*give at most 2041"
+    ):
         fa.simulate(fa.Population(1, 1, 2), dimension=5000, clients=3)

@@ -1,4 +1,6 @@
-"""What `simulate` returns: streams of random numbers, ridges, what is drawn, intervals, notes, figures."""
+"""What `simulate` returns: streams of random numbers, ridges, what is drawn, intervals, notes,
+figures.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from .worlds import DIFFERENT, TWO, WORLD, plan_of
 def test_same_seed_same_numbers_and_streams_that_do_not_depend_on_one_another():
     first, again = (fa.simulate(WORLD, dimension=30, clients=4, trials=2, seed=7) for _ in range(2))
     assert first.to_json() == again.to_json()
-    assert first.to_json() != fa.simulate(WORLD, dimension=30, clients=4, trials=2, seed=8).to_json()
+    assert (
+        first.to_json() != fa.simulate(WORLD, dimension=30, clients=4, trials=2, seed=8).to_json()
+    )
     several = fa.simulate(WORLD, dimension=30, vary={"clients": [4, 9]}, trials=2, seed=7)
     assert several["rtfa"].loss[0] == first["rtfa"].loss
 
@@ -29,8 +33,12 @@ def test_the_ridge_is_the_predictions_best():
 
 
 def test_the_prediction_is_for_what_is_drawn():
-    """200 directions, 3 samples: the aspect is 200/3, and the eigenvalues are a whole number of each atom."""
-    plan = plan_of(fa.Population(1, 0.5, 60, spectrum=TWO), dimension=201, clients=80, algorithms=["fedavg"])
+    """200 directions, 3 samples: the aspect is 200/3, and the eigenvalues are a whole number of
+    each atom.
+    """
+    plan = plan_of(
+        fa.Population(1, 0.5, 60, spectrum=TWO), dimension=201, clients=80, algorithms=["fedavg"]
+    )
     assert plan.kinds[0].n == 3
     assert plan.kinds[0].population.aspect == 67
     assert np.unique(plan.kinds[0].s, return_counts=True)[1].tolist() == [121, 80]
@@ -63,10 +71,14 @@ def test_trials_become_an_interval():
 
 
 def test_methods_without_a_formula_are_simulated_all_the_same():
-    table = fa.simulate(fa.Population(1, 0.5, 2, spectrum=TWO, shift_power=1), dimension=40, clients=6, trials=2)
+    table = fa.simulate(
+        fa.Population(1, 0.5, 2, spectrum=TWO, shift_power=1), dimension=40, clients=6, trials=2
+    )
     assert np.isnan(table["maml"].predicted.loss)
     assert table["maml"].loss > 0
-    assert table["pfedme"].ridge == fa.optimal_ridge(fa.Population(1, 0.5, 2, spectrum=TWO, shift_power=1))
+    assert table["pfedme"].ridge == fa.optimal_ridge(
+        fa.Population(1, 0.5, 2, spectrum=TWO, shift_power=1)
+    )
     assert any("No prediction for maml" in note for note in table.notes)
     assert any("Left out local and local_ridge" in note for note in table.notes)
 

@@ -12,8 +12,22 @@ WORLD = fa.Population(1, 0.5, 2, norm=2)
 
 
 def plan_of(world, **options) -> TrialPlan:
-    defaults = {"dimension": 40, "clients": 5, "trials": 1, "seed": 3, "algorithms": None, "member": True, "ridge": None}
-    more = {"maml_step": 0.1, "weights": None, "features": "gaussian", "mode": "expectation", "vary": None}
+    defaults = {
+        "dimension": 40,
+        "clients": 5,
+        "trials": 1,
+        "seed": 3,
+        "algorithms": None,
+        "member": True,
+        "ridge": None,
+    }
+    more = {
+        "maml_step": 0.1,
+        "weights": None,
+        "features": "gaussian",
+        "mode": "expectation",
+        "vary": None,
+    }
     alike = isinstance(world, fa.Population)
     worlds = (world,) if alike else tuple(world)
     return make_plan(read_setting(SimulationRequest(worlds, alike, **(defaults | more | options))))

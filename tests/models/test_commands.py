@@ -15,7 +15,9 @@ def shops(tmp_path):
     rng = np.random.default_rng(3)
     shop, price = rng.integers(0, 6, 240), rng.normal(10, 2, 240).round(2)
     sold = (50 + 4 * shop - 2 * price + rng.normal(0, 1, 240)).round(2)
-    frame = pl.DataFrame({"row": range(240), "shop": [f"s{k}" for k in shop], "price": price, "sold": sold})
+    frame = pl.DataFrame(
+        {"row": range(240), "shop": [f"s{k}" for k in shop], "price": price, "sold": sold}
+    )
     frame.head(200).write_csv(tmp_path / "old.csv")
     frame.tail(40).write_csv(tmp_path / "new.csv")
     return tmp_path
@@ -32,7 +34,10 @@ def command(*words):
 
 def test_from_a_csv_to_predictions(shops, capsys):
     kept = shops / "shops.safetensors"
-    assert command("fit", shops / "old.csv", "--label", "sold", "--client", "shop", "--save", kept) == 0
+    assert (
+        command("fit", shops / "old.csv", "--label", "sold", "--client", "shop", "--save", kept)
+        == 0
+    )
     told = capsys.readouterr().out
     assert "Left out: row (identifier)" in told
     assert "200 training rows" in told
@@ -50,7 +55,18 @@ def test_from_a_csv_to_predictions(shops, capsys):
 
 def test_predictions_go_to_standard_output_where_nothing_else_is_said(shops, capsys):
     kept = shops / "shops.safetensors"
-    words = ("fit", shops / "old.csv", "--label", "sold", "--client", "shop", "--algorithm", "fedavg", "--save", kept)
+    words = (
+        "fit",
+        shops / "old.csv",
+        "--label",
+        "sold",
+        "--client",
+        "shop",
+        "--algorithm",
+        "fedavg",
+        "--save",
+        kept,
+    )
     assert command(*words) == 0
     capsys.readouterr()
     stranger = shops / "stranger.csv"
@@ -94,8 +110,25 @@ def test_a_ridge_pulls_personal_models_to_the_shared_one(shops):
             ),
             "fedavg has none",
         ),
-        (("fit", "{}/old.csv", "--label", "sold", "--client", "shop", "--save", "model.pkl"), "save"),
-        (("fit", "{}/old.csv", "--label", "sold", "--client", "shop", "--algorithm", "x", "--save", "{}/m.safetensors"), "x"),
+        (
+            ("fit", "{}/old.csv", "--label", "sold", "--client", "shop", "--save", "model.pkl"),
+            "save",
+        ),
+        (
+            (
+                "fit",
+                "{}/old.csv",
+                "--label",
+                "sold",
+                "--client",
+                "shop",
+                "--algorithm",
+                "x",
+                "--save",
+                "{}/m.safetensors",
+            ),
+            "x",
+        ),
         (("apply", "{}/old.csv", "{}/new.csv"), "old.csv"),
     ],
 )

@@ -17,7 +17,13 @@ def table(rows=200, seed=0):
     shop = rng.integers(0, 5, rows)
     price, member = rng.normal(10, 3, rows), rng.choice(["yes", "no"], rows)
     sold = 40 + 5 * shop - (2 + 0.3 * shop) * price + 4 * (member == "yes") + rng.normal(0, 1, rows)
-    frame = {"id": np.arange(rows), "shop": np.array(SHOPS)[shop], "price": price, "member": member, "sold": sold}
+    frame = {
+        "id": np.arange(rows),
+        "shop": np.array(SHOPS)[shop],
+        "price": price,
+        "member": member,
+        "sold": sold,
+    }
     return pl.DataFrame(frame)
 
 
@@ -31,7 +37,9 @@ def test_a_model_predicts_raw_rows_as_its_fit_predicts_their_features():
     model = fa.fit(data)
     features, _ = data.recipe.apply(frame)
     assert model.algorithm in ("rtfa", "pfedme", "ftfa")
-    np.testing.assert_allclose(model.predict(frame), model.fit.predict(features, client=frame["shop"].to_list()))
+    np.testing.assert_allclose(
+        model.predict(frame), model.fit.predict(features, client=frame["shop"].to_list())
+    )
     np.testing.assert_allclose(model.predict(frame.to_pandas()), model.predict(frame))
     error = np.mean((model.predict(frame) - frame["sold"].to_numpy()) ** 2)
     assert error < 1.2
@@ -40,7 +48,9 @@ def test_a_model_predicts_raw_rows_as_its_fit_predicts_their_features():
 
 @pytest.mark.parametrize("label", ["sold", "busy"])
 def test_a_kept_model_is_the_same(label, tmp_path):
-    frame = table().with_columns(busy=pl.when(pl.col("sold") > 25).then(pl.lit("busy")).otherwise(pl.lit("quiet")))
+    frame = table().with_columns(
+        busy=pl.when(pl.col("sold") > 25).then(pl.lit("busy")).otherwise(pl.lit("quiet"))
+    )
     frame = frame.drop("sold" if label == "busy" else "busy")
     model = fa.fit(federation(frame, label))
     again = fa.Model.load(model.save(tmp_path / "model.safetensors"))
@@ -62,7 +72,9 @@ def test_unknown_clients_get_the_shared_model_and_are_told_so():
     told, counts = model.apply(new)
     assert told["model"].to_list() == ["own", "shared"]
     features, _ = model.recipe.apply(new)
-    np.testing.assert_allclose(told["prediction"][1], features[1] @ model.fit.shared[:-1] + model.fit.shared[-1])
+    np.testing.assert_allclose(
+        told["prediction"][1], features[1] @ model.fit.shared[:-1] + model.fit.shared[-1]
+    )
     assert counts.unseen == {}
     assert told.columns == [*frame.columns, "prediction", "model"]
 
@@ -81,7 +93,9 @@ def test_what_cannot_be_applied_is_refused_in_words(tmp_path):
         model.predict(frame.drop("price"))
     with pytest.raises(fa.InvalidInput, match="column 'prediction' already"):
         model.apply(frame.with_columns(prediction=pl.lit(1.0)))
-    arrays = fa.fit(fa.Federation.from_arrays(np.eye(8, 2), np.arange(8.0), list("aabbccdd")), "fedavg")
+    arrays = fa.fit(
+        fa.Federation.from_arrays(np.eye(8, 2), np.arange(8.0), list("aabbccdd")), "fedavg"
+    )
     with pytest.raises(fa.InvalidInput, match="fitted to arrays"):
         arrays.apply(frame)
     with pytest.raises(fa.InvalidInput, match="safetensors"):
@@ -94,7 +108,9 @@ def test_what_cannot_be_applied_is_refused_in_words(tmp_path):
         fa.fit(pd.DataFrame())
 
 
-@pytest.mark.parametrize("name", ["local", "local_ridge", "fedavg", "ftfa", "rtfa", "maml", "pfedme"])
+@pytest.mark.parametrize(
+    "name", ["local", "local_ridge", "fedavg", "ftfa", "rtfa", "maml", "pfedme"]
+)
 def test_exact_fits_are_kept_with_all_their_numbers(name, tmp_path):
     rng = np.random.default_rng(0)
     X, owner = rng.standard_normal((60, 3)), np.repeat(list("abc"), 20)
@@ -104,7 +120,12 @@ def test_exact_fits_are_kept_with_all_their_numbers(name, tmp_path):
     assert type(again.algorithm.server) is type(fit.algorithm.server)
     assert again.algorithm.name == name
     np.testing.assert_array_equal(again.predict(X, client=owner), fit.predict(X, client=owner))
-    assert (again.noise, again.radius, again.samples, again.weights) == (fit.noise, fit.radius, fit.samples, fit.weights)
+    assert (again.noise, again.radius, again.samples, again.weights) == (
+        fit.noise,
+        fit.radius,
+        fit.samples,
+        fit.weights,
+    )
     if fit.ridge is not None:
         np.testing.assert_array_equal(list(again.ridge.values()), list(fit.ridge.values()))
     with pytest.raises(fa.InvalidInput, match="no fit of classes"):

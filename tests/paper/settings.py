@@ -1,8 +1,10 @@
-"""What the tests of the paper share: populations, clients, comparisons, the printed Stieltjes transform.
+"""What the tests of the paper share: populations, clients, comparisons, the printed Stieltjes
+transform.
 
 Every theorem, corollary and claim of the paper is a test, and every misprint is shown to be one.
-Line numbers refer to the paper's source. The corrected mathematics is in docs/notation.md; (4) or (13) are its equations.
-A misprint is shown by evaluating the printed formula: it disagrees with exact linear algebra, the corrected one does not.
+Line numbers refer to the paper's source. The corrected mathematics is in docs/notation.md; (4) or
+(13) are its equations. A misprint is shown by evaluating the printed formula: it disagrees with
+exact linear algebra, the corrected one does not.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ GRID = {
     "noise": np.array([0.1, 0.7, 1.5])[:, None],
     "aspect": np.array([1.2, 2, 7]),
 }
-HALF = 0.5**0.5  # the noise of the worked example: variance 1/2, at aspect 2 exactly on FTFA's threshold
+HALF = (
+    0.5**0.5
+)  # the noise of the worked example: variance 1/2, at aspect 2 exactly on FTFA's threshold
 EXAMPLE = fa.Population(radius=1, noise=HALF, aspect=2)
 FINITE_SIZE = 0.02  # relative deviation of one draw in 500 dimensions from its limit
 
@@ -66,6 +70,13 @@ def stieltjes_and_slope(lam: Array, gamma: Array) -> tuple[Array, Array]:
     return stieltjes_identity(-lam, gamma), derivative(lambda z: stieltjes_identity(z, gamma), -lam)
 
 
-FEW = draw_clients(31, [4, 4, 4], [0.3, 0.5, 1, 1.5, 2, 4], p=[0.5, 0.3, 0.2], noise2=[0.5, 1.0, 0.3])  # aspect 3/2
-MANY = draw_clients(32, [10, 20, 40], [0.5, 1, 2])  # more samples than unknowns: every minimiser is unique
-LABELS = [X @ np.random.default_rng(33 + j).standard_normal((3, 1)) + 0.1 * (-1) ** j for j, X in enumerate(MANY.X)]
+FEW = draw_clients(
+    31, [4, 4, 4], [0.3, 0.5, 1, 1.5, 2, 4], p=[0.5, 0.3, 0.2], noise2=[0.5, 1.0, 0.3]
+)  # aspect 3/2
+MANY = draw_clients(
+    32, [10, 20, 40], [0.5, 1, 2]
+)  # more samples than unknowns: every minimiser is unique
+LABELS = [
+    X @ np.random.default_rng(33 + j).standard_normal((3, 1)) + 0.1 * (-1) ** j
+    for j, X in enumerate(MANY.X)
+]

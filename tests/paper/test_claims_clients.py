@@ -14,7 +14,9 @@ from .settings import EXAMPLE, close, shows
 
 
 def test_claim_pfedme_beats_rtfa_and_small_step_maml_beats_ftfa_with_few_clients() -> None:
-    """The equalities of theorems 3 and 4 are those of the limit: with few clients the shared models differ."""
+    """The equalities of theorems 3 and 4 are those of the limit: with few clients the shared models
+    differ.
+    """
     for m, member in product((3, 10, 100), (True, False)):
         table = fa.predict(EXAMPLE, ridge=1, maml_step=0.1, clients=m, member=member)
         assert table["pfedme"].loss < table["rtfa"].loss
@@ -24,7 +26,9 @@ def test_claim_pfedme_beats_rtfa_and_small_step_maml_beats_ftfa_with_few_clients
 
 
 def test_claim_pfedme_is_optimal_with_few_clients_at_the_same_ridge() -> None:
-    """With m clients pFedMe's best ridge is still lam* = 1, while RTFA's is smaller: 0.64, 0.84 and 0.98."""
+    """With m clients pFedMe's best ridge is still lam* = 1, while RTFA's is smaller: 0.64, 0.84 and
+    0.98.
+    """
     for m, smaller in ((4, "0.64"), (10, "0.84"), (100, "0.98")):
 
         def loss(log_ridge: float, m: int = m) -> float:
@@ -39,10 +43,13 @@ def test_claim_pfedme_is_optimal_with_few_clients_at_the_same_ridge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "rate"), [("fedavg", "2.00"), ("ftfa", "2.00"), ("rtfa", "2.41"), ("maml", "1.73"), ("pfedme", "2.06")]
+    ("algorithm", "rate"),
+    [("fedavg", "2.00"), ("ftfa", "2.00"), ("rtfa", "2.41"), ("maml", "1.73"), ("pfedme", "2.06")],
 )
 def test_claim_limits_are_reached_like_one_over_the_clients(algorithm: str, rate: str) -> None:
-    """m (R_m - R) of a member tends to a constant; taking part differs from staying out only at order 1/m^2."""
+    """m (R_m - R) of a member tends to a constant; taking part differs from staying out only at
+    order 1/m^2.
+    """
     options = {"ridge": 1, "maml_step": 0.1}
     limit = fa.predict(EXAMPLE, algorithm, **options)[algorithm].loss
     m = 10**4
@@ -52,14 +59,18 @@ def test_claim_limits_are_reached_like_one_over_the_clients(algorithm: str, rate
         gaps = []
         for count in (100, 1000):
             inside = fa.predict(EXAMPLE, algorithm, clients=count, **options)[algorithm].loss
-            outside = fa.predict(EXAMPLE, algorithm, clients=count - 1, member=False, **options)[algorithm].loss
+            outside = fa.predict(EXAMPLE, algorithm, clients=count - 1, member=False, **options)[
+                algorithm
+            ].loss
             gaps.append(outside - inside)
         assert 0 < gaps[1] < gaps[0] / 90
 
 
 @pytest.mark.parametrize("q", [2.5, 3, 4])
 def test_claim_client_growth_for_equal_clients_and_equal_samples(q: float) -> None:
-    """sum p^(q/2+1) n = (N/m) m^(-q/2) for p = 1/m; for p = n/N at most (gamma_max/gamma_min)^(q/2+1) times that."""
+    """sum p^(q/2+1) n = (N/m) m^(-q/2) for p = 1/m; for p = n/N at most
+    (gamma_max/gamma_min)^(q/2+1) times that.
+    """
     n = np.random.default_rng(8).integers(20, 60, 50)
     m, N = n.size, n.sum()
     target = N / m / m ** (q / 2)

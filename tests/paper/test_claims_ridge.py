@@ -36,7 +36,9 @@ def test_claim_ridge_to_infinity_is_fedavg(covariance: fa.Spectrum, power: int) 
 
 
 def test_claim_line_1724_closed_form_of_the_best_risk() -> None:
-    """R* = 1/2 [r^2 (1 - 1/g) - s2 + sqrt(r^4 (1 - 1/g)^2 + s2^2 + 2 s2 r^2 (1 + 1/g))] <= r^2, below g = 1 too."""
+    """R* = 1/2 [r^2 (1 - 1/g) - s2 + sqrt(r^4 (1 - 1/g)^2 + s2^2 + 2 s2 r^2 (1 + 1/g))] <= r^2,
+    below g = 1 too.
+    """
     world = fa.Population(GRID["radius"], GRID["noise"], np.array([0.3, 0.9, 1, 1.1, 2, 7]))
     r2, s2, g = world.radius**2, world.noise**2, world.aspect
     root = np.sqrt(r2**2 * (1 - 1 / g) ** 2 + s2**2 + 2 * s2 * r2 * (1 + 1 / g))
@@ -46,13 +48,18 @@ def test_claim_line_1724_closed_form_of_the_best_risk() -> None:
 
 @over_spectra
 def test_claim_first_order_expansion_has_a_negative_constant(covariance: fa.Spectrum) -> None:
-    """RTFA* - local ridge* = C (rho^2 - r^2) + o, with C = -kappa' kappa^2 sum h s/(s+kappa)^2 < 0 at lam*."""
+    """RTFA* - local ridge* = C (rho^2 - r^2) + o, with C = -kappa' kappa^2 sum h s/(s+kappa)^2 < 0
+    at lam*.
+    """
     world = fa.Population(1, HALF, 2, spectrum=covariance)
     best = fa.predict(world, "rtfa")["rtfa"]
     C = -best.bias / world.radius**2
     k = kappa(np.array(1.0), np.array(2.0), covariance)
     growth = kappa_slope(k, np.array(1.0), np.array(2.0), covariance)
-    close(C, -growth * k**2 * (covariance.weights @ (covariance.values / (covariance.values + k) ** 2)))
+    close(
+        C,
+        -growth * k**2 * (covariance.weights @ (covariance.values / (covariance.values + k) ** 2)),
+    )
     assert C < 0
     rests = []
     for extra in (1e-2, 1e-3):
@@ -64,7 +71,9 @@ def test_claim_first_order_expansion_has_a_negative_constant(covariance: fa.Spec
 
 @over_spectra
 def test_claim_best_risk_in_three_forms(covariance: fa.Spectrum) -> None:
-    """R* = sigma^2 (kappa/lam* - 1) = r^2 kappa df1(kappa) = (r^2/gamma)(kappa - lam*), equation (5)."""
+    """R* = sigma^2 (kappa/lam* - 1) = r^2 kappa df1(kappa) = (r^2/gamma)(kappa - lam*), equation
+    (5).
+    """
     r2, s2, gamma = 2.0, 1.0, 4.0
     lam = s2 * gamma / r2
     k = kappa(np.array(lam), np.array(gamma), covariance)
@@ -73,7 +82,9 @@ def test_claim_best_risk_in_three_forms(covariance: fa.Spectrum) -> None:
 
 
 def test_claim_best_risk_is_not_sigma2_gamma_m_under_correlation() -> None:
-    """sigma^2 gamma m(-lam*) of theorems 2 and 4 is the unweighted estimation error: 1.6568, where the risk is 2.1885."""
+    """sigma^2 gamma m(-lam*) of theorems 2 and 4 is the unweighted estimation error: 1.6568, where
+    the risk is 2.1885.
+    """
     r2, s2, gamma = 2.0, 1.0, 4.0
     lam = s2 * gamma / r2
     k = float(kappa(np.array(lam), np.array(gamma), TWO_ATOM))
@@ -84,14 +95,19 @@ def test_claim_best_risk_is_not_sigma2_gamma_m_under_correlation() -> None:
     draw = sample(TWO_ATOM, gamma)
     bias, variance = draw.risk(resolvent(lam), s2)
     close(r2 * bias + variance, best, rel=FINITE_SIZE)
-    unweighted = draw.trace(lambda x: r2 * (lam / (x + lam)) ** 2 + s2 * gamma * x / (x + lam) ** 2, np.ones_like(draw.s))
+    unweighted = draw.trace(
+        lambda x: r2 * (lam / (x + lam)) ** 2 + s2 * gamma * x / (x + lam) ** 2,
+        np.ones_like(draw.s),
+    )
     close(unweighted, printed, rel=FINITE_SIZE)
 
 
 @pytest.mark.parametrize("power", [-1, 1, 2])
 @pytest.mark.parametrize("name", ["two_atom", "ar1", "power"])
 def test_claim_best_ridge_differs_under_alignment(name: str, power: int) -> None:
-    """With an aligned displacement sigma^2 gamma/r^2 is not the best ridge, and using it costs up to 26%."""
+    """With an aligned displacement sigma^2 gamma/r^2 is not the best ridge, and using it costs up
+    to 26%.
+    """
     for r2, s2, aspect in ((1, 0.5, 2), (2, 1, 4), (1, 0.05, 5), (3, 2, 1.2)):
         world = fa.Population(r2**0.5, s2**0.5, aspect, spectrum=SPECTRA[name], shift_power=power)
         bayes = s2 * aspect / r2
@@ -101,7 +117,9 @@ def test_claim_best_ridge_differs_under_alignment(name: str, power: int) -> None
 
 
 def test_claim_best_ridge_may_be_negative() -> None:
-    """A displacement along strong features and little noise: lam* = -0.0563, below which and above which it is worse."""
+    """A displacement along strong features and little noise: lam* = -0.0563, below which and above
+    which it is worse.
+    """
     world = fa.Population(1, 0.02**0.5, 2, spectrum=TWO_ATOM, shift_power=1)
     best = fa.optimal_ridge(world)
     shows(best, "-0.0563")

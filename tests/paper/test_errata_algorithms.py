@@ -1,4 +1,6 @@
-"""Misprints of the algorithms. Every client takes part with all its samples, so rounds are exact gradient steps."""
+"""Misprints of the algorithms. Every client takes part with all its samples, so rounds are exact
+gradient steps.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def fedavg_update(j: int, theta: Array) -> Array:
 
 
 def hessian_free(j: int, theta: Array, difference: float = 1e-3) -> tuple[Array, Array]:
-    """MAML's gradient after the inner step, and the Hessian of the loss times it by finite differences."""
+    """MAML's gradient after the inner step, and the Hessian of the loss times it by finite
+    differences.
+    """
     after = MANY.gradient(LABELS, j, theta - INNER * MANY.gradient(LABELS, j, theta))
     up, down = (MANY.gradient(LABELS, j, theta + sign * difference * after) for sign in (1, -1))
     return after, (up - down) / (2 * difference)
@@ -43,7 +47,12 @@ def pfedme_update(j: int, theta: Array) -> Array:
     return theta - STEP * RIDGE * (theta - MANY.shrink(LABELS, j, theta, RIDGE))
 
 
-def train(update: Update, aggregate: Callable[[list[Array]], Array], mixing: float = 1.0, rounds: int = 2000) -> Array:
+def train(
+    update: Update,
+    aggregate: Callable[[list[Array]], Array],
+    mixing: float = 1.0,
+    rounds: int = 2000,
+) -> Array:
     """Rounds of local updates and aggregation, from zero, to convergence."""
     theta = np.zeros((3, 1))
     for _ in range(rounds):
@@ -57,7 +66,9 @@ def weighted(models: list[Array]) -> Array:
 
 
 def printed_aggregate(models: list[Array]) -> Array:
-    """sum_{j=1}^D n_j / (sum_j n_j) theta_i: the index of the model is that of the last client of the loop."""
+    """sum_{j=1}^D n_j / (sum_j n_j) theta_i: the index of the model is that of the last client of
+    the loop.
+    """
     return sum(n / MANY.sizes.sum() * models[-1] for n in MANY.sizes)
 
 
@@ -69,11 +80,17 @@ AGGREGATION = {
 
 
 @pytest.mark.parametrize(("update", "mixing", "target"), AGGREGATION.values(), ids=AGGREGATION)
-def test_erratum_aggregation_averages_the_models_of_the_round(update: Update, mixing: float, target: Array) -> None:
-    """With the models theta_j of the round, weighted by n_j, training solves its objective; with theta_i it follows one."""
+def test_erratum_aggregation_averages_the_models_of_the_round(
+    update: Update, mixing: float, target: Array
+) -> None:
+    """With the models theta_j of the round, weighted by n_j, training solves its objective; with
+    theta_i it follows one.
+    """
     close(train(update, weighted, mixing), target, rel=1e-9)
     printed = train(update, printed_aggregate, mixing)
-    alone = np.linalg.lstsq(MANY.X[2], LABELS[2])[0]  # every update of client 2 alone vanishes at its own fit
+    alone = np.linalg.lstsq(MANY.X[2], LABELS[2])[
+        0
+    ]  # every update of client 2 alone vanishes at its own fit
     close(printed, alone, rel=1e-9)
     apart(printed, target)
 
@@ -84,14 +101,21 @@ def test_erratum_1760_1809_1836_weights_are_those_of_the_sampled_clients() -> No
     chosen, n = [0, 2], MANY.sizes
     right = sum(n[j] * models[j] for j in chosen) / n[chosen].sum()
     printed = sum(n[k] * models[j] for k, j in enumerate(chosen)) / n[:2].sum()
-    pooled = np.concatenate([MANY.X[j] for j in chosen]), np.concatenate([LABELS[j] for j in chosen])
-    step = np.ones((3, 1)) - STEP * pooled[0].T @ (pooled[0] @ np.ones((3, 1)) - pooled[1]) / len(pooled[1])
+    pooled = (
+        np.concatenate([MANY.X[j] for j in chosen]),
+        np.concatenate([LABELS[j] for j in chosen]),
+    )
+    step = np.ones((3, 1)) - STEP * pooled[0].T @ (pooled[0] @ np.ones((3, 1)) - pooled[1]) / len(
+        pooled[1]
+    )
     close(right, step, rel=1e-10)  # one gradient step on the pooled samples of the round
     apart(printed, step, rel=0.01)
 
 
 def test_erratum_1790_1806_maml_hf_takes_steps_on_the_loss_after_the_inner_step() -> None:
-    """As printed (plain steps of size alpha) it is FedAvg; g2 - alpha H g2 is the gradient of MAML's objective."""
+    """As printed (plain steps of size alpha) it is FedAvg; g2 - alpha H g2 is the gradient of
+    MAML's objective.
+    """
     theta = np.ones((3, 1))
     for j, X in enumerate(MANY.X):
         W = np.eye(len(X)) - INNER / len(X) * X @ X.T
@@ -109,7 +133,9 @@ def test_erratum_1790_1806_maml_hf_takes_steps_on_the_loss_after_the_inner_step(
 
 
 def test_erratum_1815_maml_hf_returns_the_personalised_models() -> None:
-    """The algorithm computes personalised models and must return them: the shared one does not fit the client's samples."""
+    """The algorithm computes personalised models and must return them: the shared one does not fit
+    the client's samples.
+    """
     y = [np.random.default_rng(81 + j).standard_normal((4, 1)) for j in range(3)]
     shared = FEW.maml(y, 0.1)
     personal, step = shared, 1 / np.linalg.eigvalsh(FEW.S(0))[-1]
@@ -121,7 +147,9 @@ def test_erratum_1815_maml_hf_returns_the_personalised_models() -> None:
 
 
 def test_erratum_1831_pfedme_minimises_the_loss_not_its_gradient() -> None:
-    """In one dimension the printed objective (gradient plus penalty) has the minimiser w - s/lam, whatever the labels."""
+    """In one dimension the printed objective (gradient plus penalty) has the minimiser w - s/lam,
+    whatever the labels.
+    """
     x, w, lam = np.array([0.5, -1.2, 2.0]), 0.3, 0.8
     s = x @ x / 3
 
@@ -132,7 +160,9 @@ def test_erratum_1831_pfedme_minimises_the_loss_not_its_gradient() -> None:
 
     one, two = np.array([1.0, 2, 3]), np.array([-4.0, 0, 5])
     for y in (one, two):
-        right = minimize_scalar(lambda b, y=y: np.sum((x * b - y) ** 2) / 6 + lam / 2 * (b - w) ** 2).x
+        right = minimize_scalar(
+            lambda b, y=y: np.sum((x * b - y) ** 2) / 6 + lam / 2 * (b - w) ** 2
+        ).x
         assert right == pytest.approx((lam * w + x @ y / 3) / (s + lam), abs=1e-6)
         assert printed(y) == pytest.approx(w - s / lam, abs=1e-4)
         apart(printed(y), right)
@@ -140,7 +170,9 @@ def test_erratum_1831_pfedme_minimises_the_loss_not_its_gradient() -> None:
 
 
 def test_erratum_1838_pfedme_returns_the_local_models() -> None:
-    """The personalised models of equation param-prox are theta_i(theta_0), not the shared model that is returned."""
+    """The personalised models of equation param-prox are theta_i(theta_0), not the shared model
+    that is returned.
+    """
     shared = train(pfedme_update, weighted, 0.6)
     solution = MANY.pfedme(LABELS, RIDGE)
     for j in range(3):

@@ -15,8 +15,11 @@ from .settings import FEW, HALF, LABELS, MANY, apart, close, stieltjes_and_slope
 EYE = np.eye(6)
 
 
-def interpolant_variance(clients: Clients, i: int, Q: Array, weigh: list[Array], cross: Array) -> float:
-    """Lines 1200 and 1201, or 1447 and 1448: the terms (i) + (ii) + (iii) of the variance after interpolation.
+def interpolant_variance(
+    clients: Clients, i: int, Q: Array, weigh: list[Array], cross: Array
+) -> float:
+    """Lines 1200 and 1201, or 1447 and 1448: the terms (i) + (ii) + (iii) of the variance after
+    interpolation.
 
     The shared model is Q sum_j p_j weigh_j X_j'y_j/n_j; `cross` is what (ii) has for p_i weigh_i.
     """
@@ -37,7 +40,9 @@ def interpolant_variance(clients: Clients, i: int, Q: Array, weigh: list[Array],
 def test_erratum_1201_cross_term_of_ftfa_lacks_the_weight(i: int) -> None:
     """The cross term (ii) must have the factor p_i."""
     Q = np.linalg.inv(sum(p * FEW.S(j) for j, p in enumerate(FEW.p)))
-    right, printed = (interpolant_variance(FEW, i, Q, [EYE] * 3, factor * EYE) for factor in (FEW.p[i], 1))
+    right, printed = (
+        interpolant_variance(FEW, i, Q, [EYE] * 3, factor * EYE) for factor in (FEW.p[i], 1)
+    )
     exact = FEW.variance(FEW.model("ftfa", i))
     close(right, exact, rel=1e-10)
     apart(printed, exact, rel=1e-3)
@@ -45,7 +50,9 @@ def test_erratum_1201_cross_term_of_ftfa_lacks_the_weight(i: int) -> None:
 
 @pytest.mark.parametrize("i", [0, 1, 2])
 def test_erratum_1448_1482_1483_cross_term_of_maml(i: int) -> None:
-    """(ii) needs the factor p_i, W_i for W_j (line 1448), and (I - alpha S_i)^2 for (I - S_i)^2 (lines 1482 and 1483)."""
+    """(ii) needs the factor p_i, W_i for W_j (line 1448), and (I - alpha S_i)^2 for (I - S_i)^2
+    (lines 1482 and 1483).
+    """
     alpha, other = 0.15, (i + 1) % 3
     weigh = [np.linalg.matrix_power(EYE - alpha * FEW.S(j), 2) for j in range(3)]
     Q = np.linalg.inv(sum(p * FEW.S(j) @ weigh[j] for j, p in enumerate(FEW.p)))
@@ -59,17 +66,23 @@ def test_erratum_1448_1482_1483_cross_term_of_maml(i: int) -> None:
 
 
 def test_erratum_1256_squares_of_the_shared_objective() -> None:
-    """Without the squares the minimiser is another one: the closed form is not stationary for sum_j p_j/(2 n_j) ||.||."""
+    """Without the squares the minimiser is another one: the closed form is not stationary for sum_j
+    p_j/(2 n_j) ||.||.
+    """
     theta = MANY.fedavg(LABELS)
     squared = sum(p * MANY.gradient(LABELS, j, theta) for j, p in enumerate(MANY.p))
     assert np.abs(squared).max() < 1e-12
     lengths = [np.linalg.norm(X @ theta - y) for X, y in zip(MANY.X, LABELS, strict=True)]
-    printed = sum(p * MANY.gradient(LABELS, j, theta) / (2 * lengths[j]) for j, p in enumerate(MANY.p))
+    printed = sum(
+        p * MANY.gradient(LABELS, j, theta) / (2 * lengths[j]) for j, p in enumerate(MANY.p)
+    )
     assert np.abs(printed).max() > 1e-3
 
 
 def test_erratum_1264_ridge_is_towards_the_shared_model() -> None:
-    """theta_FA must be theta_0^FA: the client's own theta_i^FA interpolates, and ridge towards it never moves."""
+    """theta_FA must be theta_0^FA: the client's own theta_i^FA interpolates, and ridge towards it
+    never moves.
+    """
     y = [np.random.default_rng(51 + j).standard_normal((4, 1)) for j in range(3)]
     shared = FEW.fedavg(y)
     own = FEW.interpolate(y, 0, shared)
@@ -90,7 +103,9 @@ def test_erratum_1383_bias_of_maml_is_in_the_norm_of_sigma() -> None:
     A = [FEW.S(j) @ np.linalg.matrix_power(EYE - alpha * FEW.S(j), 2) for j in range(3)]
     Q = np.linalg.inv(sum(p * a for p, a in zip(FEW.p, A, strict=True)))
     for i in range(3):
-        off = Q @ sum(p * a @ (theta - OPTIMA[i]) for p, a, theta in zip(FEW.p, A, OPTIMA, strict=True))
+        off = Q @ sum(
+            p * a @ (theta - OPTIMA[i]) for p, a, theta in zip(FEW.p, A, OPTIMA, strict=True)
+        )
         left = (EYE - np.linalg.pinv(FEW.S(i)) @ FEW.S(i)) @ off
         exact = FEW.bias(FEW.model("maml", i, alpha=alpha), i, OPTIMA)
         close(FEW.s @ left**2, exact, rel=1e-9)
@@ -109,7 +124,9 @@ def test_erratum_1416_expansion_of_maml_weights(alpha: float) -> None:
 
 @pytest.mark.parametrize("q", [3, 4])
 def test_erratum_1435_exponent_of_the_step_in_the_moments_of_the_bias(q: int) -> None:
-    """||S (I - alpha S)^2||^q <= (4^q/2) (||S||^q + alpha^(2q) ||S||^(3q)); with alpha^2 the bound fails for large steps."""
+    """||S (I - alpha S)^2||^q <= (4^q/2) (||S||^q + alpha^(2q) ||S||^(3q)); with alpha^2 the bound
+    fails for large steps.
+    """
     for s, alpha in product((0.5, 1.0, 3.0), (0.1, 1.0, 10.0, 100.0)):
         moment = abs(s * (1 - alpha * s) ** 2) ** q
         assert moment <= 4**q / 2 * (s**q + alpha ** (2 * q) * s ** (3 * q))
@@ -120,18 +137,23 @@ def test_erratum_1435_exponent_of_the_step_in_the_moments_of_the_bias(q: int) ->
 def test_erratum_1468_exponents_in_the_moments_of_the_variance(q: int) -> None:
     """||S (I - alpha S)^4||^q <= 2^(4q-1) (||S||^q + alpha^(4q) ||S||^(5q)).
 
-    With alpha^4 the bound fails for large steps; with ||S|| for ||S||^q (from line 1466 on) for large S and small steps.
+    With alpha^4 the bound fails for large steps; with ||S|| for ||S||^q (from line 1466 on) for
+    large S and small steps.
     """
     for s, alpha in product((0.5, 1.0, 3.0, 1e4), (1e-9, 0.1, 1.0, 10.0, 100.0)):
         moment = abs(s * (1 - alpha * s) ** 4) ** q
         assert moment <= 2 ** (4 * q - 1) * (s**q + alpha ** (4 * q) * s ** (5 * q))
     assert abs(1 * (1 - 100.0) ** 4) ** q > 2 ** (4 * q - 1) * (1 + 100.0**4)
     s, alpha = 1e4, 1e-9
-    assert abs(s * (1 - alpha * s) ** 4) ** q > 2 ** (4 * q - 1) * (s + alpha ** (4 * q) * s ** (5 * q))
+    assert abs(s * (1 - alpha * s) ** 4) ** q > 2 ** (4 * q - 1) * (
+        s + alpha ** (4 * q) * s ** (5 * q)
+    )
 
 
 def test_erratum_1463_step_in_the_event() -> None:
-    """The event is about S (I - alpha S)^4: with (I - S)^4 Markov's inequality of that line fails, here for S = 3 I."""
+    """The event is about S (I - alpha S)^4: with (I - S)^4 Markov's inequality of that line fails,
+    here for S = 3 I.
+    """
     S, alpha, p, t = 3 * np.eye(2), 0.3, 0.5, 1.0
 
     def size(step: float) -> float:
@@ -142,7 +164,9 @@ def test_erratum_1463_step_in_the_event() -> None:
 
 
 def prox_variance(clients: Clients, i: int, lam: float, power: int, twos: float) -> float:
-    """Lines 1664 to 1666: T_j^power S_j T_j^power in (i), `twos` in front of (ii); printed with 1 and 4."""
+    """Lines 1664 to 1666: T_j^power S_j T_j^power in (i), `twos` in front of (ii); printed with 1
+    and 4.
+    """
     T = [clients.S(j) + lam * EYE for j in range(3)]
     inverse = [np.linalg.inv(t) for t in T]
     Q = np.linalg.inv(EYE - lam * sum(p * t for p, t in zip(clients.p, inverse, strict=True)))
@@ -150,17 +174,27 @@ def prox_variance(clients: Clients, i: int, lam: float, power: int, twos: float)
     target = inverse[i] @ Sigma @ inverse[i]
     around = [np.linalg.matrix_power(t, power) for t in T]
     one = sum(
-        lam**2 * p**2 * s2[j] / n[j] * np.trace(target @ Q @ around[j] @ clients.S(j) @ around[j] @ Q)
+        lam**2
+        * p**2
+        * s2[j]
+        / n[j]
+        * np.trace(target @ Q @ around[j] @ clients.S(j) @ around[j] @ Q)
         for j, p in enumerate(clients.p)
     )
     cross = np.trace(Sigma @ inverse[i] @ Q @ inverse[i] @ clients.S(i) @ inverse[i])
-    return one + twos * lam * s2[i] * clients.p[i] / n[i] * cross + s2[i] / n[i] * np.trace(target @ clients.S(i))
+    return (
+        one
+        + twos * lam * s2[i] * clients.p[i] / n[i] * cross
+        + s2[i] / n[i] * np.trace(target @ clients.S(i))
+    )
 
 
 @pytest.mark.parametrize("lam", [0.3, 1.0])
 @pytest.mark.parametrize("i", [0, 1, 2])
 def test_erratum_1664_1680_1665_1690_variance_of_pfedme(i: int, lam: float) -> None:
-    """(i) has T_j^-1 S_j T_j^-1, not T_j S_j T_j (lines 1664, 1680); (ii) has one factor 2, not two (1665, 1690)."""
+    """(i) has T_j^-1 S_j T_j^-1, not T_j S_j T_j (lines 1664, 1680); (ii) has one factor 2, not two
+    (1665, 1690).
+    """
     exact = FEW.variance(FEW.model("pfedme", i, lam=lam))
     close(prox_variance(FEW, i, lam, power=-1, twos=2), exact, rel=1e-10)
     for power, twos in ((1, 2), (-1, 4), (1, 4)):
@@ -169,7 +203,9 @@ def test_erratum_1664_1680_1665_1690_variance_of_pfedme(i: int, lam: float) -> N
 
 @pytest.mark.parametrize("lam", [0.3, 2.0])
 def test_erratum_1652_bias_of_pfedme_has_the_squared_ridge(lam: float) -> None:
-    """B -> lam^2 ||T^-1 (theta_0 - theta_i)||^2_Sigma as E = lam Q^-1 sum p_j T_j^-1 S_j Delta_j vanishes; lam^2 is missing."""
+    """B -> lam^2 ||T^-1 (theta_0 - theta_i)||^2_Sigma as E = lam Q^-1 sum p_j T_j^-1 S_j Delta_j
+    vanishes; lam^2 is missing.
+    """
     shared, i = np.linspace(-1, 1, 6), 0
     inverse = [np.linalg.inv(FEW.S(j) + lam * EYE) for j in range(3)]
     Q = np.linalg.inv(EYE - lam * sum(p * t for p, t in zip(FEW.p, inverse, strict=True)))
@@ -190,7 +226,9 @@ def test_erratum_1652_bias_of_pfedme_has_the_squared_ridge(lam: float) -> None:
 
 @pytest.mark.parametrize("p", [3, 4])
 def test_erratum_952_953_khintchine_lacks_a_root(p: int) -> None:
-    """Line 953 must have the exponent 1/2 of the lines around it: without, it equals neither, and bounds nothing."""
+    """Line 953 must have the exponent 1/2 of the lines around it: without, it equals neither, and
+    bounds nothing.
+    """
     x = np.random.default_rng(71).standard_normal((5, 3))
     signs = np.array(list(product((-1, 1), repeat=5)))
     for scale in (1.0, 0.01):
@@ -207,7 +245,9 @@ def test_erratum_952_953_khintchine_lacks_a_root(p: int) -> None:
 
 
 def test_erratum_corollary_1_expansion_is_right_with_a_negative_constant() -> None:
-    """C (rho^2 - r^2) is fine, but C < 0: uncorrelated, C = -lam*^2 m'(-lam*), so sharing helps, the more the larger rho."""
+    """C (rho^2 - r^2) is fine, but C < 0: uncorrelated, C = -lam*^2 m'(-lam*), so sharing helps,
+    the more the larger rho.
+    """
     C = -(stieltjes_and_slope(1.0, 2.0)[1])
     norms = np.sqrt(1 + np.array([1e-6, 2e-6, 4e-6]))
     table = fa.predict(fa.Population(1, HALF, 2, norm=norms), ["rtfa", "local_ridge"])

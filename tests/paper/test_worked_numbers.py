@@ -11,7 +11,9 @@ from .settings import EXAMPLE, HALF, SPECTRA, close, shows
 
 
 def test_worked_numbers_of_the_limit() -> None:
-    """Uncorrelated: FedAvg 1, FTFA 1 (on its threshold), RTFA* = pFedMe* = 0.70711 at ridge 1, stopped flow 0.71162."""
+    """Uncorrelated: FedAvg 1, FTFA 1 (on its threshold), RTFA* = pFedMe* = 0.70711 at ridge 1,
+    stopped flow 0.71162.
+    """
     table = fa.predict(EXAMPLE)
     close([table["fedavg"].loss, table["ftfa"].loss], 1)
     close(fa.noise_threshold(EXAMPLE), HALF)
@@ -39,8 +41,26 @@ def test_worked_numbers_with_correlation(name: str, losses: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("member", "losses"),
     [
-        (True, {"fedavg": "1.2500000000", "ftfa": "1.2500000000", "rtfa": "1.0016", "maml": "1.2214", "pfedme": "0.96353"}),
-        (False, {"fedavg": "1.4500000000", "ftfa": "1.2250000000", "rtfa": "0.9787", "maml": "1.1992", "pfedme": "0.9441"}),
+        (
+            True,
+            {
+                "fedavg": "1.2500000000",
+                "ftfa": "1.2500000000",
+                "rtfa": "1.0016",
+                "maml": "1.2214",
+                "pfedme": "0.96353",
+            },
+        ),
+        (
+            False,
+            {
+                "fedavg": "1.4500000000",
+                "ftfa": "1.2250000000",
+                "rtfa": "0.9787",
+                "maml": "1.1992",
+                "pfedme": "0.9441",
+            },
+        ),
     ],
     ids=["member", "new"],
 )
@@ -52,9 +72,12 @@ def test_worked_numbers_of_ten_clients(member: bool, losses: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("clients", "fedavg", "pfedme"), [(2, "3.3000", "2.8781"), (100, "1.0093", "0.5530"), (None, "1.0000", "0.5432")]
+    ("clients", "fedavg", "pfedme"),
+    [(2, "3.3000", "2.8781"), (100, "1.0093", "0.5530"), (None, "1.0000", "0.5432")],
 )
-def test_worked_numbers_from_two_clients_to_infinity(clients: int | None, fedavg: str, pfedme: str) -> None:
+def test_worked_numbers_from_two_clients_to_infinity(
+    clients: int | None, fedavg: str, pfedme: str
+) -> None:
     """Aspect 1.6, noise variance 0.2: FedAvg, and pFedMe at lam* = 0.32."""
     table = fa.predict(fa.Population(1, 0.2**0.5, 1.6), ["fedavg", "pfedme"], clients=clients)
     close(table["pfedme"].ridge, 0.32)

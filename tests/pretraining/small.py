@@ -15,18 +15,24 @@ def images(clients=4, each=30, side=28, seed=0):
     pictures = rng.normal(0, 20, (n, side, side)) + 128
     for row, label in enumerate(labels):
         pictures[row, 2 * label : 2 * label + 6, 5:20] += 100
-    return fa.Federation.from_arrays(pictures.reshape(n, -1).astype(np.float32), labels, np.repeat(np.arange(clients), each))
+    return fa.Federation.from_arrays(
+        pictures.reshape(n, -1).astype(np.float32), labels, np.repeat(np.arange(clients), each)
+    )
 
 
 def sentences(clients=3, each=20, seed=0):
-    """Every token is followed by the next number: learnt at once. The last positions are padding."""
+    """Every token is followed by the next number: learnt at once. The last positions are
+    padding.
+    """
     rng = np.random.default_rng(seed)
     n, positions, words = clients * each, 6, 12
     first = rng.integers(4, words, n)
     tokens = 4 + (first[:, None] - 4 + np.arange(positions + 1)) % (words - 4)
     mask = np.arange(positions) < rng.integers(2, positions + 1, n)[:, None]
     features = tokens[:, :-1, None].astype(np.float32)
-    return fa.Federation.from_arrays(features, tokens[:, 1:], np.repeat(np.arange(clients), each), mask=mask, classes=words)
+    return fa.Federation.from_arrays(
+        features, tokens[:, 1:], np.repeat(np.arange(clients), each), mask=mask, classes=words
+    )
 
 
 def vectors(clients=5, each=20, seed=0):

@@ -29,13 +29,18 @@ LAST = {"digits": "11", "shakespeare": "head"}
 def test_features_are_what_the_last_layer_sees(tmp_path):
     """The stored features times the network's own last layer are the network's scores."""
     for name, federation in (("digits", images()), ("shakespeare", sentences())):
-        trained = fa.pretraining.pretrain(name, federation, recipe=RECIPES[name].changed(epochs=1), into=tmp_path)
+        trained = fa.pretraining.pretrain(
+            name, federation, recipe=RECIPES[name].changed(epochs=1), into=tmp_path
+        )
         path = fa.pretraining.features(name, federation, dtype="float32", into=tmp_path)
         result = fa.Federation.from_safetensors(path)
         network = build(RECIPES[name].network, federation.outputs).eval()
         weights = load_file(trained.path)
         network.load_state_dict(weights)
-        weight, shift = network.state_dict()[f"{LAST[name]}.weight"], network.state_dict()[f"{LAST[name]}.bias"]
+        weight, shift = (
+            network.state_dict()[f"{LAST[name]}.weight"],
+            network.state_dict()[f"{LAST[name]}.bias"],
+        )
         assert result.dimension == {"digits": 512, "shakespeare": 256}[name]
         scores = result.features @ weight.numpy().T + shift.numpy()
         if name == "digits":
@@ -61,16 +66,25 @@ def test_the_file_says_how_it_was_made_and_is_made_once(mine, tmp_path, monkeypa
     assert recipe["dtype"] == "float16"
     assert held["hash"] == recipes.description_key(recipe)
     assert held["hash"] in path.name
-    assert sorted(each.name for each in path.parent.iterdir()) == [path.name]  # nothing is left over
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        path.name
+    ]  # nothing is left over
     before = path.stat().st_mtime_ns
     monkeypatch.setattr(learning, "extract_features", None)  # would fail if it were called
-    assert fa.pretraining.features("mine", vectors(), network="my_networks:made", into=tmp_path) == path
+    assert (
+        fa.pretraining.features("mine", vectors(), network="my_networks:made", into=tmp_path)
+        == path
+    )
     assert path.stat().st_mtime_ns == before
     assert recipes.features_file("mine", tmp_path) == path
     for changed in ({"dtype": "float32"}, {"federation": vectors(seed=1)}):
         with pytest.raises(TypeError):
             fa.pretraining.features(
-                "mine", **({"federation": vectors(), "network": "my_networks:made", "into": tmp_path} | changed)
+                "mine",
+                **(
+                    {"federation": vectors(), "network": "my_networks:made", "into": tmp_path}
+                    | changed
+                ),
             )
     with torch.no_grad():
         sys.modules["my_networks"].made[0].weight += 1
@@ -81,7 +95,9 @@ def test_the_file_says_how_it_was_made_and_is_made_once(mine, tmp_path, monkeypa
 def test_half_precision_is_rounding(mine, tmp_path):
     half, whole = (
         fa.Federation.from_safetensors(
-            fa.pretraining.features("mine", vectors(), network="my_networks:model", dtype=dtype, into=tmp_path)
+            fa.pretraining.features(
+                "mine", vectors(), network="my_networks:model", dtype=dtype, into=tmp_path
+            )
         ).features
         for dtype in ("float16", "float32")
     )
@@ -114,7 +130,13 @@ def test_a_users_own_features(tmp_path, ending):
         (np.zeros((99, 4)), "shape (99, 4): give numbers, one row for each of 100 samples"),
         (np.zeros(100), "shape (100,): give numbers"),
         (np.full((100, 2), np.nan), "not all finite"),
-        (np.full((100, 2), 1e6), "dtype is float16, which holds numbers up to 65,504, and a feature is 1e+06: give float32"),
+        (
+            np.full((100, 2), 1e6),
+            (
+                "dtype is float16, which holds numbers up to 65,504, and a feature is 1e+06: give"
+                " float32"
+            ),
+        ),
         (np.full((100, 2), "a"), "give numbers"),
         (np.array([[None]] * 100), "cannot be read as .npy"),
     ],
@@ -143,7 +165,9 @@ def test_other_bad_input_is_told(mine, tmp_path):
 
 
 def test_a_network_of_other_classes_does_not_fit(tmp_path):
-    trained = fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epochs=1), into=tmp_path)
+    trained = fa.pretraining.pretrain(
+        "digits", images(), recipe=RECIPES["digits"].changed(epochs=1), into=tmp_path
+    )
     fewer = fa.Federation.from_arrays(images().features, images().labels % 5, images().owner)
     with pytest.raises(fa.InvalidInput, match="its weights do not fit this data set"):
         fa.pretraining.features("digits", fewer, network=trained.path, into=tmp_path)
@@ -173,14 +197,19 @@ def test_killed_features_go_on_where_they_were(mine, tmp_path):
     process = subprocess.Popen([*command, "slow"], env=environment)
     note = tmp_path / "out" / "features"
     start = time.monotonic()
-    while not (found := list(note.glob("*.progress"))) or json.loads(found[0].read_text())["done"] < 30:
+    while (
+        not (found := list(note.glob("*.progress")))
+        or json.loads(found[0].read_text())["done"] < 30
+    ):
         assert process.poll() is None
         assert time.monotonic() - start < 60
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not list(note.glob("*.safetensors"))
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    out = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
     assert int(out[0]) <= 1 + (100 - 30) // 5  # 20 pieces and a last word in an undisturbed run
     with torch.no_grad():
         expected = perceptron()[:2](torch.tensor(vectors().features)).numpy().astype(np.float16)
@@ -190,7 +219,16 @@ def test_killed_features_go_on_where_they_were(mine, tmp_path):
 
 def test_from_a_users_file_to_training_by_commands(mine):
     vectors().save("mine.parquet")
-    told = fedasym("pretrain", "mine.parquet", "--network", "my_networks:model", "--epochs", "2", "--into", "out")
+    told = fedasym(
+        "pretrain",
+        "mine.parquet",
+        "--network",
+        "my_networks:model",
+        "--epochs",
+        "2",
+        "--into",
+        "out",
+    )
     assert "accuracy of the network itself: validation" in told.stdout, told.stderr
     told = fedasym("features", "mine.parquet", "--into", "out")
     assert "5 clients · classification · 16 features · 3 classes" in told.stdout, told.stderr

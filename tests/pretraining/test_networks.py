@@ -6,7 +6,17 @@ import torch
 from torch import nn
 
 import fedasym as fa
-from fedasym.pretraining.networks import PADDING, Reader, Source, augment, build, crop, last_layer, reader_for, rotate
+from fedasym.pretraining.networks import (
+    PADDING,
+    Reader,
+    Source,
+    augment,
+    build,
+    crop,
+    last_layer,
+    reader_for,
+    rotate,
+)
 from fedasym.pretraining.recipes import FEATURES, RECIPES, Recipe
 
 from .small import images, sentences
@@ -17,11 +27,24 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("name", "classes", "inputs", "features", "weights"),
     [
-        # Weights counted by hand from the layers' sizes: convolutions, then linear layers, with their biases.
+        # Weights counted by hand from the layers' sizes: convolutions, then linear layers, with
+        # their biases.
         ("cnn", 62, (2, 1, 28, 28), 512, 832 + 51264 + (64 * 49 + 1) * 512 + 513 * 62),
         ("resnet18", 100, (2, 3, 32, 32), 512, 11_220_132),
-        ("character_lstm", 90, (2, 80), 256, 90 * 8 + 4 * 256 * (8 + 256 + 2) + 4 * 256 * (256 + 256 + 2) + 257 * 90),
-        ("word_lstm", 10_004, (2, 20), 96, 10_004 * 96 + 4 * 670 * (96 + 670 + 2) + 671 * 96 + 97 * 10_004),
+        (
+            "character_lstm",
+            90,
+            (2, 80),
+            256,
+            90 * 8 + 4 * 256 * (8 + 256 + 2) + 4 * 256 * (256 + 256 + 2) + 257 * 90,
+        ),
+        (
+            "word_lstm",
+            10_004,
+            (2, 20),
+            96,
+            10_004 * 96 + 4 * 670 * (96 + 670 + 2) + 671 * 96 + 97 * 10_004,
+        ),
     ],
 )
 def test_networks_have_the_papers_sizes(name, classes, inputs, features, weights):
@@ -47,8 +70,14 @@ def test_every_data_set_has_its_network():
 @pytest.mark.parametrize(
     ("recipe", "schedule"),
     [
-        (Recipe("cnn", step=0.1, decay=0.3, decay_every=2), lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.3)),
-        (RECIPES["cifar100"].changed(warm_up=0), lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [60, 120, 160], 0.2)),
+        (
+            Recipe("cnn", step=0.1, decay=0.3, decay_every=2),
+            lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.3),
+        ),
+        (
+            RECIPES["cifar100"].changed(warm_up=0),
+            lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [60, 120, 160], 0.2),
+        ),
     ],
 )
 def test_step_sizes_are_those_of_pytorchs_schedulers(recipe, schedule):
@@ -107,7 +136,9 @@ def test_colours_are_the_last_axis_of_the_raw_samples_and_the_second_of_the_inpu
 
 def test_padding_is_left_out_of_labels():
     federation = sentences()
-    source = Source(federation, reader_for("shakespeare", federation), np.arange(len(federation.features)), CPU)
+    source = Source(
+        federation, reader_for("shakespeare", federation), np.arange(len(federation.features)), CPU
+    )
     tokens, labels = source.batch(np.arange(10))
     assert tokens.dtype == torch.int64
     assert tokens.tolist() == federation.features[:10, :, 0].tolist()

@@ -38,7 +38,9 @@ def test_a_cnn_learns_images_and_an_lstm_sentences(tmp_path):
 def test_it_is_stochastic_gradient_descent(mine, tmp_path):
     """Two epochs against a loop of our own over the same batches."""
     federation = vectors()
-    recipe = Recipe("my_networks:model", epochs=2, batch=16, optimiser="sgd", step=0.1, decay=0.5, momentum=0.9)
+    recipe = Recipe(
+        "my_networks:model", epochs=2, batch=16, optimiser="sgd", step=0.1, decay=0.5, momentum=0.9
+    )
     result = fa.pretraining.pretrain("mine", federation, recipe=recipe, seed=7, into=tmp_path)
     rows = np.flatnonzero(federation.split == 0)
     network, speed = perceptron(), {}
@@ -50,23 +52,33 @@ def test_it_is_stochastic_gradient_descent(mine, tmp_path):
             loss = functional.cross_entropy(scores, torch.from_numpy(federation.labels[batch]))
             gradients = torch.autograd.grad(loss, list(network.parameters()))
             with torch.no_grad():
-                for number, (weight, gradient) in enumerate(zip(network.parameters(), gradients, strict=True)):
+                for number, (weight, gradient) in enumerate(
+                    zip(network.parameters(), gradients, strict=True)
+                ):
                     speed[number] = gradient + 0.9 * speed.get(number, 0)
                     weight.sub_(0.1 * 0.5**epoch * speed[number])
     for name, tensor in load_file(result.path).items():
         torch.testing.assert_close(tensor, network.state_dict()[name], rtol=1e-5, atol=1e-6)
-    guesses = network(torch.from_numpy(federation.features[federation.split == 2])).argmax(1).numpy()
-    assert result.test == pytest.approx((guesses == federation.labels[federation.split == 2]).mean())
+    guesses = (
+        network(torch.from_numpy(federation.features[federation.split == 2])).argmax(1).numpy()
+    )
+    assert result.test == pytest.approx(
+        (guesses == federation.labels[federation.split == 2]).mean()
+    )
 
 
 def test_the_loss_and_the_accuracy_leave_padding_out():
     federation = sentences()
-    source = Source(federation, reader_for("shakespeare", federation), np.arange(10), torch.device("cpu"))
+    source = Source(
+        federation, reader_for("shakespeare", federation), np.arange(10), torch.device("cpu")
+    )
     always = nn.Sequential(nn.Embedding(12, 12), nn.Linear(12, 12))
     tokens, labels = source.batch(np.arange(10))
     scores = always(tokens)
     real = torch.tensor(federation.mask[:10])
-    logs = scores.log_softmax(-1).gather(-1, torch.tensor(federation.labels[:10])[..., None])[..., 0]
+    logs = scores.log_softmax(-1).gather(-1, torch.tensor(federation.labels[:10])[..., None])[
+        ..., 0
+    ]
     torch.testing.assert_close(mean_loss(scores, labels), -logs[real].mean())
     right = (scores.argmax(-1) == torch.tensor(federation.labels[:10]))[real]
     assert accuracy(always, source, False) == pytest.approx(float(right.float().mean()))
@@ -86,7 +98,9 @@ def test_a_finished_network_is_not_trained_again(mine, tmp_path, monkeypatch):
 def test_random_numbers_of_the_caller_stay_as_they_were(mine, tmp_path):
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    fa.pretraining.pretrain("digits", images(each=10), recipe=RECIPES["digits"].changed(epochs=1), into=tmp_path)
+    fa.pretraining.pretrain(
+        "digits", images(each=10), recipe=RECIPES["digits"].changed(epochs=1), into=tmp_path
+    )
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -105,8 +119,13 @@ def test_tuning_chooses_on_validation_samples_and_passes_by_divergence(mine, tmp
 
 
 def test_divergence_is_an_error_that_says_what_to_do(mine, tmp_path):
-    with pytest.raises(fa.InvalidInput, match=r"step is 1e\+20: the loss became infinite or not a number; give a smaller one"):
-        fa.pretraining.pretrain("mine", vectors(), recipe=MY.changed(step=1e20, optimiser="sgd"), into=tmp_path)
+    with pytest.raises(
+        fa.InvalidInput,
+        match=r"step is 1e\+20: the loss became infinite or not a number; give a smaller one",
+    ):
+        fa.pretraining.pretrain(
+            "mine", vectors(), recipe=MY.changed(step=1e20, optimiser="sgd"), into=tmp_path
+        )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +142,9 @@ def test_divergence_is_an_error_that_says_what_to_do(mine, tmp_path):
 )
 def test_a_network_that_does_not_fit_is_told(mine, tmp_path, network, says):
     with pytest.raises(fa.InvalidInput) as error:
-        fa.pretraining.pretrain("mine", vectors(), recipe=MY.changed(network=network), into=tmp_path)
+        fa.pretraining.pretrain(
+            "mine", vectors(), recipe=MY.changed(network=network), into=tmp_path
+        )
     assert says in str(error.value)
 
 
@@ -165,8 +186,11 @@ def run_killed(into, tmp_path):
     script.write_text(KILLED)
     return subprocess.Popen(
         [sys.executable, str(script), str(Path(__file__).parent), str(into)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
 
 
 def run_whole(into):
@@ -174,7 +198,9 @@ def run_whole(into):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as above: sums have one order
     try:
-        made = fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epochs=3, batch=16), into=into)
+        made = fa.pretraining.pretrain(
+            "digits", images(), recipe=RECIPES["digits"].changed(epochs=3, batch=16), into=into
+        )
     finally:
         torch.set_num_threads(threads)
     return load_file(made.path)
@@ -209,7 +235,9 @@ def wait_for_batches(into, process, batches):
         for path in into.rglob("*.checkpoint"):
             try:
                 size = int.from_bytes(path.read_bytes()[:8], "little")
-                held = json.loads(json.loads(path.read_bytes()[8 : 8 + size])["__metadata__"]["fedasym"])
+                held = json.loads(
+                    json.loads(path.read_bytes()[8 : 8 + size])["__metadata__"]["fedasym"]
+                )
             except (OSError, ValueError):
                 continue
             if held["epoch"] * 6 + held["batch"] >= batches:
@@ -223,7 +251,12 @@ def test_a_damaged_checkpoint_costs_its_work_only(mine, tmp_path):
     good = path.read_bytes()
     path.unlink()
     path.with_suffix(".checkpoint").write_bytes(good[:100])
-    assert learning.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path.read_bytes()[-50:] == good[-50:]
+    assert (
+        learning.learn_network(
+            "mine", vectors(), MY, 0, None, None, tmp_path, None
+        ).path.read_bytes()[-50:]
+        == good[-50:]
+    )
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch, tmp_path):

@@ -1,6 +1,8 @@
-"""A real browser, driven by its own debugging protocol over a pipe: nothing to install but the browser itself.
+"""A real browser, driven by its own debugging protocol over a pipe: nothing to install but the
+browser itself.
 
-Messages are JSON, each ended by a zero byte; the browser reads them from its file descriptor 3 and writes to 4.
+Messages are JSON, each ended by a zero byte; the browser reads them from its file descriptor 3 and
+writes to 4.
 """
 
 from __future__ import annotations
@@ -62,10 +64,18 @@ class Page:
         self.session: str | None = None
         self.events: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-        self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        self.call(
+            "Network.emulateNetworkConditions",
+            offline=True,
+            latency=0,
+            downloadThroughput=-1,
+            uploadThroughput=-1,
+        )
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask the browser, and wait for its answer."""
@@ -99,7 +109,13 @@ class Page:
 
     def size(self, width: int, height: int = 900) -> None:
         """A screen of this size; small ones are phones."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
 
     def dark(self, on: bool) -> None:
         """What the system prefers."""
@@ -115,7 +131,9 @@ class Page:
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; a promise is waited for."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -127,7 +145,14 @@ class Page:
         """A key, down and up."""
         for kind in ("keyDown", "keyUp"):
             extra = {"text": text} if text and kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **extra)
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                **extra,
+            )
 
     def picture(self, file: Path, whole: bool = True) -> None:
         """A screenshot as PNG."""
@@ -136,7 +161,13 @@ class Page:
 
     def pdf(self) -> bytes:
         """The page as it is printed on A4."""
-        made = self.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True, printBackground=False)
+        made = self.call(
+            "Page.printToPDF",
+            paperWidth=8.27,
+            paperHeight=11.69,
+            preferCSSPageSize=True,
+            printBackground=False,
+        )
         return base64.b64decode(made["data"])
 
 
@@ -148,7 +179,16 @@ def browser(path: str) -> Iterator[Page]:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         ends = (str(browser_reads), str(browser_writes))
-        command = [sys.executable, "-c", PLACED, *ends, path, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        command = [
+            sys.executable,
+            "-c",
+            PLACED,
+            *ends,
+            path,
+            *FLAGS,
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         process = subprocess.Popen(
             command,
             pass_fds=(browser_reads, browser_writes),
@@ -177,6 +217,8 @@ def opened() -> Iterator[Page]:
     """A tab of a real browser, without network; to be made a fixture where one is wanted."""
     path = found()
     if path is None:
-        pytest.skip("there is no Chromium or Chrome on PATH: install one to test the page as readers see it")
+        pytest.skip(
+            "there is no Chromium or Chrome on PATH: install one to test the page as readers see it"
+        )
     with browser(path) as page:
         yield page

@@ -1,4 +1,6 @@
-"""Results of a size that people have, invented: seven algorithms, 11 seeds, 11 splits, gains, 200 clients."""
+"""Results of a size that people have, invented: seven algorithms, 11 seeds, 11 splits, gains, 200
+clients.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,35 @@ from fedasym.experiments.spec import ALL
 from fedasym.experiments.tables import CLIENT_STATISTICS
 from fedasym.training.history import COLUMNS
 
-FINAL = {"local": 0.764, "fedavg": 0.778, "ftfa": 0.8207, "rtfa": 0.8238, "maml_fo": 0.8161, "maml_hf": 0.816, "pfedme": 0.786}
+FINAL = {
+    "local": 0.764,
+    "fedavg": 0.778,
+    "ftfa": 0.8207,
+    "rtfa": 0.8238,
+    "maml_fo": 0.8161,
+    "maml_hf": 0.816,
+    "pfedme": 0.786,
+}
 HOSTILE = "<script>alert(1)</script>"
 HOSTILE_NAMES = [  # of clients, some of which lose and are named
     name
     for n in range(20)
-    for name in (f"{n}{HOSTILE}", f'{n}"><img src=x onerror=alert(2)>', f"{n}</script><script>alert(3)</script>")
+    for name in (
+        f"{n}{HOSTILE}",
+        f'{n}"><img src=x onerror=alert(2)>',
+        f"{n}</script><script>alert(3)</script>",
+    )
 ]
 ROUNDS = range(0, 401, 50)
 
 
 def experiment(**changes: Any) -> fa.Experiment:
     return fa.Experiment(
-        **{"name": "invented", "about": "Images, 100 classes; numbers invented for tests.", "algorithms": list(ALL)}
+        **{
+            "name": "invented",
+            "about": "Images, 100 classes; numbers invented for tests.",
+            "algorithms": list(ALL),
+        }
         | {"trials": {"seeds": 11, "splits": 11}, "gains": {}}
         | changes
     )
@@ -38,7 +56,16 @@ def record(task: str, clients: list[str], rng: np.random.Generator) -> Record:
     rng.shuffle(sizes)
     counts = {"train": int(sizes.sum()), "validation": len(clients) * 10, "test": len(clients) * 20}
     return Record(
-        FORMAT, "a" * 64, "b" * 64, {}, task, clients, sizes.tolist(), counts, 512, 1 if task == "regression" else 100
+        FORMAT,
+        "a" * 64,
+        "b" * 64,
+        {},
+        task,
+        clients,
+        sizes.tolist(),
+        counts,
+        512,
+        1 if task == "regression" else 100,
     )
 
 
@@ -51,28 +78,51 @@ def curve(rng: np.random.Generator, final: float, loss: bool) -> np.ndarray:
 
 def statistics(task: str, values: np.ndarray, shared: float) -> list[dict[str, float]]:
     """All columns of a run, by round."""
-    worst = {"worst_decile": 0.72, "hurt": 0.1, "shared_accuracy": shared, "shared_loss": shared + 0.1}
+    worst = {
+        "worst_decile": 0.72,
+        "hurt": 0.1,
+        "shared_accuracy": shared,
+        "shared_loss": shared + 0.1,
+    }
     return [
-        {name: float(value) * worst.get(name, 1.0) if name != "hurt" else 0.11 for name in COLUMNS[task]} for value in values
+        {
+            name: float(value) * worst.get(name, 1.0) if name != "hurt" else 0.11
+            for name in COLUMNS[task]
+        }
+        for value in values
     ]
 
 
-def invented(task: str = "classification", clients: list[str] | None = None, **changes: Any) -> fa.Results:
+def invented(
+    task: str = "classification", clients: list[str] | None = None, **changes: Any
+) -> fa.Results:
     """Results that no run made; the same each time."""
     rng = np.random.default_rng(0)
     about = experiment(**changes)
     loss = task == "regression"
     data = record(task, clients or [f"client {n:03}" for n in range(200)], rng)
-    tuned = {name: {axis: values[len(values) // 2] for axis, values in axes.items()} for name, axes in about.grid.items()}
+    tuned = {
+        name: {axis: values[len(values) // 2] for axis, values in axes.items()}
+        for name, axes in about.grid.items()
+    }
     tuning, trials, people = [], [], []
-    effect = rng.normal(0.05, 0.05, len(data.clients))  # what personalization does for a client, in every trial
+    effect = rng.normal(
+        0.05, 0.05, len(data.clients)
+    )  # what personalization does for a client, in every trial
     score = "validation_loss" if loss else "validation_accuracy"
     for name, axes in about.grid.items():
         for values in product(*axes.values()):
             settings = dict(zip(axes, values, strict=True))
             diverged = settings.get("server_step", 0) >= 10
             held = {"chosen": settings == tuned[name], "diverged": diverged}
-            tuning.append({"algorithm": name, **settings, score: np.nan if diverged else rng.uniform(0.6, 0.8)} | held)
+            tuning.append(
+                {
+                    "algorithm": name,
+                    **settings,
+                    score: np.nan if diverged else rng.uniform(0.6, 0.8),
+                }
+                | held
+            )
     for sweep in ("seeds", "splits"):
         for name, trial in product(about.algorithms, getattr(about.trials, sweep)):
             values = curve(rng, FINAL[name], loss)
@@ -84,16 +134,44 @@ def invented(task: str = "classification", clients: list[str] | None = None, **c
                 name, np.round(effect * FINAL[name] + rng.normal(0, 0.03, len(own)), 2)
             )
             shared = own + gain if loss else own - gain
-            columns = {"tested": np.full(len(own), 20.0), "accuracy": own, "shared_accuracy": shared, "loss": own}
+            columns = {
+                "tested": np.full(len(own), 20.0),
+                "accuracy": own,
+                "shared_accuracy": shared,
+                "loss": own,
+            }
             columns |= {"shared_loss": shared, "gain": gain}
             for at, client in enumerate(data.clients):
-                which = {"sweep": sweep, "algorithm": name, "trial": trial, "client": client, "samples": data.training[at]}
-                people.append(which | {each: float(columns[each][at]) for each in CLIENT_STATISTICS[task]})
-    gains = [
-        {"algorithm": name, "epochs": str(epochs), "trial": seed, "round": when, "diverged": False} | row
-        for name, (at, epochs), seed in product(about.gains.algorithms, enumerate(about.gains.epochs), about.gains.seeds)
-        for when, row in zip(ROUNDS, statistics(task, curve(rng, 0.76 + 0.012 * at, loss), 0.9), strict=True)
-    ] if about.gains else []  # fmt: skip
+                which = {
+                    "sweep": sweep,
+                    "algorithm": name,
+                    "trial": trial,
+                    "client": client,
+                    "samples": data.training[at],
+                }
+                people.append(
+                    which | {each: float(columns[each][at]) for each in CLIENT_STATISTICS[task]}
+                )
+    gains = (
+        [
+            {
+                "algorithm": name,
+                "epochs": str(epochs),
+                "trial": seed,
+                "round": when,
+                "diverged": False,
+            }
+            | row
+            for name, (at, epochs), seed in product(
+                about.gains.algorithms, enumerate(about.gains.epochs), about.gains.seeds
+            )
+            for when, row in zip(
+                ROUNDS, statistics(task, curve(rng, 0.76 + 0.012 * at, loss), 0.9), strict=True
+            )
+        ]
+        if about.gains
+        else []
+    )
 
     def frame(rows: list[dict[str, Any]], columns: dict[str, Any]) -> pl.DataFrame:
         return pl.DataFrame(rows, schema=columns) if rows else tables.empty_table(columns)
@@ -105,9 +183,13 @@ def invented(task: str = "classification", clients: list[str] | None = None, **c
         tuning=frame(tuning, tables.tuning_columns(about, task)),
         trials=frame(trials, tables.trial_columns(task)),
         gains=frame(gains, tables.gain_columns(task)),
-        clients=frame(people, {name: pl.Float64 if name == "tested" else kind for name, kind in people_columns.items()}).cast(
-            pl.Schema(people_columns)
-        ),
+        clients=frame(
+            people,
+            {
+                name: pl.Float64 if name == "tested" else kind
+                for name, kind in people_columns.items()
+            },
+        ).cast(pl.Schema(people_columns)),
         tuned=tuned,
         remarks=("Computed in part on cpu and in part on gpu: these may round differently.",),
     )
@@ -117,6 +199,12 @@ def published() -> dict[str, dict[str, tuple[list[int], np.ndarray]]]:
     """Curves as a paper gives them."""
     rng = np.random.default_rng(1)
     rounds = list(ROUNDS)
-    sweep = {name: (rounds, np.array([curve(rng, final - 0.006, False) for _ in range(11)])) for name, final in FINAL.items()}
-    gains = {f"ftfa {epochs}": (rounds, np.array([curve(rng, 0.77, False) for _ in range(5)])) for epochs in ("0", "10")}
+    sweep = {
+        name: (rounds, np.array([curve(rng, final - 0.006, False) for _ in range(11)]))
+        for name, final in FINAL.items()
+    }
+    gains = {
+        f"ftfa {epochs}": (rounds, np.array([curve(rng, 0.77, False) for _ in range(5)]))
+        for epochs in ("0", "10")
+    }
     return {"seeds": sweep, "splits": {"ftfa": sweep["ftfa"]}, "gains": gains}

@@ -1,4 +1,6 @@
-"""The page in a real browser, without network: it opens, reads, sorts, fits a phone, prints, and runs no one's names."""
+"""The page in a real browser, without network: it opens, reads, sorts, fits a phone, prints, and
+runs no one's names.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ def rgb(colour):
 
 def quiet(page):
     """Nothing was complained about, and nothing was asked for but the file."""
-    for kind in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Page.javascriptDialogOpening"):
+    for kind in (
+        "Runtime.exceptionThrown",
+        "Runtime.consoleAPICalled",
+        "Log.entryAdded",
+        "Page.javascriptDialogOpening",
+    ):
         assert page.named(kind) == []
     asked = [event["request"]["url"] for event in page.named("Network.requestWillBeSent")]
     assert len([url for url in asked if not url.startswith("data:")]) == 1
@@ -47,36 +54,58 @@ def test_it_opens_without_network_and_draws(opened):
         line = f'document.querySelector("#curves-seeds .wide [data-name={name}] > path")'
         assert opened.run(f"{line}.{box}.width") > 300
     line = 'document.querySelector("#curves-seeds .wide [data-name=ftfa] > path")'
-    assert opened.run(f"getComputedStyle({line}).stroke") == rgb(readable(ALGORITHMS["ftfa"].colour, LIGHT))
-    assert opened.run('getComputedStyle(document.querySelector("#curves-seeds .narrow")).display') == "none"
+    assert opened.run(f"getComputedStyle({line}).stroke") == rgb(
+        readable(ALGORITHMS["ftfa"].colour, LIGHT)
+    )
+    assert (
+        opened.run('getComputedStyle(document.querySelector("#curves-seeds .narrow")).display')
+        == "none"
+    )
     opened.dark(True)
-    assert opened.run(f"getComputedStyle({line}).stroke") == rgb(readable(ALGORITHMS["ftfa"].colour, DARK))
+    assert opened.run(f"getComputedStyle({line}).stroke") == rgb(
+        readable(ALGORITHMS["ftfa"].colour, DARK)
+    )
 
 
 def test_the_mouse_reads_values(opened, results):
     words = 'document.querySelector("#curves-seeds output").textContent'
     assert opened.run(words).startswith("Point at the figure")
-    opened.run('document.querySelector("#curves-seeds svg").scrollIntoView({behavior: "instant", block: "center"})')
+    opened.run(
+        'document.querySelector("#curves-seeds svg").scrollIntoView({behavior: "instant", block:'
+        ' "center"})'
+    )
     box = opened.run(
-        "(() => { const points = document.querySelectorAll('#curves-seeds .wide [data-name=ftfa] use');"
-        " const b = [...points].at(-1).getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] })()"
+        "(() => { const points = document.querySelectorAll('#curves-seeds .wide [data-name=ftfa]"
+        " use'); const b = [...points].at(-1).getBoundingClientRect(); return [b.x + b.width / 2,"
+        " b.y + b.height / 2] })()"
     )
     opened.move(box[0] + 2, box[1])
-    assert opened.run(words) == f"ftfa, round 400: {100 * results.finals('seeds')['ftfa'].mean():.2f} %"
+    assert (
+        opened.run(words)
+        == f"ftfa, round 400: {100 * results.finals('seeds')['ftfa'].mean():.2f} %"
+    )
     assert opened.run('document.querySelectorAll("#curves-seeds .read").length') == 1
     quiet(opened)
 
 
 def test_figures_say_what_they_are(opened):
-    """To those who do not see them: a name and a description, as the browser tells assistive technology."""
+    """To those who do not see them: a name and a description, as the browser tells assistive
+    technology.
+    """
     label = 'document.querySelector("#curves-seeds .wide").getAttribute("aria-labelledby")'
-    first, second = (opened.run(f'document.getElementById("{each}").textContent') for each in opened.run(label).split())
+    first, second = (
+        opened.run(f'document.getElementById("{each}").textContent')
+        for each in opened.run(label).split()
+    )
     assert first == "Test accuracy of personal models against rounds, over 11 trials"
     assert "ftfa goes from 1.0 to 82.1" in second
 
 
 def column(page, table, at):
-    script = f"[...document.querySelector({table!r}).tBodies[0].rows].map(row => row.cells[{at}].textContent)"
+    script = (
+        f"[...document.querySelector({table!r}).tBodies[0].rows].map(row =>"
+        f" row.cells[{at}].textContent)"
+    )
     return page.run(script)
 
 
@@ -116,9 +145,15 @@ def test_a_phone_needs_no_sideways_scrolling(opened, dark):
         return box.right > 361 && !each.closest(".scroll, pre, svg");
     }).length"""
     assert opened.run(outside) == 0
-    assert opened.run('getComputedStyle(document.querySelector("#curves-seeds .narrow")).display') == "block"
+    assert (
+        opened.run('getComputedStyle(document.querySelector("#curves-seeds .narrow")).display')
+        == "block"
+    )
     smallest = 'parseFloat(getComputedStyle(document.querySelector(".narrow text")).fontSize)'
-    scale = '(svg => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)(document.querySelector(".narrow"))'
+    scale = (
+        "(svg => svg.getBoundingClientRect().width /"
+        ' svg.viewBox.baseVal.width)(document.querySelector(".narrow"))'
+    )
     assert opened.run(f"{smallest} * {scale}") >= 11
     background = opened.run("getComputedStyle(document.body).backgroundColor")
     assert background == ("rgb(22, 24, 28)" if dark else "rgb(255, 255, 255)")
@@ -133,7 +168,10 @@ def test_it_prints(opened):
     opened.call("Emulation.setEmulatedMedia", media="print")
     opened.size(718)  # A4 without its margins
     opened.run('document.querySelectorAll("details.print").forEach(each => { each.open = true; })')
-    wide = '[...document.querySelectorAll("table")].filter(each => each.getBoundingClientRect().right > 719).length'
+    wide = (
+        '[...document.querySelectorAll("table")].filter(each => each.getBoundingClientRect().right'
+        " > 719).length"
+    )
     assert opened.run(wide) == 0
     assert opened.run('getComputedStyle(document.querySelector(".reading")).display') == "none"
 
@@ -151,8 +189,14 @@ def test_a_hostile_name_does_nothing(chromium, tmp_path):
 
 
 def test_nothing_can_be_fetched_or_run_even_by_the_page_itself(opened):
-    opened.run('document.body.append(Object.assign(document.createElement("img"), {src: "http://127.0.0.1:9/x.png"}))')
-    opened.run('document.body.append(Object.assign(document.createElement("script"), {textContent: "window.ran = 1"}))')
+    opened.run(
+        'document.body.append(Object.assign(document.createElement("img"), {src:'
+        ' "http://127.0.0.1:9/x.png"}))'
+    )
+    opened.run(
+        'document.body.append(Object.assign(document.createElement("script"), {textContent:'
+        ' "window.ran = 1"}))'
+    )
     assert opened.run("window.ran") is None
     opened.run("new Promise(done => setTimeout(done, 100))")
     blocked = [event["entry"]["text"] for event in opened.named("Log.entryAdded")]

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.show.curves import AxisSpan, Curve, gain_curves, published_curves, select_gains, span, trial_curves
+from fedasym.show.curves import (
+    AxisSpan,
+    Curve,
+    gain_curves,
+    published_curves,
+    select_gains,
+    span,
+    trial_curves,
+)
 from fedasym.show.figures.classes import bin_edges
 from fedasym.show.figures.style import ALGORITHMS, EVERY, SPARE, STEPS, marker_shape, marks_of
 from fedasym.show.findings import gains_of, histograms, most_hurt
@@ -34,15 +42,22 @@ def test_curves_are_the_tables(results):
 def test_published_curves_are_checked_at_the_door():
     assert published_curves(None, "seeds") == {}
     assert list(select_gains(published_curves(published(), "gains"), "ftfa")) == ["0", "10"]
-    with pytest.raises(fa.InvalidInput, match=r"unknown sweep of published curves 'seed'.*did you mean seeds"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"unknown sweep of published curves 'seed'.*did you mean seeds"
+    ):
         published_curves({"seed": {}}, "seeds")
-    with pytest.raises(fa.InvalidInput, match=r"published has seeds of 'ftfa' with values of shape \(2,\)"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"published has seeds of 'ftfa' with values of shape \(2,\)"
+    ):
         published_curves({"seeds": {"ftfa": ([0, 50], [0.1, 0.2])}}, "seeds")
     with pytest.raises(fa.InvalidInput, match="in increasing order"):
         published_curves({"seeds": {"ftfa": ([50, 0], [[0.1, 0.2]])}}, "seeds")
 
 
-@given(st.lists(st.lists(st.floats(0.001, 100), min_size=3, max_size=3), min_size=1, max_size=4), st.booleans())
+@given(
+    st.lists(st.lists(st.floats(0.001, 100), min_size=3, max_size=3), min_size=1, max_size=4),
+    st.booleans(),
+)
 def test_the_second_half_is_always_in_the_frame(rows, loss):
     curve = Curve((0, 50, 100), np.array(rows))
     shown = span([curve], loss=loss)
@@ -69,9 +84,19 @@ def test_every_algorithm_looks_different_without_colour():
 def test_gains_are_means_over_trials(results):
     sweep, gains = gains_of(results)
     assert sweep == "seeds"
-    assert [each.algorithm for each in gains] == ["ftfa", "rtfa", "maml_fo", "maml_hf", "pfedme"]  # who shares and changes
+    assert [each.algorithm for each in gains] == [
+        "ftfa",
+        "rtfa",
+        "maml_fo",
+        "maml_hf",
+        "pfedme",
+    ]  # who shares and changes
     rows = results.clients
-    mine = rows.filter((rows["sweep"] == "seeds") & (rows["algorithm"] == "ftfa") & (rows["client"] == "client 007"))
+    mine = rows.filter(
+        (rows["sweep"] == "seeds")
+        & (rows["algorithm"] == "ftfa")
+        & (rows["client"] == "client 007")
+    )
     (row,) = gains[0].table.filter(gains[0].table["client"] == "client 007").iter_rows(named=True)
     assert row["gain"] == pytest.approx(100 * np.mean(mine["gain"].to_list()))
     assert sum(gains[0].shares) == pytest.approx(1)
@@ -80,10 +105,18 @@ def test_gains_are_means_over_trials(results):
 def test_who_loses_is_drawn_left_of_the_line_however_few():
     held = invented(gains=None, trials={"seeds": 2, "splits": 0})
     clients = held.clients
-    gain = np.where(clients["client"].to_numpy() == "client 000", -0.004, 0.2 + 0.001 * np.arange(clients.height) % 0.1)
-    _, gains = gains_of(held.__class__(**{**vars(held), "clients": clients.with_columns(gain=gain)}))
+    gain = np.where(
+        clients["client"].to_numpy() == "client 000",
+        -0.004,
+        0.2 + 0.001 * np.arange(clients.height) % 0.1,
+    )
+    _, gains = gains_of(
+        held.__class__(**{**vars(held), "clients": clients.with_columns(gain=gain)})
+    )
     first = histograms(gains, loss=False)[0].picture
-    bars = re.findall(r'<path [^>]*fill="var\(--(\w+)\)"[^>]*><title>[^<]*: (\d+) clients</title></path>', first)
+    bars = re.findall(
+        r'<path [^>]*fill="var\(--(\w+)\)"[^>]*><title>[^<]*: (\d+) clients</title></path>', first
+    )
     assert sum(int(count) for kind, count in bars if kind == "lose") == 1
     assert sum(int(count) for _, count in bars) == 200
     assert "client 000" in [row[0].text for row in most_hurt(gains, loss=False).names.rows]

@@ -1,4 +1,6 @@
-"""Figures of experiments: as files of three kinds, with the numbers that they show, the same each time."""
+"""Figures of experiments: as files of three kinds, with the numbers that they show, the same each
+time.
+"""
 
 from __future__ import annotations
 
@@ -31,31 +33,48 @@ def test_everything_is_drawn_as_three_files(tmp_path):
     files = draw_figures(held, tmp_path / "a", published())
     assert dict(mpl.rcParams) == before
     stems = ("seeds", "splits", "gains-ftfa", "gains-maml_fo", "gains-maml_hf", "tuned")
-    assert [file.name for file in files] == [f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png", "csv")]
+    assert [file.name for file in files] == [
+        f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png", "csv")
+    ]
     assert all(file.stat().st_size > (100 if file.suffix == ".csv" else 5000) for file in files)
     again = draw_figures(held, tmp_path / "b", published())
     assert [file.read_bytes() for file in files] == [file.read_bytes() for file in again]
 
 
 def test_the_numbers_are_those_of_the_results(tmp_path, results):
-    files = {file.name: file for file in draw_figures(replace(results, gains=results.gains.clear()), tmp_path, published())}
+    files = {
+        file.name: file
+        for file in draw_figures(
+            replace(results, gains=results.gains.clear()), tmp_path, published()
+        )
+    }
     rows = list(csv.DictReader(files["seeds.csv"].read_text().splitlines()))
     for name, values in results.finals("seeds").items():
-        (row,) = [row for row in rows if (row["algorithm"], row["source"], row["round"]) == (name, "ours", "400")]
+        (row,) = [
+            row
+            for row in rows
+            if (row["algorithm"], row["source"], row["round"]) == (name, "ours", "400")
+        ]
         assert [float(row[each]) for each in ("mean", "lowest", "highest")] == pytest.approx(
             [values.mean(), values.min(), values.max()], rel=1e-12
         )
         assert row["trials"] == "11"
-    theirs = [float(row["mean"]) for row in rows if (row["algorithm"], row["source"]) == ("ftfa", "paper")]
+    theirs = [
+        float(row["mean"]) for row in rows if (row["algorithm"], row["source"]) == ("ftfa", "paper")
+    ]
     np.testing.assert_allclose(theirs, published()["seeds"]["ftfa"][1].mean(0), rtol=1e-12)
-    tuned = {row["algorithm"]: row for row in csv.DictReader(files["tuned.csv"].read_text().splitlines())}
+    tuned = {
+        row["algorithm"]: row for row in csv.DictReader(files["tuned.csv"].read_text().splitlines())
+    }
     assert float(tuned["rtfa"]["ridge"]) == results.tuned["rtfa"]["ridge"]
     assert tuned["fedavg"]["ridge"] == ""
 
 
 def test_words_are_in_the_figures(tmp_path, results):
     curves = trial_curves(results, "seeds")
-    text = words(draw_sweep(results, "seeds", curves, published_curves(published(), "seeds")), tmp_path)
+    text = words(
+        draw_sweep(results, "seeds", curves, published_curves(published(), "seeds")), tmp_path
+    )
     for each in (
         "mean of 11 seeds",
         "band from worst to best",
@@ -74,13 +93,16 @@ def test_regression_draws_losses_and_nothing_published(tmp_path):
     files = draw_figures(held, tmp_path, published())
     assert [file.name for file in files if file.suffix == ".csv"] == ["seeds.csv", "tuned.csv"]
     assert "paper" not in (tmp_path / "seeds.csv").read_text()
-    assert "test loss" in words(draw_sweep(held, "seeds", trial_curves(held, "seeds"), {}), tmp_path)
+    assert "test loss" in words(
+        draw_sweep(held, "seeds", trial_curves(held, "seeds"), {}), tmp_path
+    )
 
 
 def test_losses_of_many_sizes_get_a_logarithmic_axis(tmp_path):
     held = invented("regression", gains=None, trials={"seeds": 2, "splits": 0})
     huge = held.trials.with_columns(
-        loss=held.trials["loss"] * np.where(held.trials["algorithm"].to_numpy() == "local", 100.0, 1.0)
+        loss=held.trials["loss"]
+        * np.where(held.trials["algorithm"].to_numpy() == "local", 100.0, 1.0)
     )
     figure = draw_sweep(held, "seeds", trial_curves(replace(held, trials=huge), "seeds"), {})
     assert figure.axes[0].get_yscale() == "log"
@@ -89,10 +111,14 @@ def test_losses_of_many_sizes_get_a_logarithmic_axis(tmp_path):
 def test_a_diverged_curve_ends_in_a_cross(tmp_path):
     held = invented(gains=None, trials={"seeds": 2, "splits": 0})
     gone = (held.trials["algorithm"] == "ftfa") & (held.trials["round"] > 200)
-    trials = held.trials.with_columns(accuracy=held.trials["accuracy"].zip_with(~gone, held.trials["accuracy"] * np.nan))
+    trials = held.trials.with_columns(
+        accuracy=held.trials["accuracy"].zip_with(~gone, held.trials["accuracy"] * np.nan)
+    )
     figure = draw_sweep(held, "seeds", trial_curves(replace(held, trials=trials), "seeds"), {})
     assert "ftfa  diverged" in words(figure, tmp_path)
-    assert [line.get_xdata().tolist() for line in figure.axes[0].get_lines() if line.get_marker() == "x"] == [[200]]
+    assert [
+        line.get_xdata().tolist() for line in figure.axes[0].get_lines() if line.get_marker() == "x"
+    ] == [[200]]
 
 
 def test_an_unfinished_run_draws_nothing(tmp_path):

@@ -1,4 +1,6 @@
-"""The page as text: whole, safe, the same each time, with the numbers of the results; whatever is missing from them."""
+"""The page as text: whole, safe, the same each time, with the numbers of the results; whatever is
+missing from them.
+"""
 
 from __future__ import annotations
 
@@ -93,14 +95,21 @@ def test_every_figure_has_words_and_a_table(text):
         assert len(words[title]) > 20
         assert len(words[description]) > 40
     charts = [attributes for attributes in outline.all("figure") if attributes["class"] == "chart"]
-    assert sum(data == "The numbers of this figure" for _, data in outline.texts) == len(charts) == 5
+    assert (
+        sum(data == "The numbers of this figure" for _, data in outline.texts) == len(charts) == 5
+    )
 
 
 def test_finals_are_those_of_the_results(results, text):
     section = text[text.index('id="seeds"') : text.index('id="splits"')]
     for name, values in results.finals("seeds").items():
-        others = [results.finals("seeds", each)[name].mean() for each in ("mean_accuracy", "worst_decile")]
-        row = re.search(rf'<th scope="row" class="text">{name}</th>(.*?)</tr>', section[section.index("After round") :])[1]
+        others = [
+            results.finals("seeds", each)[name].mean() for each in ("mean_accuracy", "worst_decile")
+        ]
+        row = re.search(
+            rf'<th scope="row" class="text">{name}</th>(.*?)</tr>',
+            section[section.index("After round") :],
+        )[1]
         for value in (values.mean(), *others):
             assert f">{100 * value:.2f}\N{NO-BREAK SPACE}%<" in row, name
 
@@ -109,14 +118,19 @@ def test_charts_hold_every_round_of_every_algorithm(results, text):
     chart = text[text.index('id="curves-seeds"') : text.index('id="curves-splits"')]
     (wide,) = re.findall(r'<svg [^>]*class="wide".*?</svg>', chart, re.S)
     for name in FINAL:
-        rows = results.trials.filter((results.trials["algorithm"] == name) & (results.trials["sweep"] == "seeds"))
+        rows = results.trials.filter(
+            (results.trials["algorithm"] == name) & (results.trials["sweep"] == "seeds")
+        )
         rounds = sorted(rows["round"].unique())
         means = [rows.filter(rows["round"] == when)["accuracy"].mean() for when in rounds]
         theirs = published()["seeds"][name][1].mean(0)
         for curve, values in ((name, means), (f"{name} (paper)", theirs)):
             group = wide[wide.index(f'data-name="{curve}"') :].split("</g></g>")[0]
             told = re.findall(r"<title>(.*?)</title>", group)
-            held = [f"round {when}: {100 * value:.2f} %" for when, value in zip(rounds, values, strict=True)]
+            held = [
+                f"round {when}: {100 * value:.2f} %"
+                for when, value in zip(rounds, values, strict=True)
+            ]
             assert told == held[-len(told) :]
             assert len(told) >= 7  # the first rounds lie outside the frame
         numbers = chart[chart.index("The numbers of this figure") :]
@@ -133,33 +147,48 @@ def test_hostile_names_are_text():
     assert len(outline.all("script")) == 1
     assert (("p", HOSTILE)) in outline.texts
     assert (("pre", HOSTILE)) in outline.texts
-    assert {kind for kind in range(3) for tag, name in outline.texts if tag == "th" and name in HOSTILE_NAMES[kind::3]} == {
-        0,
-        1,
-        2,
-    }
+    assert {
+        kind
+        for kind in range(3)
+        for tag, name in outline.texts
+        if tag == "th" and name in HOSTILE_NAMES[kind::3]
+    } == {0, 1, 2}
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize(
     "changes",
-    [{"gains": None}, {"trials": {"seeds": 1, "splits": 0}}, {"trials": {"seeds": 0, "splits": 2}}, {"algorithms": ["fedavg"]}],
+    [
+        {"gains": None},
+        {"trials": {"seeds": 1, "splits": 0}},
+        {"trials": {"seeds": 0, "splits": 2}},
+        {"algorithms": ["fedavg"]},
+    ],
     ids=str,
 )
 def test_what_is_missing_is_left_out(task, changes):
-    held = invented(task, gains=None) if changes == {"gains": None} else invented(task, gains=None, **changes)
+    held = (
+        invented(task, gains=None)
+        if changes == {"gains": None}
+        else invented(task, gains=None, **changes)
+    )
     text = report_page(held)
     Outline(text)
     assert ('id="gains"' in text) == bool(held.gains.height)
     assert ('id="splits"' in text) == bool(held.experiment.trials.splits)
     assert ('id="clients"' in text) == ("ftfa" in held.experiment.algorithms)
-    assert "nan" not in re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.S).lower()
+    assert (
+        "nan"
+        not in re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.S).lower()
+    )
 
 
 def test_an_unfinished_run_says_so():
     full = invented(gains=None)
     empty = {name: getattr(full, name).clear() for name in ("tuning", "trials", "clients")}
-    text = report_page(replace(full, **empty, tuned={}, remarks=("Unfinished: 3 of the 9 pieces are missing.",)))
+    text = report_page(
+        replace(full, **empty, tuned={}, remarks=("Unfinished: 3 of the 9 pieces are missing.",))
+    )
     Outline(text)
     assert "There are no finished trials yet." in text
     assert "Unfinished: 3 of the 9" in text
@@ -167,13 +196,22 @@ def test_an_unfinished_run_says_so():
 
 def test_a_trial_that_diverged_has_no_number():
     held = invented(gains=None, trials={"seeds": 3, "splits": 0})
-    gone = (held.trials["algorithm"] == "ftfa") & (held.trials["trial"] == 2) & (held.trials["round"] > 200)
-    trials = held.trials.with_columns(accuracy=held.trials["accuracy"].zip_with(~gone, held.trials["accuracy"] * np.nan))
+    gone = (
+        (held.trials["algorithm"] == "ftfa")
+        & (held.trials["trial"] == 2)
+        & (held.trials["round"] > 200)
+    )
+    trials = held.trials.with_columns(
+        accuracy=held.trials["accuracy"].zip_with(~gone, held.trials["accuracy"] * np.nan)
+    )
     text = report_page(replace(held, trials=trials))
     Outline(text)
     assert "ftfa cannot be compared with rtfa: a trial is missing or diverged." in text
     assert "ftfa ends in no number" in text
-    assert "nan" not in re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.S).lower()
+    assert (
+        "nan"
+        not in re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.S).lower()
+    )
     assert '<th scope="row" class="text">ftfa</th><td>–</td><td>–</td>' in text
 
 
@@ -192,12 +230,21 @@ def test_colours_stand_out():
         colours = dict(re.findall(r"--(\w+): (#\w+)", block))
         for behind, front in product(("paper", "raised"), ("ink", "soft", "link")):
             assert contrast(colours[behind], colours[front]) >= 4.5, (front, behind)
-        assert min(contrast(colours["paper"], colours[each]) for each in ("edge", "lose", "gain")) >= 3
-    assert [dict(re.findall(r"--(\w+): (#\w+)", block))["paper"] for block in blocks] == [LIGHT, DARK]
+        assert (
+            min(contrast(colours["paper"], colours[each]) for each in ("edge", "lose", "gain")) >= 3
+        )
+    assert [dict(re.findall(r"--(\w+): (#\w+)", block))["paper"] for block in blocks] == [
+        LIGHT,
+        DARK,
+    ]
 
 
 def test_folders_of_the_machine_stay_there():
-    held = invented(gains=None, trials={"seeds": 2, "splits": 0}, data={"file": "/home/somebody/clients.parquet"})
+    held = invented(
+        gains=None,
+        trials={"seeds": 2, "splits": 0},
+        data={"file": "/home/somebody/clients.parquet"},
+    )
     text = report_page(held)
     assert "somebody" not in text
     assert 'file = "clients.parquet"' in unescape(text)
@@ -236,7 +283,8 @@ def called(args):
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [("page.txt", "end in .html"), ("nowhere/page.html", "does not exist; make it first")]
+    ("path", "words"),
+    [("page.txt", "end in .html"), ("nowhere/page.html", "does not exist; make it first")],
 )
 def test_a_bad_path_is_told(results, tmp_path, path, words):
     with pytest.raises(fa.InvalidInput, match=words):

@@ -1,4 +1,6 @@
-"""A real federation on loopback for tests: a SuperLink and SuperNodes as processes of their own, TLS and node keys."""
+"""A real federation on loopback for tests: a SuperLink and SuperNodes as processes of their own,
+TLS and node keys.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def certificates(folder: Path) -> dict[str, Path]:
     """A certificate authority, and a server certificate for loopback signed by it."""
     now, files = datetime.datetime.now(datetime.UTC), {}
     keys = {name: ec.generate_private_key(ec.SECP384R1()) for name in ("ca", "server")}
-    names = {name: x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test {name}")]) for name in keys}
+    names = {
+        name: x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test {name}")]) for name in keys
+    }
     for name, key in keys.items():
         extensions = [
             (x509.BasicConstraints(ca=name == "ca", path_length=None), True),
@@ -56,13 +60,22 @@ def certificates(folder: Path) -> dict[str, Path]:
         else:
             places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
             extensions.append((x509.SubjectAlternativeName(places), False))
-        made = x509.CertificateBuilder().subject_name(names[name]).issuer_name(names["ca"]).public_key(key.public_key())
-        made = made.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(names[name])
+            .issuer_name(names["ca"])
+            .public_key(key.public_key())
+        )
+        made = made.serial_number(x509.random_serial_number()).not_valid_before(
+            now - datetime.timedelta(hours=1)
+        )
         made = made.not_valid_after(now + datetime.timedelta(days=1))
         for extension, critical in extensions:
             made = made.add_extension(extension, critical)
         files[name] = folder / f"{name}.crt"
-        files[name].write_bytes(made.sign(keys["ca"], hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        files[name].write_bytes(
+            made.sign(keys["ca"], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
     files["key"] = folder / "server.key"
     files["key"].write_bytes(private(keys["server"], serialization.PrivateFormat.PKCS8))
     return files
@@ -122,7 +135,9 @@ class Process:
         self.process.wait(timeout=20)
 
     def stop(self) -> None:
-        """Ask, wait a little, then insist: the whole group, since children outlive their parents."""
+        """Ask, wait a little, then insist: the whole group, since children outlive their
+        parents.
+        """
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -149,7 +164,9 @@ class Federation:
         programs.mkdir()
         (programs / "flower-superexec").symlink_to(WARM)
         place = f'address = "{HOST}:{self.port}"\nroot-certificates = "{self.files["ca"]}"\n'
-        (self.home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{place}')
+        (self.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{place}'
+        )
         self.environment = os.environ | {
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -164,7 +181,11 @@ class Federation:
     def open(self) -> None:
         """Start the SuperLink; `stop` ends everything, also after a start that failed."""
         words = ["flower-superlink", "--host", HOST, "--port", self.port, "--enable-supernode-auth"]
-        words += ["--disable-runtime-dependency-installation", "--ssl-ca-certfile", self.files["ca"]]
+        words += [
+            "--disable-runtime-dependency-installation",
+            "--ssl-ca-certfile",
+            self.files["ca"],
+        ]
         words += ["--ssl-certfile", self.files["server"], "--ssl-keyfile", self.files["key"]]
         link = self.start(words, "superlink")
         wait_until(self.answers, 60, "SuperLink", lambda: link.text[-3000:])
@@ -185,27 +206,30 @@ class Federation:
     def told(self, words: list[str]) -> str:
         """What a command prints."""
         done = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self.environment,
-            timeout=120,
+            words, capture_output=True, text=True, check=False, env=self.environment, timeout=120
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def register(self, *keys: Path) -> list[int]:
         """The numbers that the SuperLink gives to nodes with these keys."""
-        calls = [["supernode", "register", f"{key}.pub", "here", "--format", "json"] for key in keys]
-        code = f"from flwr.cli.app import app\nfor words in {calls!r}: app(words, standalone_mode=False)"
+        calls = [
+            ["supernode", "register", f"{key}.pub", "here", "--format", "json"] for key in keys
+        ]
+        code = (
+            f"from flwr.cli.app import app\nfor words in {calls!r}: app(words,"
+            " standalone_mode=False)"
+        )
         told = self.told([sys.executable, "-c", code])
         return [int(number) for number in re.findall(r'"node-id": "?(\d+)', told)]
 
     def node(self, name: str, key: Path, *, interval: int = 30, **config: object) -> Process:
-        """Start a node. The SuperLink gives up on one that has not shown itself for two intervals, in seconds: a busy
-        machine needs long ones, and a node that is to be killed a short one."""
-        told = " ".join(f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items())
+        """Start a node. The SuperLink gives up on one that has not shown itself for two intervals,
+        in seconds: a busy machine needs long ones, and a node that is to be killed a short one.
+        """
+        told = " ".join(
+            f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items()
+        )
         words = [
             *["python", WARM, interval],
             "--superlink",
@@ -218,8 +242,12 @@ class Federation:
 
     def run(self, app: Path, **config: object) -> Process:
         """Start a run, whose log is streamed into a file."""
-        told = " ".join(f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items())
-        return self.start(["flwr", "run", app, "here", "--stream", "--run-config", told], f"run-{app.name}")
+        told = " ".join(
+            f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items()
+        )
+        return self.start(
+            ["flwr", "run", app, "here", "--stream", "--run-config", told], f"run-{app.name}"
+        )
 
     def stop(self) -> None:
         for process in reversed(self.started):

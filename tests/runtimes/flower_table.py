@@ -1,4 +1,6 @@
-"""A federation at one table: the product's grid of one process, with replies that can be changed on their way."""
+"""A federation at one table: the product's grid of one process, with replies that can be changed on
+their way.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,13 @@ from fedasym.training.settings import find_protocol
 
 
 class Table(LocalGrid):
-    """Nodes by number, each with its node config; `spoil` may change a reply on its way, and return None to lose it."""
+    """Nodes by number, each with its node config; `spoil` may change a reply on its way, and return
+    None to lose it.
+    """
 
-    def __init__(self, app: Path, config: Mapping[str, object], nodes: Mapping[int, Mapping[str, object]]) -> None:
+    def __init__(
+        self, app: Path, config: Mapping[str, object], nodes: Mapping[int, Mapping[str, object]]
+    ) -> None:
         parts = read_app(app)["components"]
         client, self.server = (import_app(app, parts[side]) for side in ("clientapp", "serverapp"))
         super().__init__(client, nodes, config)
@@ -26,7 +32,9 @@ class Table(LocalGrid):
         self.server(self, Context(1, 0, {}, RecordDict(), dict(self.config)))
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return list(super().pull_messages(message_ids))[::-1]  # in no order that anything may rest on
+        return list(super().pull_messages(message_ids))[
+            ::-1
+        ]  # in no order that anything may rest on
 
     def deliver(self, message: Message) -> Message | None:
         self.asked = message
@@ -37,7 +45,9 @@ class Table(LocalGrid):
 
 
 def table(folder: Path, what: str, parts: list[Path], **config: object) -> Table:
-    """The app of an algorithm with a node for each of these files, numbered from 11; as its protocol says about intercepts."""
+    """The app of an algorithm with a node for each of these files, numbered from 11; as its
+    protocol says about intercepts.
+    """
     app = write_app(what, folder / f"{what}_{folder.name}")
     protocol = find_protocol(str(config.get("protocol", "text")))
     values = (

@@ -4,8 +4,9 @@
     flower-superexec ...                        (a link to this file)
     python flower_warm.py INTERVAL SUPERNODE'S WORDS
 
-Each message still has a process of its own, as always. But it is forked by a child that has imported everything and does
-nothing else, instead of importing everything again. A SuperNode looks for messages twice a second, not every three seconds.
+Each message still has a process of its own, as always. But it is forked by a child that has
+imported everything and does nothing else, instead of importing everything again. A SuperNode looks
+for messages twice a second, not every three seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ from fedasym.data import formats  # noqa: F401
 from fedasym.deploy.flower import advice, nodes, strategy  # noqa: F401
 
 EXECUTOR = "flower-superexec"
-PROGRAMS = {EXECUTOR: flower_superexec, "flwr-clientapp": flwr_clientapp, "flwr-serverapp": flwr_serverapp}
+PROGRAMS = {
+    EXECUTOR: flower_superexec,
+    "flwr-clientapp": flwr_clientapp,
+    "flwr-serverapp": flwr_serverapp,
+}
 
 
 def forking(requests: int) -> None:
@@ -90,7 +95,9 @@ def main() -> None:
         return forking(theirs)
     if Path(sys.argv[0]).name != EXECUTOR:
         fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = int(sys.argv[1])
-        start_client_internal.time = types.SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.5)))
+        start_client_internal.time = types.SimpleNamespace(
+            sleep=lambda seconds: time.sleep(min(seconds, 0.5))
+        )
         sys.argv = ["flower-supernode", *sys.argv[2:]]
         return flower_supernode()
     return flower_superexec()

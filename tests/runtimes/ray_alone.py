@@ -1,4 +1,6 @@
-"""What a driver finds on a Ray cluster of this machine alone: where data lie, what workers are told, what goes wrong."""
+"""What a driver finds on a Ray cluster of this machine alone: where data lie, what workers are
+told, what goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ import numpy as np
 import fedasym as fa
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import pool as ray_pool
-from fedasym.deploy.ray.pool import Task, TaskPool, join_cluster, open_pool, portable_data, read_data, run_task
+from fedasym.deploy.ray.pool import (
+    Task,
+    TaskPool,
+    join_cluster,
+    open_pool,
+    portable_data,
+    read_data,
+    run_task,
+)
 from fedasym.verbs.simulation import simulate
 
 
@@ -29,12 +39,19 @@ def lying(data: list[Any], heard: Any) -> dict[str, Any]:
         low, high = (int(end, 16) for end in span.split("-"))
         if low <= address < high:
             place = (inode, address - low + int(offset, 16))
-            return {"process": os.getpid(), "file": name[0], "place": place, "writable": bool(features.flags.writeable)}
+            return {
+                "process": os.getpid(),
+                "file": name[0],
+                "place": place,
+                "writable": bool(features.flags.writeable),
+            }
     raise AssertionError
 
 
 def told(heard: Any) -> dict[str, Any]:
-    """In a worker: its environment, and the threads that libraries have when they have multiplied large matrices."""
+    """In a worker: its environment, and the threads that libraries have when they have multiplied
+    large matrices.
+    """
     import jax
     from threadpoolctl import threadpool_info
 
@@ -92,7 +109,11 @@ def looked() -> dict[str, Any]:
     heard: list[tuple[float, str]] = []
     with join_cluster(settings, 0), open_pool(settings, federation) as pool:
         stored = [pool.ray.put(portable_data(federation))]
-        out = {"data": list(results(pool, *(Task(str(n), lying, (stored,)) for n in range(4)))[0].values())}
+        out = {
+            "data": list(
+                results(pool, *(Task(str(n), lying, (stored,)) for n in range(4)))[0].values()
+            )
+        }
         out["told"] = results(pool, Task("told", told, ()))[0]["told"]
         out["listening"] = sorted(listening(inside(Path.cwd())))
         out["crashed"] = sentence(lambda: results(pool, Task("dying", dying, ())))
@@ -105,7 +126,9 @@ def looked() -> dict[str, Any]:
         pool.hand = pool.ray.remote(run_task).options(max_retries=0, runtime_env=shadowed)
         out["missing"] = sentence(lambda: results(pool, Task("missing", refusing, ())))
         out["too much"] = sentence(lambda: TaskPool(Ray(threads=99), 0))
-        there = simulate(world, on=settings, progress=lambda share, text: heard.append((share, text)), **sizes)
+        there = simulate(
+            world, on=settings, progress=lambda share, text: heard.append((share, text)), **sizes
+        )
         out["simulated"] = there.to_json() == simulate(world, **sizes).to_json()
         out["heard"] = heard[-1]
     return out

@@ -1,4 +1,6 @@
-"""Processes known by the folder that they work in: who is there, who computes, where they listen, and their end."""
+"""Processes known by the folder that they work in: who is there, who computes, where they listen,
+and their end.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ def at_work(folder: Path) -> list[int]:
 
 def title(pid: int) -> str:
     with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
     return ""
 
 

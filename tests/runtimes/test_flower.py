@@ -1,4 +1,6 @@
-"""The Flower apps at one table: every algorithm agrees with `fa.train`, and what must stay on a node stays there."""
+"""The Flower apps at one table: every algorithm agrees with `fa.train`, and what must stay on a
+node stays there.
+"""
 
 import logging
 from pathlib import Path
@@ -51,24 +53,45 @@ def own_heads(grid: Table, what: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "algorithms"), [("text", ALL), ("code", ["rtfa", "maml_hf", "pfedme"])], ids=["text", "code"]
+    ("protocol", "algorithms"),
+    [("text", ALL), ("code", ["rtfa", "maml_hf", "pfedme"])],
+    ids=["text", "code"],
 )
 def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_path):
-    """The compiled programs of `fa.train` are held against the same loops in the tests of training."""
+    """The compiled programs of `fa.train` are held against the same loops in the tests of
+    training.
+    """
     whole = federation(classes=3)
     files = parts(whole, tmp_path)
     for what in algorithms:
-        grid = table(tmp_path, what, files, protocol=protocol, precision="float64", min_nodes=NODES, clip=0.0, **OPTIONS)
+        grid = table(
+            tmp_path,
+            what,
+            files,
+            protocol=protocol,
+            precision="float64",
+            min_nodes=NODES,
+            clip=0.0,
+            **OPTIONS,
+        )
         result = trained(grid, what)
-        *_, last = twin.run(TRAINED[what], whole, Settings(**OPTIONS), find_protocol(protocol), seed=0)
-        np.testing.assert_allclose(result.arrays["head"].numpy(), last.shared, rtol=0, atol=1e-12, err_msg=what)
+        *_, last = twin.run(
+            TRAINED[what], whole, Settings(**OPTIONS), find_protocol(protocol), seed=0
+        )
+        np.testing.assert_allclose(
+            result.arrays["head"].numpy(), last.shared, rtol=0, atol=1e-12, err_msg=what
+        )
         for name, head in own_heads(grid, what).items():
             np.testing.assert_allclose(head, last.personal[name], rtol=0, atol=1e-12, err_msg=what)
         told = result.evaluate_metrics_clientapp[last.round]
         padding = find_protocol(protocol).count_padding
         for score, of in (("accuracy", twin.accuracy), ("loss", twin.loss)):
-            assert told[score] == pytest.approx(of(whole, last.personal, "test", padding), rel=1e-9), (what, score)
-            assert told[f"shared-{score}"] == pytest.approx(of(whole, last.shared, "test", padding), rel=1e-9), (what, score)
+            assert told[score] == pytest.approx(
+                of(whole, last.personal, "test", padding), rel=1e-9
+            ), (what, score)
+            assert told[f"shared-{score}"] == pytest.approx(
+                of(whole, last.shared, "test", padding), rel=1e-9
+            ), (what, score)
             own = of(whole, last.personal, "validation", padding)
             assert told[f"validation-{score}"] == pytest.approx(own, rel=1e-9), (what, score)
 
@@ -80,7 +103,11 @@ def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_p
 )
 def test_all_scores_agree_with_training_here(classes, positions, what, tmp_path):
     whole = federation(classes=classes, positions=positions)
-    rules = {"precision": "float64", "intercept": True, **OPTIONS}  # as an app has it unless it is told otherwise
+    rules = {
+        "precision": "float64",
+        "intercept": True,
+        **OPTIONS,
+    }  # as an app has it unless it is told otherwise
     with optimised(False):
         history = fa.train(what, whole, **rules)
     grid = table(tmp_path, what, parts(whole, tmp_path), min_nodes=NODES, clip=0.0, **rules)
@@ -88,7 +115,9 @@ def test_all_scores_agree_with_training_here(classes, positions, what, tmp_path)
     result = trained(grid, what)
     np.testing.assert_allclose(result.arrays["head"].numpy(), history.shared, rtol=0, atol=1e-9)
     for name, head in own_heads(grid, what).items():
-        np.testing.assert_allclose(head, history.personal(name), rtol=0, atol=2e-5)  # made in float32 there
+        np.testing.assert_allclose(
+            head, history.personal(name), rtol=0, atol=2e-5
+        )  # made in float32 there
     scores = ["loss", "shared-loss", "validation-loss", "hurt"]
     scores += ["accuracy", "shared-accuracy", "validation-accuracy"] if classes else []
     for at, round_ in list(enumerate(history.rounds))[1:]:
@@ -156,36 +185,58 @@ def one_infinity() -> np.ndarray:
 
 
 BAD = {
-    "its head has NaN or infinity in 12 of 12 places": lambda reply: replaced(reply, Array(whole_head(reply) * np.nan)),
-    "its head has NaN or infinity in 1 of 12 places": lambda reply: replaced(reply, Array(one_infinity())),
-    "its head has shape (3, 4) instead of (4, 3)": lambda reply: replaced(reply, Array(whole_head(reply).T.copy())),
-    "its head has 8000128 bytes where (4, 3) numbers take at most": lambda reply: replaced(reply, Array(np.ones((1000, 1000)))),
+    "its head has NaN or infinity in 12 of 12 places": lambda reply: replaced(
+        reply, Array(whole_head(reply) * np.nan)
+    ),
+    "its head has NaN or infinity in 1 of 12 places": lambda reply: replaced(
+        reply, Array(one_infinity())
+    ),
+    "its head has shape (3, 4) instead of (4, 3)": lambda reply: replaced(
+        reply, Array(whole_head(reply).T.copy())
+    ),
+    "its head has 8000128 bytes where (4, 3) numbers take at most": lambda reply: replaced(
+        reply, Array(np.ones((1000, 1000)))
+    ),
     "its head holds int64 instead of": lambda reply: replaced(reply, Array(np.ones((4, 3), int))),
-    "its head holds complex128 instead of": lambda reply: replaced(reply, Array(np.ones((4, 3), complex))),
+    "its head holds complex128 instead of": lambda reply: replaced(
+        reply, Array(np.ones((4, 3), complex))
+    ),
     "its head cannot be read as an array": lambda reply: replaced(
         reply, Array("float64", (4, 3), "numpy.ndarray", b"pickle me")
     ),
     "it sent arrays named 'tail' instead of 'head'": lambda reply: replaced(
         reply, ArrayRecord({"tail": Array(np.ones((4, 3)))})
     ),
-    "its num-examples is 1000000, and it announced 12": lambda reply: lied(reply, "num-examples", 1000000),
-    "its num-examples is 12.0, and it announced 12": lambda reply: lied(reply, "num-examples", 12.0),
+    "its num-examples is 1000000, and it announced 12": lambda reply: lied(
+        reply, "num-examples", 1000000
+    ),
+    "its num-examples is 12.0, and it announced 12": lambda reply: lied(
+        reply, "num-examples", 12.0
+    ),
     "its reply has not the records that were asked for": emptied,
     "it did not reply in time": lambda reply: None,
 }
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_a_bad_reply_is_named_and_the_round_completes_with_the_rest(reason, clients, tmp_path, told):
+def test_a_bad_reply_is_named_and_the_round_completes_with_the_rest(
+    reason, clients, tmp_path, told
+):
     whole, files = clients
     grid = seated(tmp_path, files, rounds=1)
-    grid.spoil = lambda node, reply: BAD[reason](reply) if node == 12 and is_trained(reply) else reply
+    grid.spoil = lambda node, reply: (
+        BAD[reason](reply) if node == 12 and is_trained(reply) else reply
+    )
     result = trained(grid)
     assert f"Node 12 is left out: {reason}" in told.text
     assert "aggregate_train: Received 2 results and 1 failures" in told.text
-    rest = select_clients(whole, [name for name in whole.clients if name not in whole.clients[1::3]])
+    rest = select_clients(
+        whole, [name for name in whole.clients if name not in whole.clients[1::3]]
+    )
     with optimised(False):
-        alone = fa.train("fedavg", rest, rounds=1, evaluate_every=0, local_steps=3, batch=4, precision="float64")
+        alone = fa.train(
+            "fedavg", rest, rounds=1, evaluate_every=0, local_steps=3, batch=4, precision="float64"
+        )
     np.testing.assert_allclose(result.arrays["head"].numpy(), alone.shared, atol=1e-12)
 
 
@@ -198,7 +249,9 @@ def test_a_change_that_is_far_too_long_is_shortened_and_named(clients, tmp_path,
     honest = trained(grid).arrays["head"].numpy()
     assert "shortened" not in told.text.replace("shortened-nodes", "")
     grid.spoil = lambda node, reply: (
-        replaced(reply, Array(whole_head(reply) * 1e9)) if node == 12 and is_trained(reply) else reply
+        replaced(reply, Array(whole_head(reply) * 1e9))
+        if node == 12 and is_trained(reply)
+        else reply
     )
     clipped = trained(grid).arrays["head"].numpy()
     assert "Node 12 sent a change" in told.text
@@ -209,19 +262,25 @@ def test_a_change_that_is_far_too_long_is_shortened_and_named(clients, tmp_path,
 
 def test_where_every_reply_is_bad_the_shared_head_stays(clients, tmp_path, told):
     grid = seated(tmp_path, clients[1], shared_path=str(tmp_path / "shared.safetensors"))
-    grid.spoil = lambda node, reply: replaced(reply, Array(whole_head(reply) * np.inf)) if is_trained(reply) else reply
+    grid.spoil = lambda node, reply: (
+        replaced(reply, Array(whole_head(reply) * np.inf)) if is_trained(reply) else reply
+    )
     with np.errstate(invalid="ignore"):
         grid.play()
     assert "The shared head stays as it is" in told.text
     assert not SavedHead.load(tmp_path / "shared.safetensors").head.any()
 
 
-@pytest.mark.parametrize("lie", [{"accuracy": 1.5}, {"loss": float("nan")}, {"hurt": 7}, {"num-examples": 10**9}])
+@pytest.mark.parametrize(
+    "lie", [{"accuracy": 1.5}, {"loss": float("nan")}, {"hurt": 7}, {"num-examples": 10**9}]
+)
 def test_scores_that_cannot_be_are_left_out(lie, clients, tmp_path, told):
     grid = seated(tmp_path, clients[1], rounds=1)
 
     def spoil(node, reply):
-        for name, value in lie.items() if node == 12 and reply.metadata.message_type == "evaluate" else ():
+        for name, value in (
+            lie.items() if node == 12 and reply.metadata.message_type == "evaluate" else ()
+        ):
             reply.content["metrics"][name] = value
         return reply
 
@@ -255,7 +314,10 @@ def test_a_node_with_other_data_or_none_is_named_and_the_others_go_on(clients, t
     grid = seated(tmp_path, [*files, wide, tmp_path / "nowhere.csv", files[0]], rounds=1)
     result = trained(grid)
     assert "Node 14 is left out: its data have 5 features and 3 outputs" in told.text
-    assert "Node 15 is left out: its data are not there, or cannot be read (code unreadable-file)" in told.text
+    assert (
+        "Node 15 is left out: its data are not there, or cannot be read (code unreadable-file)"
+        in told.text
+    )
     assert "is on nodes [11, 16] and counts on each" in told.text
     assert result.train_metrics_clientapp[1]["clients"] == 8
 
@@ -267,17 +329,33 @@ def at_fault(grid: Table) -> str:
     return str(caught.value)
 
 
-def test_a_run_that_faulty_nodes_cannot_make_complete_ends_with_a_sentence_for_each(clients, tmp_path, told):
+def test_a_run_that_faulty_nodes_cannot_make_complete_ends_with_a_sentence_for_each(
+    clients, tmp_path, told
+):
     wide = federation(sizes=((6, 2, 2),) * 2, d=5).save(tmp_path / "wide.safetensors")
-    grid = seated(tmp_path, [*clients[1][:2], wide, tmp_path / "nowhere.csv"], min_nodes=3, timeout=0.3)
+    grid = seated(
+        tmp_path, [*clients[1][:2], wide, tmp_path / "nowhere.csv"], min_nodes=3, timeout=0.3
+    )
     grid.nodes[15] = {}
     said = at_fault(grid).splitlines()
-    assert said[0] == ("min-nodes is 3, and 2 of the connected nodes can take part, 0.3 seconds after the last one connected:")
+    assert (
+        said[0]
+        == "min-nodes is 3, and 2 of the connected nodes can take part, 0.3 seconds after the last"
+        " one connected:"
+    )
     assert said[1:4] == [
-        "node 13: its data have 5 features and 3 outputs (classification), and the others' 4 features and 3 outputs "
-        "(classification)",
-        "node 14: its data are not there, or cannot be read (code unreadable-file); the node's own log says more",
-        "node 15: its node config names no data-path (code no-data-path); the node's own log says more",
+        (
+            "node 13: its data have 5 features and 3 outputs (classification), and the others' 4"
+            " features and 3 outputs (classification)"
+        ),
+        (
+            "node 14: its data are not there, or cannot be read (code unreadable-file); the node's"
+            " own log says more"
+        ),
+        (
+            "node 15: its node config names no data-path (code no-data-path); the node's own log"
+            " says more"
+        ),
     ]
     assert said[4].startswith("Mend these nodes or the run config, or lower min-nodes")
     assert len(grid.passed) == 5  # nobody was asked twice
@@ -292,12 +370,19 @@ def test_a_passing_fault_is_asked_about_again(clients, tmp_path, told, monkeypat
         if node in lost:
             lost.remove(node)
             reply.content.clear()
-            reply.content["config"] = ConfigRecord({"fault": "unforeseen", "version": fa.__version__})
+            reply.content["config"] = ConfigRecord(
+                {"fault": "unforeseen", "version": fa.__version__}
+            )
         return reply
 
     grid.spoil = spoil
     trained(grid)
-    assert told.text.count("Node 12 is left out: something unforeseen went wrong there (code unforeseen)") == 1
+    assert (
+        told.text.count(
+            "Node 12 is left out: something unforeseen went wrong there (code unforeseen)"
+        )
+        == 1
+    )
     assert "(out of 6 on 3)" in told.text
 
 
@@ -318,23 +403,35 @@ def test_a_run_waits_for_nodes_that_have_yet_to_connect(clients, tmp_path, told,
     assert told.text.count("Waiting for nodes: 2 introduced (minimum required: 3)") == 1
 
 
-@pytest.mark.parametrize(("version", "has"), [("0.0.9", "fedasym 0.0.9"), (None, "no version"), ("XMARKx " * 9, "no version")])
+@pytest.mark.parametrize(
+    ("version", "has"),
+    [("0.0.9", "fedasym 0.0.9"), (None, "no version"), ("XMARKx " * 9, "no version")],
+)
 def test_another_version_is_told_from_other_faults(version, has, clients, tmp_path):
     grid = seated(tmp_path, clients[1], min_nodes=3, timeout=0.1)
 
     def spoil(node, reply):
         if node == 12:
-            told = {name: value for name, value in reply.content["config"].items() if name != "version"}
-            reply.content["config"] = ConfigRecord(told | ({} if version is None else {"version": version}))
+            told = {
+                name: value for name, value in reply.content["config"].items() if name != "version"
+            }
+            reply.content["config"] = ConfigRecord(
+                told | ({} if version is None else {"version": version})
+            )
         return reply
 
     grid.spoil = spoil
-    assert f"node 12: it says that it has {has}, and the server has fedasym {fa.__version__}: install the same" in at_fault(
-        grid
+    assert (
+        f"node 12: it says that it has {has}, and the server has fedasym {fa.__version__}: install"
+        " the same" in at_fault(grid)
     )
-    grid.spoil = lambda node, reply: faulty(reply, version or "", "unforeseen") if node == 12 else reply
+    grid.spoil = lambda node, reply: (
+        faulty(reply, version or "", "unforeseen") if node == 12 else reply
+    )
     assert f"node 12: it says that it has {has}, and the server" in at_fault(grid)
-    grid.spoil = lambda node, reply: faulty(reply, fa.__version__, "row 5 holds XMARKx") if node == 12 else reply
+    grid.spoil = lambda node, reply: (
+        faulty(reply, fa.__version__, "row 5 holds XMARKx") if node == 12 else reply
+    )
     assert "node 12: it reports a fault by a code that is unknown here" in at_fault(grid)
 
 
@@ -357,7 +454,9 @@ def test_an_app_that_lets_errors_through_is_not_repeated(clients, tmp_path, told
 
     grid.spoil = spoil
     said = at_fault(grid)
-    assert "node 11: the app cannot be loaded there: install the server's version of fedasym" in said
+    assert (
+        "node 11: the app cannot be loaded there: install the server's version of fedasym" in said
+    )
     assert "node 12: it failed (Flower's error 2)" in said
     assert "XMARKx" not in said + told.text
 
@@ -372,10 +471,17 @@ def test_the_run_says_what_it_trains_on(clients, tmp_path, told):
     assert f"Training ftfa on {about['data']}" in told.text
     assert f"Trained on {about['data']}" in told.text
     drawn = seated(tmp_path / "drawn", [], rounds=1, shared_path=str(shared))
-    drawn.nodes = {k: {"data-path": "synthetic", "partition-id": k, "num-partitions": 10} for k in range(2)}
-    drawn.nodes |= {k: each | {"heads-path": str(tmp_path / "heads")} for k, each in drawn.nodes.items()}
+    drawn.nodes = {
+        k: {"data-path": "synthetic", "partition-id": k, "num-partitions": 10} for k in range(2)
+    }
+    drawn.nodes |= {
+        k: each | {"heads-path": str(tmp_path / "heads")} for k, each in drawn.nodes.items()
+    }
     drawn.play()
-    assert SavedHead.load(shared).about["data"] == "6 drawn clients (no data was given) with 360 training samples on 2 nodes"
+    assert (
+        SavedHead.load(shared).about["data"]
+        == "6 drawn clients (no data was given) with 360 training samples on 2 nodes"
+    )
     assert SavedHead.load(shared).about["classes"] == [0, 1, 2, 3, 4]
 
 
@@ -391,7 +497,12 @@ def test_personal_heads_stay_on_the_node_and_persist_between_runs(clients, tmp_p
     assert first.about["client"] == "b"
     assert first.about["round"] == 2
     assert [each.name for each in (tmp_path / "server").iterdir()] == ["shared.safetensors"]
-    sent = [array.numpy() for message, reply in grid.passed for each in (message, reply) for array in arrays_of(each)]
+    sent = [
+        array.numpy()
+        for message, reply in grid.passed
+        for each in (message, reply)
+        for array in arrays_of(each)
+    ]
     assert not any(np.array_equal(array, first.head) for array in sent)
     grid.config |= {"rounds": 1}
     grid.play()

@@ -25,7 +25,9 @@ from .flower_table import Table, table
 
 
 def regression(clients: int, samples: int, d: int, seed: int = 0) -> fa.Federation:
-    """Clients in the order of their hashes, which is the server's; features of very different lengths, one always 0."""
+    """Clients in the order of their hashes, which is the server's; features of very different
+    lengths, one always 0.
+    """
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((clients, samples, d)) * np.logspace(0, 3, d)
     X[:, :, -1] = 0
@@ -33,12 +35,17 @@ def regression(clients: int, samples: int, d: int, seed: int = 0) -> fa.Federati
     theta = (shared + 0.5 * own) / np.logspace(0, 3, d)
     y = np.einsum("ijk,ik->ij", X, theta) + 0.3 * rng.standard_normal((clients, samples))
     names = np.repeat([f"c{each}" for each in range(clients)], samples)
-    whole = fa.Federation.from_arrays(X.reshape(-1, d), y.ravel(), names, split=np.zeros(names.size, int))
+    whole = fa.Federation.from_arrays(
+        X.reshape(-1, d), y.ravel(), names, split=np.zeros(names.size, int)
+    )
     return select_clients(whole, [whole.clients[place] for place in np.argsort(whole.identities)])
 
 
 def seated(whole: fa.Federation, folder, nodes: int = 3, **config) -> Table:
-    files = [select_clients(whole, whole.clients[k::nodes]).save(folder / f"part{k}.safetensors") for k in range(nodes)]
+    files = [
+        select_clients(whole, whole.clients[k::nodes]).save(folder / f"part{k}.safetensors")
+        for k in range(nodes)
+    ]
     return table(folder, "advise", files, min_nodes=nodes, **config)
 
 
@@ -50,17 +57,23 @@ def asked(grid: Table) -> list[Summary]:
 
 
 def same_summaries(ours: list[Summary], theirs: list[Summary], rel: float = 1e-6) -> None:
-    """The same numbers of the same clients, which go by their hashes here and by their names there."""
+    """The same numbers of the same clients, which go by their hashes here and by their names
+    there.
+    """
     assert len(ours) == len(theirs)
     for one, other in zip(ours, theirs, strict=True):
         for each in fields(Summary):
             if each.name != "name":
                 value = getattr(other, each.name)
                 scale = np.abs(value).max() if np.size(value) else 1.0
-                np.testing.assert_allclose(getattr(one, each.name), value, rtol=rel, atol=rel * scale, err_msg=each.name)
+                np.testing.assert_allclose(
+                    getattr(one, each.name), value, rtol=rel, atol=rel * scale, err_msg=each.name
+                )
 
 
-@pytest.mark.parametrize(("clients", "samples", "d"), [(12, 8, 6), (8, 3, 12)], ids=["models", "scarce"])
+@pytest.mark.parametrize(
+    ("clients", "samples", "d"), [(12, 8, 6), (8, 3, 12)], ids=["models", "scarce"]
+)
 def test_the_summaries_are_those_of_one_machine(clients, samples, d, tmp_path):
     whole = regression(clients, samples, d)
     same_summaries(asked(seated(whole, tmp_path)), play_federation(read_clients(whole)))
@@ -91,14 +104,18 @@ def test_no_sample_and_no_name_is_sent(tmp_path):
     whole = regression(12, 8, 6)
     grid = seated(whole, tmp_path)
     asked(grid)
-    known = {value for row in [*whole.features, whole.labels.ravel()] for value in row.tolist()} - {0.0}
+    known = {value for row in [*whole.features, whole.labels.ravel()] for value in row.tolist()} - {
+        0.0
+    }
     for _, reply in grid.passed:
         for record in reply.content.array_records.values():
             for array in record.values():
                 assert not known & set(array.numpy().ravel().tolist())
         assert not set(whole.clients) & set(str(reply.content).replace("'", " ").split())
     last = grid.passed[-1][1].content["arrays"]
-    assert sum(array.numpy().size for array in last.values()) <= 3 * 5 * 4  # three numbers per axis, five axes, four clients
+    assert (
+        sum(array.numpy().size for array in last.values()) <= 3 * 5 * 4
+    )  # three numbers per axis, five axes, four clients
 
 
 @pytest.fixture
@@ -107,7 +124,9 @@ def quick(monkeypatch):
     monkeypatch.setattr(advice, "advise", lambda summaries: summaries)
 
 
-def test_a_node_that_is_lost_or_breaks_the_rules_is_left_out_and_all_is_asked_again(tmp_path, caplog, quick):
+def test_a_node_that_is_lost_or_breaks_the_rules_is_left_out_and_all_is_asked_again(
+    tmp_path, caplog, quick
+):
     whole = regression(15, 8, 5)
     grid = seated(whole, tmp_path)
 
@@ -121,15 +140,21 @@ def test_a_node_that_is_lost_or_breaks_the_rules_is_left_out_and_all_is_asked_ag
     with caplog.at_level(logging.INFO, logger="flwr"):
         logging.getLogger("flwr").propagate = True
         sent = Advisor(grid, grid.config).advise()
-    assert "Node 12 is left out: its gradients has NaN or infinity in 40 of 40 places" in caplog.text
-    rest = select_clients(whole, [name for name in whole.clients if name not in whole.clients[1::3]])
+    assert (
+        "Node 12 is left out: its gradients has NaN or infinity in 40 of 40 places" in caplog.text
+    )
+    rest = select_clients(
+        whole, [name for name in whole.clients if name not in whole.clients[1::3]]
+    )
     assert len(sent) == 10
     same_summaries(sent, play_federation(read_clients(rest)))
 
 
 def test_too_few_clients_are_refused(tmp_path):
     grid = seated(regression(3, 8, 5), tmp_path)
-    with pytest.raises(InvalidInput, match="there are 3 clients: how clients differ takes at least 4"):
+    with pytest.raises(
+        InvalidInput, match="there are 3 clients: how clients differ takes at least 4"
+    ):
         Advisor(grid, grid.config).advise()
 
 
@@ -140,7 +165,10 @@ def test_classes_are_refused_where_they_are(tmp_path, caplog):
         Advisor(grid, grid.config).advise()
     assert "min-nodes is 3, and 0 of the connected nodes can take part" in str(caught.value)
     for node in (11, 12, 13):
-        assert f"node {node}: its labels are classes, and advice through a federation is for numbers" in str(caught.value)
+        assert (
+            f"node {node}: its labels are classes, and advice through a federation is for numbers"
+            in str(caught.value)
+        )
     assert "Node 11 is left out: its labels are classes" in caplog.text
     assert len(grid.passed) == 3  # asked once each
 
@@ -159,7 +187,10 @@ def test_advice_waits_for_healthy_nodes_and_says_what_it_is_about(tmp_path, capl
     with caplog.at_level(logging.INFO, logger="flwr"):
         logging.getLogger("flwr").propagate = True
         assert len(Advisor(grid, grid.config).advise()) == 8
-    assert "Node 14 is left out: its data are not there, or cannot be read (code unreadable-file)" in caplog.text
+    assert (
+        "Node 14 is left out: its data are not there, or cannot be read (code unreadable-file)"
+        in caplog.text
+    )
     assert "Advising on wards: 8 clients with 24 training samples on 3 nodes" in caplog.text
 
 
@@ -180,7 +211,9 @@ def test_least_squares_from_gradients_alone():
 
     found = solve_least_squares(gradient, (X**2).sum((0, 1)), problems=3)
     for each in range(3):
-        np.testing.assert_allclose(found[each], np.linalg.lstsq(X[each], y[each], rcond=None)[0], rtol=1e-6)
+        np.testing.assert_allclose(
+            found[each], np.linalg.lstsq(X[each], y[each], rcond=None)[0], rtol=1e-6
+        )
     assert len(asked) < 30
 
 
@@ -195,7 +228,9 @@ def told(*args):
 
 def test_the_command_hands_the_columns_to_the_federation(monkeypatch):
     asked = []
-    monkeypatch.setattr(apps, "advise_nodes", lambda superlink, config: asked.append((superlink, config)))
+    monkeypatch.setattr(
+        apps, "advise_nodes", lambda superlink, config: asked.append((superlink, config))
+    )
     assert told("advise", "ours", "--federated", "--label", "score", "--task", "regression") == 0
     assert asked == [("ours", {"label": "score", "client": "client", "task": "regression"})]
 

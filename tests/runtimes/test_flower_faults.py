@@ -1,4 +1,6 @@
-"""What leaves a node when something is wrong there: a code of a closed list, and not a word of its data."""
+"""What leaves a node when something is wrong there: a code of a closed list, and not a word of its
+data.
+"""
 
 import logging
 import sqlite3
@@ -24,7 +26,9 @@ CLASSES = 2
 
 
 def healthy() -> pl.DataFrame:
-    """Two clients with names, words and headers that must not leave: two classes, numbers, a diagnosis, a patient."""
+    """Two clients with names, words and headers that must not leave: two classes, numbers, a
+    diagnosis, a patient.
+    """
     n = 12
     return pl.DataFrame(
         {
@@ -70,8 +74,19 @@ def write_leaf(path: Path, frame: pl.DataFrame) -> None:
 
     names = frame["client"].unique(maintain_order=True).to_list()
     parts = {name: frame.filter(pl.col("client") == name) for name in names}
-    data = {name: {"x": part.select("x0", "diagnosis").rows(), "y": part["label"].to_list()} for name, part in parts.items()}
-    path.write_text(json.dumps({"users": names, "num_samples": [part.height for part in parts.values()], "user_data": data}))
+    data = {
+        name: {"x": part.select("x0", "diagnosis").rows(), "y": part["label"].to_list()}
+        for name, part in parts.items()
+    }
+    path.write_text(
+        json.dumps(
+            {
+                "users": names,
+                "num_samples": [part.height for part in parts.values()],
+                "user_data": data,
+            }
+        )
+    )
 
 
 def write_hdf5(path: Path, frame: pl.DataFrame) -> None:
@@ -79,7 +94,9 @@ def write_hdf5(path: Path, frame: pl.DataFrame) -> None:
         for name in frame["client"].unique(maintain_order=True).to_list():
             part = frame.filter(pl.col("client") == name)
             group = file.create_group(f"examples/{name}")
-            group.create_dataset(f"{MARK}field", data=part["patient"].to_list(), dtype=h5py.string_dtype())
+            group.create_dataset(
+                f"{MARK}field", data=part["patient"].to_list(), dtype=h5py.string_dtype()
+            )
             group.create_dataset("label", data=part["label"].to_numpy())
 
 
@@ -88,7 +105,10 @@ def write_sqlite(path: Path, frame: pl.DataFrame) -> None:
         base.execute("CREATE TABLE client_metadata (client_id, split_name, num_examples)")
         base.execute("CREATE TABLE examples (split_name, client_id, serialized_example_proto)")
         base.execute("INSERT INTO client_metadata VALUES (?, ?, 1)", (f"{MARK}ann", f"{MARK}split"))
-        base.execute("INSERT INTO examples VALUES (?, ?, ?)", (f"{MARK}split", f"{MARK}ann", f"{MARK}cell".encode()))
+        base.execute(
+            "INSERT INTO examples VALUES (?, ?, ?)",
+            (f"{MARK}split", f"{MARK}ann", f"{MARK}cell".encode()),
+        )
 
 
 def write_npz(path: Path, frame: pl.DataFrame) -> None:
@@ -110,12 +130,30 @@ ONCE = {".npz": write_npz, ".json": write_leaf, ".h5": write_hdf5, ".sqlite": wr
 
 
 def damaged(folder: Path) -> Iterator[Path]:
-    """Files that are cut short, empty, packed, of another kind, twice named, not there, or no files at all."""
+    """Files that are cut short, empty, packed, of another kind, twice named, not there, or no files
+    at all.
+    """
     whole = healthy().write_csv().encode()
-    contents = {"cut.parquet": b"PAR1" + whole, "cut.npz": b"PK\x03\x04" + whole, "cut.h5": b"\x89HDF\r\n\x1a\n" + whole}
-    contents |= {"cut.sqlite": b"SQLite format 3\x00" + whole, "cut.json": b'{"users": ["' + whole, "cut.safetensors": whole}
-    contents |= {"packed.csv": b"\x1f\x8b" + whole, "zero.csv": b"", "bytes.csv": b"\xff\xfe\x00" + whole, "noending": whole}
-    contents |= {"twice.csv": whole.replace(b"x1", b"x0", 1), "ragged.csv": whole + f"{MARK},,,,,,,,,,,\n".encode()}
+    contents = {
+        "cut.parquet": b"PAR1" + whole,
+        "cut.npz": b"PK\x03\x04" + whole,
+        "cut.h5": b"\x89HDF\r\n\x1a\n" + whole,
+    }
+    contents |= {
+        "cut.sqlite": b"SQLite format 3\x00" + whole,
+        "cut.json": b'{"users": ["' + whole,
+        "cut.safetensors": whole,
+    }
+    contents |= {
+        "packed.csv": b"\x1f\x8b" + whole,
+        "zero.csv": b"",
+        "bytes.csv": b"\xff\xfe\x00" + whole,
+        "noending": whole,
+    }
+    contents |= {
+        "twice.csv": whole.replace(b"x1", b"x0", 1),
+        "ragged.csv": whole + f"{MARK},,,,,,,,,,,\n".encode(),
+    }
     for name, data in contents.items():
         (folder / f"{MARK}{name}").write_bytes(data)
         yield folder / f"{MARK}{name}"
@@ -127,7 +165,9 @@ def damaged(folder: Path) -> Iterator[Path]:
     yield folder / f"{MARK}empty"
     yield folder / f"{MARK}nowhere.csv"
     yield folder / f"{MARK}\0zero.csv"
-    saved = fa.Federation.from_arrays(np.eye(4), [f"{MARK}a", f"{MARK}b"] * 2, [f"{MARK}ann"] * 4, split=["train"] * 4)
+    saved = fa.Federation.from_arrays(
+        np.eye(4), [f"{MARK}a", f"{MARK}b"] * 2, [f"{MARK}ann"] * 4, split=["train"] * 4
+    )
     yield saved.save(folder / f"{MARK}saved.safetensors")
 
 
@@ -169,10 +209,17 @@ def content(arrays: dict[str, Array] | None, config: dict[str, object] | None) -
 
 
 def orders(known: str) -> dict[str, list[RecordDict]]:
-    """Messages by their type, the first of each as it should be, where `known` is a client of the node."""
+    """Messages by their type, the first of each as it should be, where `known` is a client of the
+    node.
+    """
     good = {"head": Array(np.zeros((3, 2)))}
     told = {"server-round": 1, "drawn": [known], "turns": [0]}
-    heads = [{}, {"tail": Array(np.zeros((3, 2)))}, {"head": Array(np.zeros((9, 9)))}, {"head": Array(np.array(["a"]))}]
+    heads = [
+        {},
+        {"tail": Array(np.zeros((3, 2)))},
+        {"head": Array(np.zeros((9, 9)))},
+        {"head": Array(np.array(["a"]))},
+    ]
     heads.append({"head": Array("float64", (3, 2), "numpy.ndarray", b"no array")})
     lies = [
         {},
@@ -184,10 +231,19 @@ def orders(known: str) -> dict[str, list[RecordDict]]:
         {"turns": [-1]},
     ]
     trained = [content(good, told), RecordDict(), content(good, None), content(None, told)]
-    trained += [content(head, told) for head in heads] + [content(good, told | lie if lie else {}) for lie in lies]
+    trained += [content(head, told) for head in heads] + [
+        content(good, told | lie if lie else {}) for lie in lies
+    ]
     asked = {"live": [True, True, True], "groups": [0, 1]}
     models = {"models": Array(np.zeros((10, 3)))}
-    wrong = [{}, {"live": [True]}, {"live": "abc", "groups": 3}, {"groups": [0]}, {"live": [False] * 3}, {"told": [1.0]}]
+    wrong = [
+        {},
+        {"live": [True]},
+        {"live": "abc", "groups": 3},
+        {"groups": [0]},
+        {"live": [False] * 3},
+        {"told": [1.0]},
+    ]
     told_again = [
         content(models, asked),
         RecordDict(),
@@ -215,7 +271,9 @@ class Node:
         self.app = import_app(app, read_app(app)["components"]["clientapp"])
         self.codes: list[str | None] = []
 
-    def ask(self, kind: str, records: RecordDict, node: dict[str, object], run: dict[str, object]) -> None:
+    def ask(
+        self, kind: str, records: RecordDict, node: dict[str, object], run: dict[str, object]
+    ) -> None:
         message = Message(records, 1, kind)
         message.metadata.__dict__["_message_id"] = "m"
         reply = self.app(message, Context(1, 1, node, RecordDict(), self.config | run))
@@ -272,20 +330,38 @@ def test_no_word_of_a_node_leaves_it_whatever_is_wrong_there(files, folder, node
     (folder / f"{MARK}blocked").touch()
     blocked = {"data-path": str(good), "heads-path": str(folder / f"{MARK}blocked")}
     nodes["rtfa"].ask("evaluate", orders(known)["evaluate"][0], blocked, {"classes": "2"})
-    nodes["advise"].ask("query.introduce", RecordDict(), {"data-path": str(good)}, {"task": "", "classes": "2"})
-    for what, kinds in {"rtfa": ("query", "train", "evaluate"), "advise": ("introduce", "differentiate", "tell")}.items():
+    nodes["advise"].ask(
+        "query.introduce", RecordDict(), {"data-path": str(good)}, {"task": "", "classes": "2"}
+    )
+    for what, kinds in {
+        "rtfa": ("query", "train", "evaluate"),
+        "advise": ("introduce", "differentiate", "tell"),
+    }.items():
         for kind in kinds:  # what is as it should be is answered
             name = kind if what == "rtfa" else f"query.{kind}"
-            nodes[what].ask(name, orders(known)[name][0], {"data-path": str(good)}, {"classes": "2"} if what == "rtfa" else {})
+            nodes[what].ask(
+                name,
+                orders(known)[name][0],
+                {"data-path": str(good)},
+                {"classes": "2"} if what == "rtfa" else {},
+            )
             assert nodes[what].codes[-1] is None, kind
     for what, node in nodes.items():
         for kind, messages in orders(known).items():
             for file, message in product([good, folder / f"{MARK}nothing.csv"], messages):
-                node.ask(kind, message, {"data-path": str(file)}, {"classes": "2"} if what == "rtfa" else {})
+                node.ask(
+                    kind,
+                    message,
+                    {"data-path": str(file)},
+                    {"classes": "2"} if what == "rtfa" else {},
+                )
     codes = [code for node in nodes.values() for code in node.codes]
     assert sum(code is not None for code in codes) >= 500
     assert sum(code is None for code in codes) >= 10  # healthy ones are healthy
-    assert set(codes) - {None} >= {fault.value for fault in Fault} - {"out-of-memory", "missing-package"}
+    assert set(codes) - {None} >= {fault.value for fault in Fault} - {
+        "out-of-memory",
+        "missing-package",
+    }
 
 
 def test_what_an_app_raises_is_a_code_and_its_words_are_in_the_nodes_log(caplog):
@@ -331,4 +407,7 @@ def test_class_names_of_an_owner_stay_and_their_number_is_said(folder, files, no
 def test_the_page_has_every_code():
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "flower.md").read_text(encoding="utf-8")
     for fault in Fault:
-        assert f"| `{fault.value}` | {fault.meaning} | {'yes' if fault.permanent else 'no'} |\n" in page
+        assert (
+            f"| `{fault.value}` | {fault.meaning} | {'yes' if fault.permanent else 'no'} |\n"
+            in page
+        )

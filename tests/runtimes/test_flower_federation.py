@@ -1,7 +1,8 @@
-"""A real federation: SuperLink and SuperNodes as processes on loopback, TLS on, nodes known by their keys.
+"""A real federation: SuperLink and SuperNodes as processes on loopback, TLS on, nodes known by
+their keys.
 
-A node starts a process for every message: the runs here are short, and all share one federation. What a bad node does is
-in the app of its run. The last tests write over the nodes' data.
+A node starts a process for every message: the runs here are short, and all share one federation.
+What a bad node does is in the app of its run. The last tests write over the nodes' data.
 """
 
 import json
@@ -78,7 +79,9 @@ def spoiled_app(folder: Path, name: str, deeds: dict[tuple[str, int], str]) -> P
     """The app of FTFA with nodes that do these deeds, by node and round."""
     app = write_app("ftfa", folder / name)
     file = app / name / "client_app.py"
-    told = file.read_text().replace("app = NodeApp()", f"DEEDS = {deeds!r}\n{SPOIL}\n\napp = NodeApp(mods=[spoil])")
+    told = file.read_text().replace(
+        "app = NodeApp()", f"DEEDS = {deeds!r}\n{SPOIL}\n\napp = NodeApp(mods=[spoil])"
+    )
     file.write_text(told)
     return app
 
@@ -87,14 +90,18 @@ def spoiled_app(folder: Path, name: str, deeds: dict[tuple[str, int], str]) -> P
 def data(tmp_path_factory):
     """Seven clients in three tables, and all of them in one."""
     folder = tmp_path_factory.mktemp("data")
-    drawn = fa.datasets.synthetic(task="classification", clients=7, dimension=30, aspect=2, centre=2, radius=1, classes=3)
+    drawn = fa.datasets.synthetic(
+        task="classification", clients=7, dimension=30, aspect=2, centre=2, radius=1, classes=3
+    )
     names = [f"client {place}" for place in range(7)]
     columns = {
         "client": [names[each] for each in drawn.owner],
         "label": drawn.labels,
         "split": np.array(["train", "validation", "test"])[drawn.split],
     }
-    frame = pl.DataFrame(columns | {f"x{k}": drawn.features[:, k].astype(np.float64) for k in range(30)})
+    frame = pl.DataFrame(
+        columns | {f"x{k}": drawn.features[:, k].astype(np.float64) for k in range(30)}
+    )
     for place, node in enumerate(NODES):
         frame.filter(pl.col("client").is_in(names[place::3])).write_csv(folder / f"{node}.csv")
     frame.write_csv(folder / "all.csv")
@@ -120,15 +127,26 @@ def federation(tmp_path_factory, data):
 
 def start_node(running: Federation, name: str, data: Path) -> Process:
     interval = 12 if name == "east" else 30  # it is killed, and must be missed soon
-    return running.node(name, running.keys[name], interval=interval, data_path=str(data / f"{name}.csv"), site=name)
+    return running.node(
+        name, running.keys[name], interval=interval, data_path=str(data / f"{name}.csv"), site=name
+    )
 
 
 @pytest.fixture(scope="module")
 def runs(federation):
     """A run that trains and one that advises, side by side."""
     folder, rules = federation.folder, {"min_nodes": 3, "timeout": TIMEOUT}
-    told = OPTIONS | rules | {"precision": "float64", "classes": "3", "shared_path": str(folder / "rtfa.safetensors")}
-    asked = {"min-nodes": 3, "timeout": TIMEOUT, "task": "regression", "advice-path": str(folder / "advice.json")}
+    told = (
+        OPTIONS
+        | rules
+        | {"precision": "float64", "classes": "3", "shared_path": str(folder / "rtfa.safetensors")}
+    )
+    asked = {
+        "min-nodes": 3,
+        "timeout": TIMEOUT,
+        "task": "regression",
+        "advice-path": str(folder / "advice.json"),
+    }
     code = f"from fedasym.deploy.flower.apps import advise_nodes; advise_nodes('here', {asked!r})"
     return {
         "rtfa": federation.run(write_app("rtfa", folder / "rtfa"), **told),
@@ -151,7 +169,9 @@ def test_it_learns_what_training_here_learns(federation, runs, data):
         for client in whole.clients[place::3]:
             identity = whole.identities[whole.clients.index(client)]
             own = SavedHead.load(head_file(data / f"{node}.heads", what, client, identity))
-            np.testing.assert_allclose(own.head, history.personal(client), rtol=0, atol=1e-5)  # made in float32 there
+            np.testing.assert_allclose(
+                own.head, history.personal(client), rtol=0, atol=1e-5
+            )  # made in float32 there
             x = whole.client(client).features
             assert own.predict(x).tolist() == history.predict(x, client).tolist()
     for name in ("accuracy", "shared_accuracy", "loss", "hurt"):
@@ -169,7 +189,11 @@ def test_it_is_advised(federation, runs, data):
     advice = json.loads((federation.folder / "advice.json").read_text())
     whole = read_as_nodes(data / "all.csv", task="regression")
     expected = advise_summaries(
-        play_federation(read_clients(select_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)])))
+        play_federation(
+            read_clients(
+                select_clients(whole, [whole.clients[at] for at in np.argsort(whole.identities)])
+            )
+        )
     )
     assert advice["recommended"] == expected.recommended
     assert expected.recommended in log
@@ -183,30 +207,56 @@ def test_it_refuses_a_wrong_key(federation, runs):
 
 
 def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs, data):
-    """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work, which is started again."""
+    """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work, which is started
+    again.
+    """
     for run in runs.values():
         run.wait_for(" is in ", PATIENCE)
     deeds = {("south", 1): "nan", ("east", 1): "shape", ("south", 2): "large", ("east", 2): "sleep"}
-    told = OPTIONS | {"evaluate_every": 0, "cohort": 7, "min_nodes": 3, "timeout": TIMEOUT, "precision": "float64"}
+    told = OPTIONS | {
+        "evaluate_every": 0,
+        "cohort": 7,
+        "min_nodes": 3,
+        "timeout": TIMEOUT,
+        "precision": "float64",
+    }
     shared = federation.folder / "bad.safetensors"
-    run = federation.run(spoiled_app(federation.folder, "bad", deeds), **told, classes="3", shared_path=str(shared))
-    wait_until((federation.folder / "asleep").exists, PATIENCE, "sleeping node", lambda: run.text[-3000:])
+    run = federation.run(
+        spoiled_app(federation.folder, "bad", deeds), **told, classes="3", shared_path=str(shared)
+    )
+    wait_until(
+        (federation.folder / "asleep").exists, PATIENCE, "sleeping node", lambda: run.text[-3000:]
+    )
     federation.nodes["east"].kill()
     run.wait_for(f"Node {federation.numbers['east']} is left out: it did not reply", PATIENCE)
-    while not accepted(node := start_node(federation, "east", data)):  # as a service manager would, until it is taken back
+    while not accepted(
+        node := start_node(federation, "east", data)
+    ):  # as a service manager would, until it is taken back
         node.stop()
         time.sleep(2)
     federation.nodes["east"] = node
     log, number = run.wait_for(DONE, PATIENCE), federation.numbers
     rounds = log.split("[ROUND ")[1:]
-    assert f"Node {number['south']} is left out: its head has NaN or infinity in 90 of 90 places" in rounds[0]
-    assert f"Node {number['east']} is left out: its head has shape (29, 3) instead of (30, 3)" in rounds[0]
-    assert f"Node {number['south']} is left out: its head has 8000128 bytes where (30, 3) numbers take at most" in rounds[1]
+    assert (
+        f"Node {number['south']} is left out: its head has NaN or infinity in 90 of 90 places"
+        in rounds[0]
+    )
+    assert (
+        f"Node {number['east']} is left out: its head has shape (29, 3) instead of (30, 3)"
+        in rounds[0]
+    )
+    assert (
+        f"Node {number['south']} is left out: its head has 8000128 bytes where (30, 3) numbers take"
+        " at most" in rounds[1]
+    )
     assert f"Node {number['east']} is left out: it did not reply" in rounds[1]
     for text in rounds:
         assert "aggregate_train: Received 1 results and 2 failures" in text
-    # The killed node may still count as connected when it is asked to evaluate; that it is back, the next test sees.
-    assert re.search(r"aggregate_evaluate: Received (3 results and 0|2 results and 1) failures", rounds[1])
+    # The killed node may still count as connected when it is asked to evaluate; that it is back,
+    # the next test sees.
+    assert re.search(
+        r"aggregate_evaluate: Received (3 results and 0|2 results and 1) failures", rounds[1]
+    )
     np.testing.assert_allclose(SavedHead.load(shared).head, by_hand(data), rtol=0, atol=1e-9)
 
 
@@ -228,25 +278,42 @@ class Recorder(Attentive):
 
 
 def recording_app(folder: Path, name: str) -> Path:
-    """An app whose server keeps what it receives, in a file, and whose node at the east has a fault of its own."""
+    """An app whose server keeps what it receives, in a file, and whose node at the east has a fault
+    of its own.
+    """
     app = write_app("ftfa", folder / name)
     server, task = app / name / "server_app.py", app / name / "task.py"
     told = server.read_text().replace(
-        "app = ServerApp()", f"RECORDED = {str(folder / f'{name}.bin')!r}\n{RECORDER}\n\napp = ServerApp()"
+        "app = ServerApp()",
+        f"RECORDED = {str(folder / f'{name}.bin')!r}\n{RECORDER}\n\napp = ServerApp()",
     )
     server.write_text(told.replace("strategy.train(grid)", "strategy.train(Recorder(grid))"))
-    east = f'    if "{name}" == "second" and context.node_config["site"] == "east":\n        raise RuntimeError("{MARK}east")\n'
-    task.write_text(task.read_text().replace("    return load_clients", f"{east}    return load_clients"))
+    east = (
+        f'    if "{name}" == "second" and context.node_config["site"] == "east":\n        raise'
+        f' RuntimeError("{MARK}east")\n'
+    )
+    task.write_text(
+        task.read_text().replace("    return load_clients", f"{east}    return load_clients")
+    )
     return app
 
 
 def test_of_six_faults_the_server_hears_codes_alone_and_the_runs_fail(federation, runs, data):
-    """Two runs over the same files: three nodes with two faults each, by the columns that a run names."""
+    """Two runs over the same files: three nodes with two faults each, by the columns that a run
+    names.
+    """
     for other in runs.values():
         other.wait_for(" is in ", PATIENCE)
-    frame = pl.read_csv(data / "all.csv").with_columns(pl.col("client").str.replace("client", f"{MARK}client"))
+    frame = pl.read_csv(data / "all.csv").with_columns(
+        pl.col("client").str.replace("client", f"{MARK}client")
+    )
     first = pl.int_range(pl.len()) == 0
-    word = pl.when(first).then(pl.lit(f"{MARK}HIV-positive")).otherwise(pl.col("x3").cast(pl.String)).alias("x3")
+    word = (
+        pl.when(first)
+        .then(pl.lit(f"{MARK}HIV-positive"))
+        .otherwise(pl.col("x3").cast(pl.String))
+        .alias("x3")
+    )
     hole = pl.when(first).then(None).otherwise("x5").alias("x5")
     frame.with_columns(word, hole, mark="label").write_csv(data / "north.csv")
     outside = pl.when(first).then(7351942).otherwise("label").alias("label")
@@ -258,26 +325,35 @@ def test_of_six_faults_the_server_hears_codes_alone_and_the_runs_fail(federation
         "second": {"north": "missing-values", "south": "other-classes", "east": "unforeseen"},
     }
     rules = {"min_nodes": 2, "timeout": 20.0, "rounds": 1, "classes": "3"}
-    started = {name: federation.run(recording_app(federation.folder, name), **rules, **told) for name, told in columns.items()}
+    started = {
+        name: federation.run(recording_app(federation.folder, name), **rules, **told)
+        for name, told in columns.items()
+    }
     for name, run in started.items():
         log = run.wait_for("start the run again", PATIENCE)
         received = (federation.folder / f"{name}.bin").read_bytes()
         for node, code in codes[name].items():
             assert f"node {federation.numbers[node]}: {Fault.find(code).sentence}" in log
             assert code.encode() in received
-        link = next(process for process in federation.started if process.log.name.startswith("superlink"))
+        link = next(
+            process for process in federation.started if process.log.name.startswith("superlink")
+        )
         for text in (log, link.text, received.decode(errors="replace")):
             assert MARK not in text
             assert "7351942" not in text
             assert str(data) not in text
-    told = {node: federation.nodes[node].text for node in NODES}  # what the server must not know is in the nodes' own logs
+    told = {
+        node: federation.nodes[node].text for node in NODES
+    }  # what the server must not know is in the nodes' own logs
     assert f"{MARK}HIV-positive" in told["north"]
     assert "missing values in 'x5' (row 0 (line 2))" in told["north"]
     assert "7351942" in told["south"]
     assert f"RuntimeError: {MARK}east" in told["east"]
 
     def failed() -> bool:
-        return federation.flwr("list", "here", "--format", "json").count("finished:failed") == len(started)
+        return federation.flwr("list", "here", "--format", "json").count("finished:failed") == len(
+            started
+        )
 
     wait_until(failed, 60, "end of the runs")
 
@@ -286,18 +362,26 @@ def by_hand(data: Path) -> np.ndarray:
     """The shared head after two rounds to which the clients of one node alone contribute."""
     whole = read_as_nodes(data / "north.csv", classes="3")
     settings = resolve_ridge(
-        Settings(**{name: value for name, value in OPTIONS.items() if name != "intercept"}), TRAINED["ftfa"]
+        Settings(**{name: value for name, value in OPTIONS.items() if name != "intercept"}),
+        TRAINED["ftfa"],
     )
     clients = [Client(whole, name, settings, TEXT, 0, np.float64) for name in whole.clients]
     W = np.zeros((30, 3))
     for r in range(2):
-        W = sum(client.n * local_work(TRAINED["ftfa"], client, W, r, r).head for client in clients) / sum(
-            client.n for client in clients
-        )
+        W = sum(
+            client.n * local_work(TRAINED["ftfa"], client, W, r, r).head for client in clients
+        ) / sum(client.n for client in clients)
     return W
 
 
 def accepted(node: Process) -> bool:
-    """Whether the SuperLink takes a node that has just been started; one that it does not take ends itself."""
-    wait_until(lambda: "SuperNode ID" in node.text or node.process.poll() is not None, 60, "answer", lambda: node.text[-3000:])
+    """Whether the SuperLink takes a node that has just been started; one that it does not take ends
+    itself.
+    """
+    wait_until(
+        lambda: "SuperNode ID" in node.text or node.process.poll() is not None,
+        60,
+        "answer",
+        lambda: node.text[-3000:],
+    )
     return "SuperNode ID" in node.text

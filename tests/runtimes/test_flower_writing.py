@@ -1,4 +1,6 @@
-"""The written app: short, readable, what Flower takes, and errors in words where it cannot be written or configured."""
+"""The written app: short, readable, what Flower takes, and errors in words where it cannot be
+written or configured.
+"""
 
 import ast
 import logging
@@ -22,7 +24,12 @@ from fedasym.training.settings import Settings, resolve_ridge, used_settings
 
 
 def typed(*words: object) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "fedasym", *map(str, words)], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "fedasym", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 SHARING = [name for name, each in TRAINED.items() if not each.shares_nothing]
@@ -36,7 +43,12 @@ def test_flower_takes_the_app_and_linters_like_it(what, tmp_path):
     assert not warnings
     assert config["tool"]["flwr"]["app"]["components"]["serverapp"] == "my_app_2.server_app:app"
     modules = sorted((folder / "my_app_2").glob("*.py"))
-    assert [module.name for module in modules] == ["__init__.py", "client_app.py", "server_app.py", "task.py"]
+    assert [module.name for module in modules] == [
+        "__init__.py",
+        "client_app.py",
+        "server_app.py",
+        "task.py",
+    ]
     assert sum(len(module.read_text().splitlines()) for module in modules) < 90
     done = subprocess.run(
         [
@@ -86,9 +98,15 @@ def test_the_command_writes_and_says_what_to_do(tmp_path):
 
 def tried(folder: Path, *words: object) -> subprocess.CompletedProcess:
     """`fedasym try` in an empty folder, with no way out to an index or a link."""
-    nowhere = {"FLWR_HOME": str(folder / "flwr"), "PIP_INDEX_URL": "http://127.0.0.1:9/", "UV_OFFLINE": "1"}
+    nowhere = {
+        "FLWR_HOME": str(folder / "flwr"),
+        "PIP_INDEX_URL": "http://127.0.0.1:9/",
+        "UV_OFFLINE": "1",
+    }
     command = [sys.executable, "-m", "fedasym", "try", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=os.environ | nowhere)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=os.environ | nowhere
+    )
 
 
 def test_the_command_that_is_printed_works_and_says_what_it_trains_on(tmp_path):
@@ -96,8 +114,14 @@ def test_the_command_that_is_printed_works_and_says_what_it_trains_on(tmp_path):
     done = tried(tmp_path, "my-app", "--run-config", "rounds=2")
     assert done.returncode == 0, done.stderr
     said = [line for line in (done.stdout + done.stderr).splitlines() if line]
-    assert "Trying my-app on 30 drawn clients (no data was given), dealt out to 3 nodes of this process" in said[0]
-    assert "Trained on 30 drawn clients (no data was given) with 1800 training samples on 3 nodes" in said[-2]
+    assert (
+        "Trying my-app on 30 drawn clients (no data was given), dealt out to 3 nodes of this"
+        " process" in said[0]
+    )
+    assert (
+        "Trained on 30 drawn clients (no data was given) with 1800 training samples on 3 nodes"
+        in said[-2]
+    )
     assert "The shared head is in" in said[-1]
     assert "30 drawn clients" in SavedHead.load(tmp_path / "shared.safetensors").about["data"]
     assert len(list((tmp_path / "fedasym.heads" / "rtfa").iterdir())) == 30
@@ -107,9 +131,17 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     write_app("rtfa", tmp_path / "tried")
-    rows = "\n".join(f"{'abcde'[k % 5]},{k},{k * k % 7},{('well', 'ill')[k % 2]}" for k in range(60))
+    rows = "\n".join(
+        f"{'abcde'[k % 5]},{k},{k * k % 7},{('well', 'ill')[k % 2]}" for k in range(60)
+    )
     (tmp_path / "wards.csv").write_text(f"ward,hours,age,mark\n{rows}\n")
-    config = {"label": "mark", "client": "ward", "rounds": 2, "server-step": 1e-4, "local-step": 1e-4}
+    config = {
+        "label": "mark",
+        "client": "ward",
+        "rounds": 2,
+        "server-step": 1e-4,
+        "local-step": 1e-4,
+    }
     with pytest.raises(fa.InvalidInput, match="classes is not said and the labels are classes"):
         try_app("tried", "wards.csv", config=config)
     try_app("tried", "wards.csv", nodes=9, config=config | {"classes": "well, ill"})
@@ -117,7 +149,9 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
     assert about["classes"] == ["well", "ill"]
     assert about["data"] == "wards.csv: 5 clients with 50 training samples on 5 nodes"
     assert len(list((tmp_path / "wards.heads" / "rtfa").iterdir())) == 5
-    with pytest.raises(fa.InvalidInput, match="unknown name in the run config 'round': did you mean rounds"):
+    with pytest.raises(
+        fa.InvalidInput, match="unknown name in the run config 'round': did you mean rounds"
+    ):
         try_app("tried", "wards.csv", config={"round": 2})
     with pytest.raises(fa.InvalidInput, match=r"it has no pyproject\.toml of a Flower app"):
         try_app("nowhere")
@@ -126,20 +160,26 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
     )
     for name in [name for name in sys.modules if name.split(".")[0] == "tried"]:
         del sys.modules[name]
-    with pytest.raises(fa.InvalidInput, match=r"node 12: something unforeseen went wrong there \(code unforeseen\)"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"node 12: something unforeseen went wrong there \(code unforeseen\)"
+    ):
         try_app("tried")
     assert "RuntimeError: lost" in caplog.text  # the nodes' log is this process's
 
 
 def test_advice_is_tried_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedasym.deploy.flower.advice.advise", lambda summaries: Summaries(len(summaries)))
+    monkeypatch.setattr(
+        "fedasym.deploy.flower.advice.advise", lambda summaries: Summaries(len(summaries))
+    )
     try_app(write_app("advise", tmp_path / "my-advice"))
     assert (tmp_path / "advice.json").read_text() == "30"
 
 
 class Summaries(int):
-    """In place of advice, which takes seconds and has tests of its own: how many clients sent summaries."""
+    """In place of advice, which takes seconds and has tests of its own: how many clients sent
+    summaries.
+    """
 
     def to_json(self) -> str:
         return str(int(self))
@@ -160,8 +200,16 @@ def test_a_folder_that_no_app_fits_is_refused(tmp_path):
 def test_writing_an_app_needs_no_flower_and_the_command_names_the_extra(tmp_path):
     code = "import sys, importlib.util as u; found = u.find_spec; sys.modules['flwr'] = None; "
     code += "u.find_spec = lambda name, *rest: None if name == 'flwr' else found(name, *rest); "
-    code += "sys.argv[1:] = ['deploy', 'advise', '--into', sys.argv[1]]; from fedasym.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "app")], capture_output=True, text=True, check=False)
+    code += (
+        "sys.argv[1:] = ['deploy', 'advise', '--into', sys.argv[1]]; from fedasym.cli import main;"
+        " main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "app")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "pip install 'fedasym[flower]'" in done.stdout
     assert (tmp_path / "app" / "pyproject.toml").exists()
@@ -187,7 +235,9 @@ def test_a_config_that_makes_no_sense_is_refused(config, message):
 def test_algorithms_that_share_nothing_are_refused_and_own_pairs_taken():
     with pytest.raises(fa.InvalidInput, match="shares nothing"):
         RunConfiguration.of(TRAINED["local"], {})
-    own = fa.Algorithm("mine", fa.algorithms.Average(), fa.algorithms.Descend(local_step=0.1, steps=5))
+    own = fa.Algorithm(
+        "mine", fa.algorithms.Average(), fa.algorithms.Descend(local_step=0.1, steps=5)
+    )
     assert RunConfiguration.of(own, {"cohort": 0}).settings.cohort is None
 
 
@@ -202,7 +252,9 @@ def test_where_a_nodes_samples_are_is_its_own_business(tmp_path):
     assert held.clients == ("ann", "bob")
     assert held.features[0].tolist() == [9, 1]
     assert load_clients({"data-path": str(file), "classes": 2}, told).classes == (0, 1)
-    assert load_clients({"data-path": str(file), "partition-id": 1, "num-partitions": 2}, told).clients == ("bob",)
+    assert load_clients(
+        {"data-path": str(file), "partition-id": 1, "num-partitions": 2}, told
+    ).clients == ("bob",)
     with pytest.raises(fa.InvalidInput, match="partition-id is 2 of num-partitions 2"):
         load_clients({"data-path": str(file), "partition-id": 2, "num-partitions": 2}, told)
     assert heads_folder({"data-path": str(file)}) == tmp_path / "north.heads"

@@ -1,4 +1,6 @@
-"""Experiments on Ray: the numbers of one process, whatever dies; on a real cluster of several nodes on loopback."""
+"""Experiments on Ray: the numbers of one process, whatever dies; on a real cluster of several nodes
+on loopback.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,28 @@ import pytest
 import fedasym as fa
 from fedasym.experiments.folder import LOST, RunFolder
 
-from ..experiments.small import TOML, command, environment, frames, same_bits, times_computed, written
+from ..experiments.small import (
+    TOML,
+    command,
+    environment,
+    frames,
+    same_bits,
+    times_computed,
+    written,
+)
 from .ray_host import QUIET
 from .ray_processes import LOOPBACK, at_work, ended, inside, listening, wait_until
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are looked for in /proc"),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="processes are looked for in /proc"
+    ),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
 ]
 HOST = Path(__file__).with_name("ray_host.py")
-# Every worker traces the programs of its pieces again: without ftfa and its gains they are half as many.
+# Every worker traces the programs of its pieces again: without ftfa and its gains they are half as
+# many.
 FEWER = TOML.replace(', "ftfa"]\ngrid', "]\ngrid").replace(
     'gains = { algorithms = ["ftfa"], epochs = [0, "batch", 2], seeds = 1 }\n', ""
 )
@@ -38,7 +51,9 @@ PIECES = 3 + 2 * 2 + 2 * 2
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """A folder with a short name, since names of sockets must be short, where every process of these tests works."""
+    """A folder with a short name, since names of sockets must be short, where every process of
+    these tests works.
+    """
     folder = Path(tempfile.mkdtemp(prefix="fa-ray-"))
     yield folder
     ended(folder)
@@ -51,7 +66,9 @@ class Cluster:
     def __init__(self, home: Path) -> None:
         self.home = home
         words = [sys.executable, str(HOST), str(home)]
-        self.host = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=home)
+        self.host = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=home
+        )
         self.address = self._answer()
 
     def _answer(self) -> str:
@@ -72,7 +89,9 @@ class Cluster:
 def variables(home) -> dict[str, str]:
     for name in ("cache", "tmp"):
         (home / name).mkdir()
-    return environment(home / "cache") | QUIET | {"TMPDIR": str(home / "tmp")}  # what the killed leave goes with the home
+    return (
+        environment(home / "cache") | QUIET | {"TMPDIR": str(home / "tmp")}
+    )  # what the killed leave goes with the home
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +125,17 @@ def started(cluster, variables):
     begun = []
 
     def start(into: str | Path, *more: Any) -> subprocess.Popen[str]:
-        words = command("run", cluster.home / "small.toml", "--into", into, "--on", "ray", "--address", cluster.address, *more)
+        words = command(
+            "run",
+            cluster.home / "small.toml",
+            "--into",
+            into,
+            "--on",
+            "ray",
+            "--address",
+            cluster.address,
+            *more,
+        )
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         begun.append(subprocess.Popen(words, env=variables, cwd=cluster.home, **pipes))
         return begun[-1]
@@ -127,11 +156,16 @@ def losses(folder: Path) -> list[str]:
     return [entry.text for entry in RunFolder(folder).log() if entry.event == LOST]
 
 
-def test_the_numbers_are_those_of_one_process_and_progress_comes_back(cluster, started, whole, tmp_path):
+def test_the_numbers_are_those_of_one_process_and_progress_comes_back(
+    cluster, started, whole, tmp_path
+):
     place = tmp_path / "run"
     out, said = finished(started(place))
     same_bits(place, whole)
-    assert out == f"{fa.Results.read(whole)}\n\nKept in {place}. A page of it: fedasym report {place}\n"
+    assert (
+        out
+        == f"{fa.Results.read(whole)}\n\nKept in {place}. A page of it: fedasym report {place}\n"
+    )
     assert times_computed(tmp_path / "run") == dict.fromkeys(frames(whole), 1)
     assert losses(tmp_path / "run") == []
     assert f"1 of {PIECES} pieces" in said
@@ -157,17 +191,24 @@ def test_workers_and_nodes_may_die_and_nodes_may_join(cluster, started, whole, t
     assert "was lost, its worker died: it is computed again" in first
     assert others
     assert all(lost in " ".join(said.split()) for lost in (first, *others))
-    assert json.loads(out)["tuned"] == fa.Results.read(whole).tuned  # what Ray says of it does not come between
+    assert (
+        json.loads(out)["tuned"] == fa.Results.read(whole).tuned
+    )  # what Ray says of it does not come between
     assert times_computed(tmp_path / "run") == dict.fromkeys(frames(whole), 1)
     same_bits(tmp_path / "run", whole)
 
 
-def test_a_killed_driver_goes_on_where_it_was_in_a_folder_behind_a_url(cluster, started, whole, tmp_path):
+def test_a_killed_driver_goes_on_where_it_was_in_a_folder_behind_a_url(
+    cluster, started, whole, tmp_path
+):
     folder = tmp_path / "run"
     pieces = folder / "pieces"
 
     def kept() -> dict[str, tuple[int, int]]:
-        return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in pieces.glob("*.parquet")}
+        return {
+            file.name: (file.stat().st_ino, file.stat().st_mtime_ns)
+            for file in pieces.glob("*.parquet")
+        }
 
     process = started(folder.as_uri())
     wait_until(lambda: len(kept()) >= 4 or process.poll() is not None)
@@ -180,7 +221,9 @@ def test_a_killed_driver_goes_on_where_it_was_in_a_folder_behind_a_url(cluster, 
     finished(started(folder.as_uri()))
     assert before.items() <= kept().items()
     assert max(times_computed(folder).values()) == 1
-    assert times_computed(folder).total() >= PIECES - 1  # it may have died before it told of its last piece
+    assert (
+        times_computed(folder).total() >= PIECES - 1
+    )  # it may have died before it told of its last piece
     same_bits(folder, whole)
     assert str(fa.Results.read(folder.as_uri())) == str(fa.Results.read(whole))
 
@@ -190,10 +233,20 @@ def alone(home, variables) -> dict[str, Any]:
     """What a driver finds on a cluster of its own."""
     code = "from tests.runtimes.ray_alone import main; main()"
     root = Path(__file__).parents[2]
-    own = {name: value for name, value in variables.items() if name != "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"}
+    own = {
+        name: value
+        for name, value in variables.items()
+        if name != "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    }
     paths = {"PYTHONPATH": str(root), "RAY_TMPDIR": str(home / "own")}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=own | paths, cwd=home, capture_output=True, text=True, check=False, timeout=150
+        [sys.executable, "-c", code],
+        env=own | paths,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -220,18 +273,24 @@ def test_a_cluster_of_this_machine_listens_to_it_alone(alone):
 
 def test_a_task_that_kills_its_workers_is_given_up(alone):
     assert alone["crashes"] == 2  # one more than it may survive there
-    assert alone["crashed"].startswith("InvalidInput: a task was lost 2 times, at last because its worker died")
+    assert alone["crashed"].startswith(
+        "InvalidInput: a task was lost 2 times, at last because its worker died"
+    )
 
 
 def test_errors_of_tasks_come_back(alone):
     assert alone["refused"] == "InvalidInput: it is wrong: mend it"
     assert "a mistake of ours" in alone["failed"]
     assert alone["failed"].startswith("RayTaskError(ZeroDivisionError)")
-    assert alone["missing"].startswith("InvalidInput: a node of the cluster has no fedasym: install fedasym")
+    assert alone["missing"].startswith(
+        "InvalidInput: a node of the cluster has no fedasym: install fedasym"
+    )
 
 
 def test_what_no_node_has_is_refused(alone):
-    assert alone["too much"].startswith("InvalidInput: no node of the cluster has the 99 CPUs and 0.0 GB that a task is given")
+    assert alone["too much"].startswith(
+        "InvalidInput: no node of the cluster has the 99 CPUs and 0.0 GB that a task is given"
+    )
 
 
 def test_simulated_trials_are_those_of_one_process(alone):

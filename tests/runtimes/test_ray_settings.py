@@ -1,4 +1,6 @@
-"""What is said before anything runs on Ray: needs, addresses, options of the commands; no cluster is started here."""
+"""What is said before anything runs on Ray: needs, addresses, options of the commands; no cluster
+is started here.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from fedasym import cli
 from fedasym.cli.app import Where
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import LIBRARY, pool, read_executor
-from fedasym.deploy.ray.pool import SHARED, STORE, check_address, local_cluster, ray_package, refusal
+from fedasym.deploy.ray.pool import (
+    SHARED,
+    STORE,
+    check_address,
+    local_cluster,
+    ray_package,
+    refusal,
+)
 
 from ..experiments.small import written
 
@@ -61,10 +70,15 @@ def test_a_cluster_of_this_machine_is_as_large_as_it_must_be(monkeypatch):
     free = STORE + 1000
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": free}))
     assert local_cluster(Ray(threads=3), 100) == {
-        "address": "local", "include_dashboard": False, "num_cpus": 6, "object_store_memory": STORE + 120,
-    }  # fmt: skip
+        "address": "local",
+        "include_dashboard": False,
+        "num_cpus": 6,
+        "object_store_memory": STORE + 120,
+    }
     assert local_cluster(Ray(workers=5), 0)["num_cpus"] == 5
-    assert "_plasma_directory" in local_cluster(Ray(), 10_000)  # shared memory is too small for the data
+    assert "_plasma_directory" in local_cluster(
+        Ray(), 10_000
+    )  # shared memory is too small for the data
 
 
 @pytest.mark.parametrize("address", ["head", "ray://head:10001", ":6379", "head:ray"])
@@ -76,7 +90,10 @@ def test_an_address_is_a_host_and_a_port(address):
 def test_an_address_where_nobody_answers_is_told_at_once():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
-        with pytest.raises(fa.InvalidInput, match=r"nobody answers there \(Connection refused\); is the head of the cluster"):
+        with pytest.raises(
+            fa.InvalidInput,
+            match=r"nobody answers there \(Connection refused\); is the head of the cluster",
+        ):
             check_address(f"127.0.0.1:{taken.getsockname()[1]}")
 
 
@@ -91,7 +108,9 @@ def test_an_address_where_something_else_answers_is_told(monkeypatch):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            with pytest.raises(fa.InvalidInput, match="what answers there is not a Ray cluster; check the port"):
+            with pytest.raises(
+                fa.InvalidInput, match="what answers there is not a Ray cluster; check the port"
+            ):
                 check_address(f"127.0.0.1:{server.server_port}")
         finally:
             server.shutdown()
@@ -100,8 +119,13 @@ def test_an_address_where_something_else_answers_is_told(monkeypatch):
 
 def test_what_ray_says_is_one_sentence():
     said = str(refusal("head:6379", RuntimeError("Version\n   mismatch.")))
-    assert "this cluster cannot be joined: Version mismatch; this machine must be one of its nodes" in said
-    assert "ray start --head" in str(refusal("auto", ConnectionError("Could not find any running Ray instance.")))
+    assert (
+        "this cluster cannot be joined: Version mismatch; this machine must be one of its nodes"
+        in said
+    )
+    assert "ray start --head" in str(
+        refusal("auto", ConnectionError("Could not find any running Ray instance."))
+    )
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
@@ -127,8 +151,14 @@ def test_options_become_a_runtime():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run", "FILE", "--address", "head:1"], "address is 'head:1', which is for a cluster: add --on ray"),
-        (["sweep", "synthetic", "--gpus", "1"], "gpus is 1.0, which is for a cluster: add --on ray"),
+        (
+            ["run", "FILE", "--address", "head:1"],
+            "address is 'head:1', which is for a cluster: add --on ray",
+        ),
+        (
+            ["sweep", "synthetic", "--gpus", "1"],
+            "gpus is 1.0, which is for a cluster: add --on ray",
+        ),
         (
             ["simulate", "--radius", "1", "--noise", "1", "--aspect", "2", "--workers", "2"],
             "workers is 2, which is for a cluster",
@@ -138,12 +168,16 @@ def test_options_become_a_runtime():
         (["run", "FILE", "--on", "ray", "--address", "head"], "address is 'head': give host:port"),
     ],
 )
-def test_a_mistake_gives_one_sentence_and_leaves_nothing(capsys, monkeypatch, tmp_path, words, says):
+def test_a_mistake_gives_one_sentence_and_leaves_nothing(
+    capsys, monkeypatch, tmp_path, words, says
+):
     file = written(tmp_path)
     monkeypatch.chdir(tmp_path)
     given = [str(file) if word == "FILE" else word for word in words]
     cli.load(given)
-    code = cli.run(lambda: cli.app(given, exit_on_error=False, print_error=False, result_action="return_value"))
+    code = cli.run(
+        lambda: cli.app(given, exit_on_error=False, print_error=False, result_action="return_value")
+    )
     out, said = capsys.readouterr()
     assert (code, out) == (2, "")
     assert says in said

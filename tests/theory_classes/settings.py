@@ -1,4 +1,6 @@
-"""What the tests of binary classification share: the grid of section 9, covariances, and clients drawn at random."""
+"""What the tests of binary classification share: the grid of section 9, covariances, and clients
+drawn at random.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,17 @@ class Drawn:
 
     def state(self, w: Array) -> State:
         """What the exact metrics need of a rule."""
-        return State.of(w @ (self.s * self.theta), w @ (self.s * w), np.sqrt(self.theta @ (self.s * self.theta)))
+        return State.of(
+            w @ (self.s * self.theta), w @ (self.s * w), np.sqrt(self.theta @ (self.s * self.theta))
+        )
 
 
-def directions(energies: Energies, d: int, clients: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """The diagonal of Sigma, theta_0 and the displacements (clients, d): orthogonal to it and of exact energy, atom by atom."""
+def directions(
+    energies: Energies, d: int, clients: int, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """The diagonal of Sigma, theta_0 and the displacements (clients, d): orthogonal to it and of
+    exact energy, atom by atom.
+    """
     sizes = np.round(energies.h * d).astype(int)
     s = np.repeat(energies.s, sizes)
     theta0, moved = np.zeros(s.size), np.zeros((clients, s.size))
@@ -46,7 +54,14 @@ def directions(energies: Energies, d: int, clients: int, rng: np.random.Generato
     return s, theta0, moved
 
 
-def draw(energies: Energies, gamma: float, d: int, rng: np.random.Generator, clients: int = 1, eps: float = 0.0) -> list[Drawn]:
+def draw(
+    energies: Energies,
+    gamma: float,
+    d: int,
+    rng: np.random.Generator,
+    clients: int = 1,
+    eps: float = 0.0,
+) -> list[Drawn]:
     """Clients with d/gamma samples each."""
     s, theta0, moved = directions(energies, d, clients, rng)
     n = round(s.size / gamma)
@@ -59,7 +74,9 @@ def draw(energies: Energies, gamma: float, d: int, rng: np.random.Generator, cli
 
 
 def logistic_ridge(x: Array, y: Array, lam: float, centre: Array) -> Array:
-    """argmin (1/n) sum log(1+exp(-y x'theta)) + (lam/2) ||theta-centre||^2, by Newton with halved steps."""
+    """argmin (1/n) sum log(1+exp(-y x'theta)) + (lam/2) ||theta-centre||^2, by Newton with halved
+    steps.
+    """
     n, theta = y.size, centre.copy()
 
     def value(at: Array) -> float:

@@ -1,4 +1,6 @@
-"""The numbers that the theory states in sections 6 to 10 and 16, and the order that no setting may break."""
+"""The numbers that the theory states in sections 6 to 10 and 16, and the order that no setting may
+break.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def tuned_for_loss() -> TunedRidge:
 
 
 def test_rule_for_the_ridge(tuned: TunedRidge, tuned_for_loss: TunedRidge) -> None:
-    """9.1: at most .02 pp lost; log-loss excess at most .7% except gamma = .1 with r = 3 (1 to 1.6%)."""
+    """9.1: at most .02 pp lost; log-loss excess at most .7% except gamma = .1 with r = 3 (1 to
+    1.6%).
+    """
     fit = solve_ridge(GRID, GAMMA, ridge_by_rule(GRID, GAMMA), shrinkage(GRID))
     lost = POINT * (tuned.value - accuracy(fit))
     assert lost.min() > -1e-9
@@ -58,11 +62,15 @@ def test_rule_with_correlated_features() -> None:
     """9.1 with a covariance, for displacements of moderate length."""
     gamma, b, r = (x.ravel() for x in np.meshgrid([0.3, 1.0, 5.0], [1.0, 1.5, 2.0], [1.0, 1.5]))
     e = Energies.isotropic(b, r, **TWO)
-    lost = search_best_ridge(e, gamma).value - accuracy(solve_ridge(e, gamma, ridge_by_rule(e, gamma), shrinkage(e)))
+    lost = search_best_ridge(e, gamma).value - accuracy(
+        solve_ridge(e, gamma, ridge_by_rule(e, gamma), shrinkage(e))
+    )
     assert POINT * lost.max() <= 0.02
 
 
-def test_search_finds_no_less_than_a_fine_grid(tuned: TunedRidge, tuned_for_loss: TunedRidge) -> None:
+def test_search_finds_no_less_than_a_fine_grid(
+    tuned: TunedRidge, tuned_for_loss: TunedRidge
+) -> None:
     some = slice(0, 42, 5)
     lams = ridge_by_rule(GRID, GAMMA)[some, None] * np.logspace(-1, 1, 201)
     e = GRID.take(some)
@@ -99,7 +107,9 @@ def test_ridges_of_the_two_losses(tuned: TunedRidge) -> None:
 
 
 def test_unshrinking_the_shared_model(tuned: TunedRidge, tuned_for_loss: TunedRidge) -> None:
-    """9.4: the centre theta_0 changes accuracy by less than .05 pp; log-loss is worse for gamma >= .3, up to 14%."""
+    """9.4: the centre theta_0 changes accuracy by less than .05 pp; log-loss is worse for gamma >=
+    .3, up to 14%.
+    """
     lams = ridge_by_rule(GRID, GAMMA) * np.logspace(-1.5, 1.5, 41)[:, None]
     fits = solve_ridge(GRID, GAMMA, lams, 1.0)
     assert POINT * np.abs(accuracy(fits).max(0) - tuned.value).max() < 0.05
@@ -110,7 +120,9 @@ def test_unshrinking_the_shared_model(tuned: TunedRidge, tuned_for_loss: TunedRi
 
 
 def test_one_step(tuned: TunedRidge) -> None:
-    """6: within .15 pp of RTFA* for gamma >= 2 and r <= b; .4 pp at gamma = 2, b = 1, r = 3; loses 1 to 2.1 pp elsewhere."""
+    """6: within .15 pp of RTFA* for gamma >= 2 and r <= b; .4 pp at gamma = 2, b = 1, r = 3; loses
+    1 to 2.1 pp elsewhere.
+    """
     lost = POINT * (tuned.value - accuracy(step_from_shared(GRID, GAMMA).state))
     assert lost[(GAMMA >= 2) & (R <= B)].max() <= 0.15
     assert round(float(lost[(GAMMA == 2) & (B == 1) & (R == 3)][0]), 1) == 0.4
@@ -125,16 +137,25 @@ def test_the_best_step_is_best(b: float, r: float, gamma: float) -> None:
     e = Energies.isotropic(b, r, **TWO)
     best = step_from_shared(e, gamma)
     for factor in (0.0, 0.7, 1.4):
-        assert accuracy(step_from_shared(e, gamma, factor * best.step).state) <= accuracy(best.state) + 1e-14
-    np.testing.assert_allclose(accuracy(step_from_shared(e, gamma, 0.0).state), accuracy(fedavg(e)), rtol=1e-12)
+        assert (
+            accuracy(step_from_shared(e, gamma, factor * best.step).state)
+            <= accuracy(best.state) + 1e-14
+        )
+    np.testing.assert_allclose(
+        accuracy(step_from_shared(e, gamma, 0.0).state), accuracy(fedavg(e)), rtol=1e-12
+    )
 
 
 def test_clock_of_early_stopping() -> None:
-    """7: typical lam x tau; tau = 1/lam for large lam; the best stop is as good as the best ridge to .2 pp."""
+    """7: typical lam x tau; tau = 1/lam for large lam; the best stop is as good as the best ridge
+    to .2 pp.
+    """
     e, times = Energies.isotropic(1.5, 1.5), np.array([1e-5, 0.3, 1, 10, 100, 1000])
     product = stopped_fits(e, 2.0, times).lam * times
     assert product[0] == pytest.approx(1, abs=1e-3)
-    assert np.all(np.abs(product[1:] - [0.9, 0.75, 0.45, 0.25, 0.15]) <= [0.05, 0.05, 0.05, 0.05, 0.01])
+    assert np.all(
+        np.abs(product[1:] - [0.9, 0.75, 0.45, 0.25, 0.15]) <= [0.05, 0.05, 0.05, 0.05, 0.01]
+    )
     path = stopped_fits(e, [0.5, 2.0, 5.0], np.logspace(-1, 2, 40))
     assert path.fit.T.shape == (3, 40)
     gap = search_best_ridge(e, [0.5, 2.0, 5.0]).value - accuracy(path.fit).max(1)
@@ -156,36 +177,55 @@ def test_early_stopping_begins_shared_and_ends_converged() -> None:
     e = Energies.isotropic(1.5, 1.5)
     path = stopped_fits(e, 0.1, [0, 1e5])
     assert float(accuracy(path.fit)[0]) == pytest.approx(float(accuracy(fedavg(e))), rel=1e-12)
-    assert float(accuracy(path.fit)[1]) == pytest.approx(float(accuracy(fit_to_convergence(e, 0.1).fit)), abs=1e-6)
+    assert float(accuracy(path.fit)[1]) == pytest.approx(
+        float(accuracy(fit_to_convergence(e, 0.1).fit)), abs=1e-6
+    )
 
 
 def test_interpolation_repairs_overtraining() -> None:
-    """10: gamma = 2, b = r = 1.5: RTFA(.01) .637 -> .695 (alpha .13), RTFA* .697, converged .594 -> .694."""
+    """10: gamma = 2, b = r = 1.5: RTFA(.01) .637 -> .695 (alpha .13), RTFA* .697, converged .594 ->
+    .694.
+    """
     e = Energies.isotropic(1.5, 1.5)
     c = shrinkage(e)
     fit, end = solve_ridge(e, 2.0, 0.01, c), fit_to_convergence(e, 2.0).fit
     repaired = mix_weights(e, c, fit)
-    shown = [accuracy(fit), accuracy(repaired.state), search_best_ridge(e, 2.0).value, accuracy(end)]
+    shown = [
+        accuracy(fit),
+        accuracy(repaired.state),
+        search_best_ridge(e, 2.0).value,
+        accuracy(end),
+    ]
     assert [round(float(x), 3) for x in shown] == [0.637, 0.695, 0.697, 0.594]
     assert float(accuracy(add_direction(e, c, end).state)) == pytest.approx(0.694, abs=6e-4)
     assert round(float(repaired.alpha), 2) == 0.13
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.floats(0.2, 3), st.floats(0.2, 3), st.floats(0.1, 10), st.floats(-3, 1).map(lambda x: 10**x))
-def test_interpolation_is_best_at_alpha_and_keeps_its_ends(b: float, r: float, gamma: float, lam: float) -> None:
+@given(
+    st.floats(0.2, 3), st.floats(0.2, 3), st.floats(0.1, 10), st.floats(-3, 1).map(lambda x: 10**x)
+)
+def test_interpolation_is_best_at_alpha_and_keeps_its_ends(
+    b: float, r: float, gamma: float, lam: float
+) -> None:
     e = Energies.isotropic(b, r, **THREE)
     c = shrinkage(e)
     fit = solve_ridge(e, gamma, lam, c)
     best = mix_weights(e, c, fit)
     for alpha in (0.0, 0.5 * float(best.alpha), 1.0):
         assert accuracy(mix_weights(e, c, fit, alpha).state) <= accuracy(best.state) + 1e-13
-    np.testing.assert_allclose(accuracy(mix_weights(e, c, fit, 1.0).state), accuracy(fit), rtol=1e-10)
-    np.testing.assert_allclose(accuracy(mix_weights(e, c, fit, 0.0).state), accuracy(fedavg(e)), rtol=1e-10)
+    np.testing.assert_allclose(
+        accuracy(mix_weights(e, c, fit, 1.0).state), accuracy(fit), rtol=1e-10
+    )
+    np.testing.assert_allclose(
+        accuracy(mix_weights(e, c, fit, 0.0).state), accuracy(fedavg(e)), rtol=1e-10
+    )
 
 
 def test_what_practitioners_are_told() -> None:
-    """16.1: gamma = 5, b = 2, r = 1: FedAvg .752, converged .567. 16.3: risk prefers FedAvg, accuracy FTFA .624 over .589."""
+    """16.1: gamma = 5, b = 2, r = 1: FedAvg .752, converged .567. 16.3: risk prefers FedAvg,
+    accuracy FTFA .624 over .589.
+    """
     e = Energies.isotropic(2, 1)
     assert round(float(accuracy(fedavg(e))), 3) == 0.752
     assert round(float(accuracy(fit_to_convergence(e, 5.0).fit)), 3) == 0.567
@@ -200,9 +240,16 @@ def test_least_squares_limits() -> None:
     e = Energies.isotropic([1.0, 1.5], [2.0, 1.0], **TWO)
     lam = best_linear_ridge(e, 2.0)
     for factor in (0.7, 1.4):
-        assert np.all(accuracy(fit_squares(e, 2.0, factor * lam).state) < accuracy(fit_squares(e, 2.0, lam).state))
-    np.testing.assert_allclose(accuracy(fit_squares(e, 2.0, np.inf).state), accuracy(fedavg(e)), rtol=1e-12)
-    assert float(accuracy(fit_squares(Energies.isotropic(1, 1), 1.0, 0.0).state)) == pytest.approx(0.5)
+        assert np.all(
+            accuracy(fit_squares(e, 2.0, factor * lam).state)
+            < accuracy(fit_squares(e, 2.0, lam).state)
+        )
+    np.testing.assert_allclose(
+        accuracy(fit_squares(e, 2.0, np.inf).state), accuracy(fedavg(e)), rtol=1e-12
+    )
+    assert float(accuracy(fit_squares(Energies.isotropic(1, 1), 1.0, 0.0).state)) == pytest.approx(
+        0.5
+    )
     zeta, s2 = label_probe([0.0, 1e3])
     np.testing.assert_allclose(zeta[0], 0.5)
     np.testing.assert_allclose(s2[1], 1 - 2 / np.pi, rtol=1e-4)

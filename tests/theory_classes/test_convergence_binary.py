@@ -1,4 +1,6 @@
-"""Sections 4 and 5: the separability threshold, the maximum-likelihood estimate below it, the max margin above it."""
+"""Sections 4 and 5: the separability threshold, the maximum-likelihood estimate below it, the max
+margin above it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ def test_threshold_against_quad_and_a_plain_minimiser(rho: float, eps: float) ->
     def energy(t: float) -> float:
         def density(u: float) -> float:
             a = t * u
-            return 2 * (eps + (1 - 2 * eps) * expit(rho * u)) * norm.pdf(u) * ((1 + a * a) * norm.cdf(-a) - a * norm.pdf(a))
+            return (
+                2
+                * (eps + (1 - 2 * eps) * expit(rho * u))
+                * norm.pdf(u)
+                * ((1 + a * a) * norm.cdf(-a) - a * norm.pdf(a))
+            )
 
         return quad(density, -10, 10, points=[-1, 0, 1], epsabs=1e-13)[0]
 
@@ -52,7 +59,12 @@ def test_threshold_against_drawn_data() -> None:
     def separable(gamma: float) -> bool:
         client = draw(e, gamma, 100, rng)[0]
         rows = -(client.y[:, None] * client.x)
-        return bool(linprog(np.zeros(rows.shape[1]), A_ub=rows, b_ub=-np.ones(len(rows)), bounds=(None, None)).status == 0)
+        return bool(
+            linprog(
+                np.zeros(rows.shape[1]), A_ub=rows, b_ub=-np.ones(len(rows)), bounds=(None, None)
+            ).status
+            == 0
+        )
 
     assert [separable(1.25 * edge) for _ in range(5)] == [True] * 5
     assert [separable(0.8 * edge) for _ in range(5)] == [False] * 5
@@ -60,7 +72,9 @@ def test_threshold_against_drawn_data() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.2, 4), st.floats(0.2, 4), st.floats(0.05, 0.95), st.sampled_from([0.0, 0.1]))
-def test_the_estimate_depends_on_the_signal_alone(b: float, r: float, share: float, eps: float) -> None:
+def test_the_estimate_depends_on_the_signal_alone(
+    b: float, r: float, share: float, eps: float
+) -> None:
     """Below gamma* neither the shared model nor the covariance matters, except through rho."""
     e = Energies.isotropic(b, r, **TWO)
     gamma = share * float(separability_threshold(e.rho, eps).gamma)
@@ -83,23 +97,36 @@ def test_estimate_and_max_margin_meet_at_the_threshold(b: float, r: float, spect
     edge = separability_threshold(e.rho)
     meeting = float(accuracy_at(edge.tangent, e.rho))
     near = np.array([1 - 1e-6, 1, 1 + 1e-6])
-    np.testing.assert_allclose(accuracy(fit_to_convergence(e, near * edge.gamma).fit), meeting, atol=2e-6)
+    np.testing.assert_allclose(
+        accuracy(fit_to_convergence(e, near * edge.gamma).fit), meeting, atol=2e-6
+    )
     # continuous where the estimate begins to be extrapolated, and falling towards the threshold
-    falling = accuracy(fit_to_convergence(e, np.array([0.9, 0.99, EDGE - 1e-9, EDGE + 1e-9, 0.9999]) * edge.gamma).fit)
+    falling = accuracy(
+        fit_to_convergence(
+            e, np.array([0.9, 0.99, EDGE - 1e-9, EDGE + 1e-9, 0.9999]) * edge.gamma
+        ).fit
+    )
     assert falling[2] == pytest.approx(falling[3], abs=1e-8)
     assert np.all(np.diff(falling) < 1e-8)
 
 
 def test_the_estimate_next_to_the_threshold() -> None:
-    """Page: acc* = .66519, max margin .66500 at 1.005 gamma*; beyond EDGE a line through acc* is within .02 pp."""
+    """Page: acc* = .66519, max margin .66500 at 1.005 gamma*; beyond EDGE a line through acc* is
+    within .02 pp.
+    """
     e = Energies.isotropic(1.5, 1.5)
     edge = separability_threshold(e.rho)
     assert float(accuracy_at(edge.tangent, e.rho)) == pytest.approx(0.66519, abs=5e-6)
     assert float(accuracy(max_margin(e, 1.005 * edge.gamma))) == pytest.approx(0.66500, abs=5e-6)
     solved = solve_ridge(e, 0.9995 * edge.gamma, 0.0)
-    assert float(accuracy(fit_to_convergence(e, 0.9995 * edge.gamma).fit)) == pytest.approx(float(accuracy(solved)), abs=2e-4)
+    assert float(accuracy(fit_to_convergence(e, 0.9995 * edge.gamma).fit)) == pytest.approx(
+        float(accuracy(solved)), abs=2e-4
+    )
     # The rule of the page for the last 4% agrees where it was made.
-    top, start = float(accuracy_at(edge.tangent, e.rho)), float(accuracy(solve_ridge(e, 0.96 * edge.gamma, 0.0)))
+    top, start = (
+        float(accuracy_at(edge.tangent, e.rho)),
+        float(accuracy(solve_ridge(e, 0.96 * edge.gamma, 0.0))),
+    )
     rule = top + (start - top) * np.sqrt(0.03 / 0.04)
     assert rule == pytest.approx(float(accuracy(solve_ridge(e, 0.97 * edge.gamma, 0.0))), abs=3e-4)
 
@@ -128,7 +155,9 @@ def test_hinges_against_quad() -> None:
 
     def link(z: float) -> tuple[float, float]:
         sig = expit(rho * (cos * z + sin * v))
-        return eps + (1 - 2 * eps) * float(weight @ sig), (1 - 2 * eps) * float(weight @ (sig * (1 - sig)))
+        return eps + (1 - 2 * eps) * float(weight @ sig), (1 - 2 * eps) * float(
+            weight @ (sig * (1 - sig))
+        )
 
     wanted = [
         2 * quad(lambda z: link(z)[0] * norm.pdf(z), -10, k)[0],
@@ -141,14 +170,24 @@ def test_hinges_against_quad() -> None:
 
 def test_scale_of_the_covariance_and_dead_directions_do_not_turn_the_margin() -> None:
     one = max_margin(Energies.isotropic(1, 1), 2.0)
-    scaled = max_margin(Energies(np.array([7.0]), np.array([1.0]), np.array([1 / 7]), np.array([1 / 7])), 2.0)
-    padded = max_margin(Energies(np.array([0.0, 1]), np.array([0.5, 0.5]), np.array([5.0, 1]), np.array([5.0, 1])), 4.0)
+    scaled = max_margin(
+        Energies(np.array([7.0]), np.array([1.0]), np.array([1 / 7]), np.array([1 / 7])), 2.0
+    )
+    padded = max_margin(
+        Energies(np.array([0.0, 1]), np.array([0.5, 0.5]), np.array([5.0, 1]), np.array([5.0, 1])),
+        4.0,
+    )
     for other in (scaled, padded):
-        assert (float(other.T), float(other.Q)) == pytest.approx((float(one.T), float(one.Q)), rel=1e-10)
+        assert (float(other.T), float(other.Q)) == pytest.approx(
+            (float(one.T), float(one.Q)), rel=1e-10
+        )
 
 
 def test_extreme_aspects_and_signals() -> None:
-    gamma, b, r = (x.ravel() for x in np.meshgrid([1e-3, 0.3, 0.5, 1e3], [0.0, 1e-3, 1.0, 30.0], [0.0, 1.0, 30.0]))
+    gamma, b, r = (
+        x.ravel()
+        for x in np.meshgrid([1e-3, 0.3, 0.5, 1e3], [0.0, 1e-3, 1.0, 30.0], [0.0, 1.0, 30.0])
+    )
     for spectrum in ({}, {"s": [0, 0.1, 10], "h": [0.2, 0.3, 0.5]}):
         end = fit_to_convergence(Energies.isotropic(b, r, **spectrum), gamma)
         assert not np.any(end.fit.diverged)

@@ -25,7 +25,10 @@ def test_many_clients_are_the_limit(spectrum: dict, eps: float) -> None:
         np.testing.assert_allclose(state.T, limit.T, rtol=1e-6)
         np.testing.assert_allclose(state.Q, limit.Q, rtol=1e-6)
     personal = solve_ridge(e, 1.0, 0.5, shrinkage(e, eps), eps)
-    for state in (newcomer_fit(e, 1.0, 0.5, MANY, eps=eps), member_fit(e, 1.0, 0.5, MANY, eps=eps).state):
+    for state in (
+        newcomer_fit(e, 1.0, 0.5, MANY, eps=eps),
+        member_fit(e, 1.0, 0.5, MANY, eps=eps).state,
+    ):
         np.testing.assert_allclose(state.T, personal.T, rtol=1e-6)
         np.testing.assert_allclose(state.Q, personal.Q, rtol=1e-6)
 
@@ -34,7 +37,9 @@ def test_one_client_alone_is_local() -> None:
     """m = 1: the pooled fit is the client's own, so a ridge of the same kind is local ridge."""
     e = Energies.isotropic(1.0, 1.5, **TWO)
     one, local = pooled_fit(e, 2.0, 1, mu=0.3).member, solve_ridge(e.alone, 2.0, 0.3)
-    assert (float(one.T), float(one.Q)) == pytest.approx((float(local.T), float(local.Q)), rel=1e-11)
+    assert (float(one.T), float(one.Q)) == pytest.approx(
+        (float(local.T), float(local.Q)), rel=1e-11
+    )
 
 
 def test_members_do_better_than_newcomers_with_the_shared_model() -> None:
@@ -48,7 +53,14 @@ def test_members_do_better_than_newcomers_with_the_shared_model() -> None:
 def test_a_newcomers_formula_is_wrong_for_members_of_small_federations() -> None:
     """12.3: off by percentage points at m = 6, by about .1 at m = 40."""
     e = Energies.isotropic(1.5, 1.5)
-    gap = [abs(float(accuracy(member_fit(e, 0.3, 0.5, m).state) - accuracy(newcomer_fit(e, 0.3, 0.5, m)))) for m in (6, 40)]
+    gap = [
+        abs(
+            float(
+                accuracy(member_fit(e, 0.3, 0.5, m).state) - accuracy(newcomer_fit(e, 0.3, 0.5, m))
+            )
+        )
+        for m in (6, 40)
+    ]
     assert 0.01 < gap[0] < 0.03
     assert gap[1] < 0.002
 
@@ -62,7 +74,9 @@ def test_an_infinite_ridge_keeps_the_pooled_model() -> None:
         assert (float(found.state.T), float(found.state.Q), float(found.Q02)) == pytest.approx(
             (float(shared.member.T), float(shared.member.Q), float(shared.member.Q)), rel=1e-5
         )
-    assert (float(new.T), float(new.Q)) == pytest.approx((float(shared.new.T), float(shared.new.Q)), rel=1e-12)
+    assert (float(new.T), float(new.Q)) == pytest.approx(
+        (float(shared.new.T), float(shared.new.Q)), rel=1e-12
+    )
 
 
 def test_separable_pooled_data_are_reported_or_need_a_ridge() -> None:

@@ -23,8 +23,12 @@ from fedasym.theory.classes.optimum import best_probe_ridge as best_linear_ridge
 from fedasym.theory.classes.ridge import fedavg, separability_threshold, shrinkage, solve_ridge
 from fedasym.worlds.classes import Energies
 
-EVERY = json.loads((Path(__file__).parent / "golden_classification.json").read_text(encoding="utf-8"))["cases"]
-CASES = [case for case in EVERY if case["alg"] != "fedavg_het"]  # no verb asks for groups of unlike clients (12.4)
+EVERY = json.loads(
+    (Path(__file__).parent / "golden_classification.json").read_text(encoding="utf-8")
+)["cases"]
+CASES = [
+    case for case in EVERY if case["alg"] != "fedavg_het"
+]  # no verb asks for groups of unlike clients (12.4)
 Found = dict[str, object]
 
 
@@ -75,14 +79,21 @@ def case_converged_maxmargin(case: dict) -> Found:
     e = energies(case)
     end = fit_to_convergence(e, case["model"]["gamma"])
     assert end.separable
-    return scores(end.fit) | {"V": end.fit.V / float(e.s @ e.h)}  # the file scales the spectrum to mean 1
+    return scores(end.fit) | {
+        "V": end.fit.V / float(e.s @ e.h)
+    }  # the file scales the spectrum to mean 1
 
 
 def case_ls(case: dict) -> Found:
     e, gamma = energies(case), case["model"]["gamma"]
     found = fit_squares(e, gamma, case["lam"])
     zeta, s2 = label_probe(e.rho)
-    return scores(found.state) | {"risk": found.risk, "zeta": zeta, "s2": s2, "lamstar": best_linear_ridge(e, gamma)}
+    return scores(found.state) | {
+        "risk": found.risk,
+        "zeta": zeta,
+        "s2": s2,
+        "lamstar": best_linear_ridge(e, gamma),
+    }
 
 
 def case_bayes(case: dict) -> Found:
@@ -98,7 +109,12 @@ def case_onestep(case: dict) -> Found:
 def case_fedavg_m(case: dict) -> Found:
     found = pooled_fit(energies(case), case["model"]["gamma"], case["m"])
     member_, new = scores(found.member), scores(found.new)
-    both = {"member_acc": member_["acc"], "member_ll": member_["logloss"], "new_acc": new["acc"], "new_ll": new["logloss"]}
+    both = {
+        "member_acc": member_["acc"],
+        "member_ll": member_["logloss"],
+        "new_acc": new["acc"],
+        "new_ll": new["logloss"],
+    }
     return member_ | both | {"V": found.member.V}
 
 
@@ -120,11 +136,17 @@ def case_interpolate(case: dict) -> Found:
 
 def case_opt_lambda(case: dict) -> Found:
     assert case["crit"] == "logloss"
-    return {"logloss": search_best_ridge(energies(case), case["model"]["gamma"], criterion="log_loss").value}
+    return {
+        "logloss": search_best_ridge(
+            energies(case), case["model"]["gamma"], criterion="log_loss"
+        ).value
+    }
 
 
 KINDS: dict[str, Callable[[dict], Found]] = {
-    name.removeprefix("case_"): value for name, value in list(globals().items()) if name.startswith("case_")
+    name.removeprefix("case_"): value
+    for name, value in list(globals().items())
+    if name.startswith("case_")
 }
 
 

@@ -1,4 +1,6 @@
-"""Quadrature against scipy.integrate.quad, the prox against brentq, roots against their equations."""
+"""Quadrature against scipy.integrate.quad, the prox against brentq, roots against their
+equations.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,27 @@ def test_smoothed_link_against_quad(mu: float, tau: float) -> None:
     if tau == 0:
         want = expit(mu), expit(mu) * expit(-mu)
     else:
-        places = sorted({float(np.clip(-(mu + shift) / tau, -11, 11)) for shift in (-30, -5, 0, 5, 30)})
+        places = sorted(
+            {float(np.clip(-(mu + shift) / tau, -11, 11)) for shift in (-30, -5, 0, 5, 30)}
+        )
         options = {"points": places, "epsabs": 1e-15, "epsrel": 1e-13, "limit": 400}
         want = (
             quad(lambda z: expit(mu + tau * z) * norm.pdf(z), -12, 12, **options)[0],
-            quad(lambda z: expit(mu + tau * z) * expit(-mu - tau * z) * norm.pdf(z), -12, 12, **options)[0],
+            quad(
+                lambda z: expit(mu + tau * z) * expit(-mu - tau * z) * norm.pdf(z),
+                -12,
+                12,
+                **options,
+            )[0],
         )
     assert (p, d) == pytest.approx(want, rel=1e-11, abs=2e-15)
 
 
 def test_both_rules_for_noise_agree_where_they_meet() -> None:
     mu, tau = np.linspace(-30, 30, 61)[None], np.array([4.0])
-    for narrow, wide in zip(smooth_sigmoid(mu, tau), smooth_sigmoid(mu, tau * (1 + 1e-15) + 1e-15), strict=True):
+    for narrow, wide in zip(
+        smooth_sigmoid(mu, tau), smooth_sigmoid(mu, tau * (1 + 1e-15) + 1e-15), strict=True
+    ):
         np.testing.assert_allclose(wide, narrow, rtol=1e-13, atol=1e-15)
 
 
@@ -52,7 +63,8 @@ def test_trapezoid_in_the_strip(sd: float) -> None:
     z, w = half_normal_nodes(int(nodes_for(step_for(np.asarray(np.pi / sd)))))
     edges = np.unique(np.clip(np.outer([-1, 1], [0, 2 / sd, 8 / sd, 40 / sd, 1, 3, 12]), -12, 12))
     want = sum(
-        quad(lambda x: expit(sd * x) ** 2 * norm.pdf(x), a, b, epsabs=1e-16, epsrel=1e-13)[0] for a, b in pairwise(edges)
+        quad(lambda x: expit(sd * x) ** 2 * norm.pdf(x), a, b, epsabs=1e-16, epsrel=1e-13)[0]
+        for a, b in pairwise(edges)
     )
     assert w @ (expit(sd * z) ** 2 + expit(-sd * z) ** 2) == pytest.approx(want, rel=1e-12)
 
@@ -62,7 +74,14 @@ def test_trapezoid_in_the_strip(sd: float) -> None:
 def test_prox_against_brentq(w: float, log_v: float) -> None:
     v = 10.0**log_v
     eta = float(logistic_prox(np.array(w), np.array(v)))
-    want = brentq(lambda x: (x - w) - v * expit(-x), w - 1e-9, w + v + 1e-9, xtol=1e-15, rtol=1e-15, maxiter=1000)
+    want = brentq(
+        lambda x: (x - w) - v * expit(-x),
+        w - 1e-9,
+        w + v + 1e-9,
+        xtol=1e-15,
+        rtol=1e-15,
+        maxiter=1000,
+    )
     assert eta == pytest.approx(want, rel=1e-12, abs=4e-15 * (1 + abs(w) + v))
 
 
@@ -71,7 +90,9 @@ def test_prox_where_newton_from_the_end_of_the_bracket_cycles() -> None:
     w = np.linspace(-100, 40, 4001)
     for v in (36.0, 100.0, 1e3):
         eta = logistic_prox(w, np.array(v))
-        assert np.max(np.abs(eta - w - v * expit(-eta)) / (1 + v * expit(eta) * expit(-eta))) < 1e-12
+        assert (
+            np.max(np.abs(eta - w - v * expit(-eta)) / (1 + v * expit(eta) * expit(-eta))) < 1e-12
+        )
 
 
 def test_prox_is_symmetric_and_increasing() -> None:

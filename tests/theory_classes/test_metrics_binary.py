@@ -18,7 +18,9 @@ from fedasym.worlds.classes import Energies
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.1])
-@pytest.mark.parametrize(("cos", "sd", "rho"), [(0.5, 1.0, 2.0), (0.05, 4.0, 0.3), (0.99, 0.2, 8.0)])
+@pytest.mark.parametrize(
+    ("cos", "sd", "rho"), [(0.5, 1.0, 2.0), (0.05, 4.0, 0.3), (0.99, 0.2, 8.0)]
+)
 def test_metrics_against_drawn_samples(cos: float, sd: float, rho: float, eps: float) -> None:
     rng = np.random.default_rng(3)
     z = rng.standard_normal((2, 400_000))
@@ -31,7 +33,9 @@ def test_metrics_against_drawn_samples(cos: float, sd: float, rho: float, eps: f
         brier: p * expit(-m) ** 2 + (1 - p) * expit(m) ** 2,
     }
     for metric, values in measured.items():
-        assert abs(float(metric(state, eps)) - values.mean()) < 4 * values.std() / np.sqrt(values.size), metric
+        assert abs(float(metric(state, eps)) - values.mean()) < 4 * values.std() / np.sqrt(
+            values.size
+        ), metric
     k = float(calibration(state, eps))
     slope = m * (p - expit(k * m))  # the gradient of the recalibrated log-loss
     assert abs(slope.mean()) < 4 * slope.std() / np.sqrt(slope.size)
@@ -43,7 +47,11 @@ def test_accuracy_against_quad(cos: float, rho: float) -> None:
     t = cos / np.sqrt(1 - cos**2)
 
     def density(z: float) -> float:
-        return 2 * norm.pdf(z) * (expit(rho * z) * norm.cdf(t * z) + expit(-rho * z) * norm.cdf(-t * z))
+        return (
+            2
+            * norm.pdf(z)
+            * (expit(rho * z) * norm.cdf(t * z) + expit(-rho * z) * norm.cdf(-t * z))
+        )
 
     edges = [0, 0.01, 0.05, 0.2, 1, 3, 12]
     want = sum(quad(density, a, b, epsrel=1e-13)[0] for a, b in pairwise(edges))
@@ -54,8 +62,12 @@ def test_limits_of_accuracy() -> None:
     rho = np.array([0.0, 1e-3, 1.0, 100.0])
     np.testing.assert_allclose(accuracy(State.of(0.0, 1.0, rho)), 0.5, rtol=1e-14)
     np.testing.assert_allclose(accuracy(State.of(rho**2, rho**2, rho), 0.5), 0.5, rtol=1e-14)
-    angle = np.array([0.2, 0.9, 1.5])  # without label noise a direction errs on the wedge between the two
-    np.testing.assert_allclose(accuracy(State.of(np.cos(angle) * 1e6, 1.0, 1e6)), 1 - angle / np.pi, atol=1e-6)
+    angle = np.array(
+        [0.2, 0.9, 1.5]
+    )  # without label noise a direction errs on the wedge between the two
+    np.testing.assert_allclose(
+        accuracy(State.of(np.cos(angle) * 1e6, 1.0, 1e6)), 1 - angle / np.pi, atol=1e-6
+    )
 
 
 def test_rules_and_clients_that_are_zero() -> None:
@@ -64,7 +76,9 @@ def test_rules_and_clients_that_are_zero() -> None:
     np.testing.assert_allclose(log_loss(nothing), np.log(2))
     np.testing.assert_allclose(brier(nothing), 0.25)
     assert np.all(np.isnan(calibration(nothing)))
-    unknown = State(np.array([np.nan, 1.0]), np.array([np.nan, 2.0]), np.ones(2), np.array([np.nan, 0.5]))
+    unknown = State(
+        np.array([np.nan, 1.0]), np.array([np.nan, 2.0]), np.ones(2), np.array([np.nan, 0.5])
+    )
     assert np.isnan(unknown.cos).tolist() == [True, False]
     for metric in (accuracy, log_loss, brier, calibration):
         assert np.isnan(metric(unknown)).tolist() == [True, False]
@@ -80,14 +94,24 @@ def test_shared_model_is_calibrated_and_best_on_its_scale(b: float, r: float, ep
     assert float(calibration(state, eps)) == pytest.approx(1, rel=1e-9)
     assert float(state.cos) == pytest.approx(b / np.hypot(b, r), rel=1e-12)
     for factor in (0.8, 1.25):
-        assert log_loss(State.of(factor * state.T, factor**2 * state.Q, state.rho), eps) > log_loss(state, eps)
+        assert log_loss(State.of(factor * state.T, factor**2 * state.Q, state.rho), eps) > log_loss(
+            state, eps
+        )
 
 
 def test_shrinkage_and_its_approximation() -> None:
     assert float(shrinkage(Energies.isotropic(2, 0))) == 1
     assert float(shrinkage(Energies.isotropic(2, 1), 0.5)) == 0
-    for b, r, tolerance in ((1.5, 1.5, 0.003), (1, 1.5, 0.03), (2, 1.5, 0.03), (1.5, 3, 0.03), (2, 3, 0.03)):
-        assert float(shrinkage(Energies.isotropic(b, r))) == pytest.approx(1 / np.sqrt(1 + np.pi * r**2 / 8), rel=tolerance)
+    for b, r, tolerance in (
+        (1.5, 1.5, 0.003),
+        (1, 1.5, 0.03),
+        (2, 1.5, 0.03),
+        (1.5, 3, 0.03),
+        (2, 3, 0.03),
+    ):
+        assert float(shrinkage(Energies.isotropic(b, r))) == pytest.approx(
+            1 / np.sqrt(1 + np.pi * r**2 / 8), rel=tolerance
+        )
 
 
 def test_symmetry_and_flips() -> None:

@@ -1,4 +1,6 @@
-"""Expectations of softmax over Gaussian logits (section 11.1) by unrelated routes: dense quadrature and plain sampling."""
+"""Expectations of softmax over Gaussian logits (section 11.1) by unrelated routes: dense quadrature
+and plain sampling.
+"""
 
 import numpy as np
 import pytest
@@ -23,16 +25,23 @@ from fedasym.worlds.classes import Energies
 
 
 def sampled(classes, rho, T, Q, count, seed=0):
-    """Accuracy, E p'q, E lse(w), 1 - E|p|^2, log-loss over plain draws: means and standard errors."""
+    """Accuracy, E p'q, E lse(w), 1 - E|p|^2, log-loss over plain draws: means and standard
+    errors.
+    """
     rng = np.random.default_rng(seed)
     w = np.sqrt(Q) * rng.standard_normal((count, classes))  # not centred: the softmax does not care
     s = T / Q * w + np.sqrt(max(rho**2 - T**2 / Q, 0)) * rng.standard_normal((count, classes))
     p, q = softmax(s, axis=1), softmax(w, axis=1)
     centred = w - w.mean(1, keepdims=True)
-    values = np.stack([
-        p[np.arange(count), w.argmax(1)], (p * q).sum(1), logsumexp(centred, axis=1), 1 - (p * p).sum(1),
-        logsumexp(w, axis=1) - (p * w).sum(1),
-    ])  # fmt: skip
+    values = np.stack(
+        [
+            p[np.arange(count), w.argmax(1)],
+            (p * q).sum(1),
+            logsumexp(centred, axis=1),
+            1 - (p * p).sum(1),
+            logsumexp(w, axis=1) - (p * w).sum(1),
+        ]
+    )
     return values.mean(1), values.std(1, ddof=1) / np.sqrt(count)
 
 
@@ -65,18 +74,38 @@ def test_two_classes_are_one_dimensional_integrals(a):
     root2 = np.sqrt(2)
 
     def mean(f):
-        return quad(lambda z: norm.pdf(z) * f(z), -12, 12, epsabs=1e-15, epsrel=1e-13, limit=400, points=(-1, 0, 1))[0]
+        return quad(
+            lambda z: norm.pdf(z) * f(z),
+            -12,
+            12,
+            epsabs=1e-15,
+            epsrel=1e-13,
+            limit=400,
+            points=(-1, 0, 1),
+        )[0]
 
-    assert np.isclose(softmax_phi(a, 2), 2 * mean(lambda z: expit(root2 * a * z) * expit(-root2 * a * z)), rtol=1e-11)
-    assert np.isclose(mean_log_sum(a, 2), mean(lambda z: np.logaddexp(a * z / root2, -a * z / root2)), rtol=1e-11)
+    assert np.isclose(
+        softmax_phi(a, 2),
+        2 * mean(lambda z: expit(root2 * a * z) * expit(-root2 * a * z)),
+        rtol=1e-11,
+    )
+    assert np.isclose(
+        mean_log_sum(a, 2), mean(lambda z: np.logaddexp(a * z / root2, -a * z / root2)), rtol=1e-11
+    )
     for cos in (0.3, 0.9):
         t = cos / np.sqrt(1 - cos**2)
-        right = mean(lambda z, t=t: expit(root2 * a * z) * norm.cdf(t * z) + expit(-root2 * a * z) * norm.cdf(-t * z))
+        right = mean(
+            lambda z, t=t: (
+                expit(root2 * a * z) * norm.cdf(t * z) + expit(-root2 * a * z) * norm.cdf(-t * z)
+            )
+        )
         assert np.isclose(softmax_accuracy(cos, a, 2), right, rtol=1e-11)
 
 
 def test_three_classes_against_a_product_rule():
-    """Four dimensions by 25^4 trapezoid points: no representation in common with the one-dimensional integrals."""
+    """Four dimensions by 25^4 trapezoid points: no representation in common with the
+    one-dimensional integrals.
+    """
     rho, T, Q = 1.2, 0.8, 0.9
     z = 0.5 * np.arange(-12, 13)
     weight = np.exp(-z * z / 2)
@@ -131,4 +160,6 @@ def test_points_are_centred_white_and_repeatable():
         np.testing.assert_allclose((x * one.weight) @ x.T, np.eye(2 * classes - 2), atol=1e-12)
         np.testing.assert_allclose(one.z1.sum(0), 0, atol=1e-12)
         assert one.weight.size >= 4 * classes
-    assert np.array_equal(draw_points(4, 1 << 10, 3).xi1, draw_points.__wrapped__(4, 1 << 10, 3).xi1)
+    assert np.array_equal(
+        draw_points(4, 1 << 10, 3).xi1, draw_points.__wrapped__(4, 1 << 10, 3).xi1
+    )

@@ -1,8 +1,10 @@
-"""The limits of section 11 against drawn clients: softmax ridge regression by L-BFGS, one gradient step, least squares.
+"""The limits of section 11 against drawn clients: softmax ridge regression by L-BFGS, one gradient
+step, least squares.
 
-A client has d = 300 directions and n = d/gamma samples; its models have the exact Gram matrices of the limit, so that what
-is left is the O(1/d) of the page and the spread over draws. Scores of a fitted W use its exact overlaps with the truth:
-logits of fresh samples are drawn from their joint normal law, anew for every draw, and labels are averaged over.
+A client has d = 300 directions and n = d/gamma samples; its models have the exact Gram matrices of
+the limit, so that what is left is the O(1/d) of the page and the spread over draws. Scores of a
+fitted W use its exact overlaps with the truth: logits of fresh samples are drawn from their joint
+normal law, anew for every draw, and labels are averaged over.
 """
 
 import numpy as np
@@ -11,12 +13,18 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from fedasym.theory.classes.softmax import contrasts, softmax_centre, softmax_step
-from fedasym.theory.classes.softmax_ridge import fit_one_hot, softmax_ridge_path, stopped_softmax_fits
+from fedasym.theory.classes.softmax_ridge import (
+    fit_one_hot,
+    softmax_ridge_path,
+    stopped_softmax_fits,
+)
 from fedasym.worlds.classes import Energies
 
 
 def models(rng, s, energy, classes, gram=None):
-    """W0 and Delta (d, C) with this energy (two rows, per direction) and Gram matrix, orthogonal in every atom."""
+    """W0 and Delta (d, C) with this energy (two rows, per direction) and Gram matrix, orthogonal in
+    every atom.
+    """
     K = classes - 1
     out = np.zeros((2, s.size, classes))
     grams = np.stack([np.eye(K)] * 2) if gram is None else gram
@@ -45,7 +53,9 @@ def scores(rng, s, W, truth, bias=None, intercept=None):
 
 
 def ridge_fit(X, Y, anchor, ridge, free=None):
-    """argmin (1/n) sum lse - y'eta + ridge/2 |W - anchor|^2, with free intercepts if a start for them is given."""
+    """argmin (1/n) sum lse - y'eta + ridge/2 |W - anchor|^2, with free intercepts if a start for
+    them is given.
+    """
     n, (d, C) = len(X), anchor.shape
 
     def objective(x):
@@ -58,7 +68,13 @@ def ridge_fit(X, Y, anchor, ridge, free=None):
         return value, gradient if free is None else np.concatenate([gradient, residual.sum(0)])
 
     begin = anchor.ravel() if free is None else np.concatenate([anchor.ravel(), free])
-    found = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-7})
+    found = minimize(
+        objective,
+        begin,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-7},
+    )
     return found.x[: d * C].reshape(d, C), found.x[d * C :]
 
 
@@ -99,7 +115,11 @@ def test_ridge_fits(case):
         W, _ = ridge_fit(X, labels(rng, X @ (W0 + D)), c * W0, ridge)
         T, Q = (np.sum(s[:, None] * W * other) / (classes - 1) for other in (W0 + D, W))
         found.append([*scores(rng, s, W, W0 + D), T, Q, np.linalg.norm(W - c * W0)])
-    agrees(found, [fit.accuracy, fit.log_loss, fit.T, fit.Q, fit.distance], ["accuracy", "log-loss", "T", "Q", "distance"])
+    agrees(
+        found,
+        [fit.accuracy, fit.log_loss, fit.T, fit.Q, fit.distance],
+        ["accuracy", "log-loss", "T", "Q", "distance"],
+    )
 
 
 @pytest.mark.parametrize("classes", [3, 10])
@@ -118,22 +138,43 @@ def test_one_gradient_step_and_least_squares(classes):
         X = rng.standard_normal((n, d)) * np.sqrt(s)
         Y = labels(rng, X @ (W0 + D))
         W = c * W0 + a / n * X.T @ (Y - softmax(c * X @ W0, axis=1))
-        found.append([*scores(rng, s, W, W0 + D), *(np.sum(s[:, None] * W * other) / (classes - 1) for other in (W0 + D, W))])
+        found.append(
+            [
+                *scores(rng, s, W, W0 + D),
+                *(np.sum(s[:, None] * W * other) / (classes - 1) for other in (W0 + D, W)),
+            ]
+        )
         row = []
         for probe in probes:
             anchor = probe.zeta * W0
-            fit = np.linalg.solve(X.T @ X / n + probe.ridge * np.eye(d), X.T @ (Y - 1 / classes - X @ anchor) / n) + anchor
+            fit = (
+                np.linalg.solve(
+                    X.T @ X / n + probe.ridge * np.eye(d), X.T @ (Y - 1 / classes - X @ anchor) / n
+                )
+                + anchor
+            )
             T, Q = (np.sum(s[:, None] * fit * other) / (classes - 1) for other in (W0 + D, fit))
             off = fit - probe.zeta * (W0 + D)
-            row += [scores(rng, s, fit, W0 + D)[0], T, Q, np.sum(s[:, None] * off**2) / (classes - 1)]
+            row += [
+                scores(rng, s, fit, W0 + D)[0],
+                T,
+                Q,
+                np.sum(s[:, None] * off**2) / (classes - 1),
+            ]
         linear.append(row)
-    agrees(found, [stepped.accuracy, stepped.log_loss, stepped.T, stepped.Q], ["accuracy", "log-loss", "T", "Q"])
+    agrees(
+        found,
+        [stepped.accuracy, stepped.log_loss, stepped.T, stepped.Q],
+        ["accuracy", "log-loss", "T", "Q"],
+    )
     theory = [value for probe in probes for value in (probe.accuracy, probe.T, probe.Q, probe.risk)]
     agrees(linear, theory, ["accuracy", "T", "Q", "risk"] * 2)
 
 
 def test_early_stopping():
-    """Section 7: gradient descent from the shared model against the clock, within the page's .3 points and 1% of log-loss."""
+    """Section 7: gradient descent from the shared model against the clock, within the page's .3
+    points and 1% of log-loss.
+    """
     classes, d, gamma, b, r, step = 3, 300, 2.0, 1.5, 1.5, 0.4
     energies = Energies.isotropic(b, r)
     times = np.array([0.0, 0.4, 2.0, 8.0, 40.0])

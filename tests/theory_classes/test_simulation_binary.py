@@ -1,7 +1,8 @@
-"""An unrelated route: draw clients in hundreds of dimensions, train them with Newton's method, score them exactly.
+"""An unrelated route: draw clients in hundreds of dimensions, train them with Newton's method,
+score them exactly.
 
-Given the trained weights their test accuracy is known, so that the only noise is which client was drawn: means must agree
-within three standard errors.
+Given the trained weights their test accuracy is known, so that the only noise is which client was
+drawn: means must agree within three standard errors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fedasym.worlds.classes import Energies
 from .settings import TWO, Array, Drawn, draw, logistic_ridge
 
 D, DRAWS = 300, 10
-ALIGNED = Energies(np.array([0.5, 3.0]), np.array([0.6, 0.4]), np.array([0.2, 0.8]), np.array([2.0, 0.1]))
+ALIGNED = Energies(
+    np.array([0.5, 3.0]), np.array([0.6, 0.4]), np.array([0.2, 0.8]), np.array([2.0, 0.1])
+)
 
 
 def agree(states: list[State], predicted: State, eps: float = 0.0) -> None:
@@ -32,7 +35,9 @@ def agree(states: list[State], predicted: State, eps: float = 0.0) -> None:
         assert abs(values.mean() - float(metric(predicted, eps))) < error, metric
 
 
-def trained(e: Energies, gamma: float, how: Callable[[Drawn], Array], seed: int, eps: float = 0.0) -> list[State]:
+def trained(
+    e: Energies, gamma: float, how: Callable[[Drawn], Array], seed: int, eps: float = 0.0
+) -> list[State]:
     rng = np.random.default_rng(seed)
     clients = [draw(e, gamma, D, rng, eps=eps)[0] for _ in range(DRAWS)]
     return [client.state(how(client)) for client in clients]
@@ -51,7 +56,13 @@ def trained(e: Energies, gamma: float, how: Callable[[Drawn], Array], seed: int,
 def test_ridge(e: Energies, gamma: float, lam: float, eps: float) -> None:
     c = float(shrinkage(e, eps))
     agree(
-        trained(e, gamma, lambda client: logistic_ridge(client.x, client.y, lam, c * client.theta0), 1, eps),
+        trained(
+            e,
+            gamma,
+            lambda client: logistic_ridge(client.x, client.y, lam, c * client.theta0),
+            1,
+            eps,
+        ),
         solve_ridge(e, gamma, lam, c, eps),
         eps,
     )
@@ -60,11 +71,15 @@ def test_ridge(e: Energies, gamma: float, lam: float, eps: float) -> None:
 def test_local_ridge_and_maximum_likelihood() -> None:
     e = Energies.isotropic(1.0, 1.0, **TWO)
     agree(
-        trained(e, 1.0, lambda client: logistic_ridge(client.x, client.y, 0.3, 0 * client.theta0), 2),
+        trained(
+            e, 1.0, lambda client: logistic_ridge(client.x, client.y, 0.3, 0 * client.theta0), 2
+        ),
         solve_ridge(e.alone, 1.0, 0.3),
     )
     agree(
-        trained(e, 0.15, lambda client: logistic_ridge(client.x, client.y, 0.0, 0 * client.theta0), 3),
+        trained(
+            e, 0.15, lambda client: logistic_ridge(client.x, client.y, 0.0, 0 * client.theta0), 3
+        ),
         fit_to_convergence(e, 0.15).fit,
     )
 
@@ -104,7 +119,13 @@ def test_early_stopping(gamma: float) -> None:
         client = draw(e, gamma, D, rng)[0]
         theta, row = c * client.theta0, []
         for step in range(1, max(steps) + 1):
-            theta = theta + eta * client.x.T @ (client.y / (1 + np.exp(client.y * (client.x @ theta)))) / client.y.size
+            theta = (
+                theta
+                + eta
+                * client.x.T
+                @ (client.y / (1 + np.exp(client.y * (client.x @ theta))))
+                / client.y.size
+            )
             if step in steps:
                 row.append(float(accuracy(client.state(theta))))
         measured.append(row)
@@ -115,7 +136,9 @@ def test_early_stopping(gamma: float) -> None:
 
 @pytest.mark.parametrize("mu", [0.0, 0.2])
 def test_few_clients(mu: float) -> None:
-    """12.1 to 12.3 on the same draws: the pooled model on members and others, a member's and a newcomer's ridge around it."""
+    """12.1 to 12.3 on the same draws: the pooled model on members and others, a member's and a
+    newcomer's ridge around it.
+    """
     e, gamma, m, lam = Energies.isotropic(1.5, 1.5), 1.0, 6, 0.3
     rng = np.random.default_rng(7)
     found: dict[str, list[State]] = {"member": [], "new": [], "rtfa": [], "rtfa_new": []}

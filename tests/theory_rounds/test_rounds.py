@@ -1,4 +1,6 @@
-"""The shared model's error over rounds: golden numbers, closed forms, other quadratures, simulated rounds."""
+"""The shared model's error over rounds: golden numbers, closed forms, other quadratures, simulated
+rounds.
+"""
 
 import json
 from pathlib import Path
@@ -36,7 +38,9 @@ def rule(cohort, step=1.0, clip=np.inf, noise=0.0, dimension=0):
 
 def following(M, moments, own, server, shares):
     """One round of all energies together."""
-    after, length, _ = advance_energies(ErrorEnergies(M, 0 * M), moments, ErrorEnergies(own, 0 * own), server, shares)
+    after, length, _ = advance_energies(
+        ErrorEnergies(M, 0 * M), moments, ErrorEnergies(own, 0 * own), server, shares
+    )
     return after.total, length
 
 
@@ -55,7 +59,9 @@ def test_golden_rounds(case):
         M, length = following(M, found, own, server, shares)
         lengths.append(length)
     np.testing.assert_allclose([energies[t] for t in case["rounds"]], case["energy"], rtol=1e-10)
-    np.testing.assert_allclose([lengths[t] for t in (0, 1, 4, 19, 99)], case["update_norm"], rtol=1e-10)
+    np.testing.assert_allclose(
+        [lengths[t] for t in (0, 1, 4, 19, 99)], case["update_norm"], rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize("gamma", [0.01, 0.3, 1.0, 4.0, 100.0])
@@ -74,7 +80,9 @@ def test_uncorrelated_features_by_the_marchenko_pastur_law(gamma, count):
 
 @pytest.mark.parametrize("gamma", [0.01, 1.0, 100.0])
 def test_one_step_is_a_polynomial_whatever_the_condition_number(gamma):
-    """With one step P = eta S, whose moments are exact: E[S M S]_k = s_k^2 M_k + gamma h_k s_k sum s_l M_l."""
+    """With one step P = eta S, whose moments are exact: E[S M S]_k = s_k^2 M_k + gamma h_k s_k sum
+    s_l M_l.
+    """
     s, h = np.geomspace(1e-6, 1, 50), np.full(50, 0.02)
     size = 0.5 / (1 + np.sqrt(gamma)) ** 2
     found = steps(1, size, gamma, spectra.atoms(s, h))
@@ -121,7 +129,11 @@ def drawn_moments(f, gamma, d, clients, rng):
         noise = np.diagonal((V * np.where(x > 1e-9, f(x) ** 2 / np.maximum(x, 1e-9), 0)) @ V.T) / n
         parts = slice(0, half), slice(half, d)
         row = [np.mean(np.diagonal(P)[part]) for part in parts]
-        row += [np.sum(P[one, other] ** 2) / (other.stop - other.start) for one in parts for other in parts]
+        row += [
+            np.sum(P[one, other] ** 2) / (other.stop - other.start)
+            for one in parts
+            for other in parts
+        ]
         rows.append([*row, *(noise[part].sum() for part in parts)])
     rows = np.array(rows)
     return rows.mean(0), rows.std(0, ddof=1) / np.sqrt(clients)
@@ -133,7 +145,10 @@ def test_drawn_covariances(kind):
     forms = {
         "steps": (lambda x: 1 - (1 - 0.08 * x) ** 10, lambda: steps(10, 0.08, gamma, TWO)),
         "prox": (lambda x: x / (x + 0.4), lambda: moments_of_ridge(0.4, gamma, TWO)),
-        "converged": (lambda x: np.where(x > 1e-9, 1.0, 0.0), lambda: moments_of_ridge(0.0, gamma, TWO)),
+        "converged": (
+            lambda x: np.where(x > 1e-9, 1.0, 0.0),
+            lambda: moments_of_ridge(0.0, gamma, TWO),
+        ),
     }
     f, theory = forms[kind]
     found = theory()
@@ -153,12 +168,16 @@ def test_clipping_shortens_and_noise_adds():
     half, _ = following(M, found, own, rule(50, step=0.5), np.ones(1))
     np.testing.assert_allclose(loose, free)
     np.testing.assert_allclose(tight, half)
-    noisy, _ = following(M, found, own, rule(50, clip=length / 2, noise=2.0, dimension=100), np.ones(1))
+    noisy, _ = following(
+        M, found, own, rule(50, clip=length / 2, noise=2.0, dimension=100), np.ones(1)
+    )
     np.testing.assert_allclose(noisy - tight, 100 * (2 * (length / 2) / 50) ** 2)
 
 
 def test_the_filter_of_a_stage_comes_from_its_own_step():
-    """Average's step is plain descent; FedProx's converges to the proximal step; MAML's is the polynomial of its code."""
+    """Average's step is plain descent; FedProx's converges to the proximal step; MAML's is the
+    polynomial of its code.
+    """
     from fedasym.algorithms import Average, Meta, ServerStage, setting
 
     class Prox(ServerStage):
@@ -171,7 +190,10 @@ def test_the_filter_of_a_stage_comes_from_its_own_step():
         found = integrate_moments(StepFilter(stage, np.array([float(count)]), 0.08), 1.5, TWO)
         return Moments(found.p[0], found.T[0], found.nu[0])
 
-    pairs = [(of(Average(), 10), steps(10, 0.08, 1.5, TWO)), (of(Prox(), np.inf), moments_of_ridge(0.4, 1.5, TWO))]
+    pairs = [
+        (of(Average(), 10), steps(10, 0.08, 1.5, TWO)),
+        (of(Prox(), np.inf), moments_of_ridge(0.4, 1.5, TWO)),
+    ]
     pairs.append((of(Prox(), 20_000), moments_of_ridge(0.4, 1.5, TWO)))
     for found, expected in pairs:
         for name in ("p", "T", "nu"):

@@ -1,4 +1,6 @@
-"""`fa.rounds`: paths against simulated rounds, budgets, privacy, refusals, figures and the command."""
+"""`fa.rounds`: paths against simulated rounds, budgets, privacy, refusals, figures and the
+command.
+"""
 
 import json
 
@@ -11,10 +13,21 @@ import fedasym as fa
 WORLD = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
 
 
-def simulate_rounds(*, clients, cohort, local_steps, step, rounds, trials, d=120, spectrum=None, clip=np.inf, z=0.0):
-    """Excess loss of the shared model after each round, and its standard error: plain federated averaging."""
+def simulate_rounds(
+    *, clients, cohort, local_steps, step, rounds, trials, d=120, spectrum=None, clip=np.inf, z=0.0
+):
+    """Excess loss of the shared model after each round, and its standard error: plain federated
+    averaging.
+    """
     rng = np.random.default_rng(11)
-    n, scale = d // 2, np.ones(d) if spectrum is None else np.sqrt(np.repeat(spectrum.values, d // spectrum.values.size))
+    n, scale = (
+        d // 2,
+        (
+            np.ones(d)
+            if spectrum is None
+            else np.sqrt(np.repeat(spectrum.values, d // spectrum.values.size))
+        ),
+    )
     paths = []
     for _ in range(trials):
         centre = rng.standard_normal(d)
@@ -23,7 +36,9 @@ def simulate_rounds(*, clients, cohort, local_steps, step, rounds, trials, d=120
         for _ in range(clients):
             X = rng.standard_normal((n, d)) * scale
             own = rng.standard_normal(d)
-            data.append((X, X @ (centre + own / np.linalg.norm(own)) + 0.5 * rng.standard_normal(n)))
+            data.append(
+                (X, X @ (centre + own / np.linalg.norm(own)) + 0.5 * rng.standard_normal(n))
+            )
         shared, path = np.zeros(d), []
         for _ in range(rounds):
             change = np.zeros(d)
@@ -44,23 +59,45 @@ def simulate_rounds(*, clients, cohort, local_steps, step, rounds, trials, d=120
 
 def test_simulated_rounds_with_many_clients_follow_the_recursion():
     at = [1, 2, 5, 15]
-    drawn, error = simulate_rounds(clients=60, cohort=10, local_steps=5, step=0.1, rounds=15, trials=10)
-    found = fa.rounds(WORLD, "fedavg", rounds=15, local_steps=5, clients=60, cohort=10, evaluated=at)
+    drawn, error = simulate_rounds(
+        clients=60, cohort=10, local_steps=5, step=0.1, rounds=15, trials=10
+    )
+    found = fa.rounds(
+        WORLD, "fedavg", rounds=15, local_steps=5, clients=60, cohort=10, evaluated=at
+    )
     for t, expected in zip(at, found.shared_error, strict=True):
         assert abs(drawn[t - 1] - expected) < 3.5 * error[t - 1] + 0.03 * expected
     endless = fa.rounds(WORLD, "fedavg", rounds=15, local_steps=5, cohort=10, evaluated=at)
-    assert found.shared_error[-1] > 1.2 * endless.shared_error[-1]  # sixty clients leave more than endlessly many
+    assert (
+        found.shared_error[-1] > 1.2 * endless.shared_error[-1]
+    )  # sixty clients leave more than endlessly many
 
 
 def test_simulated_rounds_with_correlated_features_clipping_and_noise():
     spectrum = fa.spectra.atoms([0.5, 2.0], [0.5, 0.5])
     world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2, spectrum=spectrum)
     drawn, error = simulate_rounds(
-        clients=80, cohort=8, local_steps=3, step=0.1, rounds=12, trials=10, spectrum=spectrum, clip=0.5, z=0.4
+        clients=80,
+        cohort=8,
+        local_steps=3,
+        step=0.1,
+        rounds=12,
+        trials=10,
+        spectrum=spectrum,
+        clip=0.5,
+        z=0.4,
     )
     privacy = fa.Privacy(noise_multiplier=0.4, clip=0.5, sampling="fixed")
     found = fa.rounds(
-        world, "fedavg", rounds=12, local_steps=3, clients=80, cohort=8, dimension=120, privacy=privacy, evaluated=[1, 4, 12]
+        world,
+        "fedavg",
+        rounds=12,
+        local_steps=3,
+        clients=80,
+        cohort=8,
+        dimension=120,
+        privacy=privacy,
+        evaluated=[1, 4, 12],
     )
     for t, expected in zip([1, 4, 12], found.shared_error, strict=True):
         assert abs(drawn[t - 1] - expected) < 3.5 * error[t - 1] + 0.03 * expected
@@ -75,16 +112,35 @@ def test_with_large_cohorts_and_many_rounds_it_is_predict():
 def test_the_last_round_alone_is_that_of_the_path():
     spectrum = fa.spectra.atoms([0.3, 1.0, 3.0], [0.3, 0.4, 0.3])
     world = fa.Population(radius=1, noise=0.5, aspect=1.5, norm=2, spectrum=spectrum, shift_power=1)
-    settings = {"rounds": 77, "local_steps": [1, 7], "server_step": 0.05, "cohort": 6, "clients": 500}
-    path, last = fa.rounds(world, "rtfa", **settings), fa.rounds(world, "rtfa", **settings, evaluated=[77])
+    settings = {
+        "rounds": 77,
+        "local_steps": [1, 7],
+        "server_step": 0.05,
+        "cohort": 6,
+        "clients": 500,
+    }
+    path, last = (
+        fa.rounds(world, "rtfa", **settings),
+        fa.rounds(world, "rtfa", **settings, evaluated=[77]),
+    )
     np.testing.assert_allclose(last.loss[:, -1], path.loss[:, -1], rtol=1e-10)
     np.testing.assert_allclose(last.shared_error[:, -1], path.shared_error[:, -1], rtol=1e-10)
 
 
 def test_the_floor_is_where_many_rounds_end():
-    path = fa.rounds(WORLD, "fedavg", rounds=3000, local_steps=5, cohort=5, clients=[100, np.inf], evaluated=[3000])
+    path = fa.rounds(
+        WORLD,
+        "fedavg",
+        rounds=3000,
+        local_steps=5,
+        cohort=5,
+        clients=[100, np.inf],
+        evaluated=[3000],
+    )
     np.testing.assert_allclose(path.floor, path.shared_error[:, -1], rtol=1e-9)
-    endless = fa.rounds(WORLD, "fedavg", rounds=5, local_steps=1, server_step=0.3, mixing=6.0, cohort=1)
+    endless = fa.rounds(
+        WORLD, "fedavg", rounds=5, local_steps=1, server_step=0.3, mixing=6.0, cohort=1
+    )
     assert np.isinf(endless.floor)
     assert "grows without end" in str(endless)
 
@@ -96,15 +152,28 @@ def test_bytes_and_targets():
     assert np.all(path.loss[0][path.rounds >= reached[0]] <= 1.3)
     np.testing.assert_array_equal(path.bytes_to(1.3), reached * path.bytes_per_round)
     assert np.all(np.isinf(path.rounds_to(0.5)))
-    budget = fa.rounds(WORLD, "fedavg", rounds=100, local_steps=5, cohort=[5, 20], dimension=100, max_bytes=160_000)
+    budget = fa.rounds(
+        WORLD, "fedavg", rounds=100, local_steps=5, cohort=[5, 20], dimension=100, max_bytes=160_000
+    )
     assert budget.last.tolist() == [40, 10]
-    assert budget.final.tolist() == [budget.loss[0][budget.rounds == 40][0], budget.loss[1][budget.rounds == 10][0]]
+    assert budget.final.tolist() == [
+        budget.loss[0][budget.rounds == 40][0],
+        budget.loss[1][budget.rounds == 10][0],
+    ]
 
 
 def test_privacy_costs_less_with_more_clients_and_looser_budgets():
     def last(clients, epsilon):
         privacy = fa.Privacy(epsilon=epsilon)
-        path = fa.rounds(WORLD, "rtfa", rounds=20, cohort=clients // 4, clients=clients, dimension=400, privacy=privacy)
+        path = fa.rounds(
+            WORLD,
+            "rtfa",
+            rounds=20,
+            cohort=clients // 4,
+            clients=clients,
+            dimension=400,
+            privacy=privacy,
+        )
         assert path.privacy["epsilon"] <= epsilon
         return path.final
 
@@ -172,14 +241,35 @@ def test_results_print_table_and_draw_themselves(tmp_path):
     assert "however many rounds" in str(path)
     assert path.frame().height == path.rounds.size
     assert json.loads(path.to_json())["rounds"][-1] == 30
-    grid = fa.rounds(WORLD, "rtfa", rounds=30, local_steps=np.array([1, 5, 20])[:, None], cohort=[5, 50])
+    grid = fa.rounds(
+        WORLD, "rtfa", rounds=30, local_steps=np.array([1, 5, 20])[:, None], cohort=[5, 50]
+    )
     assert "Best of 6 settings" in str(grid)
-    for name, result in (("one", path), ("several", fa.rounds(WORLD, cohort=[5, 50])), ("grid", grid)):
+    for name, result in (
+        ("one", path),
+        ("several", fa.rounds(WORLD, cohort=[5, 50])),
+        ("grid", grid),
+    ):
         assert result.plot(tmp_path / f"{name}.png").stat().st_size > 5000
 
 
 def test_the_command_says_what_the_verb_says():
-    told = fedasym("rounds", "fedavg", "--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2", "--rounds", "50",
-                   "--local-steps", "1,5", "--json")  # fmt: skip
+    told = fedasym(
+        "rounds",
+        "fedavg",
+        "--radius",
+        "1",
+        "--noise",
+        "0.5",
+        "--aspect",
+        "2",
+        "--norm",
+        "2",
+        "--rounds",
+        "50",
+        "--local-steps",
+        "1,5",
+        "--json",
+    )
     found = fa.rounds(WORLD, "fedavg", rounds=50, local_steps=[1, 5])
     np.testing.assert_allclose(json.loads(told.stdout)["loss"], found.loss)

@@ -1,4 +1,6 @@
-"""What the tests of training share: ragged little federations, and how a history is held against the plain twin."""
+"""What the tests of training share: ragged little federations, and how a history is held against
+the plain twin.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,24 @@ from fedasym.training import twin
 from fedasym.training.programs import advance, personalise
 from fedasym.training.settings import Protocol
 
-# (training, validation, test) samples of a client: none at all, one, a whole batch of 8, more, several batches
+# (training, validation, test) samples of a client: none at all, one, a whole batch of 8, more,
+# several batches
 RAGGED = ((5, 2, 3), (0, 1, 2), (1, 0, 2), (9, 3, 0), (8, 0, 0), (3, 6, 2), (17, 1, 1))
 SMALL: dict[str, Any] = {
-    "rounds": 4, "evaluate_every": 2, "cohort": 3, "local_steps": 3, "batch": 8, "personal_epochs": 2,
-    "server_step": 0.3, "local_step": 0.2,
-}  # fmt: skip
+    "rounds": 4,
+    "evaluate_every": 2,
+    "cohort": 3,
+    "local_steps": 3,
+    "batch": 8,
+    "personal_epochs": 2,
+    "server_step": 0.3,
+    "local_step": 0.2,
+}
 DOUBLE = {**SMALL, "ridge": 1.5, "precision": "float64"}
 GRAM = {**DOUBLE, "form": "gram"}
-OPTIMISED: list[int] = []  # how many programs there were when the last optimised ones had been compiled
+OPTIMISED: list[
+    int
+] = []  # how many programs there were when the last optimised ones had been compiled
 
 
 @contextmanager
@@ -44,11 +55,15 @@ def optimised(wanted: bool) -> Iterator[None]:
     def sizes() -> list[int]:
         return [advance._cache_size(), personalise._cache_size()]
 
-    if wanted and sizes() != OPTIMISED:  # JAX would take those that it has, however they were compiled
+    if (
+        wanted and sizes() != OPTIMISED
+    ):  # JAX would take those that it has, however they were compiled
         for program in (advance, personalise):
             program.clear_cache()
     jax.config.update(name, not wanted)
-    if wanted and "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", ""):  # of tests/conftest.py
+    if wanted and "xla_cpu_use_fusion_emitters" in os.environ.get(
+        "XLA_FLAGS", ""
+    ):  # of tests/conftest.py
         compiler.get_compile_options = fused
     try:
         yield
@@ -69,9 +84,11 @@ def federation(
     dtype: Any = np.float64,
     order: Sequence[int] | None = None,
 ) -> fa.Federation:
-    """Clients "a", "b", ... of these sizes, rows of the splits mixed; each client's own numbers depend on its place alone.
+    """Clients "a", "b", ... of these sizes, rows of the splits mixed; each client's own numbers
+    depend on its place alone.
 
-    classes=None: a regression, with that many `outputs` (None: one, without an axis). order: which clients come when.
+    classes=None: a regression, with that many `outputs` (None: one, without an axis). order: which
+    clients come when.
     """
     parts = []
     for place in range(len(sizes)) if order is None else order:
@@ -82,15 +99,27 @@ def federation(
         scores = x @ rng.standard_normal((d, classes or outputs or 1)) + rng.standard_normal(
             (*x.shape[:-1], classes or outputs or 1)
         )
-        mask = None if positions is None else np.arange(positions) < rng.integers(1, positions + 1, n)[:, None]
+        mask = (
+            None
+            if positions is None
+            else np.arange(positions) < rng.integers(1, positions + 1, n)[:, None]
+        )
         y = scores.argmax(-1) if classes else scores if outputs else scores[..., 0]
         parts.append((np.repeat(chr(97 + place), n), x, y, split, mask))
-    names, x, y, split, mask = (np.concatenate(each) if each[0] is not None else None for each in zip(*parts, strict=True))
-    return fa.Federation.from_arrays(x, y, names, split=split, mask=mask, classes=classes, intercept=False)
+    names, x, y, split, mask = (
+        np.concatenate(each) if each[0] is not None else None for each in zip(*parts, strict=True)
+    )
+    return fa.Federation.from_arrays(
+        x, y, names, split=split, mask=mask, classes=classes, intercept=False
+    )
 
 
-def scores(clients: fa.Federation, heads: Any, protocol: Protocol) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Right predictions, summed losses and what was counted, (clients, [validation, test]), sample by sample."""
+def scores(
+    clients: fa.Federation, heads: Any, protocol: Protocol
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Right predictions, summed losses and what was counted, (clients, [validation, test]), sample
+    by sample.
+    """
     found = np.zeros((3, len(clients.clients), 2))
     for place, name in enumerate(clients.clients):
         head = np.asarray(heads[name] if isinstance(heads, dict) else heads, float)
@@ -107,7 +136,10 @@ def scores(clients: fa.Federation, heads: Any, protocol: Protocol) -> tuple[np.n
                     right, lost = np.full(len(z), np.nan), ((z - y) ** 2).sum(-1) / 2
                 else:
                     right = z.argmax(-1) == y
-                    lost = np.logaddexp.reduce(z, axis=-1) - np.take_along_axis(z, y[:, None], -1)[:, 0]
+                    lost = (
+                        np.logaddexp.reduce(z, axis=-1)
+                        - np.take_along_axis(z, y[:, None], -1)[:, 0]
+                    )
                 found[:, place, side] += right[keep].sum(), lost[keep].sum(), keep.sum()
     return found[0], found[1], found[2]
 
@@ -130,7 +162,9 @@ def as_twin(history: fa.History, clients: fa.Federation, tolerance: float = 1e-1
             right, lost, counted = scores(clients, heads, protocol)
             np.testing.assert_array_equal(history.totals, counted)
             np.testing.assert_allclose(losses[at], lost, **close)
-            if dtype == np.float64 or clients.classes is None:  # single precision may tip a close call
+            if (
+                dtype == np.float64 or clients.classes is None
+            ):  # single precision may tip a close call
                 np.testing.assert_array_equal(correct[at], right)
             else:
                 assert np.abs(correct[at] - right).sum() <= 0.02 * counted.sum()
@@ -138,12 +172,18 @@ def as_twin(history: fa.History, clients: fa.Federation, tolerance: float = 1e-1
 
 def same(ours: fa.History, theirs: fa.History, tolerance: float = 0.0) -> None:
     """Hold two histories of the same configuration against each other, all that was counted."""
-    assert (ours.seed, ours.diverged, ours.interrupted) == (theirs.seed, theirs.diverged, theirs.interrupted)
+    assert (ours.seed, ours.diverged, ours.interrupted) == (
+        theirs.seed,
+        theirs.diverged,
+        theirs.interrupted,
+    )
     assert replace(ours.settings, own=()) == replace(theirs.settings, own=())
     for field in fields(fa.History):
         mine, other = getattr(ours, field.name), getattr(theirs, field.name)
         if isinstance(mine, np.ndarray):
-            np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance, err_msg=field.name)
+            np.testing.assert_allclose(
+                mine, other, rtol=tolerance, atol=tolerance, err_msg=field.name
+            )
 
 
 def named(server, client):

@@ -10,7 +10,9 @@ from .invented import data, history
 
 @pytest.fixture
 def grid():
-    """Two algorithms, three server steps, two seeds; the middle step validates best and the largest diverges for ftfa."""
+    """Two algorithms, three server steps, two seeds; the middle step validates best and the largest
+    diverges for ftfa.
+    """
     federation = data([10] * 4, [10] * 4, [2] * 4)
     runs = []
     for name, base in (("ftfa", 0.5), ("rtfa", 0.6)):
@@ -18,7 +20,14 @@ def grid():
             for seed in (1, 2):
                 diverged = 10 if name == "ftfa" and step == 1 and seed == 2 else None
                 runs.append(
-                    history(name, federation, seed=seed, share=base + plus + 0.01 * seed, server_step=step, diverged=diverged)
+                    history(
+                        name,
+                        federation,
+                        seed=seed,
+                        share=base + plus + 0.01 * seed,
+                        server_step=step,
+                        diverged=diverged,
+                    )
                 )
     return Histories(runs)
 

@@ -1,4 +1,6 @@
-"""What the tests of the plain twin share: little federations, its last round, and how two rounds are compared."""
+"""What the tests of the plain twin share: little federations, its last round, and how two rounds
+are compared.
+"""
 
 import numpy as np
 
@@ -8,13 +10,22 @@ from fedasym.training.settings import TEXT, Settings
 from fedasym.training.twin import batch_of
 
 SMALL = Settings(
-    rounds=4, evaluate_every=2, cohort=3, local_steps=3, batch=4, personal_epochs=2, server_step=0.2, local_step=0.1
+    rounds=4,
+    evaluate_every=2,
+    cohort=3,
+    local_steps=3,
+    batch=4,
+    personal_epochs=2,
+    server_step=0.2,
+    local_step=0.1,
 )
 WHOLE = 64  # a batch that holds all samples of any client here
 
 
 def drawn(sizes, d=4, classes=3, seed=0, positions=None, outputs=1, test=0):
-    """Clients "a", "b", ... with these numbers of training samples, and `test` test samples each; classes=None: regression."""
+    """Clients "a", "b", ... with these numbers of training samples, and `test` test samples each;
+    classes=None: regression.
+    """
     rng = np.random.default_rng(seed)
     names = np.repeat([chr(97 + i) for i in range(len(sizes))], [n + test for n in sizes])
     split = np.concatenate([[0] * n + [2] * test for n in sizes])
@@ -23,7 +34,11 @@ def drawn(sizes, d=4, classes=3, seed=0, positions=None, outputs=1, test=0):
     own = {name: rng.standard_normal((d, classes or outputs)) for name in dict.fromkeys(names)}
     scores = np.stack([x @ own[name] for x, name in zip(X, names, strict=True)])
     scores += 0.5 * rng.standard_normal(scores.shape)
-    mask = None if positions is None else np.arange(positions) < rng.integers(1, positions + 1, len(names))[:, None]
+    mask = (
+        None
+        if positions is None
+        else np.arange(positions) < rng.integers(1, positions + 1, len(names))[:, None]
+    )
     labels = scores.argmax(-1) if classes else scores
     return Federation.from_arrays(X, labels, names, split=split, mask=mask, classes=classes)
 

@@ -1,4 +1,6 @@
-"""Training says how far it is from the exact solution of what it minimises, and its steps suit the scale of the features."""
+"""Training says how far it is from the exact solution of what it minimises, and its steps suit the
+scale of the features.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,25 @@ import pytest
 
 import fedasym as fa
 from fedasym.training import twin
-from fedasym.training.convergence import NEAR, column_sizes, columns_out_of_scale, curvature, stable_grids, stable_step
+from fedasym.training.convergence import (
+    NEAR,
+    column_sizes,
+    columns_out_of_scale,
+    curvature,
+    stable_grids,
+    stable_step,
+)
 
 from .clients import federation
 
-LONG = {"rounds": 300, "evaluate_every": 0, "local_steps": 1, "batch": 64, "personal_epochs": 300, "precision": "float64"}
+LONG = {
+    "rounds": 300,
+    "evaluate_every": 0,
+    "local_steps": 1,
+    "batch": 64,
+    "personal_epochs": 300,
+    "precision": "float64",
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +37,9 @@ def clients():
     x = rng.standard_normal((100, 2))
     names = np.repeat(list("abcde"), 20)
     y = 50 + 10 * np.repeat(rng.standard_normal(5), 20) + x @ [2.0, -1.0] + rng.standard_normal(100)
-    return fa.Federation.from_arrays(x, y, names, split=np.tile([0] * 14 + [1] * 3 + [2] * 3, 5), names=["age", "dose"])
+    return fa.Federation.from_arrays(
+        x, y, names, split=np.tile([0] * 14 + [1] * 3 + [2] * 3, 5), names=["age", "dose"]
+    )
 
 
 def least_squares(federation, rows):
@@ -31,9 +49,18 @@ def least_squares(federation, rows):
 
 
 def test_long_training_arrives_at_the_exact_solutions(clients):
-    runs = fa.train(["local", "fedavg", "ftfa", "rtfa"], clients, **LONG, server_step=0.3, local_step=0.3, ridge=0.5)
+    runs = fa.train(
+        ["local", "fedavg", "ftfa", "rtfa"],
+        clients,
+        **LONG,
+        server_step=0.3,
+        local_step=0.3,
+        ridge=0.5,
+    )
     every = np.flatnonzero(clients.split == 0)
-    alone = sum(least_squares(clients, clients.rows(each, "train")) for each in clients.clients) / len(every)
+    alone = sum(
+        least_squares(clients, clients.rows(each, "train")) for each in clients.clients
+    ) / len(every)
     expected = {"local": alone, "fedavg": least_squares(clients, every) / len(every), "ftfa": alone}
     for run in runs:
         name = run.algorithm.name
@@ -49,9 +76,13 @@ def test_the_training_loss_is_that_of_the_models(clients):
     run = fa.train("rtfa", clients, rounds=3, evaluate_every=3, precision="float64")
     heads = {name: np.asarray(run.personal(name), float) for name in clients.clients}
     assert run.training_loss[-1] == pytest.approx(twin.loss(clients, heads, "train"), rel=1e-5)
-    assert run.shared_training_loss[-1] == pytest.approx(twin.loss(clients, run.shared, "train"), rel=1e-9)
+    assert run.shared_training_loss[-1] == pytest.approx(
+        twin.loss(clients, run.shared, "train"), rel=1e-9
+    )
     for form in ("gram", "head"):
-        again = fa.train("rtfa", clients, rounds=3, evaluate_every=3, precision="float64", form=form)
+        again = fa.train(
+            "rtfa", clients, rounds=3, evaluate_every=3, precision="float64", form=form
+        )
         np.testing.assert_allclose(again.training_losses, run.training_losses, rtol=1e-9)
 
 
@@ -85,7 +116,10 @@ def test_classes_have_no_excess():
 
 def test_default_steps_suit_the_scale(clients):
     far = fa.Federation.from_arrays(
-        1000 * clients.features, clients.labels[:, 0], np.repeat(list("abcde"), 20), split=clients.split
+        1000 * clients.features,
+        clients.labels[:, 0],
+        np.repeat(list("abcde"), 20),
+        split=clients.split,
     )
     run = fa.train("fedavg", far, rounds=2, evaluate_every=0)
     assert run.diverged is None
@@ -116,11 +150,17 @@ def test_grids_of_steps_are_relative_to_the_stable_one(clients):
 def test_columns_out_of_scale_are_named(clients):
     rows = np.column_stack([clients.features, np.arange(100.0) * 1e4])
     held = {"split": clients.split, "names": ["age", "dose", "student"]}
-    far = fa.Federation.from_arrays(rows, clients.labels[:, 0], np.repeat(list("abcde"), 20), **held)
+    far = fa.Federation.from_arrays(
+        rows, clients.labels[:, 0], np.repeat(list("abcde"), 20), **held
+    )
     assert list(columns_out_of_scale(far)) == ["student"]
     assert columns_out_of_scale(far)["student"] == pytest.approx(column_sizes(far)[2])
     runs = fa.train(
-        ["local", "fedavg"], far, rounds=5, evaluate_every=0, grid={"server_step": [0.1, 1], "local_step": [0.1, 1]}
+        ["local", "fedavg"],
+        far,
+        rounds=5,
+        evaluate_every=0,
+        grid={"server_step": [0.1, 1], "local_step": [0.1, 1]},
     )
     assert "column 'student' has values around 5e+05: scale it, or drop it" in str(runs)
     one = fa.train("fedavg", far, rounds=5, evaluate_every=0, server_step=0.1)

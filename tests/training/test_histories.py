@@ -62,9 +62,13 @@ def test_a_configuration_that_diverged_for_one_seed_never_wins(grid):
 
 
 def test_an_algorithm_that_always_diverged_is_left_out_and_named(grid):
-    runs = Histories([replace(run, diverged=0) if run.algorithm.name == "ftfa" else run for run in grid])
+    runs = Histories(
+        [replace(run, diverged=0) if run.algorithm.name == "ftfa" else run for run in grid]
+    )
     assert runs.choose().algorithms == ["rtfa"]
-    assert "Left out: ftfa, as every configuration diverged: try smaller steps." in str(runs.choose())
+    assert "Left out: ftfa, as every configuration diverged: try smaller steps." in str(
+        runs.choose()
+    )
     assert "Nothing is chosen for ftfa" in str(runs)
     with pytest.raises(fa.InvalidInput, match="every configuration diverged"):
         runs.select(algorithm="ftfa").choose()
@@ -83,13 +87,26 @@ def test_without_validation_samples_nothing_is_chosen():
 
 def test_regression_chooses_the_lowest_loss():
     federation = data(task="regression")
-    runs = Histories([history("ftfa", federation, share=share, local_step=step) for share, step in ((0.5, 0.1), (0.7, 0.2))])
+    runs = Histories(
+        [
+            history("ftfa", federation, share=share, local_step=step)
+            for share, step in ((0.5, 0.1), (0.7, 0.2))
+        ]
+    )
     assert [run.settings.local_step for run in runs.choose()] == [0.2]
     assert "validation loss" in str(runs)
 
 
 def test_interrupted_configurations_do_not_beat_whole_ones(grid):
-    cut = history("rtfa", grid[0].federation, seed=1, share=0.99, server_step=5.0, rounds=[0, 10], interrupted=True)
+    cut = history(
+        "rtfa",
+        grid[0].federation,
+        seed=1,
+        share=0.99,
+        server_step=5.0,
+        rounds=[0, 10],
+        interrupted=True,
+    )
     runs = Histories([*grid, cut])
     assert {run.settings.server_step for run in runs.choose().select(algorithm="rtfa")} == {0.1}
     assert "Interrupted: 1 configuration of 7" in str(runs)
@@ -98,12 +115,17 @@ def test_interrupted_configurations_do_not_beat_whole_ones(grid):
 def test_seeds_that_stopped_at_different_rounds_are_compared_where_both_were_tested():
     federation = data()
     runs = Histories(
-        [history(federation=federation, seed=1), history(federation=federation, seed=2, rounds=[0, 10], interrupted=True)]
+        [
+            history(federation=federation, seed=1),
+            history(federation=federation, seed=2, rounds=[0, 10], interrupted=True),
+        ]
     )
     runs = Histories([runs[0], replace(runs[1], settings=runs[0].settings)])
     (group,) = runs.groups()
     assert group.rounds == [0, 10]
-    np.testing.assert_array_equal(group.finals("accuracy"), [runs[0].accuracy[1], runs[1].accuracy[1]])
+    np.testing.assert_array_equal(
+        group.finals("accuracy"), [runs[0].accuracy[1], runs[1].accuracy[1]]
+    )
 
 
 def test_selecting(grid):
@@ -112,7 +134,9 @@ def test_selecting(grid):
     assert len(grid.select(server_step=[0.1, 1], seed=1)) == 4
     assert len(grid.select(ridge=0.1)) == 6  # ftfa has no ridge
     assert len(grid.select(protocol="text")) == 12
-    with pytest.raises(fa.InvalidInput, match=r"no run has server_step 0\.3: they have 0\.01, 0\.1, 1"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"no run has server_step 0\.3: they have 0\.01, 0\.1, 1"
+    ):
         grid.select(server_step=0.3)
     with pytest.raises(fa.InvalidInput, match="did you mean server_step"):
         grid.select(serverstep=0.3)

@@ -21,19 +21,41 @@ def test_records_by_round_and_by_client():
     assert [record["round"] for record in records] == ROUNDS
     assert run.final["accuracy"] == records[-1]["accuracy"] == run.accuracy[-1]
     assert list(pd.DataFrame(records)) == [
-        "algorithm", "seed", "round", "accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile",
-        "hurt", "loss", "validation_loss", "shared_loss", "mean_loss",
-    ]  # fmt: skip
+        "algorithm",
+        "seed",
+        "round",
+        "accuracy",
+        "validation_accuracy",
+        "shared_accuracy",
+        "mean_accuracy",
+        "worst_decile",
+        "hurt",
+        "loss",
+        "validation_loss",
+        "shared_loss",
+        "mean_loss",
+    ]
     middle = run.clients(round=10)
     assert middle[3]["accuracy"] == run.correct[1, 3, 1] / 6
     assert middle[3]["shared_loss"] == run.shared_losses[1, 3, 1] / 6
-    with pytest.raises(fa.InvalidInput, match="round is 5: the clients were tested after rounds 0, 10, 20"):
+    with pytest.raises(
+        fa.InvalidInput, match="round is 5: the clients were tested after rounds 0, 10, 20"
+    ):
         run.clients(round=5)
 
 
 def test_the_text_says_what_was_run():
     text = str(history(seed=4, server_step=0.25, share=0.5, gap=0.25))
-    for word in ("rtfa", "server_step 0.25", "ridge 0.1", "protocol text", "seed 4", "50.00%", "25.00%", "clients' mean"):
+    for word in (
+        "rtfa",
+        "server_step 0.25",
+        "ridge 0.1",
+        "protocol text",
+        "seed 4",
+        "50.00%",
+        "25.00%",
+        "clients' mean",
+    ):
         assert word in text
     for word in ("difference", "inner_step", "mixing"):  # rtfa does not use them
         assert word not in text
@@ -44,8 +66,9 @@ def test_the_text_says_what_was_run():
 
 def test_clients_without_training_samples_are_named():
     federation = data(trains=(3, 0, 3, 0))
-    assert "Without training samples: 2 of 4 clients; their personal model is the shared model." in str(
-        history(federation=federation)
+    assert (
+        "Without training samples: 2 of 4 clients; their personal model is the shared model."
+        in str(history(federation=federation))
     )
     assert "an untrained model" in str(history("local", federation=federation))
 
@@ -99,7 +122,11 @@ def test_one_run_as_json():
     assert held["protocol"]["name"] == "text"
     assert (held["rounds"], held["diverged"], held["interrupted"]) == (ROUNDS, 20, False)
     back = replace(
-        run, **{name: np.array(held[name], float) for name in ("correct", "losses", "shared_correct", "shared_losses")}
+        run,
+        **{
+            name: np.array(held[name], float)
+            for name in ("correct", "losses", "shared_correct", "shared_losses")
+        },
     )
     for name, values in held["statistics"].items():
         np.testing.assert_array_equal(np.array(values, float), getattr(run, name))
@@ -114,10 +141,17 @@ def test_one_run_as_json():
 @pytest.mark.parametrize("name", ["rtfa", "pfedme", "local"])
 def test_heads_and_predictions(name, task, protocol):
     federation = data(task=task)
-    settings = resolve_ridge(Settings(rounds=4, evaluate_every=4, local_steps=3, batch=2, personal_epochs=2), TRAINED[name])
+    settings = resolve_ridge(
+        Settings(rounds=4, evaluate_every=4, local_steps=3, batch=2, personal_epochs=2),
+        TRAINED[name],
+    )
     last = list(twin.run(TRAINED[name], federation, settings, protocol, seed=3))[-1]
     shared = None if name == "local" else last.shared.astype(np.float32)
-    run = replace(history(name, federation, protocol=protocol, shared=shared, rounds=[0, 4]), settings=settings, seed=3)
+    run = replace(
+        history(name, federation, protocol=protocol, shared=shared, rounds=[0, 4]),
+        settings=settings,
+        seed=3,
+    )
     x = np.random.default_rng(1).normal(size=(7, 2))
     with_one = np.column_stack([x, np.ones(7)]) if protocol.intercept else x
     for client in (None, "c0", "c2"):
@@ -130,7 +164,9 @@ def test_heads_and_predictions(name, task, protocol):
         if client is not None:
             np.testing.assert_allclose(run.personal(client), head, rtol=2e-4, atol=2e-5)
         if task == "classification":
-            assert run.predict(x, client).tolist() == [federation.classes[code] for code in outputs.argmax(1)]
+            assert run.predict(x, client).tolist() == [
+                federation.classes[code] for code in outputs.argmax(1)
+            ]
         else:
             assert run.predict(x, client).shape == (7,)
             np.testing.assert_allclose(run.predict(x, client), outputs[:, 0], rtol=1e-3, atol=1e-4)

@@ -43,12 +43,18 @@ def test_a_line_per_algorithm_and_a_band_over_seeds(grid, drawn, tmp_path):
     assert len(axes.collections) == 2
     band = axes.collections[1].get_paths()[0].vertices[:, 1]
     np.testing.assert_allclose([band.min(), band.max()], [40.5, 82], rtol=1e-12)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["rtfa  81.5 %", "ftfa  71.5 %"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "rtfa  81.5 %",
+        "ftfa  71.5 %",
+    ]
 
 
 def test_one_algorithm_also_shows_its_shared_model(drawn, tmp_path):
     history(share=0.8, gap=0.1).plot(tmp_path / "one.png")
-    assert {line.get_label() for line in drawn[0][1].get_lines()} == {"rtfa  80.0 %", "shared model  70.0 %"}
+    assert {line.get_label() for line in drawn[0][1].get_lines()} == {
+        "rtfa  80.0 %",
+        "shared model  70.0 %",
+    }
     history("fedavg", share=0.8).plot(tmp_path / "same.png")  # personal models are the shared one
     assert len(drawn[1][1].get_lines()) == 1
     history("local", share=0.8, gap=0.1).plot(tmp_path / "local.png")
@@ -82,7 +88,9 @@ def test_a_diverged_run_is_drawn_as_far_as_it_went(diverged, drawn, tmp_path):
 
 
 def test_words_are_in_the_figure(grid, tmp_path):
-    runs = Histories([*grid, *(replace(run, algorithm=TRAINED["maml_hf"], diverged=0) for run in grid.runs[6:])])
+    runs = Histories(
+        [*grid, *(replace(run, algorithm=TRAINED["maml_hf"], diverged=0) for run in grid.runs[6:])]
+    )
     with mpl.rc_context({"svg.fonttype": "none"}):
         words = " ".join(ET.parse(runs.plot(tmp_path / "grid.svg")).getroot().itertext())
     for word in (
@@ -101,7 +109,10 @@ def test_words_are_in_the_figure(grid, tmp_path):
 def test_every_line_can_be_told_apart(grid, drawn, tmp_path):
     federation = grid[0].federation
     own = [Algorithm(f"own {i}", Average(), Descend(0.1, i)) for i in range(2)]
-    algorithms = [TRAINED[name] for name in ("local", "fedavg", "ftfa", "rtfa", "maml", "maml_fo", "maml_hf", "pfedme")] + own
+    algorithms = [
+        TRAINED[name]
+        for name in ("local", "fedavg", "ftfa", "rtfa", "maml", "maml_fo", "maml_hf", "pfedme")
+    ] + own
     runs = [
         history(federation=federation, algorithm=algorithm, share=0.5, protocol=p)
         for algorithm in algorithms

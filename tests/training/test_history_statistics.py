@@ -1,4 +1,6 @@
-"""Statistics of a run: each against a plain loop, and where samples, clients or finite numbers are missing."""
+"""Statistics of a run: each against a plain loop, and where samples, clients or finite numbers are
+missing.
+"""
 
 import math
 
@@ -17,15 +19,28 @@ def by_hand(run, r):
     own = [run.correct[r, i, 1] / run.totals[i, 1] for i in tested]
     worst = sorted(own)[: math.ceil(len(own) / 10)]
     return {
-        "accuracy": sum(run.correct[r, i, 1] for i in tested) / sum(run.totals[i, 1] for i in clients),
-        "validation_accuracy": sum(run.correct[r, i, 0] for i in clients) / sum(run.totals[i, 0] for i in clients),
-        "shared_accuracy": sum(run.shared_correct[r, i, 1] for i in tested) / sum(run.totals[i, 1] for i in clients),
+        "accuracy": (
+            sum(run.correct[r, i, 1] for i in tested) / sum(run.totals[i, 1] for i in clients)
+        ),
+        "validation_accuracy": (
+            sum(run.correct[r, i, 0] for i in clients) / sum(run.totals[i, 0] for i in clients)
+        ),
+        "shared_accuracy": (
+            sum(run.shared_correct[r, i, 1] for i in tested)
+            / sum(run.totals[i, 1] for i in clients)
+        ),
         "mean_accuracy": sum(own) / len(own),
         "worst_decile": sum(worst) / len(worst),
-        "hurt": sum(run.correct[r, i, 1] < run.shared_correct[r, i, 1] for i in tested) / len(tested),
+        "hurt": (
+            sum(run.correct[r, i, 1] < run.shared_correct[r, i, 1] for i in tested) / len(tested)
+        ),
         "loss": sum(run.losses[r, i, 1] for i in tested) / sum(run.totals[i, 1] for i in clients),
-        "validation_loss": sum(run.losses[r, i, 0] for i in clients) / sum(run.totals[i, 0] for i in clients),
-        "shared_loss": sum(run.shared_losses[r, i, 1] for i in tested) / sum(run.totals[i, 1] for i in clients),
+        "validation_loss": (
+            sum(run.losses[r, i, 0] for i in clients) / sum(run.totals[i, 0] for i in clients)
+        ),
+        "shared_loss": (
+            sum(run.shared_losses[r, i, 1] for i in tested) / sum(run.totals[i, 1] for i in clients)
+        ),
         "mean_loss": sum(run.losses[r, i, 1] / run.totals[i, 1] for i in tested) / len(tested),
     }
 
@@ -35,7 +50,9 @@ def test_statistics_are_those_of_a_plain_loop(clients):
     rng = np.random.default_rng(clients)
     tests = rng.integers(0, 7, clients)
     tests[0] = 5
-    run = history(federation=data(tests, rng.integers(1, 4, clients), np.full(clients, 2)), seed=clients)
+    run = history(
+        federation=data(tests, rng.integers(1, 4, clients), np.full(clients, 2)), seed=clients
+    )
     for r in range(len(ROUNDS)):
         for name, value in by_hand(run, r).items():
             np.testing.assert_allclose(getattr(run, name)[r], value, rtol=1e-14, err_msg=name)
@@ -44,7 +61,9 @@ def test_statistics_are_those_of_a_plain_loop(clients):
 def test_numbers_worked_out_on_paper():
     run = history(rounds=[0])
     run.correct[0, :, 1], run.shared_correct[0, :, 1] = [3, 0, 1, 3], [2, 0, 2, 3]
-    assert run.accuracy.tolist() == [7 / 12]  # 3 + 1 + 3 of 4 + 2 + 6; the second client has no test samples
+    assert run.accuracy.tolist() == [
+        7 / 12
+    ]  # 3 + 1 + 3 of 4 + 2 + 6; the second client has no test samples
     np.testing.assert_allclose(run.mean_accuracy, (3 / 4 + 1 / 2 + 3 / 6) / 3, rtol=1e-15)
     assert run.worst_decile.tolist() == [0.5]
     np.testing.assert_allclose(run.hurt, 1 / 3, rtol=1e-15)  # only the third client loses
@@ -102,7 +121,13 @@ def test_an_algorithm_that_shares_nothing_has_no_shared_numbers():
 
 def test_regression_has_losses_and_says_so():
     run = history(federation=data(task="regression"), seed=2)
-    for name in ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile"):
+    for name in (
+        "accuracy",
+        "validation_accuracy",
+        "shared_accuracy",
+        "mean_accuracy",
+        "worst_decile",
+    ):
         with pytest.raises(fa.InvalidInput, match=r"use \.loss"):
             getattr(run, name)
     hand = by_hand(run, 2)

@@ -1,4 +1,6 @@
-"""How training is laid out: groups of clients against brute force, forms against counted multiplications, pieces."""
+"""How training is laid out: groups of clients against brute force, forms against counted
+multiplications, pieces.
+"""
 
 from itertools import combinations, pairwise
 
@@ -54,12 +56,16 @@ def test_groups_are_sorted_by_size_and_many_clients_are_no_problem():
 
 
 def multiplied(form, width, d, steps, batch):
-    """Multiplications per output of what the two forms do, counted in loops over rows and columns."""
+    """Multiplications per output of what the two forms do, counted in loops over rows and
+    columns.
+    """
     count = 0
     if form == "gram":
         count += width * d  # outputs of the shared model at all rows
         for _ in range(steps):
-            count += batch * width  # outputs at a batch, from rows of the Gram matrix; moving only adds
+            count += (
+                batch * width
+            )  # outputs at a batch, from rows of the Gram matrix; moving only adds
         return count + d * width  # the model in full, once
     for _ in range(steps):
         count += batch * d  # outputs at a batch
@@ -71,7 +77,12 @@ def test_the_cheaper_form_multiplies_less():
     rng = np.random.default_rng(1)
     chosen = set()
     for _ in range(300):
-        sizes = int(8 * rng.integers(1, 40)), int(rng.integers(1, 800)), int(rng.integers(1, 90)), int(rng.integers(1, 65))
+        sizes = (
+            int(8 * rng.integers(1, 40)),
+            int(rng.integers(1, 800)),
+            int(rng.integers(1, 90)),
+            int(rng.integers(1, 65)),
+        )
         costs = {form: multiplied(form, *sizes) for form in ("gram", "head")}
         chosen.add(form := cheaper_form(*sizes))
         assert costs[form] == min(costs.values()), sizes
@@ -85,7 +96,9 @@ def test_widths_are_multiples_of_eight(size, width):
     assert round_width(size) == width
 
 
-@pytest.mark.parametrize(("memory", "each", "most", "count"), [(10, 3, 5, 3), (10, 3, 2, 2), (1, 3, 5, 1), (10, 0, 5, 5)])
+@pytest.mark.parametrize(
+    ("memory", "each", "most", "count"), [(10, 3, 5, 3), (10, 3, 2, 2), (1, 3, 5, 1), (10, 0, 5, 5)]
+)
 def test_as_many_as_fit_and_at_least_one(memory, each, most, count):
     assert count_fitting(memory, each, most) == count
 

@@ -1,4 +1,6 @@
-"""What clients and the server keep from round to round: two stages of a user's, in the twin and in the compiled programs."""
+"""What clients and the server keep from round to round: two stages of a user's, in the twin and in
+the compiled programs.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,9 @@ EXACT = SMALL | {"precision": "float64"}
 
 
 class Scaffold(ServerStage):
-    """Control variates (Karimireddy et al. 2020, option II): clients correct their drift by c - c_i."""
+    """Control variates (Karimireddy et al. 2020, option II): clients correct their drift by c -
+    c_i.
+    """
 
     def init_client(self, w):
         return 0 * w
@@ -69,7 +73,9 @@ class Adam(ServerStage):
 
 
 class Ditto(ServerStage):
-    """Ditto as published (Li et al. 2021): each client keeps a model of its own, pulled to the shared one."""
+    """Ditto as published (Li et al. 2021): each client keeps a model of its own, pulled to the
+    shared one.
+    """
 
     pull: float = setting(0.5, least=0)
 
@@ -78,7 +84,10 @@ class Ditto(ServerStage):
 
     def step(self, w, start, gradient, rate, state):
         own, common = state
-        return w - rate * gradient(w), (own - rate * (gradient(own) + self.pull * (own - start)), common)
+        return w - rate * gradient(w), (
+            own - rate * (gradient(own) + self.pull * (own - start)),
+            common,
+        )
 
     def finish(self, w, start, state, rate, steps):
         return state[0], None
@@ -90,7 +99,10 @@ class Ditto(ServerStage):
         return state
 
 
-@pytest.mark.parametrize(("server", "client"), [(Scaffold(), Interpolate()), (ServerMomentum(), Keep()), (Adam(), Keep())])
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [(Scaffold(), Interpolate()), (ServerMomentum(), Keep()), (Adam(), Keep())],
+)
 def test_compiled_programs_are_the_twin(server, client):
     mine = fa.Algorithm("mine", server, client)
     as_twin(fa.train(mine, federation(), **EXACT, seed=3), federation(), tolerance=1e-10)
@@ -104,21 +116,29 @@ def test_configurations_and_seeds_side_by_side_have_their_own_memories():
     for run in fa.train(mine, federation(), grid=grid, seeds=[0, 1], **EXACT):
         as_twin(run, federation(), tolerance=1e-10)
     control = fa.Algorithm("mine", Scaffold(), Keep())
-    for run in fa.train(control, federation(), grid={"server_step": [0.1, 0.3]}, seeds=[0, 1], **EXACT):
+    for run in fa.train(
+        control, federation(), grid={"server_step": [0.1, 0.3]}, seeds=[0, 1], **EXACT
+    ):
         as_twin(run, federation(), tolerance=1e-10)
 
 
 def test_momentum_without_a_share_is_fedavg():
     still = fa.Algorithm("still", ServerMomentum(share=0), Keep())
     np.testing.assert_allclose(
-        fa.train(still, federation(), **EXACT).shared, fa.train("fedavg", federation(), **EXACT).shared, rtol=1e-12
+        fa.train(still, federation(), **EXACT).shared,
+        fa.train("fedavg", federation(), **EXACT).shared,
+        rtol=1e-12,
     )
 
 
 def test_control_variates_remove_the_drift_of_different_clients():
-    """With whole clients as batches FedAvg's fixed point is biased by local steps; SCAFFOLD's is the pooled solution."""
+    """With whole clients as batches FedAvg's fixed point is biased by local steps; SCAFFOLD's is
+    the pooled solution.
+    """
     clients = drawn([30, 30, 30], d=3, classes=None)
-    told = Settings(rounds=600, evaluate_every=0, cohort=3, local_steps=10, batch=WHOLE, server_step=0.1)
+    told = Settings(
+        rounds=600, evaluate_every=0, cohort=3, local_steps=10, batch=WHOLE, server_step=0.1
+    )
     X, y = clients.features.astype(float), clients.labels
     pooled = np.linalg.lstsq(X, y.reshape(len(y), -1), rcond=None)[0]
     control = last(fa.Algorithm("scaffold", Scaffold(), Keep()), clients, told).shared
@@ -130,9 +150,19 @@ def test_control_variates_remove_the_drift_of_different_clients():
 def test_models_that_clients_keep_are_their_own_models():
     ditto = fa.Algorithm("ditto", Ditto(), Keep())
     clients = drawn([8, 5, 6])
-    start, *_, end = twin.run(ditto, clients, Settings(rounds=30, evaluate_every=30, cohort=3, local_steps=2, batch=4), TEXT, 0)
+    start, *_, end = twin.run(
+        ditto,
+        clients,
+        Settings(rounds=30, evaluate_every=30, cohort=3, local_steps=2, batch=4),
+        TEXT,
+        0,
+    )
     same = twin.run(
-        fa.algorithms.find("fedavg"), clients, Settings(rounds=30, evaluate_every=30, cohort=3, local_steps=2, batch=4), TEXT, 0
+        fa.algorithms.find("fedavg"),
+        clients,
+        Settings(rounds=30, evaluate_every=30, cohort=3, local_steps=2, batch=4),
+        TEXT,
+        0,
     )
     np.testing.assert_array_equal(start.personal["a"], start.shared)
     np.testing.assert_array_equal(end.shared, list(same)[-1].shared)
@@ -149,5 +179,7 @@ def test_a_memory_without_an_end_is_refused():
         def step(self, w, start, gradient, rate, state):
             return w - rate * gradient(w), state
 
-    with pytest.raises(fa.NoFormula, match=r"Endless has no finish\(w, start, state, rate, steps\)"):
+    with pytest.raises(
+        fa.NoFormula, match=r"Endless has no finish\(w, start, state, rate, steps\)"
+    ):
         fa.train(fa.Algorithm("endless", Endless(), Keep()), federation(), **SMALL)

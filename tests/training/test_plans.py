@@ -1,4 +1,6 @@
-"""Who trains when on what: cohorts and batches are random as they should be, and depend on nothing that they should not."""
+"""Who trains when on what: cohorts and batches are random as they should be, and depend on nothing
+that they should not.
+"""
 
 from itertools import combinations, pairwise, permutations
 
@@ -35,7 +37,9 @@ def test_a_hash_is_splitmix64_absorbing_one_word_after_another():
             state ^= state >> 31
         return state
 
-    assert int(mix(0)) == by_hand(0) == 0xE220A8397B1DCDAF  # the published first number of splitmix64 from 0
+    assert (
+        int(mix(0)) == by_hand(0) == 0xE220A8397B1DCDAF
+    )  # the published first number of splitmix64 from 0
     for words in ((0, 1), (1, 0), (2**63, 5, 7), (3, 2**64 - 1)):
         assert int(mix(*words)) == by_hand(*words)
     assert mix(5, np.arange(3)[:, None], np.arange(4)).shape == (3, 4)
@@ -48,7 +52,9 @@ def test_hashes_of_neighbours_look_independent():
     assert kstest(words.ravel() / 2.0**64, "uniform").pvalue > LEVEL
     bits = (words.ravel()[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
     assert np.abs(bits.mean(0) - 0.5).max() < 4 * 0.5 / np.sqrt(words.size)
-    flipped = mix(1, TRAINING, np.arange(200)[:, None], np.arange(500)) ^ words  # a seed that differs in one bit
+    flipped = (
+        mix(1, TRAINING, np.arange(200)[:, None], np.arange(500)) ^ words
+    )  # a seed that differs in one bit
     changed = ((flipped.ravel()[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)).sum(1)
     assert abs(changed.mean() - 32) < 4 * 4 / np.sqrt(words.size)
     assert len({COHORT, TRAINING, PERSONAL, SPLIT, START}) == 5
@@ -62,7 +68,9 @@ def test_hashes_of_neighbours_look_independent():
 def test_all_orders_are_as_likely(size, width):
     drawn = orders(mix(size, np.arange(6000))[None], np.array([size]), width)[0]
     assert (drawn[:, size:] == -1).all()
-    assert uniform([tuple(row) for row in drawn[:, :size].tolist()], permutations(range(size))) > LEVEL
+    assert (
+        uniform([tuple(row) for row in drawn[:, :size].tolist()], permutations(range(size))) > LEVEL
+    )
 
 
 def test_successive_passes_are_independent():
@@ -90,13 +98,18 @@ def test_a_long_order_has_everyone_once_whatever_the_width():
 def test_all_cohorts_are_as_likely_in_any_order():
     drawn = cohorts(0, NAMES[:6], 6000, 3)
     assert uniform([tuple(row) for row in drawn.tolist()], permutations(range(6), 3)) > LEVEL
-    assert uniform([tuple(sorted(row)) for row in drawn.tolist()], combinations(range(6), 3)) > LEVEL
+    assert (
+        uniform([tuple(sorted(row)) for row in drawn.tolist()], combinations(range(6), 3)) > LEVEL
+    )
 
 
 def test_successive_rounds_and_other_seeds_draw_independently():
     subsets = list(combinations(range(4), 2))
     pairs = [(a, b) for a in subsets for b in subsets]
-    first, second = ([tuple(sorted(row)) for row in cohorts(seed, NAMES[:4], 6001, 2).tolist()] for seed in (1, 2))
+    first, second = (
+        [tuple(sorted(row)) for row in cohorts(seed, NAMES[:4], 6001, 2).tolist()]
+        for seed in (1, 2)
+    )
     assert uniform(list(pairwise(first)), pairs) > LEVEL
     assert uniform(list(zip(first, second, strict=True)), pairs) > LEVEL
 
@@ -131,7 +144,9 @@ def test_turns_count_how_often_a_client_was_drawn():
 
 
 def in_passes(rows, size, batch):
-    """Batches as lists of passes, after checking that each covers every sample once and that only its last one is short."""
+    """Batches as lists of passes, after checking that each covers every sample once and that only
+    its last one is short.
+    """
     per_pass = -(-size // batch)
     cut = [rows[start : start + per_pass] for start in range(0, len(rows), per_pass)]
     for each in cut:
@@ -153,7 +168,9 @@ def test_every_pass_covers_every_sample_once_and_keeps_its_short_last_batch(batc
             assert (mine == -1).all()
             continue
         passes = in_passes(mine, size, batch)
-        assert size < 7 or len(passes) < 2 or not np.array_equal(passes[0], passes[1])  # shuffled anew
+        assert (
+            size < 7 or len(passes) < 2 or not np.array_equal(passes[0], passes[1])
+        )  # shuffled anew
 
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 64])
@@ -179,12 +196,20 @@ def test_epochs_are_the_batches_of_passes_and_wait_for_the_largest_client(batch)
     assert rows.shape == (5, count * steps, batch)
     for place, size in enumerate(sizes.tolist()):
         per_pass = -(-size // batch)
-        plain = batches(streams[[place]], sizes[[place]], 0, count * per_pass, batch)[0] if size else rows[place, :0]
+        plain = (
+            batches(streams[[place]], sizes[[place]], 0, count * per_pass, batch)[0]
+            if size
+            else rows[place, :0]
+        )
         for number in range(count):
             mine = rows[place, number * steps : (number + 1) * steps]
-            np.testing.assert_array_equal(mine[:per_pass], plain[number * per_pass : (number + 1) * per_pass])
+            np.testing.assert_array_equal(
+                mine[:per_pass], plain[number * per_pass : (number + 1) * per_pass]
+            )
             assert (mine[per_pass:] == -1).all()
-    np.testing.assert_array_equal(epochs(streams, sizes, 1, 2, batch, width), rows[:, steps : 3 * steps])
+    np.testing.assert_array_equal(
+        epochs(streams, sizes, 1, 2, batch, width), rows[:, steps : 3 * steps]
+    )
 
 
 def test_the_first_batch_is_a_uniform_subset():

@@ -1,4 +1,6 @@
-"""The example that measures each choice of the protocol: its parts run, and its table is complete."""
+"""The example that measures each choice of the protocol: its parts run, and its table is
+complete.
+"""
 
 import importlib.util
 from dataclasses import fields
@@ -15,7 +17,10 @@ SPEC.loader.exec_module(example)
 
 
 def test_every_choice_that_the_protocols_make_differently_has_a_row():
-    choices = {field.name for field in fields(Protocol)} - {"name", "count_padding"}  # its data have no sequences
+    choices = {field.name for field in fields(Protocol)} - {
+        "name",
+        "count_padding",
+    }  # its data have no sequences
     assert choices == set(example.CHOICES)
     assert all(getattr(TEXT, name) != getattr(CODE, name) for name in choices)
 

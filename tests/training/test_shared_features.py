@@ -1,4 +1,6 @@
-"""Features whose weights may not differ between clients: personal models keep the shared model's, in every algorithm."""
+"""Features whose weights may not differ between clients: personal models keep the shared model's,
+in every algorithm.
+"""
 
 from __future__ import annotations
 
@@ -35,37 +37,62 @@ def partly(**kind):
 
 
 # Each kind of labels and each protocol once: test_train.py has them crossed, without the mask.
-@pytest.mark.parametrize(("kind", "protocol"), [({}, TEXT), ({"classes": None}, CODE)], ids=["classes, text", "values, code"])
+@pytest.mark.parametrize(
+    ("kind", "protocol"),
+    [({}, TEXT), ({"classes": None}, CODE)],
+    ids=["classes, text", "values, code"],
+)
 def test_compiled_programs_are_the_twin(kind, protocol):
     clients = partly(**kind)
     rules = replace(protocol, random_start=True)  # so that shared rows are not 0
-    for run in fa.train(list(ALL.values()), clients, **{**DOUBLE, "server_step": 0.1, "inner_step": 0.03}, protocol=rules):
+    for run in fa.train(
+        list(ALL.values()),
+        clients,
+        **{**DOUBLE, "server_step": 0.1, "inner_step": 0.03},
+        protocol=rules,
+    ):
         as_twin(run, clients)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_personal_models_keep_the_weights_that_all_share(name):
     clients = partly(classes=None)
-    settings = Settings(rounds=3, evaluate_every=3, cohort=3, local_steps=3, batch=8, personal_epochs=2, server_step=0.1)
+    settings = Settings(
+        rounds=3,
+        evaluate_every=3,
+        cohort=3,
+        local_steps=3,
+        batch=8,
+        personal_epochs=2,
+        server_step=0.1,
+    )
     *_, last = twin.run(ALL[name], clients, settings, replace(TEXT, intercept=True), seed=1)
     alone = ALL[name].shares_nothing
     trained = [client for client in clients.clients if len(clients.rows(client, "train"))]
-    kept = [np.array_equal(last.personal[client][:4][~OWN], last.shared[:4][~OWN]) for client in trained]
+    kept = [
+        np.array_equal(last.personal[client][:4][~OWN], last.shared[:4][~OWN]) for client in trained
+    ]
     assert alone != all(kept)
     if not alone:
         assert np.abs(last.shared[:4][~OWN]).min() > 0  # the shared model learns them
     if name not in ("fedavg", "inner"):
-        assert all(not np.allclose(last.personal[client][4], last.shared[4]) for client in trained)  # an intercept is personal
+        assert all(
+            not np.allclose(last.personal[client][4], last.shared[4]) for client in trained
+        )  # an intercept is personal
 
 
 def test_all_features_personal_is_the_same_as_none_said():
     plain = federation(classes=None)
     ours = fa.train("rtfa", replace(plain, personal=np.ones(4, bool)), **DOUBLE, form="gram")
-    np.testing.assert_array_equal(ours.losses, fa.train("rtfa", plain, **DOUBLE, form="gram").losses)
+    np.testing.assert_array_equal(
+        ours.losses, fa.train("rtfa", plain, **DOUBLE, form="gram").losses
+    )
 
 
 def test_the_gram_form_is_refused():
-    with pytest.raises(fa.InvalidInput, match="form is 'gram': some features' weights are the same for all clients"):
+    with pytest.raises(
+        fa.InvalidInput, match="form is 'gram': some features' weights are the same for all clients"
+    ):
         fa.train("ftfa", partly(), form="gram", rounds=1)
 
 
@@ -74,4 +101,6 @@ def test_splits_side_by_side_are_masked_too():
     told = {**DOUBLE, "cohort": 2}
     runs = fa.train("ftfa", clients, **told, splits=[1, 2])
     for run, split in zip(runs, (1, 2), strict=True):
-        np.testing.assert_allclose(run.losses, fa.train("ftfa", clients.resplit(split, fractions=None), **told).losses)
+        np.testing.assert_allclose(
+            run.losses, fa.train("ftfa", clients.resplit(split, fractions=None), **told).losses
+        )

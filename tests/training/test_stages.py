@@ -1,4 +1,6 @@
-"""Stages from outside the package: the same step runs in the plain twin and in both compiled forms, or is refused."""
+"""Stages from outside the package: the same step runs in the plain twin and in both compiled forms,
+or is refused.
+"""
 
 from typing import Any
 
@@ -6,7 +8,17 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms import Average, ClientStage, Interpolate, Keep, Moreau, Nothing, Ridge, ServerStage, setting
+from fedasym.algorithms import (
+    Average,
+    ClientStage,
+    Interpolate,
+    Keep,
+    Moreau,
+    Nothing,
+    Ridge,
+    ServerStage,
+    setting,
+)
 from fedasym.training.settings import CODE
 
 from .clients import SMALL, as_twin, federation, same
@@ -82,7 +94,9 @@ class Mixed(ClientStage):
     pull: float = setting(float(QUARTER), least=0)
 
     def step(self, w, start, gradient, rate):
-        return -(-w - rate * -gradient(w) / 0.5) * 0.75 + QUARTER * start + self.pull * (start - start)
+        return (
+            -(-w - rate * -gradient(w) / 0.5) * 0.75 + QUARTER * start + self.pull * (start - start)
+        )
 
 
 @pytest.mark.parametrize(
@@ -115,12 +129,20 @@ def test_a_known_algorithm_written_as_a_step_gives_its_numbers(form, server, cli
     ],
 )
 def test_compiled_steps_are_those_of_the_twin(form, server, client):
-    as_twin(fa.train(fa.Algorithm("mine", server, client), federation(), form=form, **EXACT), federation())
+    as_twin(
+        fa.train(fa.Algorithm("mine", server, client), federation(), form=form, **EXACT),
+        federation(),
+    )
 
 
 def test_momentum_is_carried_from_step_to_step():
-    still, moving = (fa.train(fa.Algorithm("mine", Momentum(share), Keep()), federation(), **EXACT) for share in (0, 0.9))
-    np.testing.assert_allclose(still.shared, fa.train("fedavg", federation(), **EXACT).shared, rtol=1e-12)
+    still, moving = (
+        fa.train(fa.Algorithm("mine", Momentum(share), Keep()), federation(), **EXACT)
+        for share in (0, 0.9)
+    )
+    np.testing.assert_allclose(
+        still.shared, fa.train("fedavg", federation(), **EXACT).shared, rtol=1e-12
+    )
     assert not np.allclose(still.shared, moving.shared, rtol=1e-3)
 
 
@@ -134,14 +156,22 @@ def test_other_tasks_protocols_and_precisions():
 
 def test_its_settings_are_tuned_like_any_other():
     mine = fa.Algorithm("mine", Proximal(), Keep())
-    runs = fa.train(["fedavg", mine], federation(), grid={"pull": [0, 0.5, 5], "server_step": [0.1, 0.3]}, **SMALL)
+    runs = fa.train(
+        ["fedavg", mine],
+        federation(),
+        grid={"pull": [0, 0.5, 5], "server_step": [0.1, 0.3]},
+        **SMALL,
+    )
     assert len(runs.select(algorithm="mine")) == 6
     assert len(runs.select(algorithm="fedavg")) == 2
     for step in (0.1, 0.3):
         (own,) = runs.select(algorithm="mine", pull=0, server_step=step)
         (average,) = runs.select(algorithm="fedavg", server_step=step)
         np.testing.assert_allclose(own.shared, average.shared, rtol=1e-5, atol=1e-6)
-    far = [np.linalg.norm(runs.select(algorithm="mine", pull=r, server_step=0.3)[0].shared) for r in (0, 0.5, 5)]
+    far = [
+        np.linalg.norm(runs.select(algorithm="mine", pull=r, server_step=0.3)[0].shared)
+        for r in (0, 0.5, 5)
+    ]
     assert far == sorted(far, reverse=True)
     (own,) = runs.select(algorithm="mine", pull=0.5, server_step=0.3)
     assert own.predict(np.ones((2, 4)), client="a").shape == (2,)
@@ -152,7 +182,9 @@ def test_a_setting_is_the_stages_own_or_the_runs():
     made = fa.train(fa.Algorithm("mine", Proximal(0.5), Keep()), federation(), **EXACT)
     told = fa.train(fa.Algorithm("mine", Proximal(), Keep()), federation(), pull=0.5, **EXACT)
     np.testing.assert_array_equal(made.shared, told.shared)
-    with pytest.raises(fa.InvalidInput, match="pull is -1: it must be a finite number of at least 0"):
+    with pytest.raises(
+        fa.InvalidInput, match="pull is -1: it must be a finite number of at least 0"
+    ):
         fa.train(fa.Algorithm("mine", Proximal(), Keep()), federation(), pull=-1, **EXACT)
     with pytest.raises(fa.InvalidInput, match="unknown setting 'pul': did you mean pull"):
         fa.train(fa.Algorithm("mine", Proximal(), Keep()), federation(), pul=1, **EXACT)
@@ -177,16 +209,34 @@ def branching(self, w, start, gradient, rate):
 
 REFUSED = {
     "two arguments": (lambda self, w, start: w, "it is called as step"),
-    "batch 1": (lambda self, w, start, gradient, rate: gradient(w, 1), "gradient is asked for batch 1, and a step has 1"),
-    "nothing": (lambda self, w, start, gradient, rate: None, "it returned NoneType: it must return a model"),
+    "batch 1": (
+        lambda self, w, start, gradient, rate: gradient(w, 1),
+        "gradient is asked for batch 1, and a step has 1",
+    ),
+    "nothing": (
+        lambda self, w, start, gradient, rate: None,
+        "it returned NoneType: it must return a model",
+    ),
     "memory": (with_memory, "gives another answer when it is repeated.*into a state"),
-    "chance": (lambda self, w, start, gradient, rate: w * RANDOM.random(), "gives another answer when it is repeated"),
-    "a norm": (lambda self, w, start, gradient, rate: w / np.linalg.norm(w), "a model is given to a function of NumPy"),
+    "chance": (
+        lambda self, w, start, gradient, rate: w * RANDOM.random(),
+        "gives another answer when it is repeated",
+    ),
+    "a norm": (
+        lambda self, w, start, gradient, rate: w / np.linalg.norm(w),
+        "a model is given to a function of NumPy",
+    ),
     "a product": (lambda self, w, start, gradient, rate: w * w, "a model is multiplied by a model"),
     "an entry": (lambda self, w, start, gradient, rate: w - w[0], "a model is indexed"),
     "a method": (lambda self, w, start, gradient, rate: w.sum(), r"a model is asked for \.sum"),
-    "a sum with a number": (lambda self, w, start, gradient, rate: w + 1, "a model is added to a number"),
-    "an error": (lambda self, w, start, gradient, rate: {}["a"], "fails on a model of 3 x 2 numbers: KeyError"),
+    "a sum with a number": (
+        lambda self, w, start, gradient, rate: w + 1,
+        "a model is added to a number",
+    ),
+    "an error": (
+        lambda self, w, start, gradient, rate: {}["a"],
+        "fails on a model of 3 x 2 numbers: KeyError",
+    ),
     "a branch": (branching, "decides by a number that is known only when it runs"),
 }
 
@@ -202,16 +252,26 @@ def test_stages_that_cannot_be_are_refused():
     with pytest.raises(fa.InvalidInput, match="takes 0 batches a step: it must be a whole number"):
         fa.train(fa.Algorithm("mine", server(Plain.step, batches=0), Keep()), federation(), **SMALL)
     two = type("Two", (ClientStage,), {"step": Tuned.step, "batches": 2})()
-    with pytest.raises(fa.InvalidInput, match="takes 2 batches a step: it must be 1 in a client stage"):
+    with pytest.raises(
+        fa.InvalidInput, match="takes 2 batches a step: it must be 1 in a client stage"
+    ):
         fa.train(fa.Algorithm("mine", Average(), two), federation(), **SMALL)
     with pytest.raises(fa.NoFormula, match=r"mine cannot be trained: Still has no step\("):
-        fa.train(fa.Algorithm("mine", type("Still", (ServerStage,), {})(), Keep()), federation(), **SMALL)
-    long = type("Long", (ServerStage,), {"__annotations__": {"rounds": int}, "rounds": setting(3), "step": Plain.step})()
+        fa.train(
+            fa.Algorithm("mine", type("Still", (ServerStage,), {})(), Keep()), federation(), **SMALL
+        )
+    long = type(
+        "Long",
+        (ServerStage,),
+        {"__annotations__": {"rounds": int}, "rounds": setting(3), "step": Plain.step},
+    )()
     with pytest.raises(fa.InvalidInput, match="has the setting rounds, which every run has"):
         fa.train(fa.Algorithm("mine", long, Keep()), federation(), **SMALL)
     with pytest.raises(fa.InvalidInput, match=r"the stage Bare cannot be made: .* with their type"):
         type("Bare", (ServerStage,), {"penalty": setting(0.1)})
-    with pytest.raises(fa.InvalidInput, match="the server stage of mine is the class Plain: give one of"):
+    with pytest.raises(
+        fa.InvalidInput, match="the server stage of mine is the class Plain: give one of"
+    ):
         fa.Algorithm("mine", Plain, Keep())
 
 

@@ -1,4 +1,6 @@
-"""Histories in files: what comes back predicts, prints and tabulates as before; what is no such file is refused in words."""
+"""Histories in files: what comes back predicts, prints and tabulates as before; what is no such
+file is refused in words.
+"""
 
 import numpy as np
 import pytest
@@ -18,12 +20,22 @@ class Proximal(ServerStage):
         return w - rate * (gradient(w) + self.pull * (w - start))
 
 
-ALGORITHMS = ["local", "fedavg", "rtfa", Algorithm("fedprox", Proximal(), fa.algorithms.TRAINED["ftfa"].personalise)]
+ALGORITHMS = [
+    "local",
+    "fedavg",
+    "rtfa",
+    Algorithm("fedprox", Proximal(), fa.algorithms.TRAINED["ftfa"].personalise),
+]
 
 
 @pytest.mark.parametrize(
     ("kind", "places"),
-    [({}, (0, 1, 2, 3)), ({"classes": None}, (0, 3)), ({"classes": None, "outputs": 2}, (1, 2)), ({"positions": 3}, (0, 3))],
+    [
+        ({}, (0, 1, 2, 3)),
+        ({"classes": None}, (0, 3)),
+        ({"classes": None, "outputs": 2}, (1, 2)),
+        ({"positions": 3}, (0, 3)),
+    ],
     ids=str,
 )
 def test_a_history_comes_back(tmp_path, kind, places):
@@ -40,7 +52,10 @@ def test_a_history_comes_back(tmp_path, kind, places):
         assert repr(again.clients()) == repr(run.clients())
         assert again.to_json() == run.to_json()
         assert again.converged == run.converged
-        assert again.save(tmp_path / "twice.safetensors").read_bytes() == (tmp_path / f"{place}.safetensors").read_bytes()
+        assert (
+            again.save(tmp_path / "twice.safetensors").read_bytes()
+            == (tmp_path / f"{place}.safetensors").read_bytes()
+        )
 
 
 def test_clients_that_are_not_there_are_refused(tmp_path):
@@ -66,7 +81,13 @@ def test_names_of_files_are_checked(tmp_path):
 def test_damaged_and_foreign_files_are_refused(tmp_path):
     path = fa.train("fedavg", federation(), **SMALL).save(tmp_path / "run.safetensors")
     whole = path.read_bytes()
-    for changed in (whole[:-1], whole[:-9] + b"\1" + whole[-8:], whole.replace(b"fedavg", b"fedawg", 1)[:-3], b"", b"{}"):
+    for changed in (
+        whole[:-1],
+        whole[:-9] + b"\1" + whole[-8:],
+        whole.replace(b"fedavg", b"fedawg", 1)[:-3],
+        b"",
+        b"{}",
+    ):
         path.write_bytes(changed)
         with pytest.raises(fa.InvalidInput, match="no history that save wrote, or it was damaged"):
             fa.History.load(path)

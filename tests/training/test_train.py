@@ -1,4 +1,6 @@
-"""Compiled training against its plain twin and against closed forms, whatever the order of clients."""
+"""Compiled training against its plain twin and against closed forms, whatever the order of
+clients.
+"""
 
 from dataclasses import replace
 
@@ -8,7 +10,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.algorithms import TRAINED, Average, Descend, Interpolate, Keep, Meta, Moreau, Nothing, Ridge
+from fedasym.algorithms import (
+    TRAINED,
+    Average,
+    Descend,
+    Interpolate,
+    Keep,
+    Meta,
+    Moreau,
+    Nothing,
+    Ridge,
+)
 from fedasym.training import plans, runner
 from fedasym.training.settings import CODE, TEXT
 
@@ -34,28 +46,57 @@ COMPOSED = {
     )
 }
 EVERY = TRAINED | COMPOSED
-FEWER = [*TRAINED, "meta, ridge", "moreau, interpolate", "moreau, keep", "nothing, keep"]  # those that need no other program
-FORMS = {"text": "gram", "code": "head"}  # each form is held against the twin under one of the protocols
+FEWER = [
+    *TRAINED,
+    "meta, ridge",
+    "moreau, interpolate",
+    "moreau, keep",
+    "nothing, keep",
+]  # those that need no other program
+FORMS = {
+    "text": "gram",
+    "code": "head",
+}  # each form is held against the twin under one of the protocols
 
 
 # The twin
 
 
-@pytest.mark.parametrize(("protocol", "name"), [*(("text", name) for name in EVERY), *(("code", name) for name in FEWER)])
+@pytest.mark.parametrize(
+    ("protocol", "name"), [*(("text", name) for name in EVERY), *(("code", name) for name in FEWER)]
+)
 def test_every_algorithm_is_its_twin(name, protocol):
     clients = federation()
     with optimised(protocol == "text"):
-        as_twin(fa.train(EVERY[name], clients, **DOUBLE, protocol=protocol, form=FORMS[protocol], seed=3), clients)
+        as_twin(
+            fa.train(
+                EVERY[name], clients, **DOUBLE, protocol=protocol, form=FORMS[protocol], seed=3
+            ),
+            clients,
+        )
 
 
-WARM = replace(TEXT, intercept=True, continued_passes=True, warm_start=True, test_inner=False, count_padding=True)
+WARM = replace(
+    TEXT,
+    intercept=True,
+    continued_passes=True,
+    warm_start=True,
+    test_inner=False,
+    count_padding=True,
+)
 COLD = replace(CODE, intercept=False, continued_passes=False, warm_start=False, test_inner=True)
 THREE = [TRAINED["rtfa"], TRAINED["pfedme"], fa.Algorithm("free, keep", Meta(0.15, "free"), Keep())]
 
 
 KINDS = {
     "a number": ({"classes": None}, TEXT, "gram", {}, THREE),
-    "two numbers, small batches": ({"d": 12, "classes": None, "outputs": 2}, COLD, "head", {"batch": 2}, THREE),
+    "two numbers, small batches": (
+        {"d": 12, "classes": None, "outputs": 2},
+        COLD,
+        "head",
+        {"batch": 2},
+        THREE,
+    ),
     "sequences": ({"positions": 3}, TEXT, "head", {}, [THREE[0], THREE[2]]),
     "sequences with padding": ({"positions": 3}, WARM, "head", {}, THREE[:2]),
     "classes": ({}, COLD, "gram", {}, THREE[:2]),
@@ -66,13 +107,23 @@ KINDS = {
 def test_all_kinds_of_clients_and_protocols_are_their_twins(kind):
     data, protocol, form, sizes, algorithms = KINDS[kind]
     clients = federation(**data)
-    for run in fa.train(algorithms, clients, **{**DOUBLE, "server_step": 0.1, **sizes}, protocol=protocol, form=form, seed=1):
+    for run in fa.train(
+        algorithms,
+        clients,
+        **{**DOUBLE, "server_step": 0.1, **sizes},
+        protocol=protocol,
+        form=form,
+        seed=1,
+    ):
         as_twin(run, clients)
 
 
 def test_sequences_of_numbers_are_their_twins_in_any_form():
     clients = federation(positions=3, classes=None, outputs=2)
-    for form in ("gram", "head"):  # sequences have too many rows for a Gram matrix, whatever is asked for
+    for form in (
+        "gram",
+        "head",
+    ):  # sequences have too many rows for a Gram matrix, whatever is asked for
         as_twin(fa.train("fedavg", clients, **DOUBLE, form=form), clients)
 
 
@@ -95,9 +146,17 @@ def test_features_come_in_any_precision(dtype):
 def test_single_precision_is_its_twin_as_far_as_it_goes(protocol, algorithms):
     clients = federation()
     with optimised(True):
-        runs = fa.train(algorithms, clients, **{**DOUBLE, "precision": "float32"}, protocol=protocol, form=FORMS[protocol])
+        runs = fa.train(
+            algorithms,
+            clients,
+            **{**DOUBLE, "precision": "float32"},
+            protocol=protocol,
+            form=FORMS[protocol],
+        )
     for run in runs:
-        assert {array.dtype for array in (run.shared, run.losses, run.shared_losses)} == {np.dtype(np.float32)}
+        assert {array.dtype for array in (run.shared, run.losses, run.shared_losses)} == {
+            np.dtype(np.float32)
+        }
         as_twin(run, clients, 2e-5)
 
 
@@ -119,7 +178,17 @@ def test_a_bias_is_a_setting_of_its_own():
         fa.train("rtfa", clients, intercept="yes")
 
 
-VERY_RAGGED = ((5, 2, 3), (0, 40, 2), (1, 0, 2), (9, 3, 0), (60, 0, 0), (3, 6, 2), (33, 1, 1), (2, 1, 1), (64, 9, 0))
+VERY_RAGGED = (
+    (5, 2, 3),
+    (0, 40, 2),
+    (1, 0, 2),
+    (9, 3, 0),
+    (60, 0, 0),
+    (3, 6, 2),
+    (33, 1, 1),
+    (2, 1, 1),
+    (64, 9, 0),
+)
 
 
 def test_groups_of_like_size_and_blocks_of_samples_are_the_same_clients(monkeypatch):
@@ -132,7 +201,9 @@ def test_groups_of_like_size_and_blocks_of_samples_are_the_same_clients(monkeypa
 
 @st.composite
 def shares(draw, total, clients, least, largest):
-    """Sizes of that many clients, one of them the largest, with that total: one compiled program serves all."""
+    """Sizes of that many clients, one of them the largest, with that total: one compiled program
+    serves all.
+    """
     sizes = [largest]
     for left in range(clients - 1, 0, -1):
         rest = total - sum(sizes)
@@ -153,16 +224,29 @@ def shares(draw, total, clients, least, largest):
     seed=st.integers(0, 2**64 - 1),
 )
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_any_clients_and_settings_are_their_twins(train, tested, split, name, protocol, rounds, every, steps, seed):
+def test_any_clients_and_settings_are_their_twins(
+    train, tested, split, name, protocol, rounds, every, steps, seed
+):
     assume(sum(size > 0 for size in train) >= SMALL["cohort"])
     rounds = SMALL["rounds"] if TRAINED[name].shares_nothing else rounds
     sizes = [(n, min(split, t), t - min(split, t)) for n, t in zip(train, tested, strict=True)]
     clients = federation(sizes, seed=seed % 1000)
     named = ("server_step", "local_step", "ridge", "mixing", "difference")
-    told = {**DOUBLE, **dict(zip(named, steps, strict=True)), "rounds": rounds, "difference": steps[-1] + 1e-4}
+    told = {
+        **DOUBLE,
+        **dict(zip(named, steps, strict=True)),
+        "rounds": rounds,
+        "difference": steps[-1] + 1e-4,
+    }
     if not TRAINED[name].shares_nothing:
         told["evaluate_every"] = every
-    as_twin(fa.train(TRAINED[name], clients, **told, protocol=protocol, form=FORMS[protocol], seed=seed), clients, 1e-9)
+    as_twin(
+        fa.train(
+            TRAINED[name], clients, **told, protocol=protocol, form=FORMS[protocol], seed=seed
+        ),
+        clients,
+        1e-9,
+    )
 
 
 # The same call again
@@ -181,7 +265,9 @@ def test_the_same_call_gives_the_same_bits():
     clients, again = federation(), federation()
     for name in ("rtfa", "pfedme"):
         same(fa.train(name, clients, **GRAM, seed=5), fa.train(name, again, **GRAM, seed=5))
-    assert not np.array_equal(*(fa.train("rtfa", clients, **GRAM, seed=seed).shared for seed in (5, 6)))
+    assert not np.array_equal(
+        *(fa.train("rtfa", clients, **GRAM, seed=seed).shared for seed in (5, 6))
+    )
 
 
 # Clients
@@ -192,11 +278,15 @@ def test_the_same_call_gives_the_same_bits():
 def test_results_follow_the_clients(name, protocol):
     order = [3, 5, 1, 0, 6, 2, 4]
     told = {**DOUBLE, "protocol": protocol, "form": FORMS[protocol], "seed": 2}
-    here, there = (fa.train(name, clients, **told) for clients in (federation(), federation(order=order)))
+    here, there = (
+        fa.train(name, clients, **told) for clients in (federation(), federation(order=order))
+    )
     assert there.federation.clients == tuple("dfbagce")
     np.testing.assert_allclose(there.shared, here.shared, rtol=1e-12, atol=1e-13)
     for field in ("correct", "losses", "shared_correct", "shared_losses"):
-        np.testing.assert_allclose(getattr(there, field), getattr(here, field)[:, order], rtol=1e-12)
+        np.testing.assert_allclose(
+            getattr(there, field), getattr(here, field)[:, order], rtol=1e-12
+        )
     np.testing.assert_array_equal(there.totals, here.totals[order])
 
 
@@ -213,14 +303,30 @@ def test_a_client_without_training_samples_disturbs_nobody_and_uses_the_shared_m
 
 
 def test_long_training_on_squares_is_the_linear_lens():
-    """Means of squares over a client's samples, and ridge/2 |theta - theta_0|^2: the paper's conventions in both lenses."""
-    clients = fa.datasets.synthetic(clients=4, dimension=3, samples=[60, 40, 50, 4], radius=1, noise=0.5, seed=6)
+    """Means of squares over a client's samples, and ridge/2 |theta - theta_0|^2: the paper's
+    conventions in both lenses.
+    """
+    clients = fa.datasets.synthetic(
+        clients=4, dimension=3, samples=[60, 40, 50, 4], radius=1, noise=0.5, seed=6
+    )
     assert clients.counts("train").tolist() == [48, 32, 40, 2]
     rows = clients.split == 0
-    whole = {"rounds": 400, "evaluate_every": 400, "batch": 10**6, "local_steps": 1, "personal_epochs": 400, "ridge": 0.6}
+    whole = {
+        "rounds": 400,
+        "evaluate_every": 400,
+        "batch": 10**6,
+        "local_steps": 1,
+        "personal_epochs": 400,
+        "ridge": 0.6,
+    }
     long = {**whole, "local_step": 0.2, "precision": "float64"}
     runs = [
-        *fa.train(["fedavg", "ftfa", "rtfa", "local", "local_ridge", "maml"], clients, **long, server_step=0.4),
+        *fa.train(
+            ["fedavg", "ftfa", "rtfa", "local", "local_ridge", "maml"],
+            clients,
+            **long,
+            server_step=0.4,
+        ),
         fa.train("pfedme", clients, **long, server_step=1.5, inner_step=0.2, inner_steps=150),
     ]
     for run in runs:
@@ -234,6 +340,8 @@ def test_long_training_on_squares_is_the_linear_lens():
             intercept=False,
         )
         heads = {client: exact.personal[client][:, None] for client in clients.clients}
-        np.testing.assert_allclose(run.losses[-1], scores(clients, heads, TEXT)[1], rtol=1e-6, err_msg=run.algorithm.name)
+        np.testing.assert_allclose(
+            run.losses[-1], scores(clients, heads, TEXT)[1], rtol=1e-6, err_msg=run.algorithm.name
+        )
         if not run.algorithm.shares_nothing:
             np.testing.assert_allclose(run.shared[:, 0], exact.shared, atol=1e-7)

@@ -14,12 +14,24 @@ pytestmark = pytest.mark.usefixtures("_light")
 
 
 def first_broken(run):
-    """`History.diverged` by the twin: when the shared head broke, or when a test met a loss that is not finite."""
+    """`History.diverged` by the twin: when the shared head broke, or when a test met a loss that is
+    not finite.
+    """
     with np.errstate(all="ignore"):
-        every = twin.run(run.algorithm, run.federation, replace(run.settings, evaluate_every=1), run.protocol, run.seed)
+        every = twin.run(
+            run.algorithm,
+            run.federation,
+            replace(run.settings, evaluate_every=1),
+            run.protocol,
+            run.seed,
+        )
         broken = None
         for snapshot in every:
-            broken = snapshot.round if broken is None and not np.isfinite(snapshot.shared).all() else broken
+            broken = (
+                snapshot.round
+                if broken is None and not np.isfinite(snapshot.shared).all()
+                else broken
+            )
             if snapshot.round in run.rounds:
                 lost = scores(run.federation, snapshot.personal, run.protocol)[1]
                 if broken is not None or not np.isfinite(lost).all():
@@ -35,7 +47,9 @@ def test_a_configuration_that_diverges_leaves_its_neighbours_alone():
         expected = first_broken(run)
         assert run.diverged == expected
         if expected is None:
-            same(run, fa.train("rtfa", clients, **{**told, "server_step": 0.1}, seed=run.seed), 1e-12)
+            same(
+                run, fa.train("rtfa", clients, **{**told, "server_step": 0.1}, seed=run.seed), 1e-12
+            )
             continue
         assert 25 < expected < 40  # in the second piece of rounds, between two tests
         finite = np.isfinite(run.losses[:, run.totals > 0]).all(1)
@@ -48,7 +62,9 @@ def test_a_configuration_that_diverges_leaves_its_neighbours_alone():
 
 def test_a_loss_that_overflows_is_divergence_at_the_test_that_meets_it():
     clients = federation(classes=None)
-    run = fa.train("rtfa", clients, **{**GRAM, "rounds": 40, "evaluate_every": 20, "server_step": 60.0})
+    run = fa.train(
+        "rtfa", clients, **{**GRAM, "rounds": 40, "evaluate_every": 20, "server_step": 60.0}
+    )
     assert np.isfinite(run.shared).all()
     assert run.diverged == first_broken(run) == 40
 

@@ -13,8 +13,12 @@ pytestmark = pytest.mark.usefixtures("_light")
 
 
 def test_one_client_with_one_sample_of_the_only_class():
-    clients = fa.Federation.from_arrays([[1.0, 2.0], [0.5, 1.0]], ["yes", "yes"], clients=["a", "a"], split=[0, 2])
-    for run in fa.train(["rtfa", "fedavg"], clients, rounds=3, evaluate_every=1, precision="float64", form="gram"):
+    clients = fa.Federation.from_arrays(
+        [[1.0, 2.0], [0.5, 1.0]], ["yes", "yes"], clients=["a", "a"], split=[0, 2]
+    )
+    for run in fa.train(
+        ["rtfa", "fedavg"], clients, rounds=3, evaluate_every=1, precision="float64", form="gram"
+    ):
         assert run.settings.cohort == 1
         as_twin(run, clients)
         np.testing.assert_array_equal(run.accuracy, 1)
@@ -56,7 +60,12 @@ def test_a_cohort_is_twenty_clients_or_all_that_can_train():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "compute", stopped)
-        for clients, told, cohort in ((many, None, 20), (few, None, 6), (many, 25, 25), (few, 6, 6)):
+        for clients, told, cohort in (
+            (many, None, 20),
+            (few, None, 6),
+            (many, 25, 25),
+            (few, 6, 6),
+        ):
             with pytest.raises(Stop):
                 fa.train(["fedavg", "local"], clients, cohort=told)
             assert found["cohorts"] == [cohort, cohort]

@@ -20,7 +20,12 @@ SEEDS = [0, 7]
 def singles(clients, runs):
     """Each configuration and seed of a grid, run on its own."""
     told = [
-        {**{name: getattr(run.settings, name) for name in SETTINGS}, "precision": "float64", "form": "gram", "seed": run.seed}
+        {
+            **{name: getattr(run.settings, name) for name in SETTINGS},
+            "precision": "float64",
+            "form": "gram",
+            "seed": run.seed,
+        }
         for run in runs
     ]
     return [fa.train(run.algorithm, clients, **each) for run, each in zip(runs, told, strict=True)]
@@ -31,7 +36,11 @@ SHAPES = {  # all kinds of stages on the first, and two of them on every other
     "head": ({}, {"form": "head"}, ("rtfa", "maml_hf")),
     "gram, clients side by side": ({}, {"form": "gram"}, ("local", "pfedme")),
     "sequences": ({"positions": 4}, {"form": None}, ("rtfa", "pfedme")),
-    "sequences, short": ({"positions": 4}, {"form": None, "precision": "bfloat16"}, ("local", "maml_hf")),
+    "sequences, short": (
+        {"positions": 4},
+        {"form": None, "precision": "bfloat16"},
+        ("local", "maml_hf"),
+    ),
     "values": ({"classes": None}, {"form": "gram"}, ("local", "maml_hf")),
 }
 
@@ -48,7 +57,9 @@ def test_splits_side_by_side_are_the_reshuffled_federations_one_by_one(monkeypat
         assert "2 seeds · 2 splits" in runs.title
         assert [run.seed for run in runs.select(split=1)] == SEEDS
         assert {row["split"] for row in runs.table()} == {1, 3}
-        assert not np.array_equal(runs[0].correct, runs[2].correct) or not np.array_equal(runs[0].losses, runs[2].losses)
+        assert not np.array_equal(runs[0].correct, runs[2].correct) or not np.array_equal(
+            runs[0].losses, runs[2].losses
+        )
         for run in runs:
             reshuffled = clients.resplit(run.split, fractions=None)
             np.testing.assert_array_equal(run.federation.split, reshuffled.split)
@@ -58,7 +69,9 @@ def test_splits_side_by_side_are_the_reshuffled_federations_one_by_one(monkeypat
                 as_twin(run, reshuffled, 1e-9)
 
 
-LAYOUTS = {  # clients side by side or not, bytes of memory, bytes for runs side by side, bytes for planned batches
+# clients side by side or not, bytes of memory, bytes for runs side by side, bytes for planned
+# batches
+LAYOUTS = {
     "all at once": (False, 1e9, 1e9, 1e8),
     "one by one": (False, 1e9, 1, 1e8),
     "two by two": (False, 1e9, 10000, 600),
@@ -86,16 +99,22 @@ def test_a_grid_is_its_single_runs_however_it_is_cut(monkeypatch, name):
     assert [run.seed for run in runs] == SEEDS * (len(runs) // 2)
     assert len(runs) == 2 * sum({"ftfa": 6, "pfedme": 3, "local": 2}[each] for each in algorithms)
     shapes, pieces, bare = (set(each) for each in zip(*asked, strict=True))
-    assert ((1, 2) in shapes) == (name == "two by two")  # three server steps, two at a time: the last pair is filled up
+    assert ((1, 2) in shapes) == (
+        name == "two by two"
+    )  # three server steps, two at a time: the last pair is filled up
     assert ((2, 3) in shapes) == (name in ("all at once", "clients side by side"))
     assert (max(pieces) < 7 or min(pieces) < 7) == (name in ("two by two", "clients side by side"))
-    assert (True in bare) == together  # little memory: Gram matrices are computed when they are needed
+    assert (
+        True in bare
+    ) == together  # little memory: Gram matrices are computed when they are needed
     for run, alone in zip(runs, singles(clients, runs), strict=True):
         same(run, alone, 1e-12)
 
 
 def test_sequences_side_by_side_in_many_groups_are_those_one_by_one(monkeypatch):
-    """Small clients' batches are cut to their own rows, and the groups are more: the numbers stay."""
+    """Small clients' batches are cut to their own rows, and the groups are more: the numbers
+    stay.
+    """
     clients = federation(positions=3)
     told = {**DOUBLE, "batch": 20, "grid": {"local_step": [0.1, 0.2]}}
     plain = fa.train(["ftfa", "local"], clients, **told)
@@ -118,7 +137,10 @@ def test_algorithms_that_share_some_trajectories_are_their_single_runs():
     tuned = fa.Algorithm("tuned", Average(), Interpolate())
     grid = {
         "ftfa": {"server_step": [0.1, 0.3], "local_step": [0.2, 0.1]},
-        "tuned": {"server_step": [0.3], "local_step": [0.05, 0.4]},  # four client stages start from 0.3, and two from 0.1
+        "tuned": {
+            "server_step": [0.3],
+            "local_step": [0.05, 0.4],
+        },  # four client stages start from 0.3, and two from 0.1
         "fedavg": {"server_step": [0.3]},
     }
     runs = fa.train(["ftfa", tuned, "fedavg"], clients, **GRAM, grid=grid, seeds=SEEDS)
@@ -131,14 +153,19 @@ def test_in_single_precision_a_grid_is_its_single_runs_to_rounding():
     clients = federation()
     told = {**GRAM, "precision": "float32"}
     for run in fa.train("fedavg", clients, **told, grid={"server_step": [0.1, 0.3]}, seeds=SEEDS):
-        alone = fa.train("fedavg", clients, **{**told, "server_step": run.settings.server_step}, seed=run.seed)
+        alone = fa.train(
+            "fedavg", clients, **{**told, "server_step": run.settings.server_step}, seed=run.seed
+        )
         np.testing.assert_allclose(run.losses, alone.losses, rtol=1e-5)
         np.testing.assert_allclose(run.shared, alone.shared, rtol=1e-5, atol=1e-6)
 
 
 def test_fewer_passes_are_the_beginning_of_more():
     clients = federation()
-    grid = {"ftfa": {"personal_epochs": [3, 0, 1]}, "rtfa": {"personal_epochs": [2, 1], "ridge": [0.5, 2]}}
+    grid = {
+        "ftfa": {"personal_epochs": [3, 0, 1]},
+        "rtfa": {"personal_epochs": [2, 1], "ridge": [0.5, 2]},
+    }
     runs = fa.train(["ftfa", "rtfa"], clients, **GRAM, grid=grid, seeds=SEEDS)
     assert len(runs) == 2 * 7
     for run, alone in zip(runs, singles(clients, runs), strict=True):

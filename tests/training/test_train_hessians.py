@@ -37,7 +37,12 @@ def test_the_difference_of_softmaxes_is_accurate_for_any_step():
     z, u = rng.standard_normal((2, 40, 5)) * np.array([3, 2])[:, None, None]
     for delta in (2.0, 0.3, 1e-2, 1e-3):
         with jax.enable_x64(True):
-            np.testing.assert_allclose(by_difference("classification", z, u, delta), naive(z, u, delta), rtol=1e-9, atol=1e-13)
+            np.testing.assert_allclose(
+                by_difference("classification", z, u, delta),
+                naive(z, u, delta),
+                rtol=1e-9,
+                atol=1e-13,
+            )
         single = np.asarray(by_difference("classification", *np.float32([z, u]), np.float32(delta)))
         np.testing.assert_allclose(single, naive(z, u, delta), rtol=2e-5, atol=1e-6)
     exact = np.asarray(slope("classification", *np.float32([z, u])))
@@ -46,7 +51,9 @@ def test_the_difference_of_softmaxes_is_accurate_for_any_step():
     assert np.abs(ours - exact).max() < 1e-6
     assert np.abs(theirs - exact).max() > 1e-2  # plain differences in single precision are noise
     numbers = np.float32([z, u])
-    np.testing.assert_array_equal(by_difference("regression", *numbers, np.float32(1e-6)), numbers[1])
+    np.testing.assert_array_equal(
+        by_difference("regression", *numbers, np.float32(1e-6)), numbers[1]
+    )
     np.testing.assert_array_equal(slope("regression", *numbers), numbers[1])
 
 
@@ -56,6 +63,10 @@ def test_saturated_softmaxes_stay_finite_and_right(precision):
     u = np.array([[0.0, 1.0, 0.0], [-0.01, 0.01, 0.0], [1e6, -1e6, 0.0], [0.0, 0.0, 0.0]])
     for delta in (1e-3, 1.0, 100.0, 1e4):
         with jax.enable_x64(precision == "float64"):
-            found = np.asarray(by_difference("classification", *np.array([z, u], precision), np.asarray(delta, precision)))
+            found = np.asarray(
+                by_difference(
+                    "classification", *np.array([z, u], precision), np.asarray(delta, precision)
+                )
+            )
         assert found.dtype == precision
         np.testing.assert_allclose(found, naive(z, u, delta), rtol=1e-4, atol=1e-6 / delta)

@@ -56,11 +56,24 @@ def test_ctrl_c_gives_one_history_where_one_was_asked_for_and_none_before_the_fi
         fa.train("ftfa", clients, **GRAM, progress=Interrupt(0))
 
 
-@pytest.mark.parametrize("told", [{}, {"seeds": [0, 7], "grid": {"server_step": [0.1, 0.3, 0.5], "local_step": [0.05, 0.4]}}])
+@pytest.mark.parametrize(
+    "told",
+    [{}, {"seeds": [0, 7], "grid": {"server_step": [0.1, 0.3, 0.5], "local_step": [0.05, 0.4]}}],
+)
 def test_progress_rises_and_ends_at_one(told):
     reports = []
-    algorithms = ["ftfa", "pfedme"] if told else ["ftfa", "rtfa", "maml", "local", named(Average(), Descend(0.3, 7))]
-    fa.train(algorithms, federation(), **GRAM, **told, progress=lambda done, text: reports.append((done, text)))
+    algorithms = (
+        ["ftfa", "pfedme"]
+        if told
+        else ["ftfa", "rtfa", "maml", "local", named(Average(), Descend(0.3, 7))]
+    )
+    fa.train(
+        algorithms,
+        federation(),
+        **GRAM,
+        **told,
+        progress=lambda done, text: reports.append((done, text)),
+    )
     done = [each for each, _ in reports]
     assert done == sorted(done)
     assert done[0] >= 0

@@ -38,5 +38,7 @@ def test_double_precision_elsewhere_changes_nothing():
 
 def test_without_jax_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(fa.InvalidInput, match=r"training needs JAX: pip install 'fedasym\[train\]'"):
+    with pytest.raises(
+        fa.InvalidInput, match=r"training needs JAX: pip install 'fedasym\[train\]'"
+    ):
         fa.train("fedavg", federation(), **GRAM)

@@ -18,23 +18,38 @@ pytestmark = pytest.mark.usefixtures("_light")
 
 
 def test_mixed_is_single_precision_where_nothing_is_shortened():
-    """A processor's products are exact; what an accelerator shortens is measured in `benchmarks/train_grid.py`."""
+    """A processor's products are exact; what an accelerator shortens is measured in
+    `benchmarks/train_grid.py`.
+    """
     clients = federation()
     told = {**GRAM, "precision": "float32"}
     for name in ("rtfa", "maml_hf"):
-        same(fa.train(name, clients, **{**told, "precision": "mixed"}), fa.train(name, clients, **told), 1e-5)
+        same(
+            fa.train(name, clients, **{**told, "precision": "mixed"}),
+            fa.train(name, clients, **told),
+            1e-5,
+        )
 
 
 def test_bfloat16_rounds_features_and_outputs_of_sequences_alone():
-    """Against float32 on features that bfloat16 holds exactly: what is left are outputs and residuals of 8 bits."""
+    """Against float32 on features that bfloat16 holds exactly: what is left are outputs and
+    residuals of 8 bits.
+    """
     clients = federation(positions=4)
     exact = np.asarray(jnp.asarray(clients.features, jnp.bfloat16), np.float32)
     clients = replace(clients, features=exact)
     told = {**GRAM, "precision": "float32"}
-    both = product(("maml_hf", "pfedme"), ("text", "code"))  # ftfa and rtfa walk one way, and so do both kinds of MAML
+    both = product(
+        ("maml_hf", "pfedme"), ("text", "code")
+    )  # ftfa and rtfa walk one way, and so do both kinds of MAML
     for name, protocol in (("ftfa", "text"), ("rtfa", "code"), ("maml_fo", "text"), *both):
-        told["protocol"] = protocol  # heads are filled up to eights, and come back without; with a bias, too
-        short, long = fa.train(name, clients, **{**told, "precision": "bfloat16"}), fa.train(name, clients, **told)
+        told["protocol"] = (
+            protocol  # heads are filled up to eights, and come back without; with a bias, too
+        )
+        short, long = (
+            fa.train(name, clients, **{**told, "precision": "bfloat16"}),
+            fa.train(name, clients, **told),
+        )
         assert short.shared.dtype == np.float32
         assert short.shared.shape == long.shared.shape
         assert not np.array_equal(short.shared, long.shared)

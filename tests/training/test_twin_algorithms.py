@@ -1,4 +1,6 @@
-"""Every algorithm of the plain twin: whatever the order of clients, and what the text and the released code do differently."""
+"""Every algorithm of the plain twin: whatever the order of clients, and what the text and the
+released code do differently.
+"""
 
 from dataclasses import fields, replace
 
@@ -23,11 +25,18 @@ def test_the_order_of_clients_changes_nothing(name, protocol):
     federation = drawn([5, 9, 2, 7], positions=3)
     order = np.concatenate([federation.rows(client) for client in "cadb"])
     moved = Federation.from_arrays(
-        federation.features[order], federation.labels[order], np.array(federation.clients)[federation.owner[order]],
-        split=federation.split[order], mask=federation.mask[order], classes=3,
-    )  # fmt: skip
+        federation.features[order],
+        federation.labels[order],
+        np.array(federation.clients)[federation.owner[order]],
+        split=federation.split[order],
+        mask=federation.mask[order],
+        classes=3,
+    )
     assert moved.clients == ("c", "a", "d", "b")
-    same(last(TRAINED[name], federation, SMALL, protocol, 4), last(TRAINED[name], moved, SMALL, protocol, 4))
+    same(
+        last(TRAINED[name], federation, SMALL, protocol, 4),
+        last(TRAINED[name], moved, SMALL, protocol, 4),
+    )
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -36,9 +45,12 @@ def test_clients_without_training_samples_use_the_shared_head_and_disturb_nobody
     federation = drawn([5, 0, 2, 7], test=2)
     seen = federation.owner != 1
     without = Federation.from_arrays(
-        federation.features[seen], federation.labels[seen], np.array(federation.clients)[federation.owner[seen]],
-        split=federation.split[seen], classes=3,
-    )  # fmt: skip
+        federation.features[seen],
+        federation.labels[seen],
+        np.array(federation.clients)[federation.owner[seen]],
+        split=federation.split[seen],
+        classes=3,
+    )
     found, expected = (last(TRAINED[name], each, SMALL, protocol) for each in (federation, without))
     np.testing.assert_array_equal(found.personal.pop("b"), found.shared)
     same(found, expected)
@@ -50,11 +62,17 @@ def test_one_client_can_be_asked_for_alone_and_in_single_precision(name, protoco
     federation = drawn([5, 9, 2])
     exact = list(twin.run(TRAINED[name], federation, SMALL, protocol, 4))
     assert [snapshot.round for snapshot in exact] == [0, 2, 4]
-    for ours, rough in zip(exact, twin.run(TRAINED[name], federation, SMALL, protocol, 4, np.float32), strict=True):
-        assert {head.dtype for head in (rough.shared, *rough.personal.values())} == {np.dtype(np.float32)}
+    for ours, rough in zip(
+        exact, twin.run(TRAINED[name], federation, SMALL, protocol, 4, np.float32), strict=True
+    ):
+        assert {head.dtype for head in (rough.shared, *rough.personal.values())} == {
+            np.dtype(np.float32)
+        }
         same(ours, rough, np.testing.assert_allclose, atol=2e-4)
         for client, head in ours.personal.items():
-            alone = twin.personal_head(TRAINED[name], federation, SMALL, protocol, 4, ours.round, ours.shared, client)
+            alone = twin.personal_head(
+                TRAINED[name], federation, SMALL, protocol, 4, ours.round, ours.shared, client
+            )
             np.testing.assert_array_equal(alone, head)
 
 
@@ -86,7 +104,9 @@ def test_each_difference_of_the_code_is_visible_where_it_should_be(point):
     changed = replace(TEXT, **{point: getattr(CODE, point)})
     for name, algorithm in TRAINED.items():
         text, code = (last(algorithm, federation, SMALL, protocol) for protocol in (TEXT, changed))
-        differs = text.shared.shape != code.shared.shape or not np.array_equal(text.personal["b"], code.personal["b"])
+        differs = text.shared.shape != code.shared.shape or not np.array_equal(
+            text.personal["b"], code.personal["b"]
+        )
         assert differs is (name in AFFECTED[point]), name
 
 

@@ -1,4 +1,6 @@
-"""Client stages of the plain twin: fine-tuning, ridge, a few steps and training alone, against hand loops and closed forms."""
+"""Client stages of the plain twin: fine-tuning, ridge, a few steps and training alone, against hand
+loops and closed forms.
+"""
 
 from dataclasses import replace
 
@@ -30,7 +32,9 @@ def test_fine_tuning_by_hand():
             theta, rows = snapshot.shared, federation.rows(name, "train")
             for step in steps:
                 if (step >= 0).any():
-                    theta = theta - 0.1 * gradient(theta, batch_of(federation, rows[step[step >= 0]], False, False, float))
+                    theta = theta - 0.1 * gradient(
+                        theta, batch_of(federation, rows[step[step >= 0]], False, False, float)
+                    )
             np.testing.assert_allclose(snapshot.personal[name], theta, rtol=1e-12)
 
 
@@ -45,15 +49,22 @@ def test_ridge_pulls_towards_the_shared_head(penalty):
         X, y = of_client(federation, name)
         S, b, W = X.T @ X / len(X), X.T @ y / len(X), found.shared
         np.testing.assert_allclose(
-            found.personal[name], np.linalg.solve(S + penalty * 0.7 * np.eye(4), b + penalty * 0.7 * W), rtol=1e-10
+            found.personal[name],
+            np.linalg.solve(S + penalty * 0.7 * np.eye(4), b + penalty * 0.7 * W),
+            rtol=1e-10,
         )
         one = W - 0.1 * (S @ W - b)
-        np.testing.assert_allclose(short.personal[name], one - 0.1 * (S @ one - b + penalty * 0.7 * (one - W)), rtol=1e-12)
+        np.testing.assert_allclose(
+            short.personal[name], one - 0.1 * (S @ one - b + penalty * 0.7 * (one - W)), rtol=1e-12
+        )
 
 
 def test_more_ridge_stays_closer_and_none_is_fine_tuning():
     federation = drawn([8, 5])
-    tuned = {ridge: last(TRAINED["rtfa"], federation, replace(SMALL, ridge=ridge)) for ridge in (0.0, 0.5, 5.0)}
+    tuned = {
+        ridge: last(TRAINED["rtfa"], federation, replace(SMALL, ridge=ridge))
+        for ridge in (0.0, 0.5, 5.0)
+    }
     same(tuned[0.0], last(TRAINED["ftfa"], federation, SMALL))
     away = [np.linalg.norm(each.personal["a"] - each.shared) for each in tuned.values()]
     assert away == sorted(away, reverse=True)
@@ -63,7 +74,9 @@ def test_the_ridge_is_the_stage_own_then_that_of_the_settings_then_the_papers():
     federation = drawn([8, 5])
     for server, paper in ((Average(), 0.1), (Nothing(), 0.1), (Moreau(), 15.0)):
         plain, own = fa.Algorithm("plain", server, Ridge()), fa.Algorithm("own", server, Ridge(0.4))
-        given = {ridge: last(plain, federation, replace(SMALL, ridge=ridge)) for ridge in (0.4, paper)}
+        given = {
+            ridge: last(plain, federation, replace(SMALL, ridge=ridge)) for ridge in (0.4, paper)
+        }
         same(last(own, federation, replace(SMALL, ridge=3.0)), given[0.4])
         same(last(plain, federation, SMALL), given[paper])
 
@@ -73,7 +86,9 @@ def test_a_few_steps_are_the_first_batches():
     few = fa.Algorithm("few", Average(), Descend(local_step=0.4, steps=4))
     for snapshot in twin.run(few, federation, SMALL, TEXT, 3):
         theta = snapshot.shared
-        for D in local_batches(federation, "a", 4, 4, mix(3, PERSONAL, federation.identities, snapshot.round)):
+        for D in local_batches(
+            federation, "a", 4, 4, mix(3, PERSONAL, federation.identities, snapshot.round)
+        ):
             theta = theta - 0.4 * gradient(theta, D)
         np.testing.assert_allclose(snapshot.personal["a"], theta, rtol=1e-12)
 
@@ -88,7 +103,7 @@ def descended(W, work, step, pull=0.0):
 
 def test_alone_a_round_is_a_pass_over_the_own_samples():
     federation = drawn([10, 3])
-    (start, two, four) = twin.run(TRAINED["local"], federation, SMALL, CODE, 7)
+    start, two, four = twin.run(TRAINED["local"], federation, SMALL, CODE, 7)
     for snapshot in (start, two, four):
         np.testing.assert_array_equal(snapshot.shared, start.shared)
     np.testing.assert_array_equal(start.personal["a"], start.shared)
@@ -96,12 +111,16 @@ def test_alone_a_round_is_a_pass_over_the_own_samples():
     passes = list(client.passes(mix(7, PERSONAL, client.identity, 0), 4))
     np.testing.assert_array_equal(two.personal["a"], descended(start.shared, passes[:6], 0.1))
     np.testing.assert_array_equal(four.personal["a"], descended(start.shared, passes, 0.1))
-    ridged = last(TRAINED["local_ridge"], federation, replace(SMALL, ridge=0.5), CODE, 7).personal["a"]
+    ridged = last(TRAINED["local_ridge"], federation, replace(SMALL, ridge=0.5), CODE, 7).personal[
+        "a"
+    ]
     np.testing.assert_array_equal(ridged, descended(start.shared, passes, 0.1, pull=2 * 0.5))
     same(last(fa.Algorithm("idle", Nothing(), Keep()), federation, SMALL, CODE, 7), start)
     step = last(fa.Algorithm("step", Nothing(), Descend(0.1)), federation, SMALL, CODE, 7)
     (first,) = client.batches(mix(7, PERSONAL, client.identity, 4), 0, 1)
-    np.testing.assert_array_equal(step.personal["a"], start.shared - 0.1 * gradient(start.shared, first))
+    np.testing.assert_array_equal(
+        step.personal["a"], start.shared - 0.1 * gradient(start.shared, first)
+    )
 
 
 def test_no_passes_leave_the_shared_head():

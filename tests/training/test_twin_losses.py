@@ -1,4 +1,6 @@
-"""Losses of the plain twin: against loops and finite differences, and pooled over the clients that are tested."""
+"""Losses of the plain twin: against loops and finite differences, and pooled over the clients that
+are tested.
+"""
 
 import numpy as np
 import pytest
@@ -31,11 +33,21 @@ def test_the_loss_is_the_mean_over_real_positions(kind, bias, count_padding):
     total, count = 0.0, 0
     for row in rows:
         for place, x in enumerate(np.atleast_2d(federation.features[row])):
-            y = federation.labels[row] if not federation.sequences else federation.labels[row][place]
-            if federation.mask is not None and not federation.mask[row, place] and not count_padding:
+            y = (
+                federation.labels[row]
+                if not federation.sequences
+                else federation.labels[row][place]
+            )
+            if (
+                federation.mask is not None
+                and not federation.mask[row, place]
+                and not count_padding
+            ):
                 continue
             z = x @ W[: federation.dimension] + (W[-1] if bias else 0)
-            total += np.log(np.exp(z).sum()) - z[y] if federation.classes else 0.5 * np.sum((z - y) ** 2)
+            total += (
+                np.log(np.exp(z).sum()) - z[y] if federation.classes else 0.5 * np.sum((z - y) ** 2)
+            )
             count += 1
     D = batch_of(federation, rows, bias, count_padding, float)
     np.testing.assert_allclose(mean_loss(W, D), total / count, rtol=1e-13)
@@ -52,8 +64,14 @@ def test_derivatives_are_those_of_finite_differences(kind, bias, count_padding):
     for place in np.ndindex(W.shape):
         E = np.zeros_like(W)
         E[place] = h
-        np.testing.assert_allclose(gradient(W, D)[place], (mean_loss(W + E, D) - mean_loss(W - E, D)) / (2 * h), atol=1e-8)
-    np.testing.assert_allclose(hessian_times(W, D, V), (gradient(W + h * V, D) - gradient(W - h * V, D)) / (2 * h), atol=1e-8)
+        np.testing.assert_allclose(
+            gradient(W, D)[place], (mean_loss(W + E, D) - mean_loss(W - E, D)) / (2 * h), atol=1e-8
+        )
+    np.testing.assert_allclose(
+        hessian_times(W, D, V),
+        (gradient(W + h * V, D) - gradient(W - h * V, D)) / (2 * h),
+        atol=1e-8,
+    )
 
 
 def test_large_scores_overflow_nowhere():
@@ -77,9 +95,15 @@ def test_accuracy_and_loss_pool_the_samples_of_all_clients():
                     if federation.mask[row, place] or count_padding:
                         z = federation.features[row, place] @ heads[client][:-1] + heads[client][-1]
                         y = federation.labels[row, place]
-                        right, lost, count = right + (z.argmax() == y), lost + np.log(np.exp(z).sum()) - z[y], count + 1
+                        right, lost, count = (
+                            right + (z.argmax() == y),
+                            lost + np.log(np.exp(z).sum()) - z[y],
+                            count + 1,
+                        )
         assert twin.accuracy(federation, heads, "test", count_padding) == right / count
-        np.testing.assert_allclose(twin.loss(federation, heads, "test", count_padding), lost / count, rtol=1e-12)
+        np.testing.assert_allclose(
+            twin.loss(federation, heads, "test", count_padding), lost / count, rtol=1e-12
+        )
     everyone = dict.fromkeys(federation.clients, heads["a"])
     assert twin.accuracy(federation, heads["a"]) == twin.accuracy(federation, everyone)
     assert np.isnan(twin.loss(federation, heads, "validation"))
@@ -87,6 +111,8 @@ def test_accuracy_and_loss_pool_the_samples_of_all_clients():
 
 def test_numbers_have_a_loss_and_no_accuracy():
     federation = drawn([3, 5], classes=None)
-    assert twin.loss(federation, np.zeros((4, 1)), "train") == pytest.approx(np.mean(federation.labels**2) / 2)
+    assert twin.loss(federation, np.zeros((4, 1)), "train") == pytest.approx(
+        np.mean(federation.labels**2) / 2
+    )
     with pytest.raises(fa.InvalidInput, match="use loss"):
         twin.accuracy(federation, np.zeros((4, 1)), "train")

@@ -1,4 +1,6 @@
-"""Server stages of the plain twin: FedAvg, MAML and pFedMe against hand loops, cohorts and passes against the plans."""
+"""Server stages of the plain twin: FedAvg, MAML and pFedMe against hand loops, cohorts and passes
+against the plans.
+"""
 
 from dataclasses import replace
 
@@ -70,10 +72,14 @@ def test_cohorts_and_continued_passes_are_those_of_the_plans(protocol):
         for member, rounds_work in zip(members, work, strict=True):
             rows, w = federation.rows(federation.clients[member], "train"), W
             for step in rounds_work:
-                w = w - 0.2 * gradient(w, batch_of(federation, rows[step[step >= 0]], protocol.intercept, False, float))
+                w = w - 0.2 * gradient(
+                    w, batch_of(federation, rows[step[step >= 0]], protocol.intercept, False, float)
+                )
             sent.append(w)
         W = np.average(sent, axis=0, weights=sizes[members])
-    np.testing.assert_allclose(last(TRAINED["fedavg"], federation, settings, protocol, 8).shared, W, rtol=1e-12)
+    np.testing.assert_allclose(
+        last(TRAINED["fedavg"], federation, settings, protocol, 8).shared, W, rtol=1e-12
+    )
 
 
 def test_a_continued_pass_uses_every_sample_once():
@@ -81,7 +87,9 @@ def test_a_continued_pass_uses_every_sample_once():
     federation = Federation.from_arrays(np.eye(5), y, ["a"] * 5, split=[0] * 5)
     settings = Settings(rounds=5, evaluate_every=5, local_steps=1, batch=1, server_step=0.5)
     continued = replace(TEXT, continued_passes=True)
-    np.testing.assert_array_equal(last(TRAINED["fedavg"], federation, settings, continued).shared[:, 0], y / 2)
+    np.testing.assert_array_equal(
+        last(TRAINED["fedavg"], federation, settings, continued).shared[:, 0], y / 2
+    )
     assert not np.array_equal(last(TRAINED["fedavg"], federation, settings).shared[:, 0], y / 2)
 
 
@@ -90,7 +98,8 @@ def test_a_round_draws_twenty_clients_or_all():
     twenty, default = replace(SMALL, cohort=20), replace(SMALL, cohort=None)
     same(last(TRAINED["fedavg"], many, default), last(TRAINED["fedavg"], many, twenty))
     assert not np.array_equal(
-        last(TRAINED["fedavg"], many, replace(SMALL, cohort=25)).shared, last(TRAINED["fedavg"], many, twenty).shared
+        last(TRAINED["fedavg"], many, replace(SMALL, cohort=25)).shared,
+        last(TRAINED["fedavg"], many, twenty).shared,
     )
     same(last(TRAINED["fedavg"], few, default), last(TRAINED["fedavg"], few, twenty))
 
@@ -99,14 +108,24 @@ def test_a_round_draws_twenty_clients_or_all():
 def test_rounds_of_maml_by_hand(hessian):
     federation = drawn([11])
     own = fa.Algorithm("own", Meta(0.7, hessian), Keep())
-    settings = Settings(rounds=2, evaluate_every=2, local_steps=2, batch=4, server_step=0.3, local_step=0.05, difference=0.01)
+    settings = Settings(
+        rounds=2,
+        evaluate_every=2,
+        local_steps=2,
+        batch=4,
+        server_step=0.3,
+        local_step=0.05,
+        difference=0.01,
+    )
     each = 2 if hessian == "dropped" else 3
     work = local_batches(federation, "a", 4 * each, 4, mix(5, TRAINING, federation.identities, 0))
     w = np.zeros((4, 3))
     for k in range(4):
         D = work[k * each : (k + 1) * each]
         g = gradient(w - 0.7 * gradient(w, D[0]), D[1])
-        if hessian == "exact":  # the Hessian of softmax regression in full: X'(diag(p) - pp')X, sample by sample
+        if (
+            hessian == "exact"
+        ):  # the Hessian of softmax regression in full: X'(diag(p) - pp')X, sample by sample
             H = np.zeros((12, 12))
             for x, weight in zip(D[2].X, D[2].weights, strict=True):
                 p = np.exp(x @ w) / np.exp(x @ w).sum()
@@ -115,7 +134,11 @@ def test_rounds_of_maml_by_hand(hessian):
         elif hessian == "free":
             g = g - 0.7 * (gradient(w + 0.01 * g, D[2]) - gradient(w - 0.01 * g, D[2])) / 0.02
         w = w - 0.3 * g
-    np.testing.assert_allclose(last(own, federation, settings, replace(TEXT, continued_passes=True), 5).shared, w, rtol=1e-12)
+    np.testing.assert_allclose(
+        last(own, federation, settings, replace(TEXT, continued_passes=True), 5).shared,
+        w,
+        rtol=1e-12,
+    )
 
 
 def test_the_named_maml_takes_its_inner_step_from_the_settings():
@@ -123,7 +146,9 @@ def test_the_named_maml_takes_its_inner_step_from_the_settings():
     own = fa.Algorithm("own", Meta(0.3), Interpolate())
     same(last(TRAINED["maml"], federation, settings), last(own, federation, settings))
     other = fa.Algorithm("own", Meta(0.1), Interpolate())
-    assert not np.array_equal(last(other, federation, settings).shared, last(own, federation, settings).shared)
+    assert not np.array_equal(
+        last(other, federation, settings).shared, last(own, federation, settings).shared
+    )
 
 
 def test_finite_differences_find_the_hessian_at_second_order():
@@ -132,7 +157,10 @@ def test_finite_differences_find_the_hessian_at_second_order():
     D = [batch_of(federation, np.arange(12), False, False, float)] * 3
 
     def error(difference):
-        steps = [take_steps(Meta(0.5, hessian, difference), w, [D], 1.0)[0] for hessian in ("free", "exact")]
+        steps = [
+            take_steps(Meta(0.5, hessian, difference), w, [D], 1.0)[0]
+            for hessian in ("free", "exact")
+        ]
         return np.linalg.norm(steps[0] - steps[1])
 
     errors = np.array([error(10.0**-k) for k in range(5)])
@@ -152,7 +180,9 @@ def test_on_squares_finite_differences_are_exact(difference):
 
 def test_dropping_the_hessian_is_another_algorithm():
     federation = drawn([7, 3, 6])
-    with_, without = (last(TRAINED[name], federation, SMALL).shared for name in ("maml_hf", "maml_fo"))
+    with_, without = (
+        last(TRAINED[name], federation, SMALL).shared for name in ("maml_hf", "maml_fo")
+    )
     assert not np.allclose(with_, without, rtol=1e-3)
 
 
@@ -167,12 +197,16 @@ def test_a_long_inner_loop_of_pfedme_finds_the_proximal_point():
     np.testing.assert_allclose(theta, exact, rtol=1e-12)
     np.testing.assert_allclose(moved, w - 0.1 * ridge * (w - exact), rtol=1e-12)
     decayed = take_steps(bind_stage(stage, Settings(), replace(TEXT, decay=0.3)), w, [[D]], 0.1)[1]
-    np.testing.assert_allclose(decayed, np.linalg.solve(S + (ridge + 0.3) * np.eye(4), b + ridge * w), rtol=1e-12)
+    np.testing.assert_allclose(
+        decayed, np.linalg.solve(S + (ridge + 0.3) * np.eye(4), b + ridge * w), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("protocol", [TEXT, CODE], ids=["text", "code"])
 def test_training_everyone_in_every_round_is_training_the_cohort(protocol):
-    """As in the released code: all clients work in every round and go on through their passes, the cohort is averaged."""
+    """As in the released code: all clients work in every round and go on through their passes, the
+    cohort is averaged.
+    """
     federation = drawn([5, 9, 2, 7])
     settings = replace(SMALL, rounds=4, evaluate_every=1, cohort=2, ridge=2.0, mixing=0.8)
     sizes = federation.counts("train")
@@ -184,17 +218,28 @@ def test_training_everyone_in_every_round_is_training_the_cohort(protocol):
         local = {}
         for place, name in enumerate(federation.clients):
             if r == 0 or not protocol.continued_passes:
-                stream = mix(6, TRAINING, federation.identities[place], 0 if protocol.continued_passes else r + 1)
-                streams[name] = Client(federation, name, settings, protocol, 6, float).batches(stream, 0, 100)
+                stream = mix(
+                    6,
+                    TRAINING,
+                    federation.identities[place],
+                    0 if protocol.continued_passes else r + 1,
+                )
+                streams[name] = Client(federation, name, settings, protocol, 6, float).batches(
+                    stream, 0, 100
+                )
             w = theta = W
             for _ in range(settings.local_steps):
                 D = next(streams[name])
                 theta = theta if protocol.warm_start else w
                 for _ in range(settings.inner_steps):
-                    theta = theta - 0.05 * (gradient(theta, D) + 2.0 * (theta - w) + protocol.decay * theta)
+                    theta = theta - 0.05 * (
+                        gradient(theta, D) + 2.0 * (theta - w) + protocol.decay * theta
+                    )
                 w = w - 0.2 * 2.0 * (w - theta)
             local[name] = w
-            np.testing.assert_allclose(snapshot.personal[name], theta if protocol.test_inner else w, rtol=1e-12)
+            np.testing.assert_allclose(
+                snapshot.personal[name], theta if protocol.test_inner else w, rtol=1e-12
+            )
         if r < 4:
             heads = [local[federation.clients[place]] for place in chosen[r]]
             W = (1 - 0.8) * W + 0.8 * np.average(heads, axis=0, weights=sizes[chosen[r]])
@@ -203,5 +248,8 @@ def test_training_everyone_in_every_round_is_training_the_cohort(protocol):
 def test_mixing_is_for_pfedme_alone():
     federation = drawn([5, 9, 2])
     for name, matters in (("fedavg", False), ("maml_fo", False), ("pfedme", True)):
-        mixed, plain = (last(TRAINED[name], federation, replace(SMALL, mixing=mixing)).shared for mixing in (0.5, 1.0))
+        mixed, plain = (
+            last(TRAINED[name], federation, replace(SMALL, mixing=mixing)).shared
+            for mixing in (0.5, 1.0)
+        )
         assert np.array_equal(mixed, plain) is not matters

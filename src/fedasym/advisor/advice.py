@@ -1,4 +1,6 @@
-"""The answer of the advisor: estimates, predictions, a recommendation with its doubts, and how to prove it wrong."""
+"""The answer of the advisor: estimates, predictions, a recommendation with its doubts, and how to
+prove it wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ import numpy as np
 
 from fedasym.advisor.assumptions import Check, Doubt
 from fedasym.advisor.class_estimates import ClassLook, ClassMoments
-from fedasym.advisor.class_predictions import CLOSE_ACCURACY, AccuracyTable, LogisticRidges, normal_points
+from fedasym.advisor.class_predictions import (
+    CLOSE_ACCURACY,
+    AccuracyTable,
+    LogisticRidges,
+    normal_points,
+)
 from fedasym.advisor.confirmation import Confirmation
 from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves, best_ratios
 from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
@@ -40,11 +47,14 @@ CLASS_CANDIDATES = ("fedavg", "rtfa", "local_ridge")  # the simpler first
 class Estimated:
     """The population behind the clients, with 95% intervals; NaN where a quantity is not estimated.
 
-    radius: r, the distance of a client's optimum from the shared one. noise, norm: sigma and rho, where labels are numbers.
-    centre, signal: b, the length of the shared optimum, and the standard deviation of a client's logits, where they are
-        classes. aspect: the median of d/n with its least and largest over clients.
-    spectrum: the covariance's eigenvalues, as far as the clients' samples tell them; shift_power: the displacement's
-        alignment with them. classes, shares: the classes and how frequent they are. names: of the features, where they are few.
+    radius: r, the distance of a client's optimum from the shared one. noise, norm: sigma and rho,
+        where labels are numbers.
+    centre, signal: b, the length of the shared optimum, and the standard deviation of a client's
+        logits, where they are classes. aspect: the median of d/n with its least and largest over
+        clients.
+    spectrum: the covariance's eigenvalues, as far as the clients' samples tell them; shift_power:
+        the displacement's alignment with them. classes, shares: the classes and how frequent they
+        are. names: of the features, where they are few.
     """
 
     clients: int
@@ -57,7 +67,9 @@ class Estimated:
     norm: Quantity = UNKNOWN
     centre: Quantity = UNKNOWN
     signal: Quantity = UNKNOWN
-    spectrum: Spectrum = field(default_factory=lambda: Spectrum(np.ones(1), np.ones(1), "not estimated"))
+    spectrum: Spectrum = field(
+        default_factory=lambda: Spectrum(np.ones(1), np.ones(1), "not estimated")
+    )
     shift_power: float = 0.0
     classes: tuple[Any, ...] = ()
     shares: tuple[float, ...] = ()
@@ -66,18 +78,32 @@ class Estimated:
 
     @property
     def world(self) -> Population | ClassPopulation:
-        """The estimates as a `Population`, for classes a `ClassPopulation`: for `fa.predict` and its kin."""
+        """The estimates as a `Population`, for classes a `ClassPopulation`: for `fa.predict` and
+        its kin.
+        """
         if self.class_world is not None:
             return self.class_world
         if self.classes:
-            raise NoFormula("with classes and few features the models were fitted and scored, and no population was estimated")
+            raise NoFormula(
+                "with classes and few features the models were fitted and scored, and no population"
+                " was estimated"
+            )
         norm = max(self.norm.value, self.radius.value)
-        return Population(self.radius.value, self.noise.value, self.aspect.value, norm, self.spectrum, self.shift_power)
+        return Population(
+            self.radius.value,
+            self.noise.value,
+            self.aspect.value,
+            norm,
+            self.spectrum,
+            self.shift_power,
+        )
 
 
 @dataclass(frozen=True)
 class Weight:
-    """One unknown of the model: its shared weight, and how much clients' own vary about it (None: it is shared only)."""
+    """One unknown of the model: its shared weight, and how much clients' own vary about it (None:
+    it is shared only).
+    """
 
     name: str
     shared: Quantity
@@ -88,24 +114,34 @@ class Weight:
 class Advice(Result):
     """What `fa.advise` returns; prints itself as a page.
 
-    metric: what algorithms are ranked by: the loss above the noise for numbers, predicted accuracy for classes, and for classes
-        and few features the log-loss that was measured on folds.
-    population: estimates with intervals. predictions: one `Prediction` per algorithm. recommended, ridge, steps: what to do;
-        for classes the ridge is that of the logistic loss, for a client of middling size (times `samples` it is the same for
-        all clients), and `training` has the settings of `fa.train`: with two classes its softmax has twice the ridge.
-    doubts: what may be wrong; ranking_aid: whether levels are not to be trusted. confirm: the experiment that could prove it
-        wrong, to be called with the data. clients: who gains. floor: the noise^2 that makes a loss a test error (from held-out
-        samples where levels are optimistic). sent: bytes that a client sent (the most), where the advice came from summaries.
-    weights: by feature, what is shared and how much clients differ, where features are few; intercept: whether models have one.
+    metric: what algorithms are ranked by: the loss above the noise for numbers, predicted accuracy
+        for classes, and for classes and few features the log-loss that was measured on folds.
+    population: estimates with intervals. predictions: one `Prediction` per algorithm. recommended,
+        ridge, steps: what to do; for classes the ridge is that of the logistic loss, for a client
+        of middling size (times `samples` it is the same for all clients), and `training` has the
+        settings of `fa.train`: with two classes its softmax has twice the ridge.
+    doubts: what may be wrong; ranking_aid: whether levels are not to be trusted. confirm: the
+        experiment that could prove it wrong, to be called with the data. clients: who gains. floor:
+        the noise^2 that makes a loss a test error (from held-out samples where levels are
+        optimistic). sent: bytes that a client sent (the most), where the advice came from
+        summaries.
+    weights: by feature, what is shared and how much clients differ, where features are few;
+        intercept: whether models have one.
     columns: what became of a table's columns, in words.
 
     >>> import fedasym as fa
-    >>> advice = fa.advise(fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30, seed=1))
+    >>> advice = fa.advise(
+    ...     fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=30, seed=1)
+    ... )
     >>> advice.recommended, advice.population.noise.low < 0.5 < advice.population.noise.high
     ('pfedme', True)
     >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
     >>> advice = fa.advise(fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1))
-    >>> advice.metric.name, advice.recommended, advice.population.radius.low < 1.5 < advice.population.radius.high
+    >>> (
+    ...     advice.metric.name,
+    ...     advice.recommended,
+    ...     advice.population.radius.low < 1.5 < advice.population.radius.high,
+    ... )
     ('accuracy', 'rtfa', True)
     """
 
@@ -131,7 +167,8 @@ class Advice(Result):
         """One record per algorithm: feed it to any data frame. None: there is no finite number."""
         make = {LOSS: loss_record, ACCURACY: accuracy_record, LOG_LOSS: score_record}[self.metric]
         return [
-            keep_finite(make(self, row) | {"recommended": name == self.recommended}) for name, row in self.predictions.items()
+            keep_finite(make(self, row) | {"recommended": name == self.recommended})
+            for name, row in self.predictions.items()
         ]
 
     def client(self, name: Hashable) -> ClientAdvice:
@@ -140,7 +177,9 @@ class Advice(Result):
 
     def to_json(self) -> str:
         """Full precision, stable keys."""
-        answer = {LOSS: loss_answer, ACCURACY: accuracy_answer, LOG_LOSS: score_answer}[self.metric](self)
+        answer = {LOSS: loss_answer, ACCURACY: accuracy_answer, LOG_LOSS: score_answer}[
+            self.metric
+        ](self)
         return json.dumps(answer, indent=2)
 
     @property
@@ -149,7 +188,9 @@ class Advice(Result):
         return self.recommended
 
     def plot(self, path: str | Path) -> Path:
-        """Draw what is expected, with intervals, to a file (PNG, SVG or PDF by its ending); returns where it is."""
+        """Draw what is expected, with intervals, to a file (PNG, SVG or PDF by its ending); returns
+        where it is.
+        """
         return write_file("draw advice", self, path)
 
     def write(self, path: str | Path) -> Path:
@@ -236,7 +277,11 @@ def accuracy_answer(advice: Advice) -> dict[str, Any]:
     about, kept = advice.population, ("clients", "dimension", "samples", "method")
     population = population_answer(about, ("radius", "centre", "signal", "aspect"), kept)
     spectrum = population.pop("spectrum")
-    population |= {"classes": list(map(str, about.classes)), "shares": list(about.shares), "spectrum": spectrum}
+    population |= {
+        "classes": list(map(str, about.classes)),
+        "shares": list(about.shares),
+        "spectrum": spectrum,
+    }
     keys = ("time", "step", "steps", "local_step", "epochs", "accuracy")
     return {
         "task": "classification",
@@ -271,11 +316,18 @@ def score_answer(advice: Advice) -> dict[str, Any]:
     }
 
 
-def population_answer(about: Estimated, quantities: tuple[str, ...], facts: tuple[str, ...]) -> dict[str, Any]:
+def population_answer(
+    about: Estimated, quantities: tuple[str, ...], facts: tuple[str, ...]
+) -> dict[str, Any]:
     """The estimates and their spectrum."""
     answer: dict[str, Any] = {name: asdict(getattr(about, name)) for name in quantities}
     answer |= {name: getattr(about, name) for name in facts}
-    return answer | {"spectrum": {"eigenvalues": about.spectrum.values.tolist(), "shares": about.spectrum.weights.tolist()}}
+    return answer | {
+        "spectrum": {
+            "eigenvalues": about.spectrum.values.tolist(),
+            "shares": about.spectrum.weights.tolist(),
+        }
+    }
 
 
 def steps_answer(steps: Steps | None, keys: tuple[str, ...]) -> dict[str, Any] | None:
@@ -286,7 +338,11 @@ def steps_answer(steps: Steps | None, keys: tuple[str, ...]) -> dict[str, Any] |
 def client_answers(advice: Advice) -> list[dict[str, Any]]:
     """Every client's gain and verdict."""
     return [
-        {**{key: json_number(value) for key, value in asdict(each).items()}, "verdict": each.verdict} for each in advice.clients
+        {
+            **{key: json_number(value) for key, value in asdict(each).items()},
+            "verdict": each.verdict,
+        }
+        for each in advice.clients
     ]
 
 
@@ -296,7 +352,10 @@ def keep_finite(record: dict[str, Any]) -> dict[str, Any]:
     >>> keep_finite({"algorithm": "local", "loss": float("inf"), "new": 2.5})
     {'algorithm': 'local', 'loss': None, 'new': 2.5}
     """
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()}
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
 
 
 def json_number(value: Any) -> Any:
@@ -313,31 +372,52 @@ def choose_loss(table: dict[str, Prediction], simplest: tuple[str, ...]) -> str:
     """The lowest loss; of those within half a percent the simplest, the user's own last."""
     least = min(row.trusted for row in table.values() if np.isfinite(row.trusted))
     order = dict.fromkeys((*simplest, *table))
-    return next(name for name in order if table[name].trusted <= least * (1 + CLOSE_LOSS) + np.finfo(float).tiny)
+    return next(
+        name
+        for name in order
+        if table[name].trusted <= least * (1 + CLOSE_LOSS) + np.finfo(float).tiny
+    )
 
 
-def caution_sharing(table: dict[str, Prediction], algorithms: Mapping[str, Algorithm]) -> dict[str, Prediction]:
-    """Where samples are scarce, sharing counts for what the model or what clients left out say of it, the worse of the two.
+def caution_sharing(
+    table: dict[str, Prediction], algorithms: Mapping[str, Algorithm]
+) -> dict[str, Prediction]:
+    """Where samples are scarce, sharing counts for what the model or what clients left out say of
+    it, the worse of the two.
 
-    The model's level then rests on a shared length that hardly anything tells, and sharing without cause costs far more than
-    not sharing.
+    The model's level then rests on a shared length that hardly anything tells, and sharing without
+    cause costs far more than not sharing.
     """
     left_out = {
-        name: table[name].measured or table["rtfa"].measured or 0.0 for name in table if not algorithms[name].shares_nothing
+        name: table[name].measured or table["rtfa"].measured or 0.0
+        for name in table
+        if not algorithms[name].shares_nothing
     }
-    return table | {name: replace(table[name], trusted=max(table[name].trusted, loss)) for name, loss in left_out.items()}
+    return table | {
+        name: replace(table[name], trusted=max(table[name].trusted, loss))
+        for name, loss in left_out.items()
+    }
 
 
 def choose_rivals(table: dict[str, Prediction], recommended: str) -> list[str]:
-    """Two others for the experiment: the next best, and what stands for not personalising or not sharing."""
-    others = sorted((row.trusted, name) for name, row in table.items() if name not in (recommended, "maml"))
+    """Two others for the experiment: the next best, and what stands for not personalising or not
+    sharing.
+    """
+    others = sorted(
+        (row.trusted, name) for name, row in table.items() if name not in (recommended, "maml")
+    )
     first = others[0][1]
     plain = [name for name in ("fedavg", "local_ridge") if name not in (recommended, first)]
     return [first, min(plain, key=lambda name: table[name].trusted)] if plain else [first]
 
 
 def choose_ratio(
-    row: Prediction, algorithm: Algorithm, shared: RidgeCurves, alone: RidgeCurves, samples: float, doubts: tuple[Doubt, ...]
+    row: Prediction,
+    algorithm: Algorithm,
+    shared: RidgeCurves,
+    alone: RidgeCurves,
+    samples: float,
+    doubts: tuple[Doubt, ...],
 ) -> float | None:
     """Ridge times samples: the model's, or GCV's where it is clearly better."""
     if not isinstance(algorithm.personalise, Ridge):
@@ -356,7 +436,9 @@ def describe_regression(found: Estimates, summaries: list[Summary], sizes: Array
         radius=found.quantity(1, found.radius2),
         noise=found.quantity(0, found.noise2),
         norm=found.quantity(2, max(found.norm2, found.radius2)),
-        aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
+        aspect=Quantity(
+            float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())
+        ),
         spectrum=found.spectrum,
         shift_power=found.power,
         clients=len(summaries),
@@ -381,7 +463,8 @@ def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) ->
     rho = link.signal(np.minimum(whole, 0.999 * link.most))
     radius = rho * np.sqrt(BD / whole / float(s @ world.shift_share))
     d, sizes = seen.dimension, seen.sizes
-    # B tells theta_0'Sigma theta_0; the length |theta_0| varies about it, unless its shares along eigenvalues were measured.
+    # B tells theta_0'Sigma theta_0; the length |theta_0| varies about it, unless its shares along
+    # eigenvalues were measured.
     even = np.allclose(world.centre_share, world.spectrum.weights)
     blind = length_variance(1.0, world.spectrum, s, d) / seen.classes.free if even else 0.0
     length2 = np.maximum(1 + np.sqrt(blind) * normal_points(len(B)), 0.0)
@@ -391,7 +474,9 @@ def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) ->
         radius=enclose_value(world.radius, radius, zero=found.flat),
         centre=enclose_value(world.centre, centre),
         signal=enclose_value(world.rho, rho),
-        aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
+        aspect=Quantity(
+            float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())
+        ),
         spectrum=world.spectrum,
         class_world=world.population(float(np.median(d / sizes))),
         classes=seen.classes.names,
@@ -412,23 +497,30 @@ def enclose_value(value: float, draws: Array, *, zero: bool = False) -> Quantity
 def move_ridges(
     ridges: LogisticRidges, table: AccuracyTable, seen: ClassEvidence, doubts: tuple[Doubt, ...]
 ) -> tuple[LogisticRidges, AccuracyTable]:
-    """The logistic ridge where samples contradict the model, from the ridge c that they want of least squares.
+    """The logistic ridge where samples contradict the model, from the ridge c that they want of
+    least squares.
 
-    Where only the ridge is contradicted it changes by the same factor (section 9.3). Where the link is, what counts is that
-    both losses shrink the same directions: ridge = c times the mean curvature of the logistic loss at the shared model, which
-    its accuracy tells.
+    Where only the ridge is contradicted it changes by the same factor (section 9.3). Where the link
+    is, what counts is that both losses shrink the same directions: ridge = c times the mean
+    curvature of the logistic loss at the shared model, which its accuracy tells.
     """
     said = {doubt.check for doubt in doubts}
     if not said & {Check.RIDGE, Check.LINK}:
         return ridges, table
     C, out = len(seen.classes), {}
     for name, alone in (("rtfa", False), ("local_ridge", True)):
-        best = min(float(seen.probes.ratios[best_ratios(seen.probes)[name]]), float(seen.probes.ratios[-2]))
+        best = min(
+            float(seen.probes.ratios[best_ratios(seen.probes)[name]]), float(seen.probes.ratios[-2])
+        )
         right = table["fedavg" if name == "rtfa" else name].trusted
-        level = right * (1 - right) if C == 2 else (1 - right**2 - (1 - right) ** 2 / (C - 1)) / (C - 1)
+        level = (
+            right * (1 - right) if C == 2 else (1 - right**2 - (1 - right) ** 2 / (C - 1)) / (C - 1)
+        )
         factor = ridges.shared / model_ridge_ratio(seen)
         out[name] = best * (max(level, 1e-6) if Check.LINK in said else factor)
         if alone and Check.LINK not in said:
             out[name] = ridges.alone
-    changed = {name: replace(table[name], ridge=ratio / seen.shape.samples) for name, ratio in out.items()}
+    changed = {
+        name: replace(table[name], ridge=ratio / seen.shape.samples) for name, ratio in out.items()
+    }
     return replace(ridges, shared=out["rtfa"], alone=out["local_ridge"]), table | changed

@@ -1,7 +1,8 @@
-"""`advise`: which algorithm for these clients, with which ridge, how sure, how to prove it wrong; `fit`: what it recommends.
+"""`advise`: which algorithm for these clients, with which ridge, how sure, how to prove it wrong;
+`fit`: what it recommends.
 
-The pipeline, for numbers and for classes: read the data, estimate the population, predict, compare with held-out fits, doubt,
-recommend.
+The pipeline, for numbers and for classes: read the data, estimate the population, predict, compare
+with held-out fits, doubt, recommend.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ from fedasym.advisor.class_estimates import (
     look_at_clients,
     plain_estimates,
 )
-from fedasym.advisor.class_predictions import predict_beside, predict_class_accuracies, predict_stopping
+from fedasym.advisor.class_predictions import (
+    predict_beside,
+    predict_class_accuracies,
+    predict_stopping,
+)
 from fedasym.advisor.confirmation import RidgeConfirmation, TrainedConfirmation, training_settings
 from fedasym.advisor.crosscheck import (
     class_client_gains,
@@ -44,7 +49,14 @@ from fedasym.advisor.crosscheck import (
     gcv_curves,
     regression_gains,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, are_classes, read_classes, read_clients
+from fedasym.advisor.data import (
+    LEAST_CLIENTS,
+    Classes,
+    ClientData,
+    are_classes,
+    read_classes,
+    read_clients,
+)
 from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
 from fedasym.advisor.estimates import (
     Estimates,
@@ -97,21 +109,25 @@ def advise(
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
-    data: a `Federation` (training samples are learnt from, validation and test samples show how far levels can be
-        trusted), or features with `y` and the client of each row in `clients`, as `fa.linear.fit` takes them; or the
-        summaries that clients sent (`summarise` of `fedasym.advisor.federated`, for classes its `summarise_classes`), where
-        samples do not leave their clients.
-    task: "regression" or "classification". Without it labels are what `fa.Federation` takes them for: whole numbers, booleans
-        and strings are classes, floating-point numbers are numbers.
-    intercept: whether models have one, shared and personal; by default as the Federation says, and yes for arrays.
-    algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted (few features: fitted).
+    data: a `Federation` (training samples are learnt from, validation and test samples show how far
+        levels can be trusted), or features with `y` and the client of each row in `clients`, as
+        `fa.linear.fit` takes them; or the summaries that clients sent (`summarise` of
+        `fedasym.advisor.federated`, for classes its `summarise_classes`), where samples do not
+        leave their clients.
+    task: "regression" or "classification". Without it labels are what `fa.Federation` takes them
+        for: whole numbers, booleans and strings are classes, floating-point numbers are numbers.
+    intercept: whether models have one, shared and personal; by default as the Federation says, and
+        yes for arrays.
+    algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
+        (few features: fitted).
 
-    The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of the logistic loss.
-    Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0, sigma^2 I + (r^2/d) X_i X_i'), the covariance
-    from the clients' own Gram eigenvalues, the losses from `fa.predict` with the number of clients at hand. With few features
-    there is a variance for the intercept and one for the rest, or one for each feature where the data carry it, and the losses
-    are exact expectations given the clients' own features; with few features and classes, personalised logistic regressions
-    are fitted to folds and scored by log-loss.
+    The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of
+    the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
+    sigma^2 I + (r^2/d) X_i X_i'), the covariance from the clients' own Gram eigenvalues, the losses
+    from `fa.predict` with the number of clients at hand. With few features there is a variance for
+    the intercept and one for the rest, or one for each feature where the data carry it, and the
+    losses are exact expectations given the clients' own features; with few features and classes,
+    personalised logistic regressions are fitted to folds and scored by log-loss.
 
     >>> import numpy as np, fedasym as fa
     >>> rng = np.random.default_rng(0)
@@ -119,16 +135,29 @@ def advise(
     >>> theta = rng.standard_normal(40) / 5 + 0.5 * rng.standard_normal((30, 40)) / 40**0.5
     >>> y = np.einsum("ijk,ik->ij", X, theta) + 0.3 * rng.standard_normal((30, 20))
     >>> advice = advise(list(X), list(y), intercept=False)
-    >>> advice.recommended, round(advice.population.noise.value, 1), round(advice.population.radius.value, 1)
+    >>> (
+    ...     advice.recommended,
+    ...     round(advice.population.noise.value, 1),
+    ...     round(advice.population.radius.value, 1),
+    ... )
     ('pfedme', 0.3, 0.5)
     """
     beside = [each for each in map(find, asked(algorithms, ())) if each.name not in PAPER]
     beside = resolve(beside, None, MAML_STEP) if beside else []
-    if isinstance(data, Sequence) and len(data) and all(isinstance(each, Summary | ClassSummary) for each in data):
+    if (
+        isinstance(data, Sequence)
+        and len(data)
+        and all(isinstance(each, Summary | ClassSummary) for each in data)
+    ):
         if y is not None or clients is not None:
-            raise InvalidInput("summaries have their labels and names in them: leave y and clients out")
+            raise InvalidInput(
+                "summaries have their labels and names in them: leave y and clients out"
+            )
         if intercept is not None and flag("intercept", intercept):
-            raise InvalidInput("summaries are of models without an intercept: leave intercept out, or give the samples")
+            raise InvalidInput(
+                "summaries are of models without an intercept: leave intercept out, or give the"
+                " samples"
+            )
         return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
     if isinstance(data, Federation) and data.recipe is not None:
@@ -165,7 +194,9 @@ def advise_samples(
 
 
 def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algorithm]) -> Advice:
-    """Numbers and many features: statistics, estimates, structure; then predictions, cross-check, doubts, recommendation."""
+    """Numbers and many features: statistics, estimates, structure; then predictions, cross-check,
+    doubts, recommendation.
+    """
     levels = ClientLevels.of(data) if intercept else None
     seen = pool_and_estimate(data.level() if intercept else data)
     structure = find_structure(seen)
@@ -182,52 +213,66 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
 
 
 def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
-    """Classes and many features: statistics, estimates, probes; then predictions, cross-check, doubts, recommendation."""
+    """Classes and many features: statistics, estimates, probes; then predictions, cross-check,
+    doubts, recommendation.
+    """
     seen = look_at_clients(classes)
     fresh = estimate_from_held(seen)
     return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
-    """Groups within the clients, which a recipe found and left out: what a second level would explain."""
+    """Groups within the clients, which a recipe found and left out: what a second level would
+    explain.
+    """
     recipe = None if federation is None else federation.recipe
     said = []
     for each in () if recipe is None else recipe.nested:
-        share = "" if each.explained is None else f"; they explain {each.explained:.0%} of what varies within clients"
+        share = (
+            ""
+            if each.explained is None
+            else f"; they explain {each.explained:.0%} of what varies within clients"
+        )
         said.append(
             Doubt(
                 "groups within clients",
-                f"{each.column!r} has {each.groups} groups, each within one client{share}: a second level would use them, "
-                f"and new rows of the same groups are not independent; --client {each.column} takes the groups as clients.",
+                f"{each.column!r} has {each.groups} groups, each within one client{share}: a second"
+                " level would use them, and new rows of the same groups are not independent;"
+                f" --client {each.column} takes the groups as clients.",
             )
         )
     return tuple(said)
 
 
 def are_few(data: ClientData, intercept: bool) -> bool:
-    """Whether exact expectations serve better than limits: few unknowns. Too few samples for them are refused."""
+    """Whether exact expectations serve better than limits: few unknowns. Too few samples for them
+    are refused.
+    """
     unknowns, samples = data.dimension + intercept, int(data.sizes.sum())
     if unknowns > (MANY_UNKNOWNS if intercept else FEW):
         return False
     enough = samples >= MIXED_ROOM * unknowns + len(SIMPLEST)
     if intercept and not enough:
         raise InvalidInput(
-            f"there are {samples} training samples for {unknowns} unknowns (features and the intercept): how clients differ "
-            "cannot be told from so few; name fewer features, or give more samples"
+            f"there are {samples} training samples for {unknowns} unknowns (features and the"
+            " intercept): how clients differ cannot be told from so few; name fewer features, or"
+            " give more samples"
         )
     return enough
 
 
 def are_few_classes(classes: Classes, intercept: bool) -> bool:
-    """Whether models are fitted to folds and scored: few unknowns. Too few samples for them are refused."""
+    """Whether models are fitted to folds and scored: few unknowns. Too few samples for them are
+    refused.
+    """
     samples = int(classes.data.sizes.sum())
     if classes.data.dimension + intercept > (MANY_UNKNOWNS if intercept else FEW):
         return False
     if samples < LEAST_OF_A_CLASS * classes.count:
         raise InvalidInput(
-            f"the labels are {classes.count} classes and there are {samples} training samples: fewer than {LEAST_OF_A_CLASS} "
-            "of a class on average; check which column is the label, merge rare classes, or take numbers as such "
-            "(task='regression')"
+            f"the labels are {classes.count} classes and there are {samples} training samples:"
+            f" fewer than {LEAST_OF_A_CLASS} of a class on average; check which column is the"
+            " label, merge rare classes, or take numbers as such (task='regression')"
         )
     return True
 
@@ -238,17 +283,25 @@ def advise_sent(sent: Sequence[Summary | ClassSummary], beside: Sequence[Algorit
     if len(numbers) == len(sent):
         return advise_summaries(numbers, beside)
     if numbers:
-        raise InvalidInput("some summaries are of classes and some of numbers: every client must answer the same question")
+        raise InvalidInput(
+            "some summaries are of classes and some of numbers: every client must answer the same"
+            " question"
+        )
     return advise_class_summaries([each for each in sent if isinstance(each, ClassSummary)], beside)
 
 
 def advise_summaries(summaries: list[Summary], beside: Sequence[Algorithm] = ()) -> Advice:
     """Advice from what clients sent of labels that are numbers."""
     if len(summaries) < LEAST_CLIENTS:
-        raise InvalidInput(f"there are {len(summaries)} summaries: how clients differ takes at least {LEAST_CLIENTS} clients")
+        raise InvalidInput(
+            f"there are {len(summaries)} summaries: how clients differ takes at least"
+            f" {LEAST_CLIENTS} clients"
+        )
     with few_threads(summaries[0].dimension):
         found = combine_summaries(summaries)
-        return assemble_regression(summaries, found, Structure(), beside, sent=max(each.bytes for each in summaries))
+        return assemble_regression(
+            summaries, found, Structure(), beside, sent=max(each.bytes for each in summaries)
+        )
 
 
 def assemble_regression(
@@ -263,10 +316,11 @@ def assemble_regression(
     levels: ClientLevels | None = None,
     pooled: Array | None = None,
 ) -> Advice:
-    """Everything that follows from summaries and estimates: predict, compare with the samples, doubt, recommend.
+    """Everything that follows from summaries and estimates: predict, compare with the samples,
+    doubt, recommend.
 
-    held: mean squares of held-out residuals about the pooled model. dropped: features that say nothing. levels, pooled:
-    clients' means and the pooled weights, where models have an intercept.
+    held: mean squares of held-out residuals about the pooled model. dropped: features that say
+    nothing. levels, pooled: clients' means and the pooled weights, where models have an intercept.
     """
     held = np.empty(0) if held is None else held
     algorithms = candidates_of(beside)
@@ -275,7 +329,9 @@ def assemble_regression(
     kinds = SizeGroups.of(sizes)
     middle = float(kinds.samples[kinds.middle])
     shared, alone = gcv_curves(summaries, "residual"), gcv_curves(summaries, "raw")
-    unridged = [name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)]
+    unridged = [
+        name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)
+    ]
     blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()
     table = predict_regression(found, d, kinds, summaries, beside)
     table = compare_losses(table, shared, alone, found, middle, blind, algorithms)
@@ -287,8 +343,13 @@ def assemble_regression(
         assert pooled is not None
         level2 = levels.variance(found, pooled)
         table = levels.add_to(table, level2, found.noise2, algorithms)
-    recommended = choose_loss(caution_sharing(table, algorithms) if found.scarce else table, SIMPLEST)
-    ratios = {name: choose_ratio(row, algorithms[name], shared, alone, middle, doubts) for name, row in table.items()}
+    recommended = choose_loss(
+        caution_sharing(table, algorithms) if found.scarce else table, SIMPLEST
+    )
+    ratios = {
+        name: choose_ratio(row, algorithms[name], shared, alone, middle, doubts)
+        for name, row in table.items()
+    }
     floor = found.noise2
     if any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts):
         floor = max(float(held.mean()) - table["fedavg"].trusted, 0.0)
@@ -309,7 +370,9 @@ def assemble_regression(
             level=None if levels is None else found.noise2 / level2 if level2 > 0 else np.inf,
             beside=tuple(beside),
         ),
-        clients=regression_gains(summaries, about, ratio, kurtosis_of(summaries)[0], shared.gain(ratio, np.inf)[1]),
+        clients=regression_gains(
+            summaries, about, ratio, kurtosis_of(summaries)[0], shared.gain(ratio, np.inf)[1]
+        ),
         floor=floor,
         sent=sent,
         intercept=levels is not None,
@@ -320,7 +383,9 @@ def advise_class_summaries(sent: Sequence[ClassSummary], beside: Sequence[Algori
     """Advice from what clients sent."""
     seen = look_at_summaries(sent)
     with few_threads(seen.dimension):
-        return replace(assemble_classes(seen, seen.found, beside), sent=max(each.bytes for each in sent))
+        return replace(
+            assemble_classes(seen, seen.found, beside), sent=max(each.bytes for each in sent)
+        )
 
 
 def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algorithm]) -> Advice:
@@ -330,15 +395,28 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
     table, ridges = predict_class_accuracies(found, world, shape)
     table = compare_accuracies(table, seen.probes, world, shape, found)
     evidence = ClassEvidence(
-        seen.found.summaries, plain_estimates(found), seen.dropped, seen.classes.names, seen.counts, seen.mean_share,
-        seen.probes.shared.at(-1), seen.probes, table, world, shape,
-    )  # fmt: skip
+        seen.found.summaries,
+        plain_estimates(found),
+        seen.dropped,
+        seen.classes.names,
+        seen.counts,
+        seen.mean_share,
+        seen.probes.shared.at(-1),
+        seen.probes,
+        table,
+        world,
+        shape,
+    )
     doubts = doubt_classes(evidence)
     ridges, table = move_ridges(ridges, table, evidence, doubts)
     recommended = choose_accuracy(table)
     steps = predict_stopping(world, shape, ridges, table, seen)
     training = training_settings(table, ridges, steps, shape, seen)
-    rivals = [name for name in sorted(CLASS_CANDIDATES, key=lambda name: -table[name].trusted) if name != recommended]
+    rivals = [
+        name
+        for name in sorted(CLASS_CANDIDATES, key=lambda name: -table[name].trusted)
+        if name != recommended
+    ]
     held_only = any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts)
     return Advice(
         metric=ACCURACY,
@@ -361,23 +439,36 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
 
 
 def fit(
-    federation: Federation, algorithm: str | Algorithm | None = None, *, intercept: bool | None = None, ridge: Any = None
+    federation: Federation,
+    algorithm: str | Algorithm | None = None,
+    *,
+    intercept: bool | None = None,
+    ridge: Any = None,
 ) -> Model:
-    """Fit what the advisor recommends for these clients, or the algorithm that is named, exactly, to the training samples.
+    """Fit what the advisor recommends for these clients, or the algorithm that is named, exactly,
+    to the training samples.
 
-    intercept: whether models have one; by default as the federation says. ridge: as `fa.linear.fit` takes it; by default from
-        the estimated variances.
+    intercept: whether models have one; by default as the federation says. ridge: as `fa.linear.fit`
+        takes it; by default from the estimated variances.
 
     >>> import fedasym as fa
-    >>> clients = fa.datasets.synthetic(radius=1, noise=0.5, aspect=0.2, clients=30, dimension=8, seed=1)
+    >>> clients = fa.datasets.synthetic(
+    ...     radius=1, noise=0.5, aspect=0.2, clients=30, dimension=8, seed=1
+    ... )
     >>> model = fit(clients)
     >>> model.algorithm in ("rtfa", "pfedme"), model.predict(clients.features[:3], client=0).shape
     (True, (3,))
     """
     if not isinstance(federation, Federation):
-        raise InvalidInput(f"federation is a {type(federation).__name__}: make one with fa.Federation or fa.datasets.read")
+        raise InvalidInput(
+            f"federation is a {type(federation).__name__}: make one with fa.Federation or"
+            " fa.datasets.read"
+        )
     if federation.sequences or (federation.classes is None and federation.outputs != 1):
-        raise NoFormula("a sample has several positions or outputs: exact fits are for one output per sample; train instead")
+        raise NoFormula(
+            "a sample has several positions or outputs: exact fits are for one output per sample;"
+            " train instead"
+        )
     free = federation.intercept if intercept is None else flag("intercept", intercept)
     rows = np.flatnonzero(federation.split == TRAIN)
     names = np.empty(len(federation.clients), dtype=object)
@@ -387,7 +478,10 @@ def fit(
     named, recipe = federation.names, federation.recipe
     if federation.classes is not None:
         if ridge is not None:
-            raise InvalidInput("ridge is given, and the labels are classes: their variances are estimated; leave it out")
+            raise InvalidInput(
+                "ridge is given, and the labels are classes: their variances are estimated; leave"
+                " it out"
+            )
         labels = federation.labels[rows]
         options: dict[str, Any] = {"personal": federation.personal, "intercept": free}
         found = fit_classes(algorithm, X, labels, owners, classes=federation.classes, **options)
@@ -398,7 +492,15 @@ def fit(
         why = expected if ridge is None else ""  # what is expected is so with the estimated ridges
     if ridge is not None:
         check_has_ridge(chosen)
-    model = fit_linear(chosen, X, federation.labels[rows, 0], owners, ridge=ridge, intercept=free, personal=federation.personal)
+    model = fit_linear(
+        chosen,
+        X,
+        federation.labels[rows, 0],
+        owners,
+        ridge=ridge,
+        intercept=free,
+        personal=federation.personal,
+    )
     return Model(model, named, recipe, why)
 
 
@@ -406,17 +508,28 @@ def check_has_ridge(algorithm: str | Algorithm) -> None:
     """Refuse a ridge for an algorithm that has none."""
     named = find(algorithm)
     if not named.has_ridge:
-        raise InvalidInput(f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or pfedme")
+        raise InvalidInput(
+            f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or"
+            " pfedme"
+        )
 
 
 def recommend_for_fit(federation: Federation, intercept: bool) -> tuple[str, str]:
-    """What the advisor recommends, and its sentence; too few clients for an estimate share one model, and keep near it."""
+    """What the advisor recommends, and its sentence; too few clients for an estimate share one
+    model, and keep near it.
+    """
     trained = int(np.count_nonzero(federation.counts("train")))
     if trained < LEAST_CLIENTS:
         name = "fedavg" if trained < 2 else "rtfa"
-        return name, f"With {plural(trained, 'client')} there is no advice: {name} is the usual choice."
+        return (
+            name,
+            f"With {plural(trained, 'client')} there is no advice: {name} is the usual choice.",
+        )
     advice = advise(federation, task="regression", intercept=intercept)
-    others = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in name_rivals(advice).items()]
+    others = [
+        f"{words} {three_digits(expected_error(advice, name))}"
+        for name, words in name_rivals(advice).items()
+    ]
     expected = f"Expected squared error {three_digits(expected_error(advice, advice.recommended))}"
     return advice.recommended, ", ".join([expected, *others]) + "."
 
@@ -426,5 +539,14 @@ def explain_class_choice(found: ClassFit) -> str:
     if found.losses is None:
         return ""
     named = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
-    others = [f"{words} {three_digits(found.losses[name])}" for name, words in named.items() if name != found.algorithm.name]
-    return ", ".join([f"Held-out log-loss {three_digits(found.losses[found.algorithm.name])}", *others]) + "."
+    others = [
+        f"{words} {three_digits(found.losses[name])}"
+        for name, words in named.items()
+        if name != found.algorithm.name
+    ]
+    return (
+        ", ".join(
+            [f"Held-out log-loss {three_digits(found.losses[found.algorithm.name])}", *others]
+        )
+        + "."
+    )

@@ -1,4 +1,6 @@
-"""Doubts, what they look at, and the first of them: too few of anything, thresholds, and the paper's assumptions."""
+"""Doubts, what they look at, and the first of them: too few of anything, thresholds, and the
+paper's assumptions.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,11 @@ from fedasym.advisor.statistics import ALIKE_FEATURES, Summary, covariance_diffe
 from fedasym.core.numbers import Array
 
 FEW_CLIENTS, FEW_SAMPLES = 10, 5
-WIDE_SPECTRUM = 1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0
-RARE_SHARE = 0.02  # share of directions that the smallest eigenvalue must have; with few directions, half of one
+WIDE_SPECTRUM = (
+    1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0
+)
+# share of directions that the smallest eigenvalue must have; with few directions, half of one
+RARE_SHARE = 0.02
 NEAREST = 0.25  # ratios further than this from 1 are never near a threshold
 
 
@@ -42,7 +47,9 @@ class Doubt:
 
 @dataclass(frozen=True, eq=False)
 class SizeEvidence:
-    """What every check may look at: clients, estimates, and features that are always 0 or follow from others (`dropped`)."""
+    """What every check may look at: clients, estimates, and features that are always 0 or follow
+    from others (`dropped`).
+    """
 
     summaries: list[Summary]
     estimates: Estimates
@@ -67,7 +74,8 @@ class RegressionEvidence(SizeEvidence):
     predictions: dict[str, Prediction]
     shared: RidgeCurves
     structure: Structure
-    held: Array  # mean square of held-out residuals about the pooled model, of the clients that have any
+    # mean square of held-out residuals about the pooled model, of the clients that have any
+    held: Array
 
 
 def few_clients(seen: SizeEvidence) -> str | None:
@@ -75,7 +83,10 @@ def few_clients(seen: SizeEvidence) -> str | None:
     m = len(seen.summaries)
     if m >= FEW_CLIENTS:
         return None
-    return f"{m} clients say little about how clients differ: the intervals are wide; run the confirming experiment."
+    return (
+        f"{m} clients say little about how clients differ: the intervals are wide; run the"
+        " confirming experiment."
+    )
 
 
 def few_samples(seen: SizeEvidence) -> str | None:
@@ -83,14 +94,20 @@ def few_samples(seen: SizeEvidence) -> str | None:
     middle = float(np.median(seen.sizes))
     if middle >= FEW_SAMPLES:
         return None
-    return f"a client has {middle:g} samples in the median: formulas for large sizes may be off; prefer what GCV says."
+    return (
+        f"a client has {middle:g} samples in the median: formulas for large sizes may be off;"
+        " prefer what GCV says."
+    )
 
 
 def no_radius(seen: SizeEvidence) -> str | None:
     """Whether clients differ at all."""
     if not seen.estimates.flat or seen.estimates.scarce:
         return None
-    return "the data are compatible with clients that do not differ at all: fedavg is then best, and others cost little."
+    return (
+        "the data are compatible with clients that do not differ at all: fedavg is then best, and"
+        " others cost little."
+    )
 
 
 def scarce_samples(seen: SizeEvidence) -> str | None:
@@ -98,9 +115,10 @@ def scarce_samples(seen: SizeEvidence) -> str | None:
     if not seen.estimates.scarce:
         return None
     return (
-        f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features: radius and norm are told apart "
-        "only by products across clients, which takes a shared optimum without preferred directions, noise and radius hardly "
-        "at all: losses are known no better than their intervals say; use a ridge for the shared model too."
+        f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features:"
+        " radius and norm are told apart only by products across clients, which takes a shared"
+        " optimum without preferred directions, noise and radius hardly at all: losses are known"
+        " no better than their intervals say; use a ridge for the shared model too."
     )
 
 
@@ -112,13 +130,15 @@ def near_threshold(seen: SizeEvidence) -> str | None:
     share = float(np.mean(np.abs(own - 1) < near))
     if abs(pooled - 1) < near:
         return (
-            f"all samples together just about match the features (d/N = {pooled:.2f}): the shared model is unstable and "
-            "predictions for it may be off; use a ridge for it, or fewer features."
+            f"all samples together just about match the features (d/N = {pooled:.2f}): the shared"
+            " model is unstable and predictions for it may be off; use a ridge for it, or fewer"
+            " features."
         )
     if share > 0.2:
         return (
-            f"{share:.0%} of the clients have about as many samples as features: there fine-tuning to convergence (ftfa, "
-            "local) is at its worst and hard to predict; keep a ridge, or stop early."
+            f"{share:.0%} of the clients have about as many samples as features: there fine-tuning"
+            " to convergence (ftfa, local) is at its worst and hard to predict; keep a ridge, or"
+            " stop early."
         )
     return None
 
@@ -129,8 +149,9 @@ def assumption_1(seen: SizeEvidence) -> str | None:
     if share == 0:
         return None
     return (
-        f"{share:.0%} of the clients have at least as many samples as features, against assumption 1 of the paper (d/n > 1): "
-        "the formulas used here hold there too, the paper's closed forms do not."
+        f"{share:.0%} of the clients have at least as many samples as features, against assumption"
+        " 1 of the paper (d/n > 1): the formulas used here hold there too, the paper's closed"
+        " forms do not."
     )
 
 
@@ -142,10 +163,15 @@ def assumption_2(seen: SizeEvidence) -> str | None:
     ratio = float(s.max() / low)
     if ratio < WIDE_SPECTRUM and not seen.dropped:
         return None
-    zero = f" and {seen.dropped} features are always 0 or follow from others (left out)" if seen.dropped else ""
+    zero = (
+        f" and {seen.dropped} features are always 0 or follow from others (left out)"
+        if seen.dropped
+        else ""
+    )
     return (
-        f"eigenvalues of the features' covariance span a factor of {ratio:.2g}{zero}: assumption 2 of the paper (bounded away "
-        "from 0) is stretched; whiten or drop weak features if predictions matter to a few percent."
+        f"eigenvalues of the features' covariance span a factor of {ratio:.2g}{zero}: assumption 2"
+        " of the paper (bounded away from 0) is stretched; whiten or drop weak features if"
+        " predictions matter to a few percent."
     )
 
 
@@ -156,8 +182,8 @@ def assumption_3(seen: SizeEvidence) -> str | None:
     if growth < 1:
         return None
     return (
-        f"the client-growth sum of assumption 3 is {growth:.2g} and should be near 0: too few clients for the paper's limits; "
-        f"the numbers here are for {len(p)} clients."
+        f"the client-growth sum of assumption 3 is {growth:.2g} and should be near 0: too few"
+        f" clients for the paper's limits; the numbers here are for {len(p)} clients."
     )
 
 
@@ -167,8 +193,9 @@ def unlike_features(seen: SizeEvidence) -> str | None:
     if found is None or found <= ALIKE_FEATURES[1]:
         return None
     return (
-        f"clients' features differ {found:.2g} times as much as draws from one covariance would, which the formulas take for "
-        "all: a client's loss depends on its own features too; ask again for groups of like clients, or centre features."
+        f"clients' features differ {found:.2g} times as much as draws from one covariance would,"
+        " which the formulas take for all: a client's loss depends on its own features too; ask"
+        " again for groups of like clients, or centre features."
     )
 
 
@@ -178,8 +205,9 @@ def planned_features(seen: SizeEvidence) -> str | None:
     if found is None or found >= ALIKE_FEATURES[0]:
         return None
     return (
-        f"clients have nearly the same features (they differ {found:.2g} times as much as chance would have it): a client's "
-        "samples are no independent draws, and errors on other features than these may be larger than predicted."
+        f"clients have nearly the same features (they differ {found:.2g} times as much as chance"
+        " would have it): a client's samples are no independent draws, and errors on other"
+        " features than these may be larger than predicted."
     )
 
 
@@ -190,13 +218,19 @@ def duplicate_clients(seen: SizeEvidence) -> str | None:
         if each.samples < FEW_SAMPLES:
             continue  # rounded labels coincide by chance
         total = each.raw.sum() + each.rest
-        key = (each.samples, *(f"{value:.8e}" for value in (each.power.sum(), each.power.max(), each.raw[-1], total)))
+        key = (
+            each.samples,
+            *(
+                f"{value:.8e}"
+                for value in (each.power.sum(), each.power.max(), each.raw[-1], total)
+            ),
+        )
         marks.setdefault(key, []).append(each.name)
     same = [names for names in marks.values() if len(names) > 1]
     if not same:
         return None
     first = " and ".join(repr(name) for name in same[0][:3])
     return (
-        f"{sum(len(names) for names in same)} clients have the same samples as another ({first}, say): copies make clients "
-        "look alike; keep one of each."
+        f"{sum(len(names) for names in same)} clients have the same samples as another ({first},"
+        " say): copies make clients look alike; keep one of each."
     )

@@ -1,14 +1,18 @@
-"""Noise, radius and shared signal of class labels as least squares sees them, with what each client adds to their errors.
+"""Noise, radius and shared signal of class labels as least squares sees them, with what each client
+adds to their errors.
 
-Three estimates from residuals about the others' model: s2 and r2 from squares along the clients' axes, where
-E p_k = s2 (1 + a_k) + r2 (x_k/d + w_k), and the shared signal B = zeta^2 theta_0'Sigma theta_0 from labels times what the
-others' model predicts. Their best combination is taken that adds up to the labels' mean square: s2 + r2 tau + B = total.
+Three estimates from residuals about the others' model: s2 and r2 from squares along the clients'
+axes, where E p_k = s2 (1 + a_k) + r2 (x_k/d + w_k), and the shared signal B = zeta^2 theta_0'Sigma
+theta_0 from labels times what the others' model predicts. Their best combination is taken that adds
+up to the labels' mean square: s2 + r2 tau + B = total.
 
-The square of a label is the same for all samples, however long their features: a single sample's square e_j^2 does not grow
-with |x_j|^2 as the linear model has it, s2 + r2 |x_j|^2/d, and r2 would come out too small by about 2/n. So only products of
-two samples tell r2: in ee' the variation of e_j^2 within a client is replaced by the model's, until r2 agrees with itself.
+The square of a label is the same for all samples, however long their features: a single sample's
+square e_j^2 does not grow with |x_j|^2 as the linear model has it, s2 + r2 |x_j|^2/d, and r2 would
+come out too small by about 2/n. So only products of two samples tell r2: in ee' the variation of
+e_j^2 within a client is replaced by the model's, until r2 agrees with itself.
 
-Two passes over the clients: the shared model, then each client about the model of the others; nothing else sees samples.
+Two passes over the clients: the shared model, then each client about the model of the others;
+nothing else sees samples.
 """
 
 from __future__ import annotations
@@ -44,11 +48,16 @@ from fedasym.worlds.spectra import Spectrum
 CENTRE_POWERS = -1.0, 3.0  # alignments of the shared optimum that are looked for
 CLEAR_LIFT = 3.0  # standard errors from which an alignment is believed
 CLEAR_SIGNAL = 3.0  # standard errors from which there is a shared signal
-MOST_BELIEVED = 0.8  # of the most that features can explain: labels without noise are not assumed from few samples
+# of the most that features can explain: labels without noise are not assumed from few samples
+MOST_BELIEVED = 0.8
 SELF_ROUNDS = 3  # until r2 agrees with itself: each leaves 2/n of the difference
-PROBE_COST = 60  # multiplications of a probe per sample, axis and output: two curves of 15 ratios, left out and held out
+# multiplications of a probe per sample, axis and output: two curves of 15 ratios, left out and held
+# out
+PROBE_COST = 60
 LOOK_WORK = 4e10  # multiplications that the second look at clients may cost
-FRESH_GAP = 0.02  # accuracy by which held-out samples must fall short for the features to be suspected
+FRESH_GAP = (
+    0.02  # accuracy by which held-out samples must fall short for the features to be suspected
+)
 
 
 def estimate_world(found: ClassMoments, classes: int) -> LabelModel:
@@ -60,11 +69,15 @@ def estimate_world(found: ClassMoments, classes: int) -> LabelModel:
         spectrum, centre, shift = profile.spectrum, profile.centre, profile.shift
     even = spectrum.weights
     shares = even if centre is None else centre, even if shift is None else shift
-    return LabelModel(Link(classes), 0.0, 0.0, spectrum, *shares).with_estimates(float(found.point[1]), float(found.point[2]))
+    return LabelModel(Link(classes), 0.0, 0.0, spectrum, *shares).with_estimates(
+        float(found.point[1]), float(found.point[2])
+    )
 
 
 def centre_power(found: ClassMoments) -> float:
-    """The p for which a shared optimum with energies like s^p has the observed lift; 0 unless that is clear."""
+    """The p for which a shared optimum with energies like s^p has the observed lift; 0 unless that
+    is clear.
+    """
     lift, error = found.lift
     s, h = found.spectrum.values, found.spectrum.weights
 
@@ -89,7 +102,9 @@ def power_shares(spectrum: Spectrum, power: float) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ClientSizes:
-    """Clients by size: aspects and shares of the kinds, the middling one, and how many clients of a kind all samples make."""
+    """Clients by size: aspects and shares of the kinds, the middling one, and how many clients of a
+    kind all samples make.
+    """
 
     kinds: SizeGroups
     dimension: int
@@ -116,7 +131,9 @@ class ClientSizes:
 
     @property
     def equivalent(self) -> Array:
-        """Clients of each kind that have as many samples as all clients together: what the pooled fit sees."""
+        """Clients of each kind that have as many samples as all clients together: what the pooled
+        fit sees.
+        """
         return np.asarray(float(self.kinds.count @ self.kinds.samples) / self.kinds.samples)
 
     @property
@@ -126,7 +143,9 @@ class ClientSizes:
 
     @property
     def alike(self) -> float:
-        """The sum of squares of the clients' weights in the shared model: 1/m where all have as many samples."""
+        """The sum of squares of the clients' weights in the shared model: 1/m where all have as
+        many samples.
+        """
         return float(self.kinds.sizes @ self.kinds.sizes) / float(self.kinds.sizes.sum()) ** 2
 
 
@@ -134,10 +153,11 @@ class ClientSizes:
 class ClassMoments:
     """Point and draws (B, 3) of (s2, r2, B), as least squares sees the labels.
 
-    lift: theta_0'Sigma^2 theta_0 over theta_0'Sigma theta_0, over the same for an optimum without preferred directions, with
-    its standard error: above 1 where the shared optimum lies along strong features.
-    excess: how much more squared error the shared model of these clients makes than that of infinitely many, the part from
-    noise and the part from displacements.
+    lift: theta_0'Sigma^2 theta_0 over theta_0'Sigma theta_0, over the same for an optimum without
+    preferred directions, with its standard error: above 1 where the shared optimum lies along
+    strong features.
+    excess: how much more squared error the shared model of these clients makes than that of
+    infinitely many, the part from noise and the part from displacements.
     """
 
     point: Array
@@ -159,7 +179,11 @@ def affordable_places(classes: Classes, work: float = LOOK_WORK) -> list[int]:
     k, outputs = np.minimum(n, d), classes.free
     each = float(
         np.mean(
-            3 * k * d * d + n * d * d + 8 * k**3 + 3 * n * d * outputs + PROBE_COST * np.minimum(n, PROBE_ROWS) * k * outputs
+            3 * k * d * d
+            + n * d * d
+            + 8 * k**3
+            + 3 * n * d * outputs
+            + PROBE_COST * np.minimum(n, PROBE_ROWS) * k * outputs
         )
     )
     return [int(place) for place in spread_places(len(n), int(np.clip(work / each, 30, len(n))))]
@@ -183,7 +207,9 @@ def summarise_view(name: object, client: ClientView, outputs: int) -> Summary:
 
 @dataclass(frozen=True, eq=False)
 class AdjustedClient:
-    """A client with the others' errors divided out, and how squares of single samples vary, as they do and as r2 = 1 has it."""
+    """A client with the others' errors divided out, and how squares of single samples vary, as they
+    do and as r2 = 1 has it.
+    """
 
     summary: Summary
     lift: Array
@@ -192,21 +218,29 @@ class AdjustedClient:
 
     @classmethod
     def of(cls, one: Summary, client: ClientView, outputs: int) -> AdjustedClient:
-        """Squares along axes are sums over pairs of samples, of which those of a sample with itself are told apart."""
+        """Squares along axes are sums over pairs of samples, of which those of a sample with itself
+        are told apart.
+        """
         lift, weights = 1 + client.noise, client.U.T**2
         single, length = (client.about**2).sum(1) / outputs, (client.X**2).sum(1) / one.dimension
         whole = replace(one, power=(client.x + client.shift) / lift)
-        return cls(whole, lift, weights @ (single - single.mean()), weights @ (length - length.mean()))
+        return cls(
+            whole, lift, weights @ (single - single.mean()), weights @ (length - length.mean())
+        )
 
     def at(self, r2: float) -> Summary:
-        """With the model's variation at this r2 in place of the seen one; what leaves the axes goes to the rest."""
+        """With the model's variation at this r2 in place of the seen one; what leaves the axes goes
+        to the rest.
+        """
         one, change = self.summary, r2 * self.model - self.seen
         rest = one.rest - float(change.sum()) if one.samples > one.power.size else 0.0
         return replace(one, residual=(one.residual + change) / self.lift, rest=rest)
 
 
 class MomentRecorder:
-    """Clients about the others' model, one after the other; where samples are scarce, and only there, they are kept."""
+    """Clients about the others' model, one after the other; where samples are scarce, and only
+    there, they are kept.
+    """
 
     def __init__(self, classes: Classes, shared: SharedSums) -> None:
         self.classes, self.shared = classes, shared
@@ -217,7 +251,9 @@ class MomentRecorder:
         self.adjusted: list[AdjustedClient] = []
         self.signal: list[float] = []
         self.push: list[tuple[float, float]] = []
-        self.errors = np.zeros(2)  # of the shared model: what noise and what displacements leave in it
+        self.errors = np.zeros(
+            2
+        )  # of the shared model: what noise and what displacements leave in it
 
     def add(self, name: object, client: ClientView) -> None:
         """One client more."""
@@ -230,7 +266,9 @@ class MomentRecorder:
         self.adjusted.append(AdjustedClient.of(one, client, K))
         self.signal.append(float((client.labels * (client.labels - client.about)).sum()) / K)
         own = client.X.T @ client.labels
-        self.push.append((float((own * (self.shared.cross - own)).sum()) / K, n * (self.shared.samples - n)))
+        self.push.append(
+            (float((own * (self.shared.cross - own)).sum()) / K, n * (self.shared.samples - n))
+        )
         self.errors += [client.noise.sum(), client.shift.sum() / client.X.shape[1]]
         if self.profile is not None:
             self.profile.add(client, K)
@@ -239,7 +277,9 @@ class MomentRecorder:
         """What all of them say."""
         if self.shared.scarce:
             return scarce_moments(self.classes, self.kept)
-        point, draws = combine_moments(self.adjusted, self.summaries, np.array(self.signal), self.classes.total)
+        point, draws = combine_moments(
+            self.adjusted, self.summaries, np.array(self.signal), self.classes.total
+        )
         n = np.array([each.samples for each in self.summaries], dtype=float)
         B = float(np.sum(self.signal) / n.sum())
         noise, shift = self.errors / n.sum()
@@ -257,12 +297,16 @@ class MomentRecorder:
         )
 
     def measure_lift(self, B: float, by_client: Array) -> tuple[float, float]:
-        """The lift from products across clients, over that of an optimum without preferred directions; its standard error."""
+        """The lift from products across clients, over that of an optimum without preferred
+        directions; its standard error.
+        """
         above, below = np.array(self.push).T
         S, n = self.shared.S, self.classes.data.sizes.astype(float)
         even = float((S**2).sum()) - float(np.trace(self.shared.squares))
         if CLEAR_SIGNAL * np.sqrt(by_client @ by_client) > B or even <= 1e-9 * float((S**2).sum()):
-            return 1.0, float("inf")  # hardly any signal, or clients have no directions in common: nothing can be said
+            return 1.0, float(
+                "inf"
+            )  # hardly any signal, or clients have no directions in common: nothing can be said
         lift = float(above.sum() / below.sum()) / B
         parts = 2 * (above - lift * B * below) / below.sum() - lift * by_client
         even *= n.sum() / (n.sum() ** 2 - float(n @ n)) / float(np.trace(S))
@@ -270,7 +314,9 @@ class MomentRecorder:
 
 
 def signal_influence(signal: Array, n: Array) -> Array:
-    """What each client adds to the error of B: it counts twice, since it also trains the model that others are tested with."""
+    """What each client adds to the error of B: it counts twice, since it also trains the model that
+    others are tested with.
+    """
     return np.asarray(2 * (signal - signal.sum() / n.sum() * n) / n.sum())
 
 
@@ -289,11 +335,15 @@ def combine_moments(
     return point, np.maximum(draw_about(point, influence, 0.0), 0.0)
 
 
-def constrain_total(point: Array, influence: Array, weights: Array, total: float) -> tuple[Array, Array]:
-    """The nearest point with weights'point = total, in the metric of its errors, and what clients add to its errors.
+def constrain_total(
+    point: Array, influence: Array, weights: Array, total: float
+) -> tuple[Array, Array]:
+    """The nearest point with weights'point = total, in the metric of its errors, and what clients
+    add to its errors.
 
-    The metric is found from the same m clients: what is left of the errors looks smaller than it is by (m - 1)/(m - 2), and
-    is larger by (m - 2)/(m - 3) than with the best metric (one control variate with an estimated coefficient).
+    The metric is found from the same m clients: what is left of the errors looks smaller than it is
+    by (m - 1)/(m - 2), and is larger by (m - 2)/(m - 3) than with the best metric (one control
+    variate with an estimated coefficient).
     """
     along = influence.T @ (influence @ weights)
     variance = float(weights @ along)
@@ -306,14 +356,19 @@ def constrain_total(point: Array, influence: Array, weights: Array, total: float
 
 
 def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]]) -> ClassMoments:
-    """All samples together are too few for a shared model: labels within clients, and products across them (`moments`)."""
+    """All samples together are too few for a shared model: labels within clients, and products
+    across them (`moments`).
+    """
     K, d = classes.free, classes.data.dimension
     summaries = [summarise_view(name, client, K) for name, client in clients]
     n = np.array([each.samples for each in summaries], dtype=float)
     tau = float(sum(each.power.sum() for each in summaries)) / (n.sum() * d)
     first = fit_variances(summaries, "raw")
     start, influence = constrain_total(
-        np.array([first.noise2, first.spread2]), first.influence, np.array([1.0, tau]), classes.total
+        np.array([first.noise2, first.spread2]),
+        first.influence,
+        np.array([1.0, tau]),
+        classes.total,
     )
     pulls, tests = [], []
     for _, client in clients:
@@ -324,12 +379,16 @@ def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]
         tests.append(weighed.T @ (rows @ probe_vectors(d)))
     above, below = sum_across(np.stack(pulls)), sum_across(np.stack(tests))
     seen, rest = max(below[0], 1e-300), np.maximum(below[0] - below[1], 1e-300)
-    limit = 10 * max(float(start[1]), classes.total / tau)  # clients with hardly a direction in common say nothing
+    limit = 10 * max(
+        float(start[1]), classes.total / tau
+    )  # clients with hardly a direction in common say nothing
     centre2 = float(np.clip(d * PROBE_VECTORS * above[0] / seen, -limit, limit))
     without = np.clip(d * PROBE_VECTORS * (above[0] - above[1]) / rest, -limit, limit)
     m = len(summaries)
     shift = (m - 1) / m * (without.mean() - without)
-    point = np.array([start[0], start[1] - centre2, centre2 * tau])  # bounds are for `possible_moments`: errors must not be cut
+    point = np.array(
+        [start[0], start[1] - centre2, centre2 * tau]
+    )  # bounds are for `possible_moments`: errors must not be cut
     joint = np.column_stack([influence[:, 0], influence[:, 1] - shift, shift * tau])
     draws = possible_moments(draw_about(point, joint, 0.0), classes)
     return ClassMoments(
@@ -347,9 +406,11 @@ def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]
 
 
 def possible_moments(draws: Array, classes: Classes) -> Array:
-    """Draws that can be: no part below 0, and no more explained than labels leave; as many as before, some of them twice.
+    """Draws that can be: no part below 0, and no more explained than labels leave; as many as
+    before, some of them twice.
 
-    With so few samples the best fit alone may be far out of bounds; the mean of what is possible is not.
+    With so few samples the best fit alone may be far out of bounds; the mean of what is possible is
+    not.
     """
     explained, most = classes.total - draws[:, 0], MOST_BELIEVED * Link(classes.count).most
     good = draws[(draws.min(1) >= 0) & (explained > 0) & (explained < most)]
@@ -362,8 +423,10 @@ def possible_moments(draws: Array, classes: Classes) -> Array:
 class ClassLook:
     """Everything that the samples said.
 
-    dropped: features that are always 0 or follow from others. energy: the mean squared length of a sample's features;
-    mean_share: the part of it in their mean. places: the clients that were looked at twice, and in `probes`.
+    dropped: features that are always 0 or follow from others. energy: the mean squared length of a
+        sample's features;
+    mean_share: the part of it in their mean. places: the clients that were looked at twice, and in
+        `probes`.
     """
 
     classes: Coding
@@ -381,7 +444,9 @@ class ClassLook:
 
 
 def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
-    """Two passes over the clients: the shared model, then each of them about the model of the others."""
+    """Two passes over the clients: the shared model, then each of them about the model of the
+    others.
+    """
     classes, shared = pool_classes(classes)
     places = affordable_places(classes, work)
     data = classes.data
@@ -390,7 +455,9 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
     probing = ProbeRecorder(classes, probe_ratios(float(np.trace(shared.S)), sizes, data.dimension))
     counts = np.zeros((len(data.parts), classes.count))
     for place, part in enumerate(data.parts):
-        counts[place] = np.bincount(np.asarray(part.labels[part.train], dtype=int), minlength=classes.count)
+        counts[place] = np.bincount(
+            np.asarray(part.labels[part.train], dtype=int), minlength=classes.count
+        )
     for place in places:
         X, codes = data.rows(place)
         client = view_client(shared, X, classes.targets(codes))
@@ -414,15 +481,23 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
 
 
 def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments | None:
-    """Estimates from held-out samples alone, where training samples look better than they should; None where that cannot be."""
+    """Estimates from held-out samples alone, where training samples look better than they should;
+    None where that cannot be.
+    """
     data = seen.data
     if data is None or not seen.probes.holds:
         return None
     if seen.probes.shared.at(-1)[0] - seen.probes.shared_held.at(-1)[0] < FRESH_GAP:
         return None
-    parts = tuple(replace(part, train=part.held, held=part.train[:0]) for part in data.parts if part.held.size)
+    parts = tuple(
+        replace(part, train=part.held, held=part.train[:0]) for part in data.parts if part.held.size
+    )
     samples = sum(part.train.size for part in parts)
-    if len(parts) < LEAST_CLIENTS or samples < SHARED_ROOM * data.dimension or max(part.train.size for part in parts) < 2:
+    if (
+        len(parts) < LEAST_CLIENTS
+        or samples < SHARED_ROOM * data.dimension
+        or max(part.train.size for part in parts) < 2
+    ):
         return None
     fresh, shared = pool_classes(Classes(seen.classes.names, replace(data, parts=parts)))
     if fresh.data.dimension != data.dimension:
@@ -432,12 +507,24 @@ def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments
         X, codes = fresh.data.rows(place)
         gathering.add(fresh.data.parts[place].name, view_client(shared, X, fresh.targets(codes)))
     found = gathering.done()
-    return replace(found, summaries=seen.found.summaries, excess=seen.found.excess, method=f"{found.method}, held-out samples")
+    return replace(
+        found,
+        summaries=seen.found.summaries,
+        excess=seen.found.excess,
+        method=f"{found.method}, held-out samples",
+    )
 
 
 def plain_estimates(found: ClassMoments) -> Estimates:
     """What the checks on sizes look at."""
     s2, r2, B = found.point
     return Estimates(
-        float(s2), float(r2), float(r2 + B), found.draws, found.spectrum, found.method, found.flat, scarce=found.scarce
+        float(s2),
+        float(r2),
+        float(r2 + B),
+        found.draws,
+        found.spectrum,
+        found.method,
+        found.flat,
+        scarce=found.scarce,
     )

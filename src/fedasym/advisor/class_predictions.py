@@ -1,9 +1,11 @@
-"""Every method's accuracy and log-loss on the estimated population, members and new clients, and when to stop fine-tuning.
+"""Every method's accuracy and log-loss on the estimated population, members and new clients, and
+when to stop fine-tuning.
 
-Two classes, then more. Sizes: clients of a kind get their own aspect. Intervals: accuracies at the estimates and at a star of
-four points around them, along the axes of their errors, make a quadratic that is evaluated at all draws; to that comes how
-much a federation of so many clients and features varies by itself, in its truth and in what its models learn. Stopping: the
-time of gradient descent that matches a ridge (section 7), from few points of the ridge path.
+Two classes, then more. Sizes: clients of a kind get their own aspect. Intervals: accuracies at the
+estimates and at a star of four points around them, along the axes of their errors, make a quadratic
+that is evaluated at all draws; to that comes how much a federation of so many clients and features
+varies by itself, in its truth and in what its models learn. Stopping: the time of gradient descent
+that matches a ridge (section 7), from few points of the ridge path.
 """
 
 from __future__ import annotations
@@ -29,8 +31,19 @@ from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.metrics import phi as binary_phi
 from fedasym.theory.classes.optimum import step_from_shared
 from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
-from fedasym.theory.classes.softmax import SEARCH, draw_points, softmax_centre, softmax_fedavg, softmax_phi, softmax_step
-from fedasym.theory.classes.softmax_ridge import descent_clock, softmax_curvature, softmax_ridge_path
+from fedasym.theory.classes.softmax import (
+    SEARCH,
+    draw_points,
+    softmax_centre,
+    softmax_fedavg,
+    softmax_phi,
+    softmax_step,
+)
+from fedasym.theory.classes.softmax_ridge import (
+    descent_clock,
+    softmax_curvature,
+    softmax_ridge_path,
+)
 from fedasym.theory.classes.squared_labels import (
     LabelModel,
     best_label_ridge,
@@ -44,7 +57,9 @@ from fedasym.worlds.classes import Energies
 
 MANY_CLIENTS = 60  # clients from which a member is a new client, in the search for the ridge
 RULE_GRID = np.geomspace(1 / 9, 9, 5)  # about the rule of section 9.1
-DIRECT_CLASSES = 20  # classes up to which the softmax system itself is solved: beyond, it takes minutes
+DIRECT_CLASSES = (
+    20  # classes up to which the softmax system itself is solved: beyond, it takes minutes
+)
 SHARED_RIDGES = np.geomspace(1e-3, 10, 9)  # of the pooled fit, where it has no end without one
 STOPPED_EARLY = "stopped early, at the time that matches rtfa's ridge"
 STAR_FRACTION = 0.1  # of an estimate: how near to nothing the star may go
@@ -52,7 +67,9 @@ PER_DECADE = 3
 ABOVE_CURVATURE = 3.0  # the first ridge in units of the largest curvature
 CLOSE_ACCURACY = 0.001  # accuracies within this are one
 TRAIN_BATCH = 32  # of `fa.train`
-SEVERAL_EPOCHS = 5  # epochs that early stopping is spread over, where a large step would do it in fewer
+SEVERAL_EPOCHS = (
+    5  # epochs that early stopping is spread over, where a large step would do it in fewer
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,9 @@ class MethodScore:
 
 @dataclass(frozen=True)
 class LogisticRidges:
-    """Ridge x samples for rtfa and local_ridge (a client of n samples takes ratio/n), and mu of the pooled fit (0: none)."""
+    """Ridge x samples for rtfa and local_ridge (a client of n samples takes ratio/n), and mu of the
+    pooled fit (0: none).
+    """
 
     shared: float
     alone: float
@@ -74,30 +93,51 @@ class LogisticRidges:
 
 
 def ridge_rule(world: LabelModel, aspect: float, *, alone: bool = False) -> float:
-    """The logistic loss's ridge by section 9: gamma/(c r^2); with preferred directions least squares' times zeta^2/(c s2)."""
+    """The logistic loss's ridge by section 9: gamma/(c r^2); with preferred directions least
+    squares' times zeta^2/(c s2).
+    """
     e = world.energies.alone if alone else world.energies
     c = 1.0
     if not alone:
-        c = max(float(shrinkage(e)) if world.link.classes == 2 else softmax_centre(e, world.link.classes), 0.05)
+        c = max(
+            (
+                float(shrinkage(e))
+                if world.link.classes == 2
+                else softmax_centre(e, world.link.classes)
+            ),
+            0.05,
+        )
     if np.allclose(e.ed / e.ed.sum(), e.h):
         return aspect / max(c * float(e.ed.sum()), 1e-9)
     s2 = world.link.total - (world.zeta * world.rho) ** 2
     return best_label_ridge(world, aspect, alone=alone) * world.zeta**2 / (c * s2)
 
 
-def best_ridges(world: LabelModel, aspect: float, samples_: float, clients: float) -> LogisticRidges:
-    """For a middling client: two classes by search about the rule, more by the rule itself (it loses at most .02 points)."""
+def best_ridges(
+    world: LabelModel, aspect: float, samples_: float, clients: float
+) -> LogisticRidges:
+    """For a middling client: two classes by search about the rule, more by the rule itself (it
+    loses at most .02 points).
+    """
     own = ridge_rule(world, aspect, alone=True)
     if world.link.classes > 2:
         return LogisticRidges(ridge_rule(world, aspect) * samples_, own * samples_)
     e = repeat_energies(world.energies, RULE_GRID.size)
     alone = grid_peak(
-        own * RULE_GRID, metrics.accuracy(solve_ridge(e.alone, np.full(RULE_GRID.size, aspect), own * RULE_GRID, 0.0))
+        own * RULE_GRID,
+        metrics.accuracy(
+            solve_ridge(e.alone, np.full(RULE_GRID.size, aspect), own * RULE_GRID, 0.0)
+        ),
     )
     mu = pooled_ridge(world, aspect, clients)
     lam = ridge_rule(world, aspect) * RULE_GRID
     right = np.array(
-        [score_rtfa(world, aspect, float(each), clients, mu)[0 if clients < MANY_CLIENTS else 1].accuracy for each in lam]
+        [
+            score_rtfa(world, aspect, float(each), clients, mu)[
+                0 if clients < MANY_CLIENTS else 1
+            ].accuracy
+            for each in lam
+        ]
     )
     return LogisticRidges(grid_peak(lam, right) * samples_, alone * samples_, mu)
 
@@ -115,14 +155,18 @@ def grid_peak(at: Array, values: Array) -> float:
 
 
 def pooled_ridge(world: LabelModel, aspect: float, clients: float) -> float:
-    """0, or where the pooled samples are separable the ridge of the shared model that serves a new client best."""
+    """0, or where the pooled samples are separable the ridge of the shared model that serves a new
+    client best.
+    """
     e = repeat_energies(world.energies, 1)
     if not bool(np.any(pooled_fit(e, np.array([aspect]), np.array([clients])).member.diverged)):
         return 0.0
     wide = repeat_energies(world.energies, SHARED_RIDGES.size)
     each = np.full(SHARED_RIDGES.size, aspect)
     mu = SHARED_RIDGES * aspect / clients
-    return grid_peak(mu, metrics.accuracy(pooled_fit(wide, each, np.full(each.size, clients), mu).new))
+    return grid_peak(
+        mu, metrics.accuracy(pooled_fit(wide, each, np.full(each.size, clients), mu).new)
+    )
 
 
 def repeat_energies(e: Energies, count: int) -> Energies:
@@ -140,10 +184,15 @@ class StateScore:
 
 def score_population(state: State) -> StateScore:
     """Of one world."""
-    return StateScore(float(np.ravel(metrics.accuracy(state))[0]), float(np.ravel(metrics.log_loss(state, np.zeros(1)))[0]))
+    return StateScore(
+        float(np.ravel(metrics.accuracy(state))[0]),
+        float(np.ravel(metrics.log_loss(state, np.zeros(1)))[0]),
+    )
 
 
-def score_rtfa(world: LabelModel, aspect: float, ridge: float, clients: float, mu: float) -> tuple[StateScore, StateScore]:
+def score_rtfa(
+    world: LabelModel, aspect: float, ridge: float, clients: float, mu: float
+) -> tuple[StateScore, StateScore]:
     """Member and new client of two classes."""
     e = repeat_energies(world.energies, 1)
     g, lam, m, at = (np.array([float(x)]) for x in (aspect, ridge, clients, mu))
@@ -175,11 +224,13 @@ def score_two_classes(
 
 
 def softmax_excess(world: LabelModel, pooled_aspect: float, alike: float) -> tuple[float, float]:
-    """How much the shared softmax model of these clients errs, in units of least squares: from noise and from displacements.
+    """How much the shared softmax model of these clients errs, in units of least squares: from
+    noise and from displacements.
 
-    To first order in d/N the pooled fit is c W0 plus a step Hh^{-1} of the gradient, c = phi(rho)/Hh: its noise per contrast is
-    that of the residuals e_y - softmax, G = Brier/(C - 1), and it has of each displacement its client's weight, whose squares
-    sum to `alike`. Least squares has larger residuals; 1/(1 - d/N) is what its own noise is multiplied with.
+    To first order in d/N the pooled fit is c W0 plus a step Hh^{-1} of the gradient, c =
+    phi(rho)/Hh: its noise per contrast is that of the residuals e_y - softmax, G = Brier/(C - 1),
+    and it has of each displacement its client's weight, whose squares sum to `alike`. Least squares
+    has larger residuals; 1/(1 - d/N) is what its own noise is multiplied with.
     """
     C = world.link.classes
     G = softmax_fedavg(world.energies, C).brier / (C - 1)
@@ -187,19 +238,28 @@ def softmax_excess(world: LabelModel, pooled_aspect: float, alike: float) -> tup
 
 
 def score_more_classes(
-    world: LabelModel, aspect: float, samples_: float, ridges: LogisticRidges, excess: tuple[float, float], alike: float = 0.0
+    world: LabelModel,
+    aspect: float,
+    samples_: float,
+    ridges: LogisticRidges,
+    excess: tuple[float, float],
+    alike: float = 0.0,
 ) -> dict[str, MethodScore]:
-    """The softmax system of infinitely many clients, moved to those at hand by what least squares says (`squared_labels`).
+    """The softmax system of infinitely many clients, moved to those at hand by what least squares
+    says (`squared_labels`).
 
-    excess: of the shared model. alike: the part of a member's own displacement that is in the shared model; around it a member
-    is taken as a new client: not derived, and a member does slightly better. With more than DIRECT classes the
-    accuracies are those of tuned least squares, within half a point of the softmax's, and only the shared model has a log-loss.
+    excess: of the shared model. alike: the part of a member's own displacement that is in the
+    shared model; around it a member is taken as a new client: not derived, and a member does
+    slightly better. With more than DIRECT classes the accuracies are those of tuned least squares,
+    within half a point of the softmax's, and only the shared model has a log-loss.
     """
     e, C, n = world.energies, world.link.classes, samples_
     shared, error = softmax_fedavg(e, C), shared_error(world, excess)
     best, finite = best_label_ridge(world, aspect), best_label_ridge(world, aspect, error)
     T, Q = least_squares_state(world, aspect, np.inf, error)
-    kept, member_kept = (rule_accuracy(world, T + world.zeta * part * float(e.bd), Q) for part in (0.0, alike))
+    kept, member_kept = (
+        rule_accuracy(world, T + world.zeta * part * float(e.bd), Q) for part in (0.0, alike)
+    )
     mine = probe_accuracy(world, aspect, finite, error)
     theirs = probe_accuracy(world, aspect, best_label_ridge(world, aspect, alone=True), alone=True)
     if C > DIRECT_CLASSES or world.strange:
@@ -232,7 +292,14 @@ def score_kind(
         return score_two_classes(world, gamma, n, float(sizes.equivalent[kind]), ridges)
     if found.scarce or world.link.classes > DIRECT_CLASSES or world.strange:
         return score_more_classes(world, gamma, n, ridges, found.excess)
-    return score_more_classes(world, gamma, n, ridges, softmax_excess(world, sizes.pooled_aspect, sizes.alike), sizes.alike)
+    return score_more_classes(
+        world,
+        gamma,
+        n,
+        ridges,
+        softmax_excess(world, sizes.pooled_aspect, sizes.alike),
+        sizes.alike,
+    )
 
 
 def predict_class_accuracies(
@@ -240,15 +307,22 @@ def predict_class_accuracies(
 ) -> tuple[AccuracyTable, LogisticRidges]:
     """Every method; without intervals a little faster."""
     middle = sizes.middle
-    ridges = best_ridges(world, float(sizes.aspects[middle]), sizes.samples, float(sizes.equivalent[middle]))
+    ridges = best_ridges(
+        world, float(sizes.aspects[middle]), sizes.samples, float(sizes.equivalent[middle])
+    )
     centre = score_kind(world, sizes, middle, ridges, found)
     shifts = kind_shifts(found, world, sizes, ridges, centre)
     moves = draw_responses(found, world, sizes) if intervals else {}
     out: AccuracyTable = {}
     for name, score in centre.items():
-        values = {field: getattr(score, field) + shifts[name].get(field, 0.0) for field in ("accuracy", "new", "log_loss")}
+        values = {
+            field: getattr(score, field) + shifts[name].get(field, 0.0)
+            for field in ("accuracy", "new", "log_loss")
+        }
         parts = {
-            field: accuracy_interval(value, moves.get((name, field)), np.inf if field == "log_loss" else 1.0)
+            field: accuracy_interval(
+                value, moves.get((name, field)), np.inf if field == "log_loss" else 1.0
+            )
             for field, value in values.items()
         }
         ridge = {"rtfa": ridges.shared, "local_ridge": ridges.alone}.get(name)
@@ -261,11 +335,16 @@ def predict_class_accuracies(
             trusted=values["accuracy"],
         )
     out["ftfa"] = replace(out["rtfa"], algorithm="ftfa", ridge=None, note=STOPPED_EARLY)
-    out["one_step"] = predict_one_step(out, world, float(sizes.aspects[middle]), ridges.shared / sizes.samples)
+    out["one_step"] = predict_one_step(
+        out, world, float(sizes.aspects[middle]), ridges.shared / sizes.samples
+    )
     if "local" in out:
         note = "to convergence, which fine-tuning (ftfa) comes to as well"
         if np.isinf(out["local"].log_loss.value):
-            note += "; it separates the classes of some clients, and a wrong sample then has no finite log-loss"
+            note += (
+                "; it separates the classes of some clients, and a wrong sample then has no finite"
+                " log-loss"
+            )
         out["local"] = replace(out["local"], note=note)
     return out, ridges
 
@@ -275,20 +354,31 @@ def accuracy_interval(value: float, moves: Array | None, most: float) -> Quantit
     if moves is None or not np.isfinite(value):
         return Quantity(value, float("nan"), float("nan"))
     low, high = np.quantile(moves, [0.025, 0.975])
-    return Quantity(value, max(value + min(float(low), 0.0), 0.0), min(value + max(float(high), 0.0), most))
+    return Quantity(
+        value, max(value + min(float(low), 0.0), 0.0), min(value + max(float(high), 0.0), most)
+    )
 
 
 def kind_shifts(
-    found: ClassMoments, world: LabelModel, sizes: ClientSizes, ridges: LogisticRidges, centre: dict[str, MethodScore]
+    found: ClassMoments,
+    world: LabelModel,
+    sizes: ClientSizes,
+    ridges: LogisticRidges,
+    centre: dict[str, MethodScore],
 ) -> dict[str, dict[str, float]]:
-    """What the mean over kinds of clients adds to the middling kind: exact for two classes, by least squares for more."""
+    """What the mean over kinds of clients adds to the middling kind: exact for two classes, by
+    least squares for more.
+    """
     if sizes.share.size == 1:
         return {name: {} for name in centre}
     if world.link.classes == 2:
         kinds = [score_kind(world, sizes, kind, ridges, found) for kind in range(sizes.share.size)]
         return {
             name: {
-                field: float(sizes.share @ [getattr(each[name], field) for each in kinds]) - getattr(score, field)
+                field: (
+                    float(sizes.share @ [getattr(each[name], field) for each in kinds])
+                    - getattr(score, field)
+                )
                 for field in ("accuracy", "new", "log_loss")
                 if np.isfinite(getattr(score, field))
             }
@@ -297,14 +387,22 @@ def kind_shifts(
     error = shared_error(world, found.excess)
     out: dict[str, dict[str, float]] = {"fedavg": {}}
     for name, alone in (("rtfa", False), ("local_ridge", True)):
-        right = np.array([probe_accuracy(world, g, best_label_ridge(world, g, error, alone=alone), error, alone=alone)
-                          for g in sizes.aspects])  # fmt: skip
+        right = np.array(
+            [
+                probe_accuracy(
+                    world, g, best_label_ridge(world, g, error, alone=alone), error, alone=alone
+                )
+                for g in sizes.aspects
+            ]
+        )
         shift = float(sizes.share @ right) - float(right[sizes.middle])
         out[name] = {"accuracy": shift, "new": shift}
     return out
 
 
-def draw_responses(found: ClassMoments, world: LabelModel, sizes: ClientSizes) -> dict[tuple[str, str], Array]:
+def draw_responses(
+    found: ClassMoments, world: LabelModel, sizes: ClientSizes
+) -> dict[tuple[str, str], Array]:
     """How far each score moves at every draw of the estimates."""
     point = np.array([world.r2, world.B])
     offsets = found.draws[:, 1:] - point
@@ -316,17 +414,32 @@ def draw_responses(found: ClassMoments, world: LabelModel, sizes: ClientSizes) -
     energy, standard = energy_spread(world, sizes), normal_points(len(offsets))
     wide = {name: float(np.hypot(energy, lucky.get(name, 0.0))) for name in here}
     out = {(name, field): wide[name] * standard for name in here for field in ("accuracy", "new")}
-    out |= {(name, "log_loss"): np.zeros(len(offsets)) for name in here if np.isfinite(here[name].log_loss)}
+    out |= {
+        (name, "log_loss"): np.zeros(len(offsets))
+        for name in here
+        if np.isfinite(here[name].log_loss)
+    }
     for axis in range(2):
         ends = []
         for sign in (-1.0, 1.0):
             step = sign * sizes2[axis] * axes[:, axis]
-            room = min([1.0, *(float((1 - STAR_FRACTION) * p / -s) for p, s in zip(point, step, strict=True) if s < 0)])
+            room = min(
+                [
+                    1.0,
+                    *(
+                        float((1 - STAR_FRACTION) * p / -s)
+                        for p, s in zip(point, step, strict=True)
+                        if s < 0
+                    ),
+                ]
+            )
             moved = least_squares_scores(world.with_estimates(*(point + room * step)), sizes, found)
             ends.append((sign * room, moved))
         for name, field in out:
             (a, one), (b, two) = ends
-            ya, yb = (getattr(each[name], field) - getattr(here[name], field) for each in (one, two))
+            ya, yb = (
+                getattr(each[name], field) - getattr(here[name], field) for each in (one, two)
+            )
             bend = (yb / b - ya / a) / (b - a)
             tilt = ya / a - bend * a
             t = np.clip(along[:, axis], -4, 4)
@@ -334,14 +447,23 @@ def draw_responses(found: ClassMoments, world: LabelModel, sizes: ClientSizes) -
     return out
 
 
-def least_squares_scores(world: LabelModel, sizes: ClientSizes, found: ClassMoments) -> dict[str, MethodScore]:
-    """Scores to take differences of: those of least squares, which move as the logistic loss's do, in a tenth of the time."""
+def least_squares_scores(
+    world: LabelModel, sizes: ClientSizes, found: ClassMoments
+) -> dict[str, MethodScore]:
+    """Scores to take differences of: those of least squares, which move as the logistic loss's do,
+    in a tenth of the time.
+    """
     gamma, error = float(sizes.aspects[sizes.middle]), shared_error(world, found.excess)
     own, alone = (best_label_ridge(world, gamma, error, alone=each) for each in (False, True))
-    kept, mine = probe_accuracy(world, gamma, np.inf, error), probe_accuracy(world, gamma, own, error)
+    kept, mine = (
+        probe_accuracy(world, gamma, np.inf, error),
+        probe_accuracy(world, gamma, own, error),
+    )
     theirs = probe_accuracy(world, gamma, alone, alone=True)
     if world.link.classes == 2:
-        loss = float(np.ravel(metrics.log_loss(fedavg(world.energies.broadcast((1,))), np.zeros(1)))[0])
+        loss = float(
+            np.ravel(metrics.log_loss(fedavg(world.energies.broadcast((1,))), np.zeros(1)))[0]
+        )
     else:
         loss = softmax_fedavg(world.energies, world.link.classes).log_loss
     out = {"fedavg": MethodScore(kept, loss, kept), "rtfa": MethodScore(mine, loss, mine)}
@@ -350,25 +472,32 @@ def least_squares_scores(world: LabelModel, sizes: ClientSizes, found: ClassMome
 
 
 def energy_spread(world: LabelModel, sizes: ClientSizes) -> float:
-    """How much the mean accuracy of so many clients with so many features varies by itself: the energy of one client's
-    displacement varies by sqrt(2/d).
+    """How much the mean accuracy of so many clients with so many features varies by itself: the
+    energy of one client's displacement varies by sqrt(2/d).
     """
     e, d, m = world.energies, sizes.dimension, float(sizes.kinds.count.sum())
     wide = np.sqrt(2 * float(e.h @ e.s**2) / world.spectrum.mean**2 / d)
     slope = abs(
-        probe_accuracy(world.with_estimates(1.05 * world.r2, 1.05 * world.B), 1.0, np.inf) - probe_accuracy(world, 1.0, np.inf)
+        probe_accuracy(world.with_estimates(1.05 * world.r2, 1.05 * world.B), 1.0, np.inf)
+        - probe_accuracy(world, 1.0, np.inf)
     )
     share = float(e.b0 / (e.b0 + e.bd))
     return float(slope / 0.05 * wide * (1 - share) / np.sqrt(m))
 
 
 def training_spread(world: LabelModel, sizes: ClientSizes, found: ClassMoments) -> dict[str, float]:
-    """How much the mean accuracy of so many models varies with the samples that they were trained on.
+    """How much the mean accuracy of so many models varies with the samples that they were trained
+    on.
 
-    What a model w errs by, beyond its multiple of the truth, has the energy E = Q - T^2/rho^2 and points anywhere: its part
-    along the truth moves T by sqrt(E rho^2 w/d), w = mean(s^2)/mean(s)^2, and Q by twice that times T/rho^2.
+    What a model w errs by, beyond its multiple of the truth, has the energy E = Q - T^2/rho^2 and
+    points anywhere: its part along the truth moves T by sqrt(E rho^2 w/d), w = mean(s^2)/mean(s)^2,
+    and Q by twice that times T/rho^2.
     """
-    gamma, error, rho2 = float(sizes.aspects[sizes.middle]), shared_error(world, found.excess), world.rho**2
+    gamma, error, rho2 = (
+        float(sizes.aspects[sizes.middle]),
+        shared_error(world, found.excess),
+        world.rho**2,
+    )
     s, h = world.spectrum.values, world.spectrum.weights
     share = float(h @ s**2) / world.spectrum.mean**2 / sizes.dimension
     out = {}
@@ -376,7 +505,10 @@ def training_spread(world: LabelModel, sizes: ClientSizes, found: ClassMoments) 
         ridge = best_label_ridge(world, gamma, error, alone=alone)
         T, Q = least_squares_state(world, gamma, ridge, error, alone=alone)
         step = np.sqrt(max(Q - T**2 / rho2, 0.0) * rho2 * share)
-        moved = [rule_accuracy(world, T + way * step, Q + 2 * way * step * T / rho2) for way in (-1.0, 1.0)]
+        moved = [
+            rule_accuracy(world, T + way * step, Q + 2 * way * step * T / rho2)
+            for way in (-1.0, 1.0)
+        ]
         out[name] = abs(moved[1] - moved[0]) / 2 / float(np.sqrt(sizes.kinds.count.sum()))
     return out | {"local": out["local_ridge"]}
 
@@ -386,8 +518,12 @@ def normal_points(count: int) -> Array:
     return np.asarray(ndtri(even_points(count, 5)[:, 4]))
 
 
-def predict_one_step(out: AccuracyTable, world: LabelModel, aspect: float, ridge: float) -> Prediction:
-    """One gradient step of its best length, less than rtfa by as much as with infinitely many clients."""
+def predict_one_step(
+    out: AccuracyTable, world: LabelModel, aspect: float, ridge: float
+) -> Prediction:
+    """One gradient step of its best length, less than rtfa by as much as with infinitely many
+    clients.
+    """
     e, C = world.energies, world.link.classes
     if C == 2:
         one = step_from_shared(e, aspect, None)
@@ -398,7 +534,9 @@ def predict_one_step(out: AccuracyTable, world: LabelModel, aspect: float, ridge
         right = rule.accuracy
         direct = C <= DIRECT_CLASSES and not world.strange
         if direct:
-            best = softmax_ridge_path(e, aspect, [ridge], C, points=draw_points(C, SEARCH))[0].accuracy
+            best = softmax_ridge_path(e, aspect, [ridge], C, points=draw_points(C, SEARCH))[
+                0
+            ].accuracy
         else:
             best = probe_accuracy(world, aspect, best_label_ridge(world, aspect))
     rtfa, less = out["rtfa"], right - best
@@ -409,14 +547,16 @@ def predict_one_step(out: AccuracyTable, world: LabelModel, aspect: float, ridge
 
     accuracy = shifted(rtfa.accuracy)
     note = f"one full-batch gradient step of {step:.3g}"
-    return Prediction("one_step", accuracy=accuracy, new=shifted(rtfa.new), trusted=accuracy.value, note=note)
+    return Prediction(
+        "one_step", accuracy=accuracy, new=shifted(rtfa.new), trusted=accuracy.value, note=note
+    )
 
 
 def descent_time(world: LabelModel, aspect: float, ridge: float) -> float:
     """Step x steps of full-batch descent from the shared model that comes to the ridge fit.
 
-    With more than DIRECT classes, or where the model hardly fits, as if all of the displacement had one curvature h:
-    tau = log(1 + h/ridge)/h.
+    With more than DIRECT classes, or where the model hardly fits, as if all of the displacement had
+    one curvature h: tau = log(1 + h/ridge)/h.
     """
     e, C = world.energies, world.link.classes
     if C == 2 and not world.strange:
@@ -424,7 +564,11 @@ def descent_time(world: LabelModel, aspect: float, ridge: float) -> float:
         return time_of(one, 0, ridge)
     if C > DIRECT_CLASSES or world.strange:
         B0 = float(e.b0)
-        slope = float(binary_phi(shrinkage(e) * np.sqrt(B0))) if C == 2 else softmax_phi(softmax_centre(e, C) * np.sqrt(B0), C)
+        slope = (
+            float(binary_phi(shrinkage(e) * np.sqrt(B0)))
+            if C == 2
+            else softmax_phi(softmax_centre(e, C) * np.sqrt(B0), C)
+        )
         h = slope * float(e.s**2 @ e.ed) / float(e.s @ e.ed)
         return float(np.log1p(h / ridge) / h)
     top = max(ABOVE_CURVATURE * softmax_curvature(e, aspect), 3 * ridge)
@@ -434,21 +578,31 @@ def descent_time(world: LabelModel, aspect: float, ridge: float) -> float:
 
 
 def largest_curvature(seen: ClassLook) -> float:
-    """Of a client's loss, at most: half of the largest eigenvalue of its second moments, or of a batch's."""
+    """Of a client's loss, at most: half of the largest eigenvalue of its second moments, or of a
+    batch's.
+    """
     own = max(float(each.power.max()) / each.samples for each in seen.found.summaries)
     return 0.5 * max(own, 2 * seen.energy / TRAIN_BATCH)
 
 
 def predict_stopping(
-    world: LabelModel, shape: ClientSizes, ridges: LogisticRidges, table: AccuracyTable, seen: ClassLook
+    world: LabelModel,
+    shape: ClientSizes,
+    ridges: LogisticRidges,
+    table: AccuracyTable,
+    seen: ClassLook,
 ) -> Steps | None:
-    """The time that matches the ridge, as steps of half the largest stable size and as epochs of `fa.train`."""
+    """The time that matches the ridge, as steps of half the largest stable size and as epochs of
+    `fa.train`.
+    """
     if table["rtfa"].trusted <= table["fedavg"].trusted + CLOSE_ACCURACY:
         return None  # no fine-tuning at all is as good
     if table["rtfa"].contradicted or table["fedavg"].contradicted:
         return None  # the path of a model that does not fit says nothing about time
     time = descent_time(world, float(shape.aspects[shape.middle]), ridges.shared / shape.samples)
-    two = seen.classes.count == 2  # of two softmax columns each moves as far as the one weight vector of the formulas
+    two = (
+        seen.classes.count == 2
+    )  # of two softmax columns each moves as far as the one weight vector of the formulas
     own = max(float(each.power.max()) / each.samples for each in seen.found.summaries)
     step = min(1 / ((0.25 if two else 0.5) * own), time)
     batches = math.ceil(shape.samples / TRAIN_BATCH)
@@ -465,19 +619,31 @@ def predict_stopping(
     )
 
 
-def predict_beside(beside: Sequence[Algorithm], table: AccuracyTable, world: LabelModel, sizes: ClientSizes) -> AccuracyTable:
-    """Algorithms beside the paper's, for a middling client, as `fa.predict` has them; it refuses those without a formula.
+def predict_beside(
+    beside: Sequence[Algorithm], table: AccuracyTable, world: LabelModel, sizes: ClientSizes
+) -> AccuracyTable:
+    """Algorithms beside the paper's, for a middling client, as `fa.predict` has them; it refuses
+    those without a formula.
 
-    Formulas for more than two classes are for infinitely many clients: accuracies are moved to these as rtfa's is.
+    Formulas for more than two classes are for infinitely many clients: accuracies are moved to
+    these as rtfa's is.
     """
     middle, out = sizes.middle, {}
-    population, clients = world.population(float(sizes.aspects[middle])), float(sizes.equivalent[middle])
+    population, clients = (
+        world.population(float(sizes.aspects[middle])),
+        float(sizes.equivalent[middle]),
+    )
     moved = 0.0
     if beside and world.link.classes > 2:
-        moved = table["rtfa"].accuracy.value - float(predict(population, PAPER["rtfa"])["rtfa"].accuracy)
+        moved = table["rtfa"].accuracy.value - float(
+            predict(population, PAPER["rtfa"])["rtfa"].accuracy
+        )
     for each in beside:
         if world.link.classes == 2:
-            member, new = (predict(population, each, clients=clients, member=one)[each.name] for one in (True, False))
+            member, new = (
+                predict(population, each, clients=clients, member=one)[each.name]
+                for one in (True, False)
+            )
         else:
             member = new = predict(population, each)[each.name]
         right, loss = float(np.clip(member.accuracy + moved, 0, 1)), member.log_loss

@@ -1,18 +1,22 @@
-"""Class labels as outputs of least squares: the shared model, each client about the others', probes, and directions.
+"""Class labels as outputs of least squares: the shared model, each client about the others',
+probes, and directions.
 
-theta = S^{-1} sum X_i'Y_i, S = sum X_i'X_i. A client's residuals about the model of the others are (I - H)^{-1} (Y - X theta),
-H = X S^{-1} X'. Their covariance is known: noise and displacements of the others come in through
-X S_{-i}^{-1} (sum_{j != i} s2 G_j + (r^2/d) G_j^2) S_{-i}^{-1} X', G_j = X_j'X_j and X S_{-i}^{-1} = (I - H)^{-1} X S^{-1}.
+theta = S^{-1} sum X_i'Y_i, S = sum X_i'X_i. A client's residuals about the model of the others are
+(I - H)^{-1} (Y - X theta), H = X S^{-1} X'. Their covariance is known: noise and displacements of
+the others come in through X S_{-i}^{-1} (sum_{j != i} s2 G_j + (r^2/d) G_j^2) S_{-i}^{-1} X', G_j =
+X_j'X_j and X S_{-i}^{-1} = (I - H)^{-1} X S^{-1}.
 
-Probes are least-squares classifiers in closed form, without a model of how clients differ: around the others' model, a client's
-ridge fit with ratio c = ridge x n leaves of a sample that is itself left out e_j/(1 - h_j), with e = (I - A) about and
-A = U diag(x/(x+c)) U': no fit is made twice. Held-out samples are predicted as they stand. Accuracies are means over clients.
+Probes are least-squares classifiers in closed form, without a model of how clients differ: around
+the others' model, a client's ridge fit with ratio c = ridge x n leaves of a sample that is itself
+left out e_j/(1 - h_j), with e = (I - A) about and A = U diag(x/(x+c)) U': no fit is made twice.
+Held-out samples are predicted as they stand. Accuracies are means over clients.
 
-Profiles say how the shared optimum and the displacements lie over the eigenvalues of the features, where samples tell
-(N >= 8 d). Along the pooled covariance's axes V, in groups g of neighbouring eigenvalues: the shared signal B_g is labels times
-what the others' model predicts along V_g; displacements show in q_k = |v_k'X'e|^2, whose mean is
-s2 (V'GV)_kk + sum_j ED_j (V'GV)_kj^2, G = X'X: linear in the energies ED, which non-negative least squares finds. Evenly spread
-energies are kept unless the clients, as a sample, contradict them.
+Profiles say how the shared optimum and the displacements lie over the eigenvalues of the features,
+where samples tell (N >= 8 d). Along the pooled covariance's axes V, in groups g of neighbouring
+eigenvalues: the shared signal B_g is labels times what the others' model predicts along V_g;
+displacements show in q_k = |v_k'X'e|^2, whose mean is s2 (V'GV)_kk + sum_j ED_j (V'GV)_kj^2, G =
+X'X: linear in the energies ED, which non-negative least squares finds. Evenly spread energies are
+kept unless the clients, as a sample, contradict them.
 """
 
 from __future__ import annotations
@@ -29,12 +33,16 @@ from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK
 from fedasym.worlds.spectra import Spectrum
 
-FIRM_RIDGE = 1e-6  # a ridge, as a share of the mean curvature: directions that a single client has seen stay finite without it
-SOFT_RIDGE = 5.0  # a ridge where samples are scarce, as a share of the mean curvature times unknowns per sample
+# a ridge, as a share of the mean curvature: directions that a single client has seen stay finite
+# without it
+FIRM_RIDGE = 1e-6
+# a ridge where samples are scarce, as a share of the mean curvature times unknowns per sample
+SOFT_RIDGE = 5.0
 SHARED_ROOM = 1.5  # samples per unknown from which a shared model is fitted without a ridge
 PROBE_RATIOS = 15
 PROBE_ROWS = 400  # samples of a client that are predicted, evenly spread: more would say the same
-RATIO_SPAN = 1e3  # ratios from the samples' own scale over this to the scale times this; the last is infinite
+# ratios from the samples' own scale over this to the scale times this; the last is infinite
+RATIO_SPAN = 1e3
 EIGEN_GROUPS = 12
 PROFILE_ROOM = 8.0  # samples per unknown from which pooled eigenvalues are near the true ones
 SURE_PROFILE = 4.5  # standard errors
@@ -60,16 +68,20 @@ class SharedSums:
         return np.asarray(self.S / self.samples)
 
     def without(self, client: ClientView) -> Array:
-        """The others' model: theta - S^{-1} X' (what a client's residuals gained by being left out)."""
+        """The others' model: theta - S^{-1} X' (what a client's residuals gained by being left
+        out).
+        """
         return np.asarray(self.theta - self.inverse @ (client.X.T @ client.about))
 
 
 @dataclass(frozen=True, eq=False)
 class ClientView:
-    """One client along its axes (U, x): X = U diag(sqrt x) V', at most min(n, d) of them, and its residuals.
+    """One client along its axes (U, x): X = U diag(sqrt x) V', at most min(n, d) of them, and its
+    residuals.
 
     labels: Y, (n, outputs). about: what the others' model leaves of them, (n, outputs).
-    noise, shift: how much of the others' noise^2 and radius^2 is in the squares of `about` along each axis.
+    noise, shift: how much of the others' noise^2 and radius^2 is in the squares of `about` along
+        each axis.
     """
 
     X: Array
@@ -82,10 +94,17 @@ class ClientView:
 
 
 def pool_classes(classes: Classes) -> tuple[Classes, SharedSums]:
-    """One pass over the clients. Where features follow from one another, the data come back in the directions they span."""
+    """One pass over the clients. Where features follow from one another, the data come back in the
+    directions they span.
+    """
     data = classes.data
     d, outputs = data.dimension, 1 if classes.count == 2 else classes.count
-    S, cross, squares, mean = np.zeros((d, d)), np.zeros((d, outputs)), np.zeros((d, d)), np.zeros(d)
+    S, cross, squares, mean = (
+        np.zeros((d, d)),
+        np.zeros((d, outputs)),
+        np.zeros((d, d)),
+        np.zeros(d),
+    )
     for X, codes in data:
         G = X.T @ X
         S += G
@@ -96,7 +115,9 @@ def pool_classes(classes: Classes) -> tuple[Classes, SharedSums]:
     values, vectors = scipy.linalg.eigh(S)
     kept = values > max(RANK, d * np.finfo(float).eps) * values[-1]
     if samples < SHARED_ROOM * kept.sum():
-        return classes, solve_shared(S, squares, cross, mean / samples, samples, SOFT_RIDGE * d / samples, True)
+        return classes, solve_shared(
+            S, squares, cross, mean / samples, samples, SOFT_RIDGE * d / samples, True
+        )
     if kept.all():
         return classes, solve_shared(S, squares, cross, mean / samples, samples, FIRM_RIDGE, False)
     basis = vectors[:, kept]
@@ -115,7 +136,9 @@ def solve_shared(
 
 
 def sample_axes(X: Array) -> tuple[Array, Array]:
-    """Orthogonal axes of a client's samples (n, k) and their powers, from the smaller of the two Gram matrices."""
+    """Orthogonal axes of a client's samples (n, k) and their powers, from the smaller of the two
+    Gram matrices.
+    """
     n, d = X.shape
     if n <= d:
         x, U = scipy.linalg.eigh(X @ X.T)
@@ -133,20 +156,25 @@ def view_client(shared: SharedSums, X: Array, labels: Array) -> ClientView:
     left = labels - X @ shared.theta
     back = A @ shared.inverse
     slack = np.eye(len(A)) - back @ A.T
-    solved = scipy.linalg.solve(slack, np.column_stack([back, left if rows is None else U.T @ left]), assume_a="sym")
+    solved = scipy.linalg.solve(
+        slack, np.column_stack([back, left if rows is None else U.T @ left]), assume_a="sym"
+    )
     back, e = solved[:, : X.shape[1]], solved[:, X.shape[1] :]
     about = e if rows is None else left + U @ (e - U.T @ left)
     turned = U.T @ back if rows is None else back
     along = U.T @ X if rows is None else A
     own = turned @ along.T  # X S_{-i}^{-1} X' along the axes
-    # (X S^-1_{-i}) (sum_j G_j^2 - G_i^2) (..)'; the client's own G^2 is X'(XX')X, diag(x) along the axes
+    # (X S^-1_{-i}) (sum_j G_j^2 - G_i^2) (..)'; the client's own G^2 is X'(XX')X, diag(x) along the
+    # axes
     shift = np.einsum("kd,kd->k", turned @ shared.squares, turned) - (own**2) @ x
     return ClientView(X, U, x, labels, about, np.diag(own).copy(), np.maximum(shift, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class AccuracyCurve:
-    """Right answers of each client along the ratios, (clients, ratios), as shares of `count` samples; NaN without any."""
+    """Right answers of each client along the ratios, (clients, ratios), as shares of `count`
+    samples; NaN without any.
+    """
 
     right: Array
     count: Array
@@ -159,7 +187,11 @@ class AccuracyCurve:
     @property
     def mean(self) -> Array:
         """Over clients."""
-        return np.asarray(self.used.mean(0)) if len(self.used) else np.full(self.right.shape[1], np.nan)
+        return (
+            np.asarray(self.used.mean(0))
+            if len(self.used)
+            else np.full(self.right.shape[1], np.nan)
+        )
 
     def at(self, place: int) -> tuple[float, float]:
         """Mean accuracy at a ratio and its standard error over clients."""
@@ -174,7 +206,9 @@ class AccuracyCurve:
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Accuracies along `ratios` (ridge x samples) around the others' model and around nothing: left out and held out."""
+    """Accuracies along `ratios` (ridge x samples) around the others' model and around nothing: left
+    out and held out.
+    """
 
     ratios: Array
     shared: AccuracyCurve
@@ -195,11 +229,17 @@ class Probes:
 
     def nearest(self, ratio: float) -> int:
         """The place of a ratio on the grid."""
-        return int(np.argmin(np.abs(np.log(self.ratios[:-1] / ratio)))) if np.isfinite(ratio) else len(self.ratios) - 1
+        return (
+            int(np.argmin(np.abs(np.log(self.ratios[:-1] / ratio))))
+            if np.isfinite(ratio)
+            else len(self.ratios) - 1
+        )
 
 
 def probe_ratios(energy: float, sizes: Array, dimension: int) -> Array:
-    """The ratios that are tried, about the power of a client's axes; energy: the squared lengths of all samples, summed."""
+    """The ratios that are tried, about the power of a client's axes; energy: the squared lengths of
+    all samples, summed.
+    """
     scale = energy / sizes.size / min(dimension, float(sizes.mean()))
     return np.append(scale * np.geomspace(1 / RATIO_SPAN, RATIO_SPAN, PROBE_RATIOS), np.inf)
 
@@ -212,14 +252,18 @@ class ProbeRecorder:
         self.kept: list[list[Array]] = [[], [], [], []]
         self.counts: list[tuple[int, int]] = []
 
-    def add(self, client: ClientView, codes: Array, held: tuple[Array, Array], others: Array) -> None:
+    def add(
+        self, client: ClientView, codes: Array, held: tuple[Array, Array], others: Array
+    ) -> None:
         """One client more, and the model of the others."""
         self.kept[0].append(self.left_out(client, client.about, codes))
         self.kept[1].append(self.left_out(client, client.labels, codes))
         rows = spread_places(len(held[1]), PROBE_ROWS)
         X, answers = (part[rows] for part in held)
         self.kept[2].append(self.held(client, client.about, X, X @ others, answers))
-        self.kept[3].append(self.held(client, client.labels, X, np.zeros((len(X), client.labels.shape[1])), answers))
+        self.kept[3].append(
+            self.held(client, client.labels, X, np.zeros((len(X), client.labels.shape[1])), answers)
+        )
         self.counts.append((min(len(codes), PROBE_ROWS), len(answers)))
 
     def left_out(self, client: ClientView, about: Array, codes: Array) -> Array:
@@ -241,19 +285,26 @@ class ProbeRecorder:
         right = []
         for c in self.ratios:
             weight = 1 / (client.x + c) if np.isfinite(c) else np.zeros_like(client.x)
-            right.append(np.mean(self.classes.guess(start + across @ (weight[:, None] * along)) == codes))
+            right.append(
+                np.mean(self.classes.guess(start + across @ (weight[:, None] * along)) == codes)
+            )
         return np.array(right)
 
     def done(self) -> Probes:
         """What all of them said."""
         own, out = np.array(self.counts).T
-        curves = [AccuracyCurve(np.array(rows), count) for rows, count in zip(self.kept, (own, own, out, out), strict=True)]
+        curves = [
+            AccuracyCurve(np.array(rows), count)
+            for rows, count in zip(self.kept, (own, own, out, out), strict=True)
+        ]
         return Probes(self.ratios, *curves)
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """A covariance in groups, and the shares of the shared optimum's and the displacements' energy (None: evenly)."""
+    """A covariance in groups, and the shares of the shared optimum's and the displacements' energy
+    (None: evenly).
+    """
 
     spectrum: Spectrum
     centre: Array | None
@@ -271,7 +322,11 @@ class ProfileRecorder:
         self.group = np.unique(raw, return_inverse=True)[1]
         self.size = np.bincount(self.group).astype(float)
         self.member = np.eye(self.size.size)[self.group]  # (d, groups)
-        self.shared, self.Vtheta, self.back = shared, self.V.T @ shared.theta, self.V.T @ shared.inverse
+        self.shared, self.Vtheta, self.back = (
+            shared,
+            self.V.T @ shared.theta,
+            self.V.T @ shared.inverse,
+        )
         self.signal: list[Array] = []
         self.square: list[Array] = []
         self.own: list[Array] = []
@@ -297,7 +352,10 @@ class ProfileRecorder:
         means = self.sum_groups(self.s) / self.size
         h = self.size / self.size.sum()
         spectrum = Spectrum(
-            means, h, f"pooled ({means.size} groups of eigenvalues from {means.min():.3g} to {means.max():.3g})"
+            means,
+            h,
+            f"pooled ({means.size} groups of eigenvalues from {means.min():.3g} to"
+            f" {means.max():.3g})",
         )
         if len(self.signal) < LEAST_PROFILED:
             return Profile(spectrum, None, None)
@@ -305,7 +363,10 @@ class ProfileRecorder:
         B = np.maximum(signal.sum(0), 0.0)
         even = signal.sum() * means * h / float(means @ h)
         centre = None
-        if contradicts_chance(2 * (signal - np.outer(signal.sum(1), means * h / float(means @ h))), signal.sum(0) - even):
+        if contradicts_chance(
+            2 * (signal - np.outer(signal.sum(1), means * h / float(means @ h))),
+            signal.sum(0) - even,
+        ):
             centre = B / means / (B / means).sum()
         left = square - s2 * own
         weights = 1 / np.maximum(np.sqrt((square**2).sum(0)), 1e-300)
@@ -321,6 +382,8 @@ class ProfileRecorder:
 
 
 def contradicts_chance(parts: Array, gap: Array) -> bool:
-    """Whether a sum over clients is further from 0 than chance, in some group; `parts` are what the clients add."""
+    """Whether a sum over clients is further from 0 than chance, in some group; `parts` are what the
+    clients add.
+    """
     spread = parts.std(0) * np.sqrt(len(parts))
     return bool(np.any(np.abs(gap) > SURE_PROFILE * np.maximum(spread, 1e-300)))

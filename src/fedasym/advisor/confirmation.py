@@ -1,4 +1,6 @@
-"""The experiments that could prove the advice wrong: the leading candidates, fitted or trained, on held-out samples."""
+"""The experiments that could prove the advice wrong: the leading candidates, fitted or trained, on
+held-out samples.
+"""
 
 from __future__ import annotations
 
@@ -32,34 +34,48 @@ MIXED_MODEL = "mixed model"
 MOST_MIXED_SAMPLES = 20_000  # samples up to which statsmodels answers in seconds
 ClientSamples = list[tuple[Array, Array]]
 MOST_TRAINED = 100  # clients in the measurement: as many as seconds allow
-TEST_SHARES = (0.7, 0.1, 0.2)  # shares of samples that train, validate and test, where none are held out
+TEST_SHARES = (
+    0.7,
+    0.1,
+    0.2,
+)  # shares of samples that train, validate and test, where none are held out
 TRAIN_ROUNDS, PERSONAL_EPOCHS = 100, 20
-# Validation chooses steps from these, in units of what is stable at the largest curvature that there may be.
+# Validation chooses steps from these, in units of what is stable at the largest curvature that
+# there may be.
 STEP_FACTORS = {"server_step": (0.2, 1.0, 10.0), "local_step": (1.0, 10.0)}
 
 
 def training_settings(
-    table: AccuracyTable, ridges: LogisticRidges, steps: Steps | None, shape: ClientSizes, seen: ClassLook
+    table: AccuracyTable,
+    ridges: LogisticRidges,
+    steps: Steps | None,
+    shape: ClientSizes,
+    seen: ClassLook,
 ) -> dict[str, dict[str, float]]:
     """What to tell `fa.train` for each method that it has."""
     twice = 2.0 if seen.classes.count == 2 else 1.0
     step = 1 / largest_curvature(seen)
-    epochs, local_step = (steps.epochs, steps.local_step) if steps is not None else (PERSONAL_EPOCHS, step)
+    epochs, local_step = (
+        (steps.epochs, steps.local_step) if steps is not None else (PERSONAL_EPOCHS, step)
+    )
     out = {}
     for name in ("fedavg", "rtfa", "ftfa", "local_ridge"):
         ridge = table[name].ridge
         told = None if ridge is None else twice * ridge
         careful = step if told is None else min(step, 1 / told)
-        out[name] = candidate_settings(name, told, careful if name != "fedavg" else step, epochs, local_step)
+        out[name] = candidate_settings(
+            name, told, careful if name != "fedavg" else step, epochs, local_step
+        )
     return out
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What every candidate came to on held-out samples, how far each is behind the recommended one, the verdict.
+    """What every candidate came to on held-out samples, how far each is behind the recommended one,
+    the verdict.
 
-    values: mean squared errors, accuracies or log-losses, as the metric says. behind: by how much each is worse than the
-    recommended one, with its standard error. accuracies: beside log-losses.
+    values: mean squared errors, accuracies or log-losses, as the metric says. behind: by how much
+    each is worse than the recommended one, with its standard error. accuracies: beside log-losses.
     """
 
     recommended: str
@@ -71,7 +87,13 @@ class Outcome:
 
     @classmethod
     def of(
-        cls, recommended: str, metric: Metric, scores: dict[str, Array], *, share: Array | None = None, ddof: int = 1
+        cls,
+        recommended: str,
+        metric: Metric,
+        scores: dict[str, Array],
+        *,
+        share: Array | None = None,
+        ddof: int = 1,
     ) -> Outcome:
         """From every client's scores (NaN: none), each counting alike unless shares are given."""
         used = np.isfinite(scores[recommended])
@@ -81,11 +103,17 @@ class Outcome:
                 continue
             apart = (each - scores[recommended])[used] * (1 if metric.lower else -1)
             if share is None:
-                behind[name] = float(apart.mean()), float(apart.std(ddof=ddof) / np.sqrt(apart.size))
+                behind[name] = (
+                    float(apart.mean()),
+                    float(apart.std(ddof=ddof) / np.sqrt(apart.size)),
+                )
             else:
                 mean = float(share @ apart)
                 behind[name] = mean, float(np.sqrt((share**2 * (apart - mean) ** 2).sum()))
-        values = {name: float(each[used].mean() if share is None else share @ each[used]) for name, each in scores.items()}
+        values = {
+            name: float(each[used].mean() if share is None else share @ each[used])
+            for name, each in scores.items()
+        }
         return cls(recommended, metric, values, behind, int(used.sum()))
 
     @property
@@ -94,17 +122,29 @@ class Outcome:
         return any(mean < -SURE_ERRORS * error for mean, error in self.behind.values())
 
     def __str__(self) -> str:
-        write = {LOSS: self._error_line, ACCURACY: self._accuracy_line, LOG_LOSS: self._score_line}[self.metric]
+        write = {LOSS: self._error_line, ACCURACY: self._accuracy_line, LOG_LOSS: self._score_line}[
+            self.metric
+        ]
         first = {
             LOSS: f"held-out error over {self.clients} clients",
             ACCURACY: f"test accuracy over {self.clients} clients",
             LOG_LOSS: "held-out log-loss and accuracy",
         }[self.metric]
         verdict = "REFUTED: another candidate is better" if self.refuted else "not refuted"
-        return "\n".join([first, *(write(name, value) for name, value in self.values.items()), f"The advice is {verdict}."])
+        return "\n".join(
+            [
+                first,
+                *(write(name, value) for name, value in self.values.items()),
+                f"The advice is {verdict}.",
+            ]
+        )
 
     def _error_line(self, name: str, value: float) -> str:
-        apart = "" if name == self.recommended else "  {:+.4g} (standard error {:.2g})".format(*self.behind[name])
+        apart = (
+            ""
+            if name == self.recommended
+            else "  {:+.4g} (standard error {:.2g})".format(*self.behind[name])
+        )
         return f"  {name:<14}{value:>11.5g}{apart}"
 
     def _accuracy_line(self, name: str, value: float) -> str:
@@ -115,7 +155,11 @@ class Outcome:
         return f"  {name:<14}{value:>9.2%}{apart}"
 
     def _score_line(self, name: str, value: float) -> str:
-        apart = "" if name == self.recommended else "  {:+.3g} (standard error {:.2g})".format(*self.behind[name])
+        apart = (
+            ""
+            if name == self.recommended
+            else "  {:+.3g} (standard error {:.2g})".format(*self.behind[name])
+        )
         return f"  {name:<14}{three_digits(value):>9}{self.accuracies[name]:>9.1%}{apart}"
 
     def _repr_html_(self) -> str:
@@ -126,8 +170,9 @@ class Outcome:
 class Confirmation:
     """What to compare, and which result would refute the advice. Call it with the data.
 
-    `advice.confirm(federation)`, or with X, y and clients. expected: by how much each rival is predicted to be behind the
-    recommended algorithm. beside: the user's own algorithms. The kinds of it differ in what they do with the candidates.
+    `advice.confirm(federation)`, or with X, y and clients. expected: by how much each rival is
+    predicted to be behind the recommended algorithm. beside: the user's own algorithms. The kinds
+    of it differ in what they do with the candidates.
     """
 
     recommended: str
@@ -153,7 +198,9 @@ class Confirmation:
         """What `fa.train` is told for each candidate, where they are trained."""
         return {}
 
-    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
+    def __call__(
+        self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
+    ) -> Outcome:
         """Fit or train the candidates on training samples and compare them on held-out ones."""
         raise NotImplementedError
 
@@ -162,28 +209,46 @@ class Confirmation:
 class RidgeConfirmation(Confirmation):
     """Exact fits with the advised ridges, ratio/n for a client of n samples, client by client.
 
-    ratios: of each candidate. level: the intercept's own ridge times samples; None: models have none.
+    ratios: of each candidate. level: the intercept's own ridge times samples; None: models have
+    none.
     """
 
     ratios: dict[str, float | None]
     level: float | None = None
 
-    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
-        """Fit the candidates on training samples and compare them, client by client, on held-out ones."""
+    def __call__(
+        self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
+    ) -> Outcome:
+        """Fit the candidates on training samples and compare them, client by client, on held-out
+        ones.
+        """
         source = read_clients(data, y, clients)
         places = spread_places(len(source.parts), MOST_FITTED)
         names = [source.parts[place].name for place in places]
-        train, test = zip(*(divide_client(source, int(place), seed) for place in places), strict=True)
+        train, test = zip(
+            *(divide_client(source, int(place), seed) for place in places), strict=True
+        )
         X, labels = [rows for rows, _ in train], [values for _, values in train]
         scores: dict[str, Array] = {}
         with few_threads(source.dimension):
             for name in self.candidates:
                 ridge = self._ridges(name, self.ratios[name], labels, source.dimension)
-                model = fit_linear(self.algorithm(name), X, labels, names, ridge=ridge, intercept=self.level is not None)
-                scores[name] = client_errors(lambda place, rows, m=model: m.predict(rows, client=names[place]), list(test))
+                model = fit_linear(
+                    self.algorithm(name),
+                    X,
+                    labels,
+                    names,
+                    ridge=ridge,
+                    intercept=self.level is not None,
+                )
+                scores[name] = client_errors(
+                    lambda place, rows, m=model: m.predict(rows, client=names[place]), list(test)
+                )
         return Outcome.of(self.recommended, LOSS, scores)
 
-    def _ridges(self, name: str, ratio: float | None, labels: Sequence[Array], dimension: int) -> Array | None:
+    def _ridges(
+        self, name: str, ratio: float | None, labels: Sequence[Array], dimension: int
+    ) -> Array | None:
         if ratio is None or not isinstance(self.algorithm(name).personalise, Ridge):
             return None
         each = np.array([ratio / len(values) for values in labels])
@@ -196,16 +261,23 @@ class RidgeConfirmation(Confirmation):
         from fedasym.advisor.wording import three_digits
 
         others = list(self.expected)
-        worse = ", ".join(f"{name} to be worse by {three_digits(self.expected[name])}" for name in others)
+        worse = ", ".join(
+            f"{name} to be worse by {three_digits(self.expected[name])}" for name in others
+        )
         return (
-            f"Fit {', '.join(self.candidates)} exactly (seconds) and compare them on held-out samples, client by client: "
-            f"advice.confirm(data). Expected: {worse}. Refuted if any of them is better than {self.recommended} by more than "
-            "two standard errors over clients."
+            f"Fit {', '.join(self.candidates)} exactly (seconds) and compare them on held-out"
+            f" samples, client by client: advice.confirm(data). Expected: {worse}. Refuted if any"
+            f" of them is better than {self.recommended} by more than two standard errors over"
+            " clients."
         )
 
 
-def divide_client(source: ClientData, place: int, seed: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """A client's training and held-out samples; where none are held out, a fifth is, and at least one sample stays."""
+def divide_client(
+    source: ClientData, place: int, seed: int
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """A client's training and held-out samples; where none are held out, a fifth is, and at least
+    one sample stays.
+    """
     X, y = source.rows(place)
     held = source.held(place)
     if len(held[1]) or any(part.held.size for part in source.parts):
@@ -217,13 +289,19 @@ def divide_client(source: ClientData, place: int, seed: int) -> tuple[tuple[Arra
 
 @dataclass(frozen=True, eq=False)
 class MixedConfirmation(Confirmation):
-    """Exact fits with estimated ridges on few features, beside a mixed model; personal: by unknown (None: all may be)."""
+    """Exact fits with estimated ridges on few features, beside a mixed model; personal: by unknown
+    (None: all may be).
+    """
 
     intercept: bool
     personal: NDArray[np.bool_] | None
 
-    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
-        """Fit the candidates to training samples and compare them on held-out ones, client by client."""
+    def __call__(
+        self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
+    ) -> Outcome:
+        """Fit the candidates to training samples and compare them on held-out ones, client by
+        client.
+        """
         source = read_clients(data, y, clients)
         pairs = [divide_client(source, place, seed) for place in range(len(source.parts))]
         train, test = [each for each, _ in pairs], [each for _, each in pairs]
@@ -234,34 +312,49 @@ class MixedConfirmation(Confirmation):
         with few_threads(d):
             for name in self.candidates:
                 own = None if self.algorithm(name).shares_nothing else may
-                model = fit_linear(self.algorithm(name), X, labels, intercept=self.intercept, personal=own)
-                scores[name] = client_errors(lambda place, rows, m=model: m.predict(rows, client=place), test)
+                model = fit_linear(
+                    self.algorithm(name), X, labels, intercept=self.intercept, personal=own
+                )
+                scores[name] = client_errors(
+                    lambda place, rows, m=model: m.predict(rows, client=place), test
+                )
             mixed = predict_random_intercepts(train, test, self.intercept)
             if mixed is not None:
                 scores[MIXED_MODEL] = client_errors(lambda place, _: mixed[place], test)
-        weight = np.array([len(values) for _, values in test], float)[np.isfinite(scores[self.recommended])]
+        weight = np.array([len(values) for _, values in test], float)[
+            np.isfinite(scores[self.recommended])
+        ]
         return Outcome.of(self.recommended, LOSS, scores, share=weight / weight.sum())
 
     def __str__(self) -> str:
         from fedasym.advisor.wording import three_digits
 
-        worse = ", ".join(f"{name} worse by {three_digits(excess)}" for name, excess in self.expected.items())
+        worse = ", ".join(
+            f"{name} worse by {three_digits(excess)}" for name, excess in self.expected.items()
+        )
         return (
-            f"fit {', '.join(self.candidates)} exactly (seconds), beside a mixed model where statsmodels is installed, and "
-            f"compare them on held-out samples: advice.confirm(data), or --confirm. Expected: {worse}. Refuted if any of them "
-            f"is better than {self.recommended} by more than two standard errors."
+            f"fit {', '.join(self.candidates)} exactly (seconds), beside a mixed model where"
+            " statsmodels is installed, and compare them on held-out samples:"
+            f" advice.confirm(data), or --confirm. Expected: {worse}. Refuted if any of them is"
+            f" better than {self.recommended} by more than two standard errors."
         )
 
 
 def client_errors(predict: Any, test: ClientSamples) -> Array:
     """Each client's mean squared error; NaN where it has no held-out samples."""
     return np.array(
-        [np.mean((values - predict(place, rows)) ** 2) if len(values) else np.nan for place, (rows, values) in enumerate(test)]
+        [
+            np.mean((values - predict(place, rows)) ** 2) if len(values) else np.nan
+            for place, (rows, values) in enumerate(test)
+        ]
     )
 
 
-def predict_random_intercepts(train: ClientSamples, test: ClientSamples, intercept: bool) -> list[Array] | None:
-    """A random-intercept mixed model of statsmodels, restricted likelihood; None where it is not installed or does not end.
+def predict_random_intercepts(
+    train: ClientSamples, test: ClientSamples, intercept: bool
+) -> list[Array] | None:
+    """A random-intercept mixed model of statsmodels, restricted likelihood; None where it is not
+    installed or does not end.
 
     Its random intercepts, the usual first model of grouped data, are added to its fixed effects.
     """
@@ -269,7 +362,10 @@ def predict_random_intercepts(train: ClientSamples, test: ClientSamples, interce
         from statsmodels.regression.mixed_linear_model import MixedLM
     except ImportError:
         return None
-    X, y = np.concatenate([rows for rows, _ in train]), np.concatenate([values for _, values in train])
+    X, y = (
+        np.concatenate([rows for rows, _ in train]),
+        np.concatenate([values for _, values in train]),
+    )
     if not intercept or len(y) > MOST_MIXED_SAMPLES:
         return None
     owner = np.repeat(np.arange(len(train)), [len(values) for _, values in train])
@@ -282,7 +378,9 @@ def predict_random_intercepts(train: ClientSamples, test: ClientSamples, interce
             return None
     fixed = np.asarray(found.fe_params)
     level = {group: float(np.asarray(effect)[0]) for group, effect in found.random_effects.items()}
-    return [fixed[0] + rows @ fixed[1:] + level.get(place, 0.0) for place, (rows, _) in enumerate(test)]
+    return [
+        fixed[0] + rows @ fixed[1:] + level.get(place, 0.0) for place, (rows, _) in enumerate(test)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,8 +394,12 @@ class TrainedConfirmation(Confirmation):
         """What `fa.train` is told for each candidate."""
         return self.runs
 
-    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
-        """Train the candidates on some of the clients and compare them, client by client, on test samples."""
+    def __call__(
+        self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
+    ) -> Outcome:
+        """Train the candidates on some of the clients and compare them, client by client, on test
+        samples.
+        """
         from fedasym.training.histories import Histories
         from fedasym.training.training import train
 
@@ -306,11 +408,18 @@ class TrainedConfirmation(Confirmation):
         right: dict[str, Array] = {}
         for name, told in self.runs.items():
             plain = {key: value for key, value in told.items() if key not in STEP_FACTORS}
-            grid = {key: [each * told[key] for each in factors] for key, factors in STEP_FACTORS.items() if key in told}
-            runs = train([name], federation, evaluate_every=0, seed=seed, grid=grid, **plain)  # type: ignore[arg-type]
+            grid = {
+                key: [each * told[key] for each in factors]
+                for key, factors in STEP_FACTORS.items()
+                if key in told
+            }
+            words: dict[str, Any] = {"seed": seed, "grid": grid, **plain}
+            runs = train([name], federation, evaluate_every=0, **words)
             assert isinstance(runs, Histories)
             hits = runs.choose()[0].correct[-1, :, 1]
-            right[name] = np.divide(hits, tested, out=np.full(len(tested), np.nan), where=tested > 0)
+            right[name] = np.divide(
+                hits, tested, out=np.full(len(tested), np.nan), where=tested > 0
+            )
         return Outcome.of(self.recommended, ACCURACY, right)
 
     @property
@@ -323,11 +432,14 @@ class TrainedConfirmation(Confirmation):
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        worse = ", ".join(f"{name} to be {100 * apart:.1f} points behind" for name, apart in self.expected.items())
+        worse = ", ".join(
+            f"{name} to be {100 * apart:.1f} points behind" for name, apart in self.expected.items()
+        )
         return (
-            f"Train {', '.join(self.runs)} on up to {MOST_TRAINED} clients (seconds) and compare them on test samples, "
-            f"client by client: advice.confirm(data), or the lines below. Expected: {worse}. Refuted if any of them is better "
-            f"than {self.recommended} by more than two standard errors over clients."
+            f"Train {', '.join(self.runs)} on up to {MOST_TRAINED} clients (seconds) and compare"
+            " them on test samples, client by client: advice.confirm(data), or the lines below."
+            f" Expected: {worse}. Refuted if any of them is better than {self.recommended} by more"
+            " than two standard errors over clients."
         )
 
 
@@ -335,7 +447,9 @@ def as_federation(data: Any, y: Any, clients: Iterable[Hashable] | None, seed: i
     """The data as a federation with test samples."""
     if isinstance(data, Federation):
         if y is not None or clients is not None:
-            raise InvalidInput("a Federation has its own labels and clients: leave y and clients out")
+            raise InvalidInput(
+                "a Federation has its own labels and clients: leave y and clients out"
+            )
         if (data.counts("test") > 0).sum() >= 2 and (data.counts("validation") > 0).any():
             return data
         return data.resplit(seed, keep_test=False, fractions=TEST_SHARES)
@@ -344,7 +458,13 @@ def as_federation(data: Any, y: Any, clients: Iterable[Hashable] | None, seed: i
     names = [place for place, (_, codes) in enumerate(rows) for _ in codes]
     X, codes = (np.concatenate(part) for part in zip(*rows, strict=True))
     return Federation.from_arrays(
-        X, codes.astype(int), names, split=TEST_SHARES, seed=seed, classes=taken.count, intercept=False
+        X,
+        codes.astype(int),
+        names,
+        split=TEST_SHARES,
+        seed=seed,
+        classes=taken.count,
+        intercept=False,
     )
 
 
@@ -386,7 +506,9 @@ def candidate_settings(
     return told
 
 
-def stack_codes(data: ClientData, held: bool = False) -> tuple[Array, NDArray[np.int64], NDArray[np.intp]]:
+def stack_codes(
+    data: ClientData, held: bool = False
+) -> tuple[Array, NDArray[np.int64], NDArray[np.intp]]:
     """Clients' rows one below the other: features, codes and places."""
     parts = [data.held(place) if held else data.rows(place) for place in range(len(data.parts))]
     owner = np.repeat(np.arange(len(parts)), [len(codes) for _, codes in parts])
@@ -396,24 +518,37 @@ def stack_codes(data: ClientData, held: bool = False) -> tuple[Array, NDArray[np
 
 @dataclass(frozen=True, eq=False)
 class FoldConfirmation(Confirmation):
-    """Logistic fits on validation and test samples, or on a fifth of each client's; personal: by feature."""
+    """Logistic fits on validation and test samples, or on a fifth of each client's; personal: by
+    feature.
+    """
 
     personal: tuple[bool, ...] | None = None
     intercept: bool = True
 
-    def __call__(self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0) -> Outcome:
+    def __call__(
+        self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
+    ) -> Outcome:
         """Fit the candidates to the training samples and score them on the others."""
         taken = read_classes(data, y, clients)
         rows, codes, owner = stack_codes(taken.data)
         test = stack_codes(taken.data, held=True)
         if not len(test[1]):
             out = np.random.default_rng(seed).random(len(codes)) < HELD_SHARE
-            test, (rows, codes, owner) = (rows[out], codes[out], owner[out]), (rows[~out], codes[~out], owner[~out])
+            test, (rows, codes, owner) = (
+                (rows[out], codes[out], owner[out]),
+                (rows[~out], codes[~out], owner[~out]),
+            )
         may = None if self.personal is None else np.array(self.personal)
         losses, right = {}, {}
         for name in self.candidates:
             fit = fit_classes(
-                self.algorithm(name), rows, codes, owner, classes=taken.names, personal=may, intercept=self.intercept
+                self.algorithm(name),
+                rows,
+                codes,
+                owner,
+                classes=taken.names,
+                personal=may,
+                intercept=self.intercept,
             )
             chance = fit.predict_proba(test[0], client=test[2])
             losses[name] = -np.log(np.maximum(chance[np.arange(len(test[1])), test[1]], 1e-300))
@@ -423,7 +558,7 @@ class FoldConfirmation(Confirmation):
 
     def __str__(self) -> str:
         return (
-            f"fit {', '.join(self.candidates)} exactly (seconds) and compare them on samples that no fold saw: "
-            f"advice.confirm(data), or --confirm. Refuted if any of them has a lower log-loss than {self.recommended} by "
-            "more than two standard errors."
+            f"fit {', '.join(self.candidates)} exactly (seconds) and compare them on samples that"
+            " no fold saw: advice.confirm(data), or --confirm. Refuted if any of them has a lower"
+            f" log-loss than {self.recommended} by more than two standard errors."
         )

@@ -1,12 +1,14 @@
-"""Predictions beside what the clients' own samples say, without a model of how clients differ; client by client, who gains.
+"""Predictions beside what the clients' own samples say, without a model of how clients differ;
+client by client, who gains.
 
-Numbers: GCV (section 9). A client's residuals e are about the shared model of the others (or, for local methods, its
-labels). Along its axes, with k = c/(c + x) for the ridge c/n, GCV_i(c) = (sum (k e)^2 + rest)/n / ((n - sum (1 - k))/n)^2
-estimates the client's test error. Classes: the probes of `class_statistics`. Where predictions and samples disagree by more
-than their errors, the ranking follows the samples.
+Numbers: GCV (section 9). A client's residuals e are about the shared model of the others (or, for
+local methods, its labels). Along its axes, with k = c/(c + x) for the ridge c/n, GCV_i(c) = (sum (k
+e)^2 + rest)/n / ((n - sum (1 - k))/n)^2 estimates the client's test error. Classes: the probes of
+`class_statistics`. Where predictions and samples disagree by more than their errors, the ranking
+follows the samples.
 
-A client's own samples give a noisy estimate of its gain; the model gives the gain of a client of its size. The two are weighed
-by how much clients really differ beyond the noise of the estimates.
+A client's own samples give a noisy estimate of its gain; the model gives the gain of a client of
+its size. The two are weighed by how much clients really differ beyond the noise of the estimates.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ from fedasym.advisor.class_estimates import (
     estimate_world,
     look_at_clients,
 )
-from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, predict_class_accuracies
+from fedasym.advisor.class_predictions import (
+    AccuracyTable,
+    LogisticRidges,
+    predict_class_accuracies,
+)
 from fedasym.advisor.class_statistics import Probes
 from fedasym.advisor.data import Classes, read_classes
 from fedasym.advisor.estimates import Estimates
@@ -37,14 +43,28 @@ from fedasym.algorithms import PAPER, Algorithm, Average, Nothing
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
-from fedasym.theory.classes.squared_labels import LabelModel, best_label_ridge, probe_accuracy, shared_error
+from fedasym.theory.classes.squared_labels import (
+    LabelModel,
+    best_label_ridge,
+    probe_accuracy,
+    shared_error,
+)
 
 CURVE_POINTS = 49
-NO_RIDGE, ENDLESS_RIDGE = 1e-9, 1e9  # ridges, in units of the samples' own scale, that mean none and infinite
+NO_RIDGE, ENDLESS_RIDGE = (
+    1e-9,
+    1e9,
+)  # ridges, in units of the samples' own scale, that mean none and infinite
 CONTRADICTED = 3.0  # standard errors
 NOTABLE_LOSS = 0.05  # share of the error
-NOTABLE_ACCURACY = 0.02  # of accuracy: a smaller disagreement between model and probe is not worth a word
-LIKE_METHODS = {"ftfa": "rtfa", "one_step": "rtfa", "local": "local_ridge"}  # methods without a probe of their own
+NOTABLE_ACCURACY = (
+    0.02  # of accuracy: a smaller disagreement between model and probe is not worth a word
+)
+LIKE_METHODS = {
+    "ftfa": "rtfa",
+    "one_step": "rtfa",
+    "local": "local_ridge",
+}  # methods without a probe of their own
 QUICK_CLIENTS = 200  # that are looked at
 QUICK_FEATURES = 600  # more are projected at random
 QUICK_WORK = 1e10  # multiplications of the second look
@@ -52,7 +72,9 @@ QUICK_WORK = 1e10  # multiplications of the second look
 
 @dataclass(frozen=True, eq=False)
 class RidgeCurves:
-    """Estimated test errors of every client (m, C) along the ratios c; the first means no ridge, the last no change."""
+    """Estimated test errors of every client (m, C) along the ratios c; the first means no ridge,
+    the last no change.
+    """
 
     ratios: Array
     errors: Array
@@ -68,19 +90,26 @@ class RidgeCurves:
         return float(self.ratios[int(np.argmin(self.mean))])
 
     def at(self, ratio: float) -> tuple[float, float]:
-        """Mean error at a ratio (between the points, by interpolation) and its standard error over clients."""
+        """Mean error at a ratio (between the points, by interpolation) and its standard error over
+        clients.
+        """
         errors = self.of_clients(ratio)
         return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(len(errors)))
 
     def of_clients(self, ratio: float) -> Array:
         """Every client's error at a ratio."""
-        logs, at = np.log(self.ratios), float(np.log(np.clip(ratio, self.ratios[0], self.ratios[-1])))
+        logs, at = (
+            np.log(self.ratios),
+            float(np.log(np.clip(ratio, self.ratios[0], self.ratios[-1]))),
+        )
         after = int(np.clip(np.searchsorted(logs, at), 1, logs.size - 1))
         share = (at - logs[after - 1]) / (logs[after] - logs[after - 1])
         return np.asarray((1 - share) * self.errors[:, after - 1] + share * self.errors[:, after])
 
     def gain(self, ratio: float, over: float) -> tuple[float, float]:
-        """How much lower the mean error is at `ratio` than at `over`, and the standard error of that difference."""
+        """How much lower the mean error is at `ratio` than at `over`, and the standard error of
+        that difference.
+        """
         paired = self.of_clients(over) - self.of_clients(ratio)
         return float(paired.mean()), float(paired.std(ddof=1) / np.sqrt(len(paired)))
 
@@ -88,8 +117,12 @@ class RidgeCurves:
 def gcv_curves(summaries: Sequence[Summary], field: str) -> RidgeCurves:
     """The curves of all clients from their residuals ("residual") or labels ("raw")."""
     scale = np.mean([each.power.mean() for each in summaries])
-    ratios = scale * np.concatenate([[NO_RIDGE], np.geomspace(1e-4, 1e4, CURVE_POINTS), [ENDLESS_RIDGE]])
-    return RidgeCurves(ratios, np.stack([gcv(each, getattr(each, field), ratios) for each in summaries]))
+    ratios = scale * np.concatenate(
+        [[NO_RIDGE], np.geomspace(1e-4, 1e4, CURVE_POINTS), [ENDLESS_RIDGE]]
+    )
+    return RidgeCurves(
+        ratios, np.stack([gcv(each, getattr(each, field), ratios) for each in summaries])
+    )
 
 
 def gcv(client: Summary, squares: Array, ratios: Array) -> Array:
@@ -109,11 +142,13 @@ def compare_losses(
     blind: Sequence[str] = (),
     algorithms: Mapping[str, Algorithm] = PAPER,
 ) -> dict[str, Prediction]:
-    """Beside each prediction what GCV estimates, and the loss moved to its level where the two disagree.
+    """Beside each prediction what GCV estimates, and the loss moved to its level where the two
+    disagree.
 
-    Where samples are scarce it does not decide: the others' model is then nothing like the one with the client's samples in.
-    Nor for the methods in `blind`, which rest on a few tiny eigenvalues that the model was told and GCV divides by. Shared
-    models of other servers than averages have no such estimate: they follow the average with the same kind of client stage.
+    Where samples are scarce it does not decide: the others' model is then nothing like the one with
+    the client's samples in. Nor for the methods in `blind`, which rest on a few tiny eigenvalues
+    that the model was told and GCV divides by. Shared models of other servers than averages have no
+    such estimate: they follow the average with the same kind of client stage.
     """
     out, noise2 = dict(table), found.noise2
     averages = {}
@@ -149,9 +184,11 @@ def compare_losses(
 
 @dataclass(frozen=True)
 class ClientAdvice:
-    """One client: its ridge and how much lower its test error is predicted to be with its own model than with the shared one.
+    """One client: its ridge and how much lower its test error is predicted to be with its own model
+    than with the shared one.
 
-    gain: in units of squared labels, with its 95% interval; below 0 the client is predicted to lose.
+    gain: in units of squared labels, with its 95% interval; below 0 the client is predicted to
+    lose.
     """
 
     client: Hashable
@@ -173,9 +210,12 @@ def regression_gains(
 ) -> tuple[ClientAdvice, ...]:
     """Every client's gain with the ridge ratio/n.
 
-    about: variances along axes, of residuals about the others' model. error: of the mean gain over clients, which all share.
+    about: variances along axes, of residuals about the others' model. error: of the mean gain over
+    clients, which all share.
     """
-    model, own, error2 = np.array([gain_of_client(each, about, ratio, kurtosis) for each in summaries]).T
+    model, own, error2 = np.array(
+        [gain_of_client(each, about, ratio, kurtosis) for each in summaries]
+    ).T
     off = own - model
     weight = 1 / np.maximum(error2 / max(error2.max(), 1e-300), 1e-12)
     between = max(float((weight**2 * (off**2 - error2)).sum() / (weight**2).sum()), 0.0)
@@ -195,8 +235,12 @@ def regression_gains(
     )
 
 
-def gain_of_client(client: Summary, about: AxisVariances, ratio: float, kurtosis: float) -> tuple[float, float, float]:
-    """GCV(no change) - GCV(ratio) as the model expects it, as the client's samples say, and the variance of the latter."""
+def gain_of_client(
+    client: Summary, about: AxisVariances, ratio: float, kurtosis: float
+) -> tuple[float, float, float]:
+    """GCV(no change) - GCV(ratio) as the model expects it, as the client's samples say, and the
+    variance of the latter.
+    """
     n, x = client.samples, client.power
     ratio = max(ratio, NO_RIDGE * max(float(x.mean()), 1e-300))
     k = 1 / (1 + x / ratio) if np.isfinite(ratio) else np.ones_like(x)
@@ -204,36 +248,58 @@ def gain_of_client(client: Summary, about: AxisVariances, ratio: float, kurtosis
     a, a0 = (1 - k**2 / room**2) / n, (1 - 1 / room**2) / n
     v = about.noise2 + about.spread2 * x / client.dimension
     beyond = (n - x.size) * about.noise2
-    variance = 2 * (1 + max(kurtosis, 0) / 2) * (float(((a * v) ** 2).sum()) + a0**2 * beyond * about.noise2)
+    variance = (
+        2
+        * (1 + max(kurtosis, 0) / 2)
+        * (float(((a * v) ** 2).sum()) + a0**2 * beyond * about.noise2)
+    )
     return float(a @ v + a0 * beyond), float(a @ client.residual + a0 * client.rest), variance
 
 
 def compare_accuracies(
     table: AccuracyTable, probes: Probes, world: LabelModel, sizes: ClientSizes, found: ClassMoments
 ) -> AccuracyTable:
-    """Beside each prediction what the samples say; where the two disagree, ranked by what the samples say.
+    """Beside each prediction what the samples say; where the two disagree, ranked by what the
+    samples say.
 
-    One contradiction is enough: the link is then wrong for all methods, and ranking some by the samples and others, whose
-    intervals happen to be wide, by the model would compare two scales.
+    One contradiction is enough: the link is then wrong for all methods, and ranking some by the
+    samples and others, whose intervals happen to be wide, by the model would compare two scales.
     """
     out, error = dict(table), shared_error(world, found.excess)
     for name, place in best_ratios(probes).items():
         alone, row = name == "local_ridge", table[name]
         right, spread = probes.measured(alone).at(place)
         ratio = float(probes.ratios[place])
-        expected = float(sizes.share @ [probe_accuracy(world, float(g), ratio / float(n), error, alone=alone)
-                                        for g, n in zip(sizes.aspects, sizes.kinds.samples, strict=True)])  # fmt: skip
+        expected = float(
+            sizes.share
+            @ [
+                probe_accuracy(world, float(g), ratio / float(n), error, alone=alone)
+                for g, n in zip(sizes.aspects, sizes.kinds.samples, strict=True)
+            ]
+        )
         wide = np.hypot(spread, np.nan_to_num(row.new.high - row.new.low) / 4)
-        off = bool(abs(right - expected) > CONTRADICTED * wide and abs(right - expected) > NOTABLE_ACCURACY)
-        out[name] = replace(row, measured=right, measured_error=spread, expected=expected, contradicted=off)
+        off = bool(
+            abs(right - expected) > CONTRADICTED * wide and abs(right - expected) > NOTABLE_ACCURACY
+        )
+        out[name] = replace(
+            row, measured=right, measured_error=spread, expected=expected, contradicted=off
+        )
     probed = best_ratios(probes)
     if any(out[name].contradicted for name in probed):
-        out |= {name: replace(out[name], contradicted=True, trusted=float(out[name].measured or 0.0)) for name in probed}
+        out |= {
+            name: replace(out[name], contradicted=True, trusted=float(out[name].measured or 0.0))
+            for name in probed
+        }
     for name, like in LIKE_METHODS.items():
         if name in out and out[like].contradicted:
             gap = min(table[name].accuracy.value - table[like].accuracy.value, 0.0)
             trusted = float(np.clip(out[like].trusted + gap, 0.0, 1.0))
-            out[name] = replace(out[name], contradicted=True, trusted=trusted, measured_error=out[like].measured_error)
+            out[name] = replace(
+                out[name],
+                contradicted=True,
+                trusted=trusted,
+                measured_error=out[like].measured_error,
+            )
     return out
 
 
@@ -247,13 +313,21 @@ def best_ratios(probes: Probes) -> dict[str, int]:
 
 
 def accuracy_gains(
-    names: Sequence[object], sizes: Array, dimension: int, ratio: float, gains: Array, error: float, probes: Probes,
-    places: Sequence[int], held_only: bool,
-) -> tuple[ClientAdvice, ...]:  # fmt: skip
+    names: Sequence[object],
+    sizes: Array,
+    dimension: int,
+    ratio: float,
+    gains: Array,
+    error: float,
+    probes: Probes,
+    places: Sequence[int],
+    held_only: bool,
+) -> tuple[ClientAdvice, ...]:
     """Every client's gain in accuracy with the ridge ratio/n.
 
-    gains: what the model says for a client of each one's size. error: of the mean gain, which all share. places: the clients
-    that the probes have seen. held_only: training samples are not to be trusted.
+    gains: what the model says for a client of each one's size. error: of the mean gain, which all
+    share. places: the clients that the probes have seen. held_only: training samples are not to be
+    trusted.
     """
     own, error2 = np.full(len(names), np.nan), np.full(len(names), np.inf)
     best, none = best_ratios(probes)["rtfa"], len(probes.ratios) - 1
@@ -262,15 +336,25 @@ def accuracy_gains(
         counts = np.array([curve.count[i] for curve in curves], dtype=float)
         if counts.sum() < 2:
             continue
-        first, second = (np.nan_to_num([curve.right[i, at] for curve in curves]) @ counts / counts.sum() for at in (best, none))
+        first, second = (
+            np.nan_to_num([curve.right[i, at] for curve in curves]) @ counts / counts.sum()
+            for at in (best, none)
+        )
         own[place] = first - second
-        # as many answers change as either model gets wrong, at most; a half more counts for what a few samples cannot show
+        # as many answers change as either model gets wrong, at most; a half more counts for what a
+        # few samples cannot show
         changed = min(2 - first - second, 1.0)
         error2[place] = (max(changed - own[place] ** 2, 0.0) + 0.5 / counts.sum()) / counts.sum()
     seen = np.isfinite(own)
     off = np.where(seen, own - gains, 0.0)
     weight = np.where(seen, 1 / error2, 0.0)
-    between = max(float((weight**2 * (off**2 - np.where(seen, error2, 0.0))).sum() / max((weight**2).sum(), 1e-300)), 0.0)
+    between = max(
+        float(
+            (weight**2 * (off**2 - np.where(seen, error2, 0.0))).sum()
+            / max((weight**2).sum(), 1e-300)
+        ),
+        0.0,
+    )
     trust = np.where(seen, between / (between + error2), 0.0)
     gain = gains + trust * off
     spread = 1.96 * np.sqrt(np.where(seen, trust * np.where(seen, error2, 0.0), between) + error**2)
@@ -292,8 +376,8 @@ def accuracy_gains(
 class ExpectedAccuracy:
     """What theory and probes say of one algorithm: accuracies, shares of the clients' labels.
 
-    theory: of the model on the estimated population; samples: of a least-squares classifier on held-out samples (or each left
-    out), None where there is none; trusted: the one to rank by.
+    theory: of the model on the estimated population; samples: of a least-squares classifier on
+    held-out samples (or each left out), None where there is none; trusted: the one to rank by.
     """
 
     theory: float
@@ -304,14 +388,18 @@ class ExpectedAccuracy:
 def foresee_accuracies(
     federation: Federation, *, clients: int = QUICK_CLIENTS, features: int = QUICK_FEATURES
 ) -> dict[str, ExpectedAccuracy]:
-    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge and one step on a federation with class labels.
+    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge and one step on a federation
+    with class labels.
 
-    Estimates come from at most `clients` clients, evenly spread, with all of their samples; predictions are for as many
-    clients as the federation has. More than `features` features are projected onto so many random directions. Seconds.
+    Estimates come from at most `clients` clients, evenly spread, with all of their samples;
+    predictions are for as many clients as the federation has. More than `features` features are
+    projected onto so many random directions. Seconds.
 
     >>> import fedasym as fa
     >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
-    >>> found = foresee_accuracies(fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1))
+    >>> found = foresee_accuracies(
+    ...     fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1)
+    ... )
     >>> found["rtfa"].theory > found["local_ridge"].theory
     True
     """
@@ -323,10 +411,16 @@ def foresee_accuracies(
         found = estimate_from_held(seen, QUICK_WORK) or seen.found
         share = float(seen.sizes.sum() / sizes.sum())  # the shared model errs less with all clients
         found = replace(found, excess=(found.excess[0] * share, found.excess[1] * share))
-        shape, world = ClientSizes(SizeGroups.of(sizes), seen.dimension), estimate_world(found, taken.count)
+        shape, world = (
+            ClientSizes(SizeGroups.of(sizes), seen.dimension),
+            estimate_world(found, taken.count),
+        )
         table, _ = predict_class_accuracies(found, world, shape, intervals=False)
         table = compare_accuracies(table, seen.probes, world, shape, found)
-    return {name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted) for name, row in table.items()}
+    return {
+        name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted)
+        for name, row in table.items()
+    }
 
 
 def thin_clients(classes: Classes, most: int) -> Classes:
@@ -346,13 +440,21 @@ def project_features(classes: Classes, most: int) -> Classes:
 
 
 def class_client_gains(
-    seen: ClassLook, world: LabelModel, shape: ClientSizes, table: AccuracyTable, ridges: LogisticRidges, held_only: bool
+    seen: ClassLook,
+    world: LabelModel,
+    shape: ClientSizes,
+    table: AccuracyTable,
+    ridges: LogisticRidges,
+    held_only: bool,
 ) -> tuple[Any, ...]:
     """Who gains, from the model for clients of each size and from their own samples."""
     error = shared_error(world, seen.found.excess)
     kept = probe_accuracy(world, 1.0, np.inf, error)
     by_kind = np.array(
-        [probe_accuracy(world, float(g), best_label_ridge(world, float(g), error), error) - kept for g in shape.aspects]
+        [
+            probe_accuracy(world, float(g), best_label_ridge(world, float(g), error), error) - kept
+            for g in shape.aspects
+        ]
     )
     gains = by_kind[shape.kinds.place]
     rows = table["rtfa"], table["fedavg"]
@@ -360,5 +462,13 @@ def class_client_gains(
         gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
     wide = seen.probes.measured(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
     return accuracy_gains(
-        seen.clients, seen.sizes, seen.dimension, ridges.shared, gains, wide, seen.probes, seen.places, held_only
+        seen.clients,
+        seen.sizes,
+        seen.dimension,
+        ridges.shared,
+        gains,
+        wide,
+        seen.probes,
+        seen.places,
+        held_only,
     )

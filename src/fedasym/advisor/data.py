@@ -1,4 +1,6 @@
-"""The advisor's data: training and held-out rows of each client, labels that are numbers or classes, refusals that say why."""
+"""The advisor's data: training and held-out rows of each client, labels that are numbers or
+classes, refusals that say why.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.samples import TASKS, read_label_array
 from fedasym.data.splits import TRAIN
-from fedasym.exact.clients import check_rows, group_rows, is_per_client, iterate_clients, labels_of, places_of, reflect_rows
+from fedasym.exact.clients import (
+    check_rows,
+    group_rows,
+    is_per_client,
+    iterate_clients,
+    labels_of,
+    places_of,
+    reflect_rows,
+)
 from fedasym.worlds.classes import MOST_CLASSES
 
 LEAST_CLIENTS = 4  # fewer say nothing about how clients differ
@@ -23,7 +33,9 @@ Codes = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class ClientPart:
-    """One client: where its rows are in `features` and `labels`; rows are copied only while they are used."""
+    """One client: where its rows are in `features` and `labels`; rows are copied only while they
+    are used.
+    """
 
     name: Hashable
     features: NDArray[Any]
@@ -34,11 +46,14 @@ class ClientPart:
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """All clients with training samples, and the features that are not always 0 (others carry nothing and are left out).
+    """All clients with training samples, and the features that are not always 0 (others carry
+    nothing and are left out).
 
-    basis: orthogonal directions that all samples lie in, where features follow from one another; None where none does.
-    levelled: whether each client's intercept is minimised out: its training samples are turned so that one of them holds all
-        of it, and that one goes; its held-out samples are about the means of those that train.
+    basis: orthogonal directions that all samples lie in, where features follow from one another;
+        None where none does.
+    levelled: whether each client's intercept is minimised out: its training samples are turned so
+        that one of them holds all of it, and that one goes; its held-out samples are about the
+        means of those that train.
     """
 
     parts: tuple[ClientPart, ...]
@@ -86,19 +101,24 @@ class ClientData:
         return np.append(rows.mean(0), values.mean())
 
     def level(self) -> ClientData:
-        """The same clients without their intercepts; those with a single training sample have nothing left."""
+        """The same clients without their intercepts; those with a single training sample have
+        nothing left.
+        """
         parts = tuple(part for part in self.parts if part.train.size > 1)
         if len(parts) < LEAST_CLIENTS:
             raise InvalidInput(
-                f"{len(parts)} clients have two training samples or more: with an intercept of its own a client needs two, and "
-                f"how clients differ takes {LEAST_CLIENTS} of them; give more samples, or leave the intercept out"
+                f"{len(parts)} clients have two training samples or more: with an intercept of its"
+                f" own a client needs two, and how clients differ takes {LEAST_CLIENTS} of them;"
+                " give more samples, or leave the intercept out"
             )
         return replace(self, parts=parts, levelled=True)
 
     def _take(self, part: ClientPart, where: NDArray[np.intp]) -> tuple[Array, Array]:
         rows = np.asarray(part.features[where], dtype=float)
         rows = rows if self.live.all() else rows[:, self.live]
-        return rows if self.basis is None else rows @ self.basis, np.asarray(part.labels[where], dtype=float)
+        return rows if self.basis is None else rows @ self.basis, np.asarray(
+            part.labels[where], dtype=float
+        )
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         return (self.rows(place) for place in range(len(self.parts)))
@@ -108,10 +128,15 @@ def read_clients(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
     """A federation, or arrays as `fa.linear.fit` takes them; checked once, here."""
     if isinstance(data, Federation):
         if y is not None or clients is not None:
-            raise InvalidInput("a Federation has its own labels and clients: leave y and clients out")
+            raise InvalidInput(
+                "a Federation has its own labels and clients: leave y and clients out"
+            )
         parts = federation_parts(data)
     elif y is None:
-        raise InvalidInput("y is missing: give a Federation, or features, labels and clients=[...], the client of each row")
+        raise InvalidInput(
+            "y is missing: give a Federation, or features, labels and clients=[...], the client of"
+            " each row"
+        )
     else:
         parts = array_parts(data, y, clients)
     return check_client_parts(parts)
@@ -121,14 +146,19 @@ def federation_parts(federation: Federation) -> list[ClientPart]:
     """Training rows to learn from; validation and test rows together are held out."""
     if federation.sequences or federation.outputs != 1:
         raise NoFormula(
-            f"a sample has {'several positions' if federation.sequences else f'{federation.outputs} outputs'}: advice is for "
-            "one output per sample; ask for each output on its own"
+            "a sample has"
+            f" {'several positions' if federation.sequences else f'{federation.outputs} outputs'}:"
+            " advice is for one output per sample; ask for each output on its own"
         )
     parts = []
     for place, name in enumerate(federation.clients):
         rows = np.arange(federation.starts[place], federation.starts[place + 1])
         training = federation.split[rows] == TRAIN
-        parts.append(ClientPart(name, federation.features, federation.labels[:, 0], rows[training], rows[~training]))
+        parts.append(
+            ClientPart(
+                name, federation.features, federation.labels[:, 0], rows[training], rows[~training]
+            )
+        )
     return parts
 
 
@@ -137,14 +167,20 @@ def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[Clie
     none = np.array([], dtype=int)
     if is_per_client(X):
         each = iterate_clients(X, y, clients)
-        return [ClientPart(name, rows, values, np.arange(len(rows)), none) for name, rows, values in each]
+        return [
+            ClientPart(name, rows, values, np.arange(len(rows)), none)
+            for name, rows, values in each
+        ]
     if clients is None:
         raise InvalidInput("clients is missing: give the client of each row, such as clients=ids")
     rows, values = check_rows(None, X, y)
     labels = labels_of(clients)
     if len(labels) != len(rows):
         next(iter(group_rows(rows, values, labels)))  # says what is wrong
-    return [ClientPart(name, rows, values, np.array(where), none) for name, where in places_of(labels).items()]
+    return [
+        ClientPart(name, rows, values, np.array(where), none)
+        for name, where in places_of(labels).items()
+    ]
 
 
 def check_client_parts(parts: Sequence[ClientPart]) -> ClientData:
@@ -152,26 +188,34 @@ def check_client_parts(parts: Sequence[ClientPart]) -> ClientData:
     training = tuple(part for part in parts if part.train.size)
     if len(training) < LEAST_CLIENTS:
         raise InvalidInput(
-            f"there are {len(training)} clients with training samples: how clients differ cannot be told from fewer than "
-            f"{LEAST_CLIENTS}; with so few, compare the algorithms on held-out samples (fa.linear.fit)"
+            f"there are {len(training)} clients with training samples: how clients differ cannot be"
+            f" told from fewer than {LEAST_CLIENTS}; with so few, compare the algorithms on"
+            " held-out samples (fa.linear.fit)"
         )
     if max(part.train.size for part in training) < 2:
         raise InvalidInput(
-            "every client has a single training sample: noise and differences between clients cannot be told apart; give at "
-            "least some clients two samples or more"
+            "every client has a single training sample: noise and differences between clients"
+            " cannot be told apart; give at least some clients two samples or more"
         )
     live = np.zeros(training[0].features.shape[1], dtype=bool)
     low, high = np.inf, -np.inf
     whole = ClientData(training, np.ones_like(live))
     for part, (rows, values) in zip(training, whole, strict=True):
         if not (np.isfinite(rows).all() and np.isfinite(values).all()):
-            raise InvalidInput(f"client {part.name!r} has NaN or infinity in its samples: drop or fill those samples first")
+            raise InvalidInput(
+                f"client {part.name!r} has NaN or infinity in its samples: drop or fill those"
+                " samples first"
+            )
         live |= np.any(rows != 0, axis=0)
         low, high = min(low, values.min()), max(high, values.max())
     if not live.any():
-        raise InvalidInput("all features are 0: there is nothing to learn from; check how the features were read")
+        raise InvalidInput(
+            "all features are 0: there is nothing to learn from; check how the features were read"
+        )
     if low == high:
-        raise InvalidInput(f"all labels are {low:g}: there is nothing to predict; check which column is the label")
+        raise InvalidInput(
+            f"all labels are {low:g}: there is nothing to predict; check which column is the label"
+        )
     return replace(whole, live=live)
 
 
@@ -193,7 +237,9 @@ class Coding:
 
     @property
     def total(self) -> float:
-        """Mean square of a free output over all samples, known without looking: 1 for two classes, 1/C for more."""
+        """Mean square of a free output over all samples, known without looking: 1 for two classes,
+        1/C for more.
+        """
         return 1.0 if self.count == 2 else 1 / self.count
 
     def targets(self, codes: Array) -> Array:
@@ -209,7 +255,11 @@ class Coding:
 
     def guess(self, outputs: Array) -> Codes:
         """The class that outputs stand for."""
-        return np.asarray(outputs[:, 0] > 0, dtype=np.intp) if self.count == 2 else np.asarray(outputs.argmax(-1))
+        return (
+            np.asarray(outputs[:, 0] > 0, dtype=np.intp)
+            if self.count == 2
+            else np.asarray(outputs.argmax(-1))
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,16 +270,24 @@ class Classes(Coding):
 
 
 def are_classes(data: Any, y: Any, task: str | None) -> bool:
-    """Whether labels are classes: `task` says so, the federation knows, or else whole numbers, booleans and strings are.
+    """Whether labels are classes: `task` says so, the federation knows, or else whole numbers,
+    booleans and strings are.
 
-    >>> are_classes(None, [[0, 1], [1, 1]], None), are_classes(None, [0.0, 1.0], None), are_classes(None, [0, 7], "regression")
+    >>> (
+    ...     are_classes(None, [[0, 1], [1, 1]], None),
+    ...     are_classes(None, [0.0, 1.0], None),
+    ...     are_classes(None, [0, 7], "regression"),
+    ... )
     (True, False, False)
     """
     if task is not None:
         one_of("task", task, TASKS)
     if isinstance(data, Federation):
         if task is not None and task != data.task:
-            raise InvalidInput(f"task is {task!r} and the federation's labels are for {data.task}: make it with that task")
+            raise InvalidInput(
+                f"task is {task!r} and the federation's labels are for {data.task}: make it with"
+                " that task"
+            )
         return data.task == "classification"
     if task is not None or y is None:
         return task == "classification"
@@ -238,7 +296,11 @@ def are_classes(data: Any, y: Any, task: str | None) -> bool:
 
 def split_labels(y: Any) -> list[Any]:
     """Labels client by client, or all of them as one list."""
-    lists = [y] if hasattr(y, "dtype") else read_list("y", y, "give one label per row, or a list of labels per client")
+    lists = (
+        [y]
+        if hasattr(y, "dtype")
+        else read_list("y", y, "give one label per row, or a list of labels per client")
+    )
     return lists if lists and all(np.ndim(each) == 1 for each in lists) else [y]
 
 
@@ -246,59 +308,85 @@ def read_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
     """A federation with classes, or arrays as `fa.advise` takes them; checked once, here."""
     if isinstance(data, Federation):
         if y is not None or clients is not None:
-            raise InvalidInput("a Federation has its own labels and clients: leave y and clients out")
+            raise InvalidInput(
+                "a Federation has its own labels and clients: leave y and clients out"
+            )
         assert data.classes is not None
         names, parts = data.classes, position_parts(data)
     elif y is None:
-        raise InvalidInput("y is missing: give a Federation, or features, labels and clients=[...], the client of each row")
+        raise InvalidInput(
+            "y is missing: give a Federation, or features, labels and clients=[...], the client of"
+            " each row"
+        )
     else:
         names, codes = encode_labels(y)
         X = list(data) if is_per_client(data) else data
         parts = array_parts(X, codes if is_per_client(X) else np.concatenate(codes), clients)
     if len(names) > MOST_CLASSES:
         raise NoFormula(
-            f"the labels have {len(names)} different values, and advice is for up to {MOST_CLASSES} classes: merge rare ones "
-            f"(federation.merge_rare({MOST_CLASSES})), or say task='regression' if they are numbers"
+            f"the labels have {len(names)} different values, and advice is for up to {MOST_CLASSES}"
+            f" classes: merge rare ones (federation.merge_rare({MOST_CLASSES})), or say"
+            " task='regression' if they are numbers"
         )
     return Classes(names, check_class_labels(parts, names))
 
 
 def encode_labels(y: Any) -> tuple[tuple[Any, ...], list[Array]]:
-    """The names of the classes, sorted, and the labels as their codes, in the lists that they came in."""
+    """The names of the classes, sorted, and the labels as their codes, in the lists that they came
+    in.
+    """
     lists = [read_label_array(each).reshape(-1) for each in split_labels(y)]
     every = np.concatenate(lists) if lists else np.empty(0)
-    missing = [each for each in every.tolist() if each is None or (isinstance(each, float) and np.isnan(each))]
+    missing = [
+        each
+        for each in every.tolist()
+        if each is None or (isinstance(each, float) and np.isnan(each))
+    ]
     if missing:
-        raise InvalidInput(f"a label is {missing[0]!r}: drop the samples without a label, or name their class")
+        raise InvalidInput(
+            f"a label is {missing[0]!r}: drop the samples without a label, or name their class"
+        )
     try:
         names, codes = np.unique(every, return_inverse=True)
     except TypeError:
-        raise InvalidInput("the labels mix numbers and words: give all of them as strings, or all as numbers") from None
+        raise InvalidInput(
+            "the labels mix numbers and words: give all of them as strings, or all as numbers"
+        ) from None
     ends = np.cumsum([len(each) for each in lists])[:-1]
     return tuple(names.tolist()), np.split(codes.astype(float), ends)
 
 
 def position_parts(federation: Federation) -> list[ClientPart]:
-    """Training rows to learn from, validation and test rows held out; positions of sequences are samples."""
+    """Training rows to learn from, validation and test rows held out; positions of sequences are
+    samples.
+    """
     width = federation.features.shape[1] if federation.sequences else 1
     features = federation.features.reshape(-1, federation.dimension)
     labels = federation.labels.reshape(-1)
-    real = np.ones(labels.size, dtype=bool) if federation.mask is None else federation.mask.reshape(-1)
+    real = (
+        np.ones(labels.size, dtype=bool) if federation.mask is None else federation.mask.reshape(-1)
+    )
     training = np.repeat(federation.split == TRAIN, width)
     parts = []
     for place, name in enumerate(federation.clients):
         rows = np.arange(width * federation.starts[place], width * federation.starts[place + 1])
         rows = rows[real[rows]]
-        parts.append(ClientPart(name, features, labels, rows[training[rows]], rows[~training[rows]]))
+        parts.append(
+            ClientPart(name, features, labels, rows[training[rows]], rows[~training[rows]])
+        )
     return parts
 
 
 def check_class_labels(parts: list[ClientPart], names: tuple[Any, ...]) -> ClientData:
     """The checks that all data pass, with a class by its name where there is only one."""
-    labels = np.concatenate([np.unique(part.labels[part.train]) for part in parts]) if parts else np.empty(0)
+    labels = (
+        np.concatenate([np.unique(part.labels[part.train]) for part in parts])
+        if parts
+        else np.empty(0)
+    )
     if np.unique(labels).size == 1:
         raise InvalidInput(
-            f"all training labels are {names[int(labels[0])]!r}: with a single class there is nothing to predict; check which "
-            "column is the label"
+            f"all training labels are {names[int(labels[0])]!r}: with a single class there is"
+            " nothing to predict; check which column is the label"
         )
     return check_client_parts(parts)

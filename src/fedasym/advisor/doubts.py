@@ -1,4 +1,6 @@
-"""What could make the advice wrong, each in a sentence with what to do: numbers, few features, classes."""
+"""What could make the advice wrong, each in a sentence with what to do: numbers, few features,
+classes.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,11 @@ FEW_MIXED_SAMPLES = 3
 UNEVEN_CLASSES = 0.7  # effective over actual number of classes, below which they are not alike
 SHIFTED_COUNTS = 5.0  # standard deviations of class counts over clients, beyond chance
 MEAN_SHARE = 0.05  # share of the features' energy in their mean
-RANKING_CHECKS = (Check.LINK, Check.TRAINED_FEATURES, Check.CLASS_SHARES)  # doubts after which levels are not to be trusted
+RANKING_CHECKS = (
+    Check.LINK,
+    Check.TRAINED_FEATURES,
+    Check.CLASS_SHARES,
+)  # doubts after which levels are not to be trusted
 USELESS_GAIN = 0.005  # of accuracy: a ridge that gains less is no better
 
 
@@ -59,8 +65,8 @@ def noise_variation(seen: RegressionEvidence) -> str | None:
     if found.noise_z < SURE_DEVIATIONS or found.noise_cv < 0.2:
         return None
     return (
-        f"noise differs between clients (noise^2 by about {found.noise_cv:.0%}): a client with more noise wants a larger "
-        "ridge, and weights by samples over noise^2 would do better."
+        f"noise differs between clients (noise^2 by about {found.noise_cv:.0%}): a client with more"
+        " noise wants a larger ridge, and weights by samples over noise^2 would do better."
     )
 
 
@@ -70,8 +76,8 @@ def radius_variation(seen: RegressionEvidence) -> str | None:
     if found.radius_z < SURE_DEVIATIONS or found.radius_cv < 0.3:
         return None
     return (
-        f"some clients are much further from the shared model than others (radius^2 varies by about {found.radius_cv:.0%}): "
-        "one ridge cannot suit all; see advice.clients."
+        "some clients are much further from the shared model than others (radius^2 varies by about"
+        f" {found.radius_cv:.0%}): one ridge cannot suit all; see advice.clients."
     )
 
 
@@ -81,8 +87,8 @@ def residual_tails(seen: RegressionEvidence) -> str | None:
     if z < SURE_DEVIATIONS or excess < 0.5:
         return None
     return (
-        f"residuals have heavy tails (excess kurtosis {excess:.2g}): least squares chases outliers; predictions hold for "
-        "squared error, and a robust loss or clipped labels may do better."
+        f"residuals have heavy tails (excess kurtosis {excess:.2g}): least squares chases outliers;"
+        " predictions hold for squared error, and a robust loss or clipped labels may do better."
     )
 
 
@@ -91,8 +97,8 @@ def client_clusters(seen: RegressionEvidence) -> str | None:
     if not seen.structure.clustered:
         return None
     return (
-        "clients fall into groups along a common direction: one shared model for each group would beat a single one; cluster "
-        "the clients first and ask again for each group."
+        "clients fall into groups along a common direction: one shared model for each group would"
+        " beat a single one; cluster the clients first and ask again for each group."
     )
 
 
@@ -103,8 +109,9 @@ def displacement_alignment(seen: RegressionEvidence) -> str | None:
     power = seen.estimates.power
     where = "strong" if seen.structure.alignment > 0 else "weak"
     return (
-        f"clients differ mostly along {where} features (the displacement's covariance is about Sigma^{power:g}): this is in "
-        "the numbers, and the rule ridge = noise^2 aspect/radius^2 does not hold."
+        f"clients differ mostly along {where} features (the displacement's covariance is about"
+        f" Sigma^{power:g}): this is in the numbers, and the rule ridge = noise^2 aspect/radius^2"
+        " does not hold."
     )
 
 
@@ -119,20 +126,25 @@ def ridge_disagreement(seen: RegressionEvidence) -> str | None:
     if gain < CLEAR_ERRORS * error or gain < 0.01 * level:
         return None
     return (
-        f"cross-validation over clients wants the ridge {seen.shared.best / samples:.3g} where the model wants {row.ridge:.3g}"
-        f", and its error is lower by {gain / level:.1%}: the model of how clients differ does not fit; its ridge is taken."
+        f"cross-validation over clients wants the ridge {seen.shared.best / samples:.3g} where the"
+        f" model wants {row.ridge:.3g}, and its error is lower by {gain / level:.1%}: the model of"
+        " how clients differ does not fit; its ridge is taken."
     )
 
 
 def loss_disagreement(seen: RegressionEvidence) -> str | None:
     """GCV gives other losses than the model."""
-    off = [row for row in seen.predictions.values() if row.contradicted and row.measured is not None]
+    off = [
+        row for row in seen.predictions.values() if row.contradicted and row.measured is not None
+    ]
     if not off:
         return None
-    listed = ", ".join(f"{row.algorithm} {row.new.value:.3g} against {row.measured:.3g}" for row in off)
+    listed = ", ".join(
+        f"{row.algorithm} {row.new.value:.3g} against {row.measured:.3g}" for row in off
+    )
     return (
-        f"model and cross-validation disagree on the loss of a new client by more than their errors ({listed}): the ranking "
-        "follows cross-validation there."
+        "model and cross-validation disagree on the loss of a new client by more than their errors"
+        f" ({listed}): the ranking follows cross-validation there."
     )
 
 
@@ -141,13 +153,16 @@ def optimistic_levels(seen: RegressionEvidence) -> str | None:
     if seen.held.size < 2:
         return None
     expected = seen.estimates.noise2 + seen.predictions["fedavg"].loss.value
-    measured, error = float(seen.held.mean()), float(seen.held.std(ddof=1) / np.sqrt(seen.held.size))
+    measured, error = (
+        float(seen.held.mean()),
+        float(seen.held.std(ddof=1) / np.sqrt(seen.held.size)),
+    )
     if measured < OPTIMISTIC * expected or measured - expected < CLEAR_ERRORS * error:
         return None
     return (
-        f"the shared model's error on held-out samples is {measured:.3g} where {expected:.3g} was predicted: were the features "
-        "trained on these very samples? Levels are optimistic, test errors below use the held-out level; ridge and ranking "
-        "can still be right."
+        f"the shared model's error on held-out samples is {measured:.3g} where {expected:.3g} was"
+        " predicted: were the features trained on these very samples? Levels are optimistic, test"
+        " errors below use the held-out level; ridge and ranking can still be right."
     )
 
 
@@ -176,11 +191,19 @@ REGRESSION_CHECKS: dict[str, Callable[[RegressionEvidence], str | None]] = {
 
 def doubt_regression(seen: RegressionEvidence) -> tuple[Doubt, ...]:
     """All checks that speak, in their order."""
-    return tuple(Doubt(name, text) for name, check in REGRESSION_CHECKS.items() if (text := check(seen)) is not None)
+    return tuple(
+        Doubt(name, text)
+        for name, check in REGRESSION_CHECKS.items()
+        if (text := check(seen)) is not None
+    )
 
 
 def doubt_mixed(
-    table: SampleTable, found: Components, rows: dict[str, Prediction], fold: FoldErrors, notes: tuple[Doubt, ...]
+    table: SampleTable,
+    found: Components,
+    rows: dict[str, Prediction],
+    fold: FoldErrors,
+    notes: tuple[Doubt, ...],
 ) -> tuple[Doubt, ...]:
     """All checks that speak, and what the data brought along."""
     residuals = table.y - table.X @ (table.pooled + found.beta)
@@ -201,7 +224,10 @@ def few_mixed_clients(table: SampleTable) -> str | None:
     m = len(table.clients)
     if m >= FEW_CLIENTS:
         return None
-    return f"there are {m} clients: how they differ is hardly known, and the intervals say so; more clients would tell."
+    return (
+        f"there are {m} clients: how they differ is hardly known, and the intervals say so; more"
+        " clients would tell."
+    )
 
 
 def few_mixed_samples(table: SampleTable) -> str | None:
@@ -210,8 +236,8 @@ def few_mixed_samples(table: SampleTable) -> str | None:
     if count * 2 < len(table.clients):
         return None
     return (
-        f"{count} of {len(table.clients)} clients have fewer than {FEW_MIXED_SAMPLES} training samples: their own models are "
-        "little more than the shared one."
+        f"{count} of {len(table.clients)} clients have fewer than {FEW_MIXED_SAMPLES} training"
+        " samples: their own models are little more than the shared one."
     )
 
 
@@ -220,8 +246,8 @@ def no_difference(found: Components) -> str | None:
     if np.any(found.ratios > 0):
         return None
     return (
-        "the likeliest clients do not differ at all: one model for all serves them as well; more samples per client would show "
-        "smaller differences."
+        "the likeliest clients do not differ at all: one model for all serves them as well; more"
+        " samples per client would show smaller differences."
     )
 
 
@@ -244,8 +270,8 @@ def mixed_noise_variation(table: SampleTable, found: Components) -> str | None:
     if excess < SURE_DEVIATIONS * error or excess < 0.04:
         return None
     return (
-        f"noise differs between clients (noise^2 by about {np.sqrt(excess):.0%}): a client with more noise wants a larger "
-        "ridge, and expected errors are means over clients."
+        f"noise differs between clients (noise^2 by about {np.sqrt(excess):.0%}): a client with"
+        " more noise wants a larger ridge, and expected errors are means over clients."
     )
 
 
@@ -256,8 +282,8 @@ def mixed_residual_tails(residuals: Array) -> str | None:
     if excess < 1 or excess < SURE_DEVIATIONS * np.sqrt(24 / len(residuals)):
         return None
     return (
-        f"residuals have heavy tails (excess kurtosis {excess:.2g}): least squares chases outliers; look at the extreme "
-        "labels, or take their logarithm."
+        f"residuals have heavy tails (excess kurtosis {excess:.2g}): least squares chases outliers;"
+        " look at the extreme labels, or take their logarithm."
     )
 
 
@@ -267,12 +293,15 @@ def fold_disagreement(rows: dict[str, Prediction]) -> str | None:
     if not off:
         return None
     return (
-        f"held-out folds contradict the model's expected error for {', '.join(row.algorithm for row in off)} by more than "
-        "their errors: the numbers and the ranking follow the folds there."
+        "held-out folds contradict the model's expected error for"
+        f" {', '.join(row.algorithm for row in off)} by more than their errors: the numbers and the"
+        " ranking follow the folds there."
     )
 
 
-def held_out_error(table: SampleTable, found: Components, rows: dict[str, Prediction]) -> str | None:
+def held_out_error(
+    table: SampleTable, found: Components, rows: dict[str, Prediction]
+) -> str | None:
     """Validation and test samples that the shared model serves far worse than foreseen."""
     X, y, owner = table.held
     if len(y) < 20 or np.unique(owner).size < 2:
@@ -283,8 +312,9 @@ def held_out_error(table: SampleTable, found: Components, rows: dict[str, Predic
     if measured < OPTIMISTIC * expected or measured - expected < CLEAR_ERRORS * error:
         return None
     return (
-        f"the shared model's error on held-out samples is {measured:.3g} where {expected:.3g} was expected: are validation and "
-        "test samples drawn from the same clients and times as the training samples?"
+        f"the shared model's error on held-out samples is {measured:.3g} where {expected:.3g} was"
+        " expected: are validation and test samples drawn from the same clients and times as the"
+        " training samples?"
     )
 
 
@@ -295,7 +325,9 @@ class ClassEvidence(SizeEvidence):
     classes: tuple[Any, ...]
     counts: Array  # (clients, classes): training labels
     mean_share: float  # of the features' energy in their mean
-    left_out: tuple[float, float]  # the shared model's accuracy on training samples of clients left out, standard error
+    left_out: tuple[
+        float, float
+    ]  # the shared model's accuracy on training samples of clients left out, standard error
     probes: Probes
     predictions: AccuracyTable
     world: LabelModel
@@ -307,8 +339,9 @@ def scarce_class_samples(seen: ClassEvidence) -> str | None:
     if not seen.estimates.scarce:
         return None
     return (
-        f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features: centre and radius are told "
-        "apart only by products across clients, accuracies are rough, and the shared model needs a ridge too."
+        f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features:"
+        " centre and radius are told apart only by products across clients, accuracies are rough,"
+        " and the shared model needs a ridge too."
     )
 
 
@@ -317,12 +350,15 @@ def near_separability(seen: ClassEvidence) -> str | None:
     if len(seen.classes) > 2:
         return None
     edge = float(separable_from(seen.world.rho).gamma)
-    near = float(np.mean(np.abs(seen.dimension / seen.sizes / edge - 1) < 2 / np.sqrt(seen.dimension)))
+    near = float(
+        np.mean(np.abs(seen.dimension / seen.sizes / edge - 1) < 2 / np.sqrt(seen.dimension))
+    )
     if near <= 0.2:
         return None
     return (
-        f"{near:.0%} of the clients have about as many samples as make classes separable (d/n near {edge:.2f}): what training "
-        "to convergence (local, ftfa) comes to is hard to predict there; keep a ridge, or stop early."
+        f"{near:.0%} of the clients have about as many samples as make classes separable (d/n near"
+        f" {edge:.2f}): what training to convergence (local, ftfa) comes to is hard to predict"
+        " there; keep a ridge, or stop early."
     )
 
 
@@ -334,9 +370,10 @@ def class_imbalance(seen: ClassEvidence) -> str | None:
     if effective >= UNEVEN_CLASSES * len(seen.classes):
         return None
     return (
-        f"classes are of very different size (the largest has {share.max():.0%} of the samples, as if there were "
-        f"{effective:.3g} of {len(seen.classes)}): the theory has classes alike; always naming the largest class is right "
-        f"{share.max():.0%} of the time, so compare accuracies with that."
+        f"classes are of very different size (the largest has {share.max():.0%} of the samples, as"
+        f" if there were {effective:.3g} of {len(seen.classes)}): the theory has classes alike;"
+        f" always naming the largest class is right {share.max():.0%} of the time, so compare"
+        " accuracies with that."
     )
 
 
@@ -351,8 +388,9 @@ def label_shift(seen: ClassEvidence) -> str | None:
     if z < SHIFTED_COUNTS or statistic < 1.5 * freedom:
         return None
     return (
-        f"clients have different classes (their counts vary {statistic / freedom:.1f} times as much as chance makes them): "
-        "part of what a client gains is knowing which classes it has, an intercept that the theory does not have."
+        f"clients have different classes (their counts vary {statistic / freedom:.1f} times as much"
+        " as chance makes them): part of what a client gains is knowing which classes it has, an"
+        " intercept that the theory does not have."
     )
 
 
@@ -366,21 +404,29 @@ def feature_mean(seen: ClassEvidence) -> str | None:
     if seen.mean_share < MEAN_SHARE:
         return None
     return (
-        f"{seen.mean_share:.0%} of the features' energy is in their mean, where the theory has mean 0: along it a head without "
-        "bias keeps its intercept; subtract the mean of each feature and train with a bias if levels matter."
+        f"{seen.mean_share:.0%} of the features' energy is in their mean, where the theory has mean"
+        " 0: along it a head without bias keeps its intercept; subtract the mean of each feature"
+        " and train with a bias if levels matter."
     )
 
 
 def link_disagreement(seen: ClassEvidence) -> str | None:
     """Model and samples disagree about accuracies."""
-    off = [row for row in seen.predictions.values() if row.contradicted and row.measured is not None]
+    off = [
+        row for row in seen.predictions.values() if row.contradicted and row.measured is not None
+    ]
     if not off:
         return None
-    listed = ", ".join(f"{row.algorithm} {row.expected:.1%} against {row.measured:.1%}" for row in off)
-    how = "on held-out samples" if seen.probes.holds else "by leaving out one sample after the other"
+    listed = ", ".join(
+        f"{row.algorithm} {row.expected:.1%} against {row.measured:.1%}" for row in off
+    )
+    how = (
+        "on held-out samples" if seen.probes.holds else "by leaving out one sample after the other"
+    )
     return (
-        f"model and samples disagree on the accuracy of least-squares classifiers ({listed} {how}): a logistic link on "
-        "Gaussian features does not fit these data. Take the advice as a ranking aid; the ranking follows the samples."
+        f"model and samples disagree on the accuracy of least-squares classifiers ({listed} {how}):"
+        " a logistic link on Gaussian features does not fit these data. Take the advice as a"
+        " ranking aid; the ranking follows the samples."
     )
 
 
@@ -394,9 +440,10 @@ def trained_features(seen: ClassEvidence) -> str | None:
     if gap < NOTABLE_ACCURACY or gap < CLEAR_ERRORS * np.hypot(inside_error, outside_error):
         return None
     return (
-        f"the others' shared model gets {inside:.1%} of a client's training samples right and {outside:.1%} of its "
-        "held-out ones: were the features trained on these very samples? Estimates and levels are then taken from "
-        "held-out samples; the ranking can be right, the levels of methods that train on these samples less so."
+        f"the others' shared model gets {inside:.1%} of a client's training samples right and"
+        f" {outside:.1%} of its held-out ones: were the features trained on these very samples?"
+        " Estimates and levels are then taken from held-out samples; the ranking can be right, the"
+        " levels of methods that train on these samples less so."
     )
 
 
@@ -408,10 +455,15 @@ def probe_disagreement(seen: ClassEvidence) -> str | None:
     if gain < CLEAR_ERRORS * error or gain < USELESS_GAIN:
         return None
     n = seen.shape.samples
-    wanted = "an infinite ridge" if best == len(seen.probes.ratios) - 1 else f"the ridge {seen.probes.ratios[best] / n:.3g}"
+    wanted = (
+        "an infinite ridge"
+        if best == len(seen.probes.ratios) - 1
+        else f"the ridge {seen.probes.ratios[best] / n:.3g}"
+    )
     return (
-        f"for least squares the samples want {wanted} where the model wants {model / n:.3g}, and are right {gain:.1%} more "
-        "often with it: the model of how clients differ does not fit; the logistic loss's ridge is moved by the same factor."
+        f"for least squares the samples want {wanted} where the model wants {model / n:.3g}, and"
+        f" are right {gain:.1%} more often with it: the model of how clients differ does not fit;"
+        " the logistic loss's ridge is moved by the same factor."
     )
 
 
@@ -440,7 +492,11 @@ CLASS_CHECKS: dict[str, Callable[[ClassEvidence], str | None]] = {
 
 def doubt_classes(seen: ClassEvidence) -> tuple[Doubt, ...]:
     """All checks that speak, in their order."""
-    return tuple(Doubt(name, text) for name, check in CLASS_CHECKS.items() if (text := check(seen)) is not None)
+    return tuple(
+        Doubt(name, text)
+        for name, check in CLASS_CHECKS.items()
+        if (text := check(seen)) is not None
+    )
 
 
 def doubt_scores(table: ScoreTable, counts: NDArray[np.intp]) -> list[Doubt]:
@@ -448,8 +504,15 @@ def doubt_scores(table: ScoreTable, counts: NDArray[np.intp]) -> list[Doubt]:
     said = []
     clients = int(table.places.max()) + 1
     if clients < 10:
-        said.append(Doubt("few clients", f"there are {clients} clients: how they differ is hardly known"))
+        said.append(
+            Doubt("few clients", f"there are {clients} clients: how they differ is hardly known")
+        )
     if counts.min() < 10:
         rare = table.classes[int(np.argmin(counts))]
-        said.append(Doubt("rare classes", f"class {rare!r} has {int(counts.min())} training samples: merge rare classes"))
+        said.append(
+            Doubt(
+                "rare classes",
+                f"class {rare!r} has {int(counts.min())} training samples: merge rare classes",
+            )
+        )
     return said

@@ -1,7 +1,8 @@
-"""Noise, radius and norm with what the data leave open about them, and how displacements lie among the features.
+"""Noise, radius and norm with what the data leave open about them, and how displacements lie among
+the features.
 
-Draws, the same every time, fill the intervals. Samples at one place are passed over twice, never all at once: the pooled model,
-then each client about the model of the others.
+Draws, the same every time, fill the intervals. Samples at one place are passed over twice, never
+all at once: the pooled model, then each client about the model of the others.
 
 Structure: a client's score g = X'W e, with its residuals e about the model of the others and
 W = (noise^2 + radius^2 XX'/d)^{-1}, has the covariance K = X'W X if the model holds.
@@ -19,7 +20,14 @@ import scipy.special
 import scipy.stats
 
 from fedasym.advisor.data import ClientData
-from fedasym.advisor.moments import AxisVariances, CrossProducts, add_products, combine_products, fit_variances, squared_length
+from fedasym.advisor.moments import (
+    AxisVariances,
+    CrossProducts,
+    add_products,
+    combine_products,
+    fit_variances,
+    squared_length,
+)
 from fedasym.advisor.statistics import (
     AxisRows,
     Summary,
@@ -48,8 +56,12 @@ from fedasym.theory.transforms import kappa
 from fedasym.theory.transforms import kappa_slope as slope_of
 from fedasym.worlds.spectra import Spectrum
 
-LEAST_SHARE = 1e-8  # a radius this small against the noise, or noise this small against the signal, is none
-LEAST_ROOM = 1.5  # samples per unknown from which the restricted likelihood has something left to look at
+LEAST_SHARE = (
+    1e-8  # a radius this small against the noise, or noise this small against the signal, is none
+)
+LEAST_ROOM = (
+    1.5  # samples per unknown from which the restricted likelihood has something left to look at
+)
 STRUCTURE_CLIENTS = 300  # clients that these checks look at
 IMAGINED_FEDERATIONS = 12  # federations drawn from the model, to compare with
 POWER_STEP = 0.25
@@ -57,7 +69,11 @@ SHIFT_POWERS = np.arange(-1.5, 2.51, POWER_STEP)
 LEAST_BEND = 0.1  # of the deviance over a step: less says nothing about the power
 ALIGNED = 4.0  # standard errors
 CLUSTERED = 6.0  # standard deviations of what the model gives
-GROUPED = -0.7  # kurtosis along the common direction, less the model's, below which clients fall into groups: two have -2
+GROUPED = (
+    -0.7
+    # kurtosis along the common direction, less the model's, below which clients fall into groups:
+    # two have -2
+)
 
 
 @dataclass(frozen=True)
@@ -92,11 +108,15 @@ class Estimates:
     flat: bool  # whether no radius at all fits nearly as well
     power: float = 0.0  # the displacement's covariance goes like Sigma^power
     scarce: bool = False  # all samples together were too few for a shared model
-    deviance: float = 0.0  # -2 log restricted likelihood at its best, where that is what was looked at
+    deviance: float = (
+        0.0  # -2 log restricted likelihood at its best, where that is what was looked at
+    )
 
     @property
     def scale(self) -> Array:
-        """Draws relative to the estimates: what bias and variance of a prediction are multiplied with."""
+        """Draws relative to the estimates: what bias and variance of a prediction are multiplied
+        with.
+        """
         point = np.array([self.noise2, self.radius2, self.norm2])
         return np.asarray(self.draws / np.where(point > 0, point, 1.0))
 
@@ -104,13 +124,18 @@ class Estimates:
         """Square root of one column with its interval."""
         low, high = np.quantile(self.draws[:, column], [0.025, 0.975])
         low = 0.0 if column == 1 and self.flat else min(low, value)
-        return Quantity(float(np.sqrt(value)), float(np.sqrt(low)), float(np.sqrt(max(high, value))))
+        return Quantity(
+            float(np.sqrt(value)), float(np.sqrt(low)), float(np.sqrt(max(high, value)))
+        )
 
 
-def estimate_by_likelihood(summaries: list[Summary], turned: TurnedClients, along: list[Summary] | None = None) -> Estimates:
+def estimate_by_likelihood(
+    summaries: list[Summary], turned: TurnedClients, along: list[Summary] | None = None
+) -> Estimates:
     """Restricted likelihood, from all clients' turned features (more samples than unknowns).
 
-    `along`: some clients seen along the axes of `turned`, where these are not the axes of their samples.
+    `along`: some clients seen along the axes of `turned`, where these are not the axes of their
+    samples.
     """
     d = summaries[0].dimension
     first = fit_variances(summaries if along is None else along)
@@ -118,7 +143,9 @@ def estimate_by_likelihood(summaries: list[Summary], turned: TurnedClients, alon
     radius2 = max(first.spread2, 1e-6 * first.noise2 / spectrum.mean)
     noise2 = max(first.noise2, 1e-9 * radius2 * spectrum.mean)
     errors = first.covariance
-    error = np.sqrt(errors[0, 0] / noise2**2 + errors[1, 1] / radius2**2 - 2 * errors[0, 1] / (noise2 * radius2))
+    error = np.sqrt(
+        errors[0, 0] / noise2**2 + errors[1, 1] / radius2**2 - 2 * errors[0, 1] / (noise2 * radius2)
+    )
     curve = trace_deviance(turned, float(np.log(noise2 * d / radius2)), float(error))
     grid = even_points(DRAWS, 3)
     noise2 = curve.noise2(turned.freedom)
@@ -127,12 +154,27 @@ def estimate_by_likelihood(summaries: list[Summary], turned: TurnedClients, alon
     norm2, influence, slope = squared_length(summaries, noise2)
     norm2 = max(norm2, radius2)
     seen = length_weights(spectrum, summaries, noise2, norm2)
-    wide = np.sqrt(influence_variance(influence) + length_variance(norm2 - radius2, spectrum, seen, d))
-    norms = norm2 + slope * (draws[:, 0] - noise2) + wide * student_quantiles(grid[:, 2], satterthwaite(influence[:, None])[0])
+    wide = np.sqrt(
+        influence_variance(influence) + length_variance(norm2 - radius2, spectrum, seen, d)
+    )
+    norms = (
+        norm2
+        + slope * (draws[:, 0] - noise2)
+        + wide * student_quantiles(grid[:, 2], satterthwaite(influence[:, None])[0])
+    )
     whole = np.column_stack([draws, np.maximum(norms, 0)])
     noise2, radius2 = keep_positive(noise2, radius2, norm2, spectrum)
     method = "restricted maximum likelihood"
-    return Estimates(noise2, radius2, max(norm2, radius2), whole, spectrum, method, curve.flat, deviance=curve.least)
+    return Estimates(
+        noise2,
+        radius2,
+        max(norm2, radius2),
+        whole,
+        spectrum,
+        method,
+        curve.flat,
+        deviance=curve.least,
+    )
 
 
 def estimate_by_products(summaries: list[Summary]) -> Estimates:
@@ -144,12 +186,16 @@ def estimate_by_products(summaries: list[Summary]) -> Estimates:
     seen = length_weights(spectrum, summaries, first.noise2, norm2)
     joint = np.column_stack([first.influence, influence + slope * first.influence[:, 0]])
     draws = draw_about(
-        np.array([first.noise2, first.spread2, norm2]), joint, length_variance(norm2 - first.spread2, spectrum, seen, d)
+        np.array([first.noise2, first.spread2, norm2]),
+        joint,
+        length_variance(norm2 - first.spread2, spectrum, seen, d),
     )
     flat = bool(np.mean(draws[:, 1] <= 0) > 0.025)
     noise2, radius2 = keep_positive(first.noise2, first.spread2, norm2, spectrum)
     method = "cross-fitted residuals of the clients' summaries"
-    return Estimates(noise2, radius2, max(norm2, radius2), np.maximum(draws, 0), spectrum, method, flat)
+    return Estimates(
+        noise2, radius2, max(norm2, radius2), np.maximum(draws, 0), spectrum, method, flat
+    )
 
 
 def estimate_by_moments(summaries: list[Summary]) -> Estimates:
@@ -157,7 +203,11 @@ def estimate_by_moments(summaries: list[Summary]) -> Estimates:
     found: CrossProducts = combine_products(summaries)
     spectrum, d = spectrum_of(summaries), summaries[0].dimension
     point = np.array([found.noise2, found.norm2, found.centre2])
-    draws = draw_about(point, found.influence, length_variance(max(found.centre2, 0.0), spectrum, spectrum.values, d))
+    draws = draw_about(
+        point,
+        found.influence,
+        length_variance(max(found.centre2, 0.0), spectrum, spectrum.values, d),
+    )
     flat = bool(np.mean(draws[:, 1] <= draws[:, 2]) > 0.025)
     noise, norms, centres = possible_draws(draws).T
     whole = np.column_stack([noise, norms - centres, norms])
@@ -165,21 +215,31 @@ def estimate_by_moments(summaries: list[Summary]) -> Estimates:
 
 
 def estimate_jointly(summaries: list[Summary], found: JointDraws) -> Estimates:
-    """The likelihood of all labels at once, where samples are at one place and do not determine a shared model."""
+    """The likelihood of all labels at once, where samples are at one place and do not determine a
+    shared model.
+    """
     noise, radii, centres = found.draws.T
     whole = np.column_stack([noise, radii, radii + centres])
-    return average_draws(whole, spectrum_of(summaries), "likelihood of all labels at once", found.flat)
+    return average_draws(
+        whole, spectrum_of(summaries), "likelihood of all labels at once", found.flat
+    )
 
 
 def average_draws(draws: Array, spectrum: Spectrum, method: str, flat: bool) -> Estimates:
-    """The mean of what is possible: with so few samples the best fit may be out of bounds, or far from what else fits."""
+    """The mean of what is possible: with so few samples the best fit may be out of bounds, or far
+    from what else fits.
+    """
     middle = draws.mean(0)
     noise2, radius2 = keep_positive(float(middle[0]), float(middle[1]), float(middle[2]), spectrum)
-    return Estimates(noise2, radius2, max(float(middle[2]), radius2), draws, spectrum, method, flat, scarce=True)
+    return Estimates(
+        noise2, radius2, max(float(middle[2]), radius2), draws, spectrum, method, flat, scarce=True
+    )
 
 
 def possible_draws(draws: Array) -> Array:
-    """Draws of (noise^2, norm^2, centre^2) that can be: none below 0, no centre longer than the norm; as many as before."""
+    """Draws of (noise^2, norm^2, centre^2) that can be: none below 0, no centre longer than the
+    norm; as many as before.
+    """
     good = draws[(draws.min(1) >= 0) & (draws[:, 2] <= draws[:, 1])]
     if not len(good):
         norms = np.maximum(draws[:, 1], 0)
@@ -188,9 +248,13 @@ def possible_draws(draws: Array) -> Array:
 
 
 def widen_draws(draws: Array, point: Array, about: AxisVariances) -> Array:
-    """Draws as far from the point as clients that vary in noise or radius make them, by the logarithm; ends as Student's t."""
+    """Draws as far from the point as clients that vary in noise or radius make them, by the
+    logarithm; ends as Student's t.
+    """
     ends = scipy.stats.t.ppf(0.975, satterthwaite(about.influence)) / scipy.stats.norm.ppf(0.975)
-    return np.asarray(point * (draws / point) ** np.where(about.excess > 1, np.sqrt(about.excess) * ends, 1.0))
+    return np.asarray(
+        point * (draws / point) ** np.where(about.excess > 1, np.sqrt(about.excess) * ends, 1.0)
+    )
 
 
 def influence_variance(influence: Array) -> float:
@@ -199,12 +263,15 @@ def influence_variance(influence: Array) -> float:
     return float(influence @ influence) * m / (m - 1)
 
 
-def length_weights(spectrum: Spectrum, summaries: list[Summary], noise2: float, norm2: float) -> Array:
-    """How much `length2` sees of an optimum along each eigenvalue: x^2/(x + c)^2 on a client's axes, c = noise^2 d/norm^2.
+def length_weights(
+    spectrum: Spectrum, summaries: list[Summary], noise2: float, norm2: float
+) -> Array:
+    """How much `length2` sees of an optimum along each eigenvalue: x^2/(x + c)^2 on a client's
+    axes, c = noise^2 d/norm^2.
 
-    With S = X'X/n and lam = c/n it is I - 2 lam (S + lam)^{-1} + lam^2 (S + lam)^{-2}. The equivalent of (S + lam)^{-1},
-    kappa/lam (Sigma + kappa)^{-1}, and its derivative in lam make it, along an eigenvalue s,
-    1 - (kappa + lam kappa')/(s + kappa) + lam kappa kappa'/(s + kappa)^2.
+    With S = X'X/n and lam = c/n it is I - 2 lam (S + lam)^{-1} + lam^2 (S + lam)^{-2}. The
+    equivalent of (S + lam)^{-1}, kappa/lam (Sigma + kappa)^{-1}, and its derivative in lam make it,
+    along an eigenvalue s, 1 - (kappa + lam kappa')/(s + kappa) + lam kappa kappa'/(s + kappa)^2.
     """
     noise2, norm2 = keep_positive(noise2, norm2, norm2, spectrum)
     aspect = np.array([summaries[0].dimension / np.mean([each.samples for each in summaries])])
@@ -216,14 +283,18 @@ def length_weights(spectrum: Spectrum, summaries: list[Summary], noise2: float, 
 
 
 def length_variance(centre2: float, spectrum: Spectrum, seen: Array, dimension: int) -> float:
-    """Variance of theta_0'A theta_0/mean(A) about |theta_0|^2, A = `seen`: clients share theta_0, so that they cannot tell."""
+    """Variance of theta_0'A theta_0/mean(A) about |theta_0|^2, A = `seen`: clients share theta_0,
+    so that they cannot tell.
+    """
     mean = float(spectrum.weights @ seen)
     wide = float(spectrum.weights @ seen**2) / mean**2 - 1 if mean > 0 else 0.0
     return 2 * centre2**2 * max(wide, 0.0) / dimension
 
 
 def draw_about(point: Array, influence: Array, extra: float) -> Array:
-    """Draws about a point with the clients' covariance, the tails of Student's t with as many degrees of freedom."""
+    """Draws about a point with the clients' covariance, the tails of Student's t with as many
+    degrees of freedom.
+    """
     m = len(influence)
     covariance = influence.T @ influence * m / (m - 1)
     covariance[-1, -1] += extra
@@ -238,8 +309,9 @@ def student_quantiles(u: Array, freedom: float | Array) -> Array:
 
 
 def satterthwaite(influence: Array) -> Array:
-    """Degrees of freedom of the variance sum I_i^2 over clients (Satterthwaite): 2 V^2 over the variance of V, which is
-    sum I_i^4 - V^2/m; m for many Gaussian clients, fewer where some weigh much. Never above m - 1 nor below 3.
+    """Degrees of freedom of the variance sum I_i^2 over clients (Satterthwaite): 2 V^2 over the
+    variance of V, which is sum I_i^4 - V^2/m; m for many Gaussian clients, fewer where some weigh
+    much. Never above m - 1 nor below 3.
     """
     m = len(influence)
     V = np.maximum((influence**2).sum(0), np.finfo(float).tiny)
@@ -247,7 +319,9 @@ def satterthwaite(influence: Array) -> Array:
     return np.asarray(np.clip(2 / np.maximum(varies, 1e-9), 3, m - 1))
 
 
-def keep_positive(noise2: float, radius2: float, norm2: float, spectrum: Spectrum) -> tuple[float, float]:
+def keep_positive(
+    noise2: float, radius2: float, norm2: float, spectrum: Spectrum
+) -> tuple[float, float]:
     """Neither exactly 0, so that a prediction can be scaled with them."""
     noise2 = max(noise2, LEAST_SHARE * norm2 * spectrum.mean, np.finfo(float).tiny)
     return float(noise2), float(max(radius2, LEAST_SHARE * noise2 / spectrum.mean))
@@ -255,7 +329,9 @@ def keep_positive(noise2: float, radius2: float, norm2: float, spectrum: Spectru
 
 @dataclass(frozen=True, eq=False)
 class PooledClients:
-    """The data in directions that they determine, the pooled fit, a summary per client, and the estimates."""
+    """The data in directions that they determine, the pooled fit, a summary per client, and the
+    estimates.
+    """
 
     data: ClientData
     pool: SharedSolution
@@ -265,9 +341,13 @@ class PooledClients:
 
 
 def pool_and_estimate(data: ClientData) -> PooledClients:
-    """Two passes over the clients, never all samples at once: the pooled model, then each client about it."""
+    """Two passes over the clients, never all samples at once: the pooled model, then each client
+    about it.
+    """
     pool = pool_clients(data)
-    if not pool.full and data.sizes.sum() >= LEAST_ROOM * pool.rank:  # features follow from others: keep what they span
+    if (
+        not pool.full and data.sizes.sum() >= LEAST_ROOM * pool.rank
+    ):  # features follow from others: keep what they span
         data = replace(data, basis=pool.factor / np.linalg.norm(pool.factor, axis=0))
         pool = pool_clients(data)
     samples = int(data.sizes.sum())
@@ -292,15 +372,25 @@ def pool_and_estimate(data: ClientData) -> PooledClients:
             rest=axes.rest,
             tails=tails_of(left),
             pooled=float(np.mean(left**2)),
-            strength=strength_of(axes.rows, axes.power, pool, samples - axes.samples) if roomy else empty_vector(),
+            strength=(
+                strength_of(axes.rows, axes.power, pool, samples - axes.samples)
+                if roomy
+                else empty_vector()
+            ),
         )
         return summary, about
 
-    summaries, left_out = map(list, zip(*in_threads(look, len(data.parts), data.dimension), strict=True))
+    summaries, left_out = map(
+        list, zip(*in_threads(look, len(data.parts), data.dimension), strict=True)
+    )
     if room is not None:
-        return PooledClients(data, pool, summaries, estimate_by_likelihood(summaries, room.full()), left_out)
+        return PooledClients(
+            data, pool, summaries, estimate_by_likelihood(summaries, room.full()), left_out
+        )
     if samples <= MOST_JOINT:
-        return PooledClients(data, pool, summaries, estimate_jointly(summaries, draw_jointly(data)), left_out)
+        return PooledClients(
+            data, pool, summaries, estimate_jointly(summaries, draw_jointly(data)), left_out
+        )
     first = fit_variances(summaries, "raw")
     summaries = [
         add_products(summary, axes_of(X, y), first.noise2, first.spread2)
@@ -311,8 +401,9 @@ def pool_and_estimate(data: ClientData) -> PooledClients:
 
 @dataclass(frozen=True)
 class Structure:
-    """Standard errors by which displacements follow strong (above 0) or weak features; how far the first common direction
-    of the clients stands out, in standard deviations; and the kurtosis along it, less what the model gives.
+    """Standard errors by which displacements follow strong (above 0) or weak features; how far the
+    first common direction of the clients stands out, in standard deviations; and the kurtosis along
+    it, less what the model gives.
     """
 
     alignment: float = 0.0
@@ -331,7 +422,9 @@ class Structure:
 
 
 def find_structure(seen: PooledClients) -> Structure:
-    """Look at some clients again, now that noise and radius are known; without a pooled model there is nothing to see."""
+    """Look at some clients again, now that noise and radius are known; without a pooled model there
+    is nothing to see.
+    """
     data, found, d = seen.data, seen.estimates, seen.data.dimension
     if found.scarce or not seen.pool.full:
         return Structure()
@@ -345,8 +438,12 @@ def find_structure(seen: PooledClients) -> Structure:
         v = found.noise2 + found.radius2 * axes.power / d
         half = axes.rows / np.sqrt(v)[:, None]
         g = half.T @ (e / np.sqrt(v))
-        strong = (own.strength * (samples - own.samples) + own.power) * own.power / samples  # |R row|^2 along each axis
-        mine = float((R @ g) @ (R @ g)) / float((strong / v).sum()) - float(g @ g) / float((half**2).sum())
+        strong = (
+            (own.strength * (samples - own.samples) + own.power) * own.power / samples
+        )  # |R row|^2 along each axis
+        mine = float((R @ g) @ (R @ g)) / float((strong / v).sum()) - float(g @ g) / float(
+            (half**2).sum()
+        )
         contrast.append(mine)
         scores.append(unit_vectors(g))
         imagined.append(unit_vectors(rng.standard_normal((IMAGINED_FEDERATIONS, len(v))) @ half))
@@ -357,7 +454,9 @@ def find_structure(seen: PooledClients) -> Structure:
     tops = np.array([each[0] for each in by_chance])
     direction = float((top - tops.mean()) / max(tops.std(ddof=1), 1e-300))
     return Structure(
-        alignment, direction, excess_kurtosis(along) - float(np.mean([excess_kurtosis(each[1]) for each in by_chance]))
+        alignment,
+        direction,
+        excess_kurtosis(along) - float(np.mean([excess_kurtosis(each[1]) for each in by_chance])),
     )
 
 
@@ -367,7 +466,9 @@ def unit_vectors(vectors: Array) -> Array:
 
 
 def first_direction(vectors: Array) -> tuple[float, Array]:
-    """The largest eigenvalue of the clients' Gram matrix, and where each client lies along its eigenvector."""
+    """The largest eigenvalue of the clients' Gram matrix, and where each client lies along its
+    eigenvector.
+    """
     last = len(vectors) - 1
     values, places = scipy.linalg.eigh(vectors @ vectors.T, subset_by_index=(last, last))
     return float(values[0]), np.asarray(places[:, 0])
@@ -380,11 +481,13 @@ def excess_kurtosis(values: Array) -> float:
 
 
 def estimate_power(seen: PooledClients) -> Estimates:
-    """Estimates again, with a displacement whose covariance goes like Sigma^power, Sigma as the pooled samples have it.
+    """Estimates again, with a displacement whose covariance goes like Sigma^power, Sigma as the
+    pooled samples have it.
 
-    Residuals about the model of the others find the power on a grid. There and beside it the restricted likelihood is looked
-    at; a parabola through the three gives the power and its error, and the draws of noise and radius are those of a
-    power that is drawn as well: parabolas through the three, draw by draw, since draws have the same order at every power.
+    Residuals about the model of the others find the power on a grid. There and beside it the
+    restricted likelihood is looked at; a parabola through the three gives the power and its error,
+    and the draws of noise and radius are those of a power that is drawn as well: parabolas through
+    the three, draw by draw, since draws have the same order at every power.
     """
     data = seen.data
     values, Q = np.linalg.eigh(seen.pool.factor.T @ seen.pool.factor / data.sizes.sum())
@@ -394,19 +497,31 @@ def estimate_power(seen: PooledClients) -> Estimates:
         axes = axes_of(*data.rows(place))
         kept.append((seen.summaries[place], axes.rows @ Q, seen.left_out[place]))
     fits = {float(power): fit_power(kept, values, float(power)) for power in SHIFT_POWERS}
-    near = float(np.clip(min(fits, key=lambda power: fits[power][0]), SHIFT_POWERS[1], SHIFT_POWERS[-2]))
+    near = float(
+        np.clip(min(fits, key=lambda power: fits[power][0]), SHIFT_POWERS[1], SHIFT_POWERS[-2])
+    )
     beside = near + POWER_STEP * np.array([-1.0, 0.0, 1.0])
-    found = [estimate_along(seen, Q, shift_energies(values, power), fits[power][1]) for power in beside]
+    found = [
+        estimate_along(seen, Q, shift_energies(values, power), fits[power][1]) for power in beside
+    ]
     low, middle, high = (each.deviance for each in found)
     bend = max(low - 2 * middle + high, LEAST_BEND)
     best = float(np.clip((low - high) / (2 * bend), -2, 2))  # in steps
-    drawn = np.clip(best + np.sqrt(2 / bend) * scipy.special.ndtri(even_points(DRAWS, 4)[:, 3]), best - 3, best + 3)
+    drawn = np.clip(
+        best + np.sqrt(2 / bend) * scipy.special.ndtri(even_points(DRAWS, 4)[:, 3]),
+        best - 3,
+        best + 3,
+    )
     logs = np.log(np.maximum([each.draws[:, :2] for each in found], np.finfo(float).tiny))
     point = np.log([[each.noise2, each.radius2] for each in found])
     noise2, radius2 = np.exp(parabola(point, np.array(best)))
-    common = np.maximum(seen.estimates.draws[:, 2] - seen.estimates.draws[:, 1], 0)  # was seen without a power
+    common = np.maximum(
+        seen.estimates.draws[:, 2] - seen.estimates.draws[:, 1], 0
+    )  # was seen without a power
     draws = np.exp(parabola(logs, drawn[:, None]))
-    pooled = replace(seen.summaries[0], samples=int(data.sizes.sum()), power=values * data.sizes.sum())
+    pooled = replace(
+        seen.summaries[0], samples=int(data.sizes.sum()), power=values * data.sizes.sum()
+    )
     return replace(
         found[1],
         noise2=float(noise2),
@@ -424,14 +539,19 @@ def parabola(values: Array, at: Array) -> Array:
     return np.asarray(middle + at * (high - low) / 2 + at**2 * (low - 2 * middle + high) / 2)
 
 
-def estimate_along(seen: PooledClients, Q: Array, stretch: Array, along: list[Summary]) -> Estimates:
+def estimate_along(
+    seen: PooledClients, Q: Array, stretch: Array, along: list[Summary]
+) -> Estimates:
     """The restricted likelihood along the axes of X W X', W = Q diag(stretch) Q'."""
     room = AxisRows(seen.data, seen.pool)
     for place, (X, y) in enumerate(seen.data):
         axes = axes_of(X, y)
         turned = axes.rows @ Q
         x, U = np.linalg.eigh((turned * stretch) @ turned.T)
-        room.put(place, replace(axes, power=np.maximum(x, 0), rows=U.T @ axes.rows, labels=U.T @ axes.labels))
+        room.put(
+            place,
+            replace(axes, power=np.maximum(x, 0), rows=U.T @ axes.rows, labels=U.T @ axes.labels),
+        )
     return estimate_by_likelihood(seen.summaries, room.full(), along)
 
 
@@ -441,7 +561,9 @@ def shift_energies(values: Array, power: float) -> Array:
     return np.asarray(weights * (values.size / weights.sum()))
 
 
-def fit_power(kept: list[tuple[Summary, Array, Array]], values: Array, power: float) -> tuple[float, list[Summary]]:
+def fit_power(
+    kept: list[tuple[Summary, Array, Array]], values: Array, power: float
+) -> tuple[float, list[Summary]]:
     """Deviance at a power, and the clients along the axes of X Sigma^power X'."""
     weights = shift_energies(values, power)
     turned = []
@@ -455,7 +577,9 @@ def fit_power(kept: list[tuple[Summary, Array, Array]], values: Array, power: fl
         deviance += float((np.log(v) + each.residual / v).sum())
         beyond = each.samples - each.power.size
         if beyond:
-            deviance += beyond * np.log(max(fit.noise2, 1e-300)) + each.rest / max(fit.noise2, 1e-300)
+            deviance += beyond * np.log(max(fit.noise2, 1e-300)) + each.rest / max(
+                fit.noise2, 1e-300
+            )
     return deviance, turned
 
 

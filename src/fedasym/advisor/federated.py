@@ -1,14 +1,17 @@
-"""The same estimates where samples stay with the clients: what is sent is models (d numbers) and summaries.
+"""The same estimates where samples stay with the clients: what is sent is models (d numbers) and
+summaries.
 
-Clients are dealt into five groups, and a shared model is trained on each of the ten pairs of groups (fedavg, by whatever
-means the federation has). A client looks at its samples about two models that come from other groups and have none in
-common: their errors are independent, so that products of the two residuals along the client's axes have the mean
-noise^2 + radius^2 x/d exactly, as if the shared optimum were known. No client sends more than a few numbers per sample.
-Where all samples together are too few for that, there are no models, and clients answer twice (`answer_again`).
+Clients are dealt into five groups, and a shared model is trained on each of the ten pairs of groups
+(fedavg, by whatever means the federation has). A client looks at its samples about two models that
+come from other groups and have none in
+common: their errors are independent, so that products of the two residuals along the client's axes
+have the mean noise^2 + radius^2 x/d exactly, as if the shared optimum were known. No client sends
+more than a few numbers per sample. Where all samples together are too few for that, there are no
+models, and clients answer twice (`answer_again`).
 
-Classes: the models are of the coded labels. The client also tries the probes on itself, around the mean model of the other
-groups, and sends how often they were right. Where directions of the optima lie needs samples at one place, and so do scarce
-samples.
+Classes: the models are of the coded labels. The client also tries the probes on itself, around the
+mean model of the other groups, and sends how often they were right. Where directions of the optima
+lie needs samples at one place, and so do scarce samples.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ from fedasym.exact.least_squares import SharedSolution, stack_triangle
 GROUPS = 5
 PAIRS = tuple(combinations(range(GROUPS), 2))
 PairModels = Mapping[tuple[int, int], Array]
-PAIR_ROOM = 1.5 * GROUPS / 2  # samples per unknown, over all clients, from which every pair of groups has a model
+PAIR_ROOM = (
+    1.5 * GROUPS / 2
+)  # samples per unknown, over all clients, from which every pair of groups has a model
 
 
 def group_of(place: int) -> int:
@@ -52,17 +57,27 @@ def group_of(place: int) -> int:
 
 
 def pair_models(data: ClientData) -> dict[tuple[int, int], Array]:
-    """The ten shared models, where one machine plays the whole federation; a real one trains each on its pair of groups."""
+    """The ten shared models, where one machine plays the whole federation; a real one trains each
+    on its pair of groups.
+    """
     d = data.dimension
     factors = []
     for group in range(GROUPS):
         places = [place for place in range(len(data.parts)) if group_of(place) == group]
-        factors.append(stack_triangle(data.rows(place) for place in places) if places else np.zeros((0, d + 1)))
-    return {(a, b): SharedSolution.of(triangular_factor(np.vstack([factors[a], factors[b]]))).theta for a, b in PAIRS}
+        factors.append(
+            stack_triangle(data.rows(place) for place in places) if places else np.zeros((0, d + 1))
+        )
+    return {
+        (a, b): SharedSolution.of(triangular_factor(np.vstack([factors[a], factors[b]]))).theta
+        for a, b in PAIRS
+    }
 
 
-def summarise_clients(name: Hashable, X: Any, y: Any, *, group: int = 0, models: PairModels | None = None) -> Summary:
-    """What a client sends, made from its own samples; `models` are those of all pairs, of which it uses the six of others.
+def summarise_clients(
+    name: Hashable, X: Any, y: Any, *, group: int = 0, models: PairModels | None = None
+) -> Summary:
+    """What a client sends, made from its own samples; `models` are those of all pairs, of which it
+    uses the six of others.
 
     >>> import numpy as np
     >>> X, y = np.eye(3, 4), np.array([1.0, 2.0, 3.0])
@@ -72,7 +87,11 @@ def summarise_clients(name: Hashable, X: Any, y: Any, *, group: int = 0, models:
     """
     rows, labels = check_rows(name, X, y)
     axes = axes_of(rows, labels)
-    model = np.zeros(rows.shape[1]) if models is None else np.mean([models[pair] for pair in PAIRS], axis=0)
+    model = (
+        np.zeros(rows.shape[1])
+        if models is None
+        else np.mean([models[pair] for pair in PAIRS], axis=0)
+    )
     left = labels - rows @ model
     if models is None:
         residual = axes.labels**2
@@ -94,13 +113,17 @@ def summarise_clients(name: Hashable, X: Any, y: Any, *, group: int = 0, models:
 
 
 def halves_for(group: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The three ways to deal the four other groups into two pairs, whose models have no client in common.
+    """The three ways to deal the four other groups into two pairs, whose models have no client in
+    common.
 
     >>> halves_for(4)
     [((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))]
     """
     first, *others = (each for each in range(GROUPS) if each != group)
-    return [(pair_of(first, mate), pair_of(*(each for each in others if each != mate))) for mate in others]
+    return [
+        (pair_of(first, mate), pair_of(*(each for each in others if each != mate)))
+        for mate in others
+    ]
 
 
 def pair_of(a: int, b: int) -> tuple[int, int]:
@@ -109,42 +132,60 @@ def pair_of(a: int, b: int) -> tuple[int, int]:
 
 
 def answer_again(summary: Summary, X: Any, y: Any, told: tuple[float, float]) -> Summary:
-    """A client's second answer where samples are scarce: `told` is what `first_variances` gave the server."""
+    """A client's second answer where samples are scarce: `told` is what `first_variances` gave the
+    server.
+    """
     return add_products(summary, axes_of(*check_rows(summary.name, X, y)), *told)
 
 
 def first_variances(summaries: Sequence[Summary]) -> tuple[float, float]:
-    """noise^2 and norm^2 from first answers: the two numbers that the server tells everyone before `answer_again`."""
+    """noise^2 and norm^2 from first answers: the two numbers that the server tells everyone before
+    `answer_again`.
+    """
     first = fit_variances(list(summaries), "raw")
     return first.noise2, first.spread2
 
 
 def combine_summaries(summaries: Sequence[Summary]) -> Estimates:
-    """Estimates from what the clients sent, by products, or by moments where they answered twice."""
+    """Estimates from what the clients sent, by products, or by moments where they answered
+    twice.
+    """
     listed = list(summaries)
     if len({each.dimension for each in listed}) != 1:
-        raise InvalidInput("the summaries have different dimensions: every client must use the same features")
+        raise InvalidInput(
+            "the summaries have different dimensions: every client must use the same features"
+        )
     if len({each.name for each in listed}) != len(listed):
         raise InvalidInput("two summaries have one name: give each client its own")
-    return estimate_by_moments(listed) if all(each.pull.size for each in listed) else estimate_by_products(listed)
+    return (
+        estimate_by_moments(listed)
+        if all(each.pull.size for each in listed)
+        else estimate_by_products(listed)
+    )
 
 
 def play_federation(data: ClientData) -> list[Summary]:
-    """All answers of a federation that one machine plays: for tests, and to see what a federated run would say."""
+    """All answers of a federation that one machine plays: for tests, and to see what a federated
+    run would say.
+    """
     if data.sizes.sum() >= PAIR_ROOM * data.dimension and len(data.parts) >= GROUPS:
         models = pair_models(data)
         return [
             summarise_clients(part.name, *data.rows(place), group=group_of(place), models=models)
             for place, part in enumerate(data.parts)
         ]
-    first = [summarise_clients(part.name, *data.rows(place)) for place, part in enumerate(data.parts)]
+    first = [
+        summarise_clients(part.name, *data.rows(place)) for place, part in enumerate(data.parts)
+    ]
     told = first_variances(first)
     return [answer_again(summary, *data.rows(place), told) for place, summary in enumerate(first)]
 
 
 @dataclass(frozen=True, eq=False)
 class ServerMessage:
-    """What the server tells every client: the classes in their order, the ten models (d, outputs), and the ratios to try."""
+    """What the server tells every client: the classes in their order, the ten models (d, outputs),
+    and the ratios to try.
+    """
 
     classes: tuple[Any, ...]
     models: PairModels
@@ -155,10 +196,11 @@ class ServerMessage:
 class ClassSummary:
     """What a client sends: numbers per axis of its samples, d numbers, and how often it was right.
 
-    squares: its summary, with products of two independent residuals. single, expected: how these vary over samples, along the
-    axes, as they do and as r2 = 1 has it. signal: labels times what the others' models predict. total: the sum of its features.
-    counts: samples of each class. right: shares of right answers along the ratios, around the others' model and around
-    nothing, left out and held out. tested: how many samples these are of.
+    squares: its summary, with products of two independent residuals. single, expected: how these
+    vary over samples, along the axes, as they do and as r2 = 1 has it. signal: labels times what
+    the others' models predict. total: the sum of its features.
+    counts: samples of each class. right: shares of right answers along the ratios, around the
+    others' model and around nothing, left out and held out. tested: how many samples these are of.
     """
 
     squares: Summary
@@ -182,12 +224,24 @@ class ClassSummary:
 
 
 def summarise_classes(
-    name: Hashable, X: Any, labels: Any, told: ServerMessage, *, group: int, held: tuple[Any, Any] | None = None
+    name: Hashable,
+    X: Any,
+    labels: Any,
+    told: ServerMessage,
+    *,
+    group: int,
+    held: tuple[Any, Any] | None = None,
 ) -> ClassSummary:
-    """What a client sends, made from its own samples; `held`: features and labels that it does not train on."""
+    """What a client sends, made from its own samples; `held`: features and labels that it does not
+    train on.
+    """
     coding = Coding(told.classes)
     rows, codes = check_rows(name, X, label_codes(name, labels, told.classes))
-    tests = (rows[:0], codes[:0]) if held is None else check_rows(name, held[0], label_codes(name, held[1], told.classes))
+    tests = (
+        (rows[:0], codes[:0])
+        if held is None
+        else check_rows(name, held[0], label_codes(name, held[1], told.classes))
+    )
     Y, K = coding.targets(codes), coding.free
     U, x = sample_axes(rows)
     halves = halves_for(group)
@@ -205,7 +259,11 @@ def summarise_classes(
         power=x,
         residual=products(along),
         raw=((U.T @ Y) ** 2).sum(1) / K,
-        rest=max(float((Y**2).sum() - ((U.T @ Y) ** 2).sum()), 0.0) / K if len(rows) > x.size else 0.0,
+        rest=(
+            max(float((Y**2).sum() - ((U.T @ Y) ** 2).sum()), 0.0) / K
+            if len(rows) > x.size
+            else 0.0
+        ),
     )
     single = products(about)
     length = (rows**2).sum(1) / rows.shape[1]
@@ -235,14 +293,17 @@ def label_codes(name: Hashable, labels: Any, classes: tuple[Any, ...]) -> Array:
     missing = [each for each in listed if each not in places]
     if missing:
         raise InvalidInput(
-            f"client {name!r} has the label {missing[0]!r}, which is not among the {len(classes)} classes of the federation: "
-            "the server must list every class before the models are trained"
+            f"client {name!r} has the label {missing[0]!r}, which is not among the {len(classes)}"
+            " classes of the federation: the server must list every class before the models are"
+            " trained"
         )
     return np.array([places[each] for each in listed], dtype=float)
 
 
 def prepare_message(classes: Classes) -> ServerMessage:
-    """What the server tells, where one machine plays the federation; a real one trains each model on its pair of groups."""
+    """What the server tells, where one machine plays the federation; a real one trains each model
+    on its pair of groups.
+    """
     data, d = classes.data, classes.data.dimension
     outputs = 1 if classes.count == 2 else classes.count
     S, cross = np.zeros((GROUPS, d, d)), np.zeros((GROUPS, d, outputs))
@@ -251,12 +312,17 @@ def prepare_message(classes: Classes) -> ServerMessage:
         cross[group_of(place)] += X.T @ classes.targets(codes)
     energy = float(np.trace(S.sum(0)))
     ridge = FIRM_RIDGE * energy / d * np.eye(d)
-    models = {(a, b): scipy.linalg.solve(S[a] + S[b] + ridge, cross[a] + cross[b], assume_a="pos") for a, b in PAIRS}
+    models = {
+        (a, b): scipy.linalg.solve(S[a] + S[b] + ridge, cross[a] + cross[b], assume_a="pos")
+        for a, b in PAIRS
+    }
     return ServerMessage(classes.names, models, probe_ratios(energy, data.sizes.astype(float), d))
 
 
 def play_class_federation(classes: Classes) -> list[ClassSummary]:
-    """All answers of a federation that one machine plays: for tests, and to see what a federated run would say."""
+    """All answers of a federation that one machine plays: for tests, and to see what a federated
+    run would say.
+    """
     told, data = prepare_message(classes), classes.data
 
     def named(codes: Array) -> list[Any]:
@@ -266,7 +332,9 @@ def play_class_federation(classes: Classes) -> list[ClassSummary]:
     for place, part in enumerate(data.parts):
         (X, codes), (tests, answers) = data.rows(place), data.held(place)
         held = (tests, named(answers)) if len(tests) else None
-        out.append(summarise_classes(part.name, X, named(codes), told, group=group_of(place), held=held))
+        out.append(
+            summarise_classes(part.name, X, named(codes), told, group=group_of(place), held=held)
+        )
     return out
 
 
@@ -279,7 +347,9 @@ def look_at_summaries(sent: Sequence[ClassSummary]) -> ClassLook:
     mean = np.sum([each.total for each in sent], axis=0) / sizes.sum()
     own, out = np.array([each.tested for each in sent]).T
     right = np.stack([each.right for each in sent], axis=1)
-    curves = [AccuracyCurve(rows, count) for rows, count in zip(right, (own, own, out, out), strict=True)]
+    curves = [
+        AccuracyCurve(rows, count) for rows, count in zip(right, (own, own, out, out), strict=True)
+    ]
     return ClassLook(
         classes=coding,
         clients=tuple(each.name for each in squares),
@@ -298,28 +368,42 @@ def look_at_summaries(sent: Sequence[ClassSummary]) -> ClassLook:
 def check_summaries(sent: Sequence[ClassSummary]) -> int:
     """The dimension, if answers fit together and are enough."""
     if len(sent) < max(LEAST_CLIENTS, GROUPS):
-        raise InvalidInput(f"there are {len(sent)} summaries: five groups of clients take at least {GROUPS}")
-    dimensions, names = {each.squares.dimension for each in sent}, {each.squares.name for each in sent}
+        raise InvalidInput(
+            f"there are {len(sent)} summaries: five groups of clients take at least {GROUPS}"
+        )
+    dimensions, names = (
+        {each.squares.dimension for each in sent},
+        {each.squares.name for each in sent},
+    )
     if len(dimensions) != 1 or len({each.classes for each in sent}) != 1:
-        raise InvalidInput("the summaries have different dimensions or classes: every client must be told the same")
+        raise InvalidInput(
+            "the summaries have different dimensions or classes: every client must be told the same"
+        )
     if len(names) != len(sent):
         raise InvalidInput("two summaries have one name: give each client its own")
     (d,), samples = dimensions, sum(each.squares.samples for each in sent)
     if samples < PAIR_ROOM * d:
         raise InvalidInput(
-            f"all clients together have {samples} samples for {d} features, and models of pairs of groups take {PAIR_ROOM:g} "
-            "per feature: use fewer features, or give the samples themselves"
+            f"all clients together have {samples} samples for {d} features, and models of pairs of"
+            f" groups take {PAIR_ROOM:g} per feature: use fewer features, or give the samples"
+            " themselves"
         )
     return d
 
 
-def summary_moments(sent: Sequence[ClassSummary], squares: list[Summary], total: float, tau: float) -> ClassMoments:
+def summary_moments(
+    sent: Sequence[ClassSummary], squares: list[Summary], total: float, tau: float
+) -> ClassMoments:
     """Estimates from products; directions are taken as even."""
-    plain = [AdjustedClient(each.squares, np.ones_like(each.single), each.single, each.expected) for each in sent]
+    plain = [
+        AdjustedClient(each.squares, np.ones_like(each.single), each.single, each.expected)
+        for each in sent
+    ]
     point, draws = combine_moments(plain, squares, np.array([each.signal for each in sent]), total)
     n, d = np.array([each.samples for each in squares], dtype=float), squares[0].dimension
-    # What is left in the shared model by noise, s2 tr Sigma S^-1, and by displacements, (r2/d) tr Sigma S^-1 (sum G_j^2) S^-1,
-    # with E G^2 = n (n + 1) Sigma^2 + n tr(Sigma) Sigma: for normal features.
+    # What is left in the shared model by noise, s2 tr Sigma S^-1, and by displacements, (r2/d) tr
+    # Sigma S^-1 (sum G_j^2) S^-1, with E G^2 = n (n + 1) Sigma^2 + n tr(Sigma) Sigma: for normal
+    # features.
     noise = d / max(n.sum() - d - 1, 1.0)
     shift = tau * float(n @ (n + 1 + d)) / n.sum() ** 2 * n.sum() / (n.sum() - d)
     return ClassMoments(

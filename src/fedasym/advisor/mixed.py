@@ -1,9 +1,11 @@
-"""Advice from few features: variance components, expected errors given the clients' own features, a cross-check by folds.
+"""Advice from few features: variance components, expected errors given the clients' own features, a
+cross-check by folds.
 
-Tables of people have a handful of columns and an intercept, for which limits of large dimensions say little. Here nothing is
-a limit: variances come from the restricted likelihood (`fedasym.exact.reml`), losses from exact expectations
-(`fedasym.exact.expectation`), and five folds of the training samples, fitted by the same formulas, say whether to trust them.
-With classes the models themselves are fitted, folds and all: what they score is measured, not predicted, and the
+Tables of people have a handful of columns and an intercept, for which limits of large dimensions
+say little. Here nothing is a limit: variances come from the restricted likelihood
+(`fedasym.exact.reml`), losses from exact expectations (`fedasym.exact.expectation`), and five folds
+of the training samples, fitted by the same formulas, say whether to trust them. With classes the
+models themselves are fitted, folds and all: what they score is measured, not predicted, and the
 recommendation follows the log-loss.
 """
 
@@ -16,7 +18,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, better_alone, choose_loss
+from fedasym.advisor.advice import (
+    SIMPLEST_MIXED,
+    Advice,
+    Estimated,
+    Weight,
+    better_alone,
+    choose_loss,
+)
 from fedasym.advisor.assumptions import Doubt
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
@@ -28,9 +37,23 @@ from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
-from fedasym.exact.classes import CANDIDATES, check_table, choose_candidate, resolve_algorithm, score_folds, tune
+from fedasym.exact.classes import (
+    CANDIDATES,
+    check_table,
+    choose_candidate,
+    resolve_algorithm,
+    score_folds,
+    tune,
+)
 from fedasym.exact.clients import FOLDS, ClientSums, append_ones, split_folds
-from fedasym.exact.expectation import ErrorSetting, SharedError, client_filters, expected_errors, transpose_each, weigh_labels
+from fedasym.exact.expectation import (
+    ErrorSetting,
+    SharedError,
+    client_filters,
+    expected_errors,
+    transpose_each,
+    weigh_labels,
+)
 from fedasym.exact.reml import Components, Likelihood, estimate_components
 from fedasym.results.result import LOSS
 from fedasym.worlds.spectra import Spectrum
@@ -57,7 +80,11 @@ class SampleTable:
 
     @classmethod
     def of(
-        cls, data: ClientData, names: tuple[str, ...] | None, personal: NDArray[np.bool_] | None, intercept: bool
+        cls,
+        data: ClientData,
+        names: tuple[str, ...] | None,
+        personal: NDArray[np.bool_] | None,
+        intercept: bool,
     ) -> SampleTable:
         """Gather the clients' rows."""
         parts = [data.rows(place) for place in range(len(data.parts))]
@@ -88,11 +115,12 @@ class SampleTable:
 
     @cached_property
     def moments(self) -> Array:
-        """E[x x'] of a new sample of each client, from the spread within clients that they have in common and their means.
+        """E[x x'] of a new sample of each client, from the spread within clients that they have in
+        common and their means.
 
-        A client's own mean is known from its samples and from how much clients' means vary: m = mu + B (mean - mu),
-        B = Omega (Omega + W/n)^{-1}, with B W/n left unknown. Sample means as they are would hide how far new samples lie from
-        those that a small client has learnt from.
+        A client's own mean is known from its samples and from how much clients' means vary: m = mu
+        + B (mean - mu), B = Omega (Omega + W/n)^{-1}, with B W/n left unknown. Sample means as they
+        are would hide how far new samples lie from those that a small client has learnt from.
         """
         n = self.sums.counts
         if not self.intercept:
@@ -136,12 +164,19 @@ class MixedModel:
         """The shared weights, in the labels' units."""
         return self.found.beta + self.table.pooled
 
-    def setting(self, noise2: float, ratios: Array, places: NDArray[np.intp] | slice = slice(None)) -> ErrorSetting:
+    def setting(
+        self, noise2: float, ratios: Array, places: NDArray[np.intp] | slice = slice(None)
+    ) -> ErrorSetting:
         """These clients, or some of them, at given variances."""
         sums = self.table.sums if isinstance(places, slice) else self.table.sums.take(places)
         scale = np.sqrt(max(noise2, np.finfo(float).tiny))
         return ErrorSetting(
-            sums, ratios, self.beta / scale, self.table.moments[places], self.table.personal, self.table.intercept
+            sums,
+            ratios,
+            self.beta / scale,
+            self.table.moments[places],
+            self.table.personal,
+            self.table.intercept,
         )
 
 
@@ -153,7 +188,9 @@ def advise_mixed(
     notes: tuple[Doubt, ...],
     beside: Sequence[Algorithm] = (),
 ) -> Advice:
-    """The whole advice; `notes` are doubts that come with the data, `beside` algorithms to look at beside the paper's."""
+    """The whole advice; `notes` are doubts that come with the data, `beside` algorithms to look at
+    beside the paper's.
+    """
     table = SampleTable.of(data, names, personal, intercept)
     check_labels(table.y)
     found = estimate_components(table.sums, intercept, table.personal)
@@ -191,13 +228,18 @@ def check_labels(y: Array) -> None:
     """Refuse labels whose squares no float holds."""
     apart = float(np.std(y))
     if not SMALLEST_DEVIATION < apart < 1 / SMALLEST_DEVIATION:
-        raise InvalidInput(f"the labels vary by {apart:.3g}: their squares are beyond what numbers here can hold; rescale them")
+        raise InvalidInput(
+            f"the labels vary by {apart:.3g}: their squares are beyond what numbers here can hold;"
+            " rescale them"
+        )
 
 
 def expect_mixed_losses(
     world: MixedModel, folds: dict[str, FoldErrors], asked: Mapping[str, Algorithm]
 ) -> dict[str, Prediction]:
-    """Every algorithm's expected loss above the noise, over samples, with its interval and what the folds say."""
+    """Every algorithm's expected loss above the noise, over samples, with its interval and what the
+    folds say.
+    """
     found, sums = world.found, world.table.sums
     share = sums.counts / sums.counts.sum()
     here = world.setting(found.noise2, found.ratios)
@@ -208,7 +250,9 @@ def expect_mixed_losses(
     at_point = world.setting(found.noise2, found.ratios, some)
     rows: dict[str, Prediction] = {}
     for name, algorithm in asked.items():
-        value, new = (found.noise2 * float(share @ each) for each in (losses[name].member, losses[name].new))
+        value, new = (
+            found.noise2 * float(share @ each) for each in (losses[name].member, losses[name].new)
+        )
         base = expected_errors(algorithm, at_point)
         factors = []
         for noise2, ratios in drawn:
@@ -235,26 +279,36 @@ def expect_mixed_losses(
 
 
 def bias_of(algorithm: Algorithm, setting: ErrorSetting) -> Array:
-    """The part of each client's expected loss that its displacement makes: T D T' about the shared model."""
+    """The part of each client's expected loss that its displacement makes: T D T' about the shared
+    model.
+    """
     F = client_filters(algorithm, setting, setting.sums.gram, setting.sums.counts)
     T = np.eye(F.shape[1]) - F @ setting.sums.gram
     spread = np.diag(setting.ratios)
     if algorithm.shares_nothing:
         spread = spread + np.outer(setting.beta, setting.beta)
     moments = np.broadcast_to(setting.moments, setting.sums.gram.shape)
-    return np.asarray(np.einsum("jkl,jlk->j", moments, T @ spread @ transpose_each(T), optimize=True))
+    return np.asarray(
+        np.einsum("jkl,jlk->j", moments, T @ spread @ transpose_each(T), optimize=True)
+    )
 
 
 def enclose(value: float, draws: Array) -> Quantity:
     """A value with the middle 95% of its draws, and with itself in it."""
     if not np.isfinite(value):
         return Quantity(value, float("nan"), float("nan"))
-    low, high = np.quantile(draws[np.isfinite(draws)], [0.025, 0.975]) if np.isfinite(draws).any() else (value, value)
+    low, high = (
+        np.quantile(draws[np.isfinite(draws)], [0.025, 0.975])
+        if np.isfinite(draws).any()
+        else (value, value)
+    )
     return Quantity(value, float(min(low, value)), float(max(high, value)))
 
 
 def compare_with_folds(row: Prediction, fold: FoldErrors, noise2: float) -> Prediction:
-    """Beside the prediction what held-out folds say; where they contradict it, the loss and its interval are theirs."""
+    """Beside the prediction what held-out folds say; where they contradict it, the loss and its
+    interval are theirs.
+    """
     loss = fold.error - noise2
     row = replace(row, measured=loss, measured_error=fold.spread)
     wide = np.hypot(fold.spread, (row.loss.high - row.loss.low) / 4)
@@ -268,22 +322,32 @@ def compare_with_folds(row: Prediction, fold: FoldErrors, noise2: float) -> Pred
 
 
 def typical_ridge(world: MixedModel, algorithm: Algorithm) -> float | None:
-    """sigma^2/(n tau^2) for a client of middling size, tau^2 the mean variance of features; None where no client differs."""
+    """sigma^2/(n tau^2) for a client of middling size, tau^2 the mean variance of features; None
+    where no client differs.
+    """
     if not isinstance(algorithm.personalise, Ridge):
         return None
-    v = world.found.ratios + (world.beta**2 / world.found.noise2 if algorithm.shares_nothing else 0.0)
-    features = v[: v.size - world.table.intercept][world.table.personal[: v.size - world.table.intercept]]
+    v = world.found.ratios + (
+        world.beta**2 / world.found.noise2 if algorithm.shares_nothing else 0.0
+    )
+    features = v[: v.size - world.table.intercept][
+        world.table.personal[: v.size - world.table.intercept]
+    ]
     live = features if features.size else v[-1:]
     mean = float(live.mean()) if live.size else 0.0
     return None if mean == 0 else float(1 / (np.median(world.table.sums.counts) * mean))
 
 
 def draw_estimates(world: MixedModel) -> list[tuple[float, Array]]:
-    """Noise^2 and ratios as the likelihood leaves them open: normal in their logarithms, exponential where a ratio is 0."""
+    """Noise^2 and ratios as the likelihood leaves them open: normal in their logarithms,
+    exponential where a ratio is 0.
+    """
     found, rng = world.found, np.random.default_rng(11)
     size = found.covariance.shape[0]
     known = np.isfinite(np.diag(found.covariance))
-    root = np.linalg.cholesky(found.covariance[np.ix_(known, known)] + 1e-12 * np.eye(int(known.sum())))
+    root = np.linalg.cholesky(
+        found.covariance[np.ix_(known, known)] + 1e-12 * np.eye(int(known.sum()))
+    )
     slope = Likelihood(world.table.sums).at(found.ratios).slope
     drawn = []
     for _ in range(MIXED_DRAWS):
@@ -302,7 +366,9 @@ def draw_estimates(world: MixedModel) -> list[tuple[float, Array]]:
 
 @dataclass(frozen=True, eq=False)
 class FoldErrors:
-    """Squared errors of held-out training samples: their mean, and its standard error over clients."""
+    """Squared errors of held-out training samples: their mean, and its standard error over
+    clients.
+    """
 
     error: float
     spread: float
@@ -310,7 +376,9 @@ class FoldErrors:
 
 
 def cross_validate(world: MixedModel, asked: Mapping[str, Algorithm]) -> dict[str, FoldErrors]:
-    """Five folds within clients, every algorithm fitted to the rest with the estimated variances."""
+    """Five folds within clients, every algorithm fitted to the rest with the estimated
+    variances.
+    """
     table, found = world.table, world.found
     fold = split_folds(table.owner)
     errors = {name: np.zeros(len(table.y)) for name in asked}
@@ -323,7 +391,14 @@ def cross_validate(world: MixedModel, asked: Mapping[str, Algorithm]) -> dict[st
         known = np.isin(table.owner, there)
         where = np.minimum(place, len(there) - 1)
         scale = np.sqrt(found.noise2)
-        setting = ErrorSetting(sums, found.ratios, world.beta / scale, np.eye(sums.unknowns), table.personal, table.intercept)
+        setting = ErrorSetting(
+            sums,
+            found.ratios,
+            world.beta / scale,
+            np.eye(sums.unknowns),
+            table.personal,
+            table.intercept,
+        )
         for name, algorithm in asked.items():
             shared, own = solve_models(algorithm, setting, table.pooled)
             chosen = np.where(known[out, None], own[where[out]], shared)
@@ -341,14 +416,17 @@ def cross_validate(world: MixedModel, asked: Mapping[str, Algorithm]) -> dict[st
 def solve_models(algorithm: Algorithm, setting: ErrorSetting, pooled: Array) -> tuple[Array, Array]:
     """The shared model and every client's, less the pooled fit that the labels are about.
 
-    A client that shares nothing learns its labels themselves: they are put back, and taken off its model again.
+    A client that shares nothing learns its labels themselves: they are put back, and taken off its
+    model again.
     """
     sums = setting.sums
     F = client_filters(algorithm, setting, sums.gram, sums.counts)
     if algorithm.shares_nothing:
         whole = sums.cross + sums.gram @ pooled
         return np.zeros(sums.unknowns), np.einsum("jkl,jl->jk", F, whole) - pooled
-    shared = SharedError(algorithm.server, setting).inverse @ weigh_labels(algorithm.server, setting).sum(0)
+    shared = SharedError(algorithm.server, setting).inverse @ weigh_labels(
+        algorithm.server, setting
+    ).sum(0)
     left = sums.cross - sums.gram @ shared
     return shared, shared + np.einsum("jkl,jl->jk", F, left)
 
@@ -368,7 +446,9 @@ def describe_population(world: MixedModel) -> Estimated:
         radius=enclose(float(np.sqrt(own)), np.sqrt(radius2)),
         noise=enclose(float(np.sqrt(found.noise2)), np.sqrt([noise2 for noise2, _ in drawn])),
         norm=enclose(float(np.sqrt(own + shared)), np.sqrt(np.array(radius2) + shared)),
-        aspect=Quantity(float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())),
+        aspect=Quantity(
+            float(np.median(d / sizes)), float(d / sizes.max()), float(d / sizes.min())
+        ),
         spectrum=Spectrum(values, np.full(d, 1 / d), "features"),
         shift_power=0.0,
         clients=len(table.clients),
@@ -384,20 +464,28 @@ def method_of(found: Components, table: SampleTable) -> str:
     features = found.groups[:d][found.groups[:d] >= 0]
     several = np.unique(features).size > 1
     each = "one variance for each feature" if several else "one variance for all features"
-    return f"restricted likelihood with {each}{', one for the intercept' if table.intercept else ''}"
+    return (
+        f"restricted likelihood with {each}{', one for the intercept' if table.intercept else ''}"
+    )
 
 
 def describe_weights(world: MixedModel) -> tuple[Weight, ...]:
-    """By unknown: the shared weight and how much clients' own vary about it, each with its interval."""
+    """By unknown: the shared weight and how much clients' own vary about it, each with its
+    interval.
+    """
     found, table = world.found, world.table
-    error = np.sqrt(np.maximum(np.diag(np.linalg.pinv(found.information, hermitian=True)) * found.noise2, 0.0))
+    error = np.sqrt(
+        np.maximum(np.diag(np.linalg.pinv(found.information, hermitian=True)) * found.noise2, 0.0)
+    )
     drawn = np.array([np.sqrt(noise2 * ratios) for noise2, ratios in draw_estimates(world)])
     deviation = np.sqrt(found.variances)
     return tuple(
         Weight(
             name,
             Quantity(
-                float(world.beta[k]), float(world.beta[k] - NORMAL_95 * error[k]), float(world.beta[k] + NORMAL_95 * error[k])
+                float(world.beta[k]),
+                float(world.beta[k] - NORMAL_95 * error[k]),
+                float(world.beta[k] + NORMAL_95 * error[k]),
             ),
             enclose(float(deviation[k]), drawn[:, k]) if table.personal[k] else None,
         )
@@ -406,9 +494,11 @@ def describe_weights(world: MixedModel) -> tuple[Weight, ...]:
 
 
 def describe_clients(world: MixedModel, middle: float) -> tuple[ClientAdvice, ...]:
-    """Each client's gain from a model of its own: given its samples, u ~ N(u_hat, P) about the shared model, and the gain
+    """Each client's gain from a model of its own: given its samples, u ~ N(u_hat, P) about the
+    shared model, and the gain
 
-    u'Su - (u - u_hat)'S(u - u_hat) = 2 u'S u_hat - u_hat'S u_hat has the mean u_hat'S u_hat and a variance in closed form.
+    u'Su - (u - u_hat)'S(u - u_hat) = 2 u'S u_hat - u_hat'S u_hat has the mean u_hat'S u_hat and a
+    variance in closed form.
     """
     table, found = world.table, world.found
     setting = world.setting(found.noise2, found.ratios)
@@ -417,7 +507,9 @@ def describe_clients(world: MixedModel, middle: float) -> tuple[ClientAdvice, ..
     own = np.einsum("jkl,jl->jk", F, left)
     turned = np.einsum("jkl,jl->jk", table.moments, own)
     gain = (own * turned).sum(1)
-    spread = 2 * np.sqrt(np.maximum(found.noise2 * np.einsum("jk,jkl,jl->j", turned, F, turned), 0.0))
+    spread = 2 * np.sqrt(
+        np.maximum(found.noise2 * np.einsum("jk,jkl,jl->j", turned, F, turned), 0.0)
+    )
     ridge = typical_ridge(world, PAPER["rtfa"]) or 0.0
     d = len(table.names) - table.intercept
     return tuple(
@@ -447,16 +539,22 @@ def advise_scored(
     live = np.flatnonzero(taken.data.live)
     may = None if personal is None else np.asarray(personal, bool)[live]
     table = check_table(rows, codes, owner, taken.names, may, intercept)
-    algorithms = {name: PAPER[name] for name in CANDIDATES} | {each.name: resolve_algorithm(each) for each in beside}
+    algorithms = {name: PAPER[name] for name in CANDIDATES} | {
+        each.name: resolve_algorithm(each) for each in beside
+    }
     tuned = {name: tune(each, table) for name, each in algorithms.items()}
     recommended = list(tuned)[choose_candidate([each.losses for each in tuned.values()])]
     scores = {}
     for name, each in tuned.items():
         losses, hits = score_folds(algorithms[name], table, each.penalties)
         right = average_over_clients(hits.astype(float), owner, most=1.0)
-        scores[name] = Prediction(name, accuracy=right, log_loss=average_over_clients(losses, owner), trusted=right.value)
+        scores[name] = Prediction(
+            name, accuracy=right, log_loss=average_over_clients(losses, owner), trusted=right.value
+        )
     counts = np.bincount(codes, minlength=len(taken.names))
-    named = tuple(names[k] for k in live) if names is not None else tuple(f"feature {k}" for k in live)
+    named = (
+        tuple(names[k] for k in live) if names is not None else tuple(f"feature {k}" for k in live)
+    )
     rivals = [name for name in RIVALS if name != recommended]
     aspects = len(named) / taken.data.sizes
     population = Estimated(
@@ -469,14 +567,22 @@ def advise_scored(
         shares=tuple((counts / counts.sum()).tolist()),
         names=named,
     )
-    behind = {name: scores[name].log_loss.value - scores[recommended].log_loss.value for name in rivals}
+    behind = {
+        name: scores[name].log_loss.value - scores[recommended].log_loss.value for name in rivals
+    }
     return Advice(
         LOG_LOSS,
         population,
         scores,
         recommended,
         (*doubt_scores(table, counts), *notes),
-        FoldConfirmation(recommended, behind, None if may is None else tuple(may.tolist()), intercept, beside=tuple(beside)),
+        FoldConfirmation(
+            recommended,
+            behind,
+            None if may is None else tuple(may.tolist()),
+            intercept,
+            beside=tuple(beside),
+        ),
         intercept=intercept,
     )
 

@@ -1,24 +1,29 @@
-"""Variances from squares along the clients' axes, from products across clients, and whether clients vary in them.
+"""Variances from squares along the clients' axes, from products across clients, and whether clients
+vary in them.
 
-Two variances (section 8.2, weighted): E p_k = noise^2 + spread^2 x_k/d. The normal equations with the weights 1/v_k^2, v_k the
-fitted mean, are those of maximum likelihood; they need nothing but means to be right, so products of independent residuals
-serve as well as squares. Errors come from how clients differ (the sandwich), not from a distribution that is assumed.
+Two variances (section 8.2, weighted): E p_k = noise^2 + spread^2 x_k/d. The normal equations with
+the weights 1/v_k^2, v_k the fitted mean, are those of maximum likelihood; they need nothing but
+means to be right, so products of independent residuals serve as well as squares. Errors come from
+how clients differ (the sandwich), not from a distribution that is assumed.
 
-Where all samples together are too few for the shared model (section 8.3, made right for any covariance), labels alone give
-noise and norm: v_k = noise^2 + norm^2 x_k/d along each client's axes. What clients share shows in products across clients: with
-g_i = X_i'W_i y_i and T_i = X_i'W_i X_i, E g_i'g_j = (b^2/d) tr T_i T_j, for a shared optimum of length b without preferred
-directions, and radius^2 = norm^2 - b^2. W_i = (noise^2 + norm^2 X_i X_i'/d)^{-1} makes it sharp. A client sends g_i and T_i
-times a few random vectors that all share: tr T_i T_j is the mean of w'T_i T_j w.
+Where all samples together are too few for the shared model (section 8.3, made right for any
+covariance), labels alone give noise and norm: v_k = noise^2 + norm^2 x_k/d along each client's
+axes. What clients share shows in products across clients: with g_i = X_i'W_i y_i and T_i = X_i'W_i
+X_i, E g_i'g_j = (b^2/d) tr T_i T_j, for a shared optimum of length b without preferred directions,
+and radius^2 = norm^2 - b^2. W_i = (noise^2 + norm^2 X_i X_i'/d)^{-1} makes it sharp. A client sends
+g_i and T_i times a few random vectors that all share: tr T_i T_j is the mean of w'T_i T_j w.
 
-Variation: the score of a client's own noise^2 and radius^2 (relative to the common ones) over its Fisher information
-estimates by how much it deviates; deviations larger than their errors, over all clients, are variation. Errors count the tails
-of the residuals and whatever else widens squares within a client.
+Variation: the score of a client's own noise^2 and radius^2 (relative to the common ones) over its
+Fisher information estimates by how much it deviates; deviations larger than their errors, over all
+clients, are variation. Errors count the tails of the residuals and whatever else widens squares
+within a client.
 
-Of the clients at hand: a prediction is the mean over a population; what is compared with it are so many clients with so
-many features. Their samples make the estimates as well, so that the two errors go together. Clients drawn from the
-estimated population have both, the loss L_i and what they add to the error of the predicted one, P_i = bias
-(radius^2)_i/radius^2 + variance (noise^2)_i/noise^2, with influences J^{-1} s_i. The mean of m clients is off by P - L
-instead of P: (var(P - L) - var P)/m is what the variance of an interval lacks, or has too much.
+Of the clients at hand: a prediction is the mean over a population; what is compared with it are so
+many clients with so many features. Their samples make the estimates as well, so that the two errors
+go together. Clients drawn from the estimated population have both, the loss L_i and what they add
+to the error of the predicted one, P_i = bias (radius^2)_i/radius^2 + variance (noise^2)_i/noise^2,
+with influences J^{-1} s_i. The mean of m clients is off by P - L instead of P: (var(P - L) - var
+P)/m is what the variance of an interval lacks, or has too much.
 """
 
 from __future__ import annotations
@@ -30,7 +35,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.advisor.statistics import Axes, Summary, axes_of, field_owners, spread_places, stack_field
+from fedasym.advisor.statistics import (
+    Axes,
+    Summary,
+    axes_of,
+    field_owners,
+    spread_places,
+    stack_field,
+)
 from fedasym.core.numbers import Array
 
 if TYPE_CHECKING:
@@ -47,7 +59,9 @@ LEAST_SAMPLES = 8  # samples from which a client's fourth moment says something
 
 @dataclass(frozen=True, eq=False)
 class AxisVariances:
-    """noise^2 and spread^2 (radius^2 about a shared model, norm^2 about the origin), and what clients add to their error."""
+    """noise^2 and spread^2 (radius^2 about a shared model, norm^2 about the origin), and what
+    clients add to their error.
+    """
 
     noise2: float
     spread2: float
@@ -62,14 +76,18 @@ class AxisVariances:
 
     @property
     def excess(self) -> Array:
-        """How much larger the variances over clients are than the model's; never below 1, which the model itself has."""
+        """How much larger the variances over clients are than the model's; never below 1, which the
+        model itself has.
+        """
         ratio = np.diag(self.covariance) / np.maximum(self.gaussian, 1e-300)
         return np.asarray(np.where(self.gaussian > 0, np.maximum(ratio, 1.0), 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class AxisSquares:
-    """Products p_k with x_k/d, owner by owner, and the samples beyond the axes, whose squares add up to `rest`."""
+    """Products p_k with x_k/d, owner by owner, and the samples beyond the axes, whose squares add
+    up to `rest`.
+    """
 
     p: Array
     z: Array  # x_k/d
@@ -106,7 +124,9 @@ def fit_variances(summaries: list[Summary], field: str = "residual") -> AxisVari
 
 
 def reweigh(data: AxisSquares, fit: Array, floor: float) -> Array:
-    """One round: weights from the last fit; where the best has a negative variance, that variance is 0."""
+    """One round: weights from the last fit; where the best has a negative variance, that variance
+    is 0.
+    """
     v, beyond = np.maximum(fit[0] + fit[1] * data.z, floor), max(float(fit[0]), floor)
     w, w0 = v**-2, beyond**-2
     J = information_matrix(data, w, w0)
@@ -116,7 +136,10 @@ def reweigh(data: AxisSquares, fit: Array, floor: float) -> Array:
         if both.min() >= 0:
             return np.asarray(both)
     # On an edge: no spread, or no noise; the one with the smaller weighted error.
-    edges = [np.array([max(b[0] / J[0, 0], 0), 0.0]), np.array([0.0, max(b[1] / max(J[1, 1], 1e-300), 0)])]
+    edges = [
+        np.array([max(b[0] / J[0, 0], 0), 0.0]),
+        np.array([0.0, max(b[1] / max(J[1, 1], 1e-300), 0)]),
+    ]
     return min(edges, key=lambda e: float(e @ J @ e - 2 * e @ b))
 
 
@@ -126,12 +149,15 @@ def information_matrix(data: AxisSquares, w: Array, w0: float) -> Array:
     return np.array([[w.sum() + w0 * data.extra.sum(), one], [one, two]])
 
 
-def jackknife_errors(data: AxisSquares, fit: Array, floor: float, clients: int) -> tuple[Array, Array]:
+def jackknife_errors(
+    data: AxisSquares, fit: Array, floor: float, clients: int
+) -> tuple[Array, Array]:
     """What the estimate moves by without each client, and the diagonal of 2 J^{-1}.
 
-    Without client i it is one step (J - J_i)^{-1} s_i away, with the client's score s_i and information J_i: the jackknife.
-    J^{-1} s_i would make the errors too small where a few clients hold much of the information. The factor (m - 1)/m makes
-    squares sum to the variance, but for the m/(m - 1) of a sample.
+    Without client i it is one step (J - J_i)^{-1} s_i away, with the client's score s_i and
+    information J_i: the jackknife. J^{-1} s_i would make the errors too small where a few clients
+    hold much of the information. The factor (m - 1)/m makes squares sum to the variance, but for
+    the m/(m - 1) of a sample.
     """
     v, beyond = np.maximum(fit[0] + fit[1] * data.z, floor), max(float(fit[0]), floor)
     w, w0 = v**-2, beyond**-2
@@ -140,7 +166,9 @@ def jackknife_errors(data: AxisSquares, fit: Array, floor: float, clients: int) 
     def summed(values: Array) -> Array:
         return np.asarray(np.bincount(data.owner, values, clients))
 
-    scores = np.column_stack([summed(off) + w0 * (data.rest - data.extra * beyond), summed(off * data.z)])
+    scores = np.column_stack(
+        [summed(off) + w0 * (data.rest - data.extra * beyond), summed(off * data.z)]
+    )
     one, two = summed(w * data.z), summed(w * data.z**2)
     own = np.array([[summed(w) + w0 * data.extra, one], [one, two]]).transpose(2, 0, 1)
     J = own.sum(0)
@@ -159,9 +187,11 @@ def is_invertible(J: Array) -> Any:
 
 
 def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Array, float]:
-    """norm^2 from the labels themselves at a given noise, what each client adds to its error, and its slope in noise^2.
+    """norm^2 from the labels themselves at a given noise, what each client adds to its error, and
+    its slope in noise^2.
 
-    It is the length of an optimum without preferred directions that explains as much of the labels: what local methods need.
+    It is the length of an optimum without preferred directions that explains as much of the labels:
+    what local methods need.
     """
     data = AxisSquares.of(summaries, "raw")
     floor = 1e-12 * float(data.p.sum()) / data.p.size
@@ -181,7 +211,9 @@ def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Arra
 
 @dataclass(frozen=True, eq=False)
 class CrossProducts:
-    """noise^2, norm^2 and centre^2 = b^2 (which may come out below 0), and what each client adds to their error (m, 3)."""
+    """noise^2, norm^2 and centre^2 = b^2 (which may come out below 0), and what each client adds to
+    their error (m, 3).
+    """
 
     noise2: float
     norm2: float
@@ -198,7 +230,11 @@ def add_products(summary: Summary, axes: Axes, noise2: float, norm2: float) -> S
     """The client's second answer, once the server has told noise^2 and norm^2."""
     v = np.maximum(noise2 + norm2 * axes.power / summary.dimension, np.finfo(float).tiny)
     weighed = axes.rows / v[:, None]
-    return replace(summary, pull=weighed.T @ axes.labels, probes=weighed.T @ (axes.rows @ probe_vectors(summary.dimension)))
+    return replace(
+        summary,
+        pull=weighed.T @ axes.labels,
+        probes=weighed.T @ (axes.rows @ probe_vectors(summary.dimension)),
+    )
 
 
 def combine_products(summaries: list[Summary]) -> CrossProducts:
@@ -212,8 +248,12 @@ def combine_products(summaries: list[Summary]) -> CrossProducts:
     whole = d * PROBE_VECTORS * above[0] / below[0]
     without = d * PROBE_VECTORS * (above[0] - above[1]) / (below[0] - below[1])
     m = len(summaries)
-    shift = (m - 1) / m * (without.mean() - without)  # jackknife, scaled so that squares sum to the variance
-    return CrossProducts(first.noise2, first.spread2, float(whole), np.column_stack([first.influence, shift]))
+    shift = (
+        (m - 1) / m * (without.mean() - without)
+    )  # jackknife, scaled so that squares sum to the variance
+    return CrossProducts(
+        first.noise2, first.spread2, float(whole), np.column_stack([first.influence, shift])
+    )
 
 
 def sum_across(vectors: Array) -> tuple[float, Array]:
@@ -226,7 +266,9 @@ def sum_across(vectors: Array) -> tuple[float, Array]:
 
 @dataclass(frozen=True)
 class Variation:
-    """How surely noise^2 and radius^2 vary (standard deviations), and by how much (coefficients of variation)."""
+    """How surely noise^2 and radius^2 vary (standard deviations), and by how much (coefficients of
+    variation).
+    """
 
     noise_z: float
     noise_cv: float
@@ -268,7 +310,9 @@ def fisher(client: Summary, about: AxisVariances) -> tuple[Array, Array]:
 
 
 def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
-    """Whether squares of deviations exceed their errors, and the size of the excess; weights by precision."""
+    """Whether squares of deviations exceed their errors, and the size of the excess; weights by
+    precision.
+    """
     middle = np.average(moves, weights=1 / errors2)
     ratio = (moves - middle) ** 2 / errors2
     z = float((ratio - 1).sum() / np.sqrt(2 * ratio.size))
@@ -278,19 +322,25 @@ def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
 
 
 def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
-    """Variance of standardised squares within clients over that of Gaussian ones: 1, or more where products stand in."""
+    """Variance of standardised squares within clients over that of Gaussian ones: 1, or more where
+    products stand in.
+    """
     above = below = 0.0
     for each in summaries:
         if each.power.size < 2:
             continue
-        ratio = each.residual / np.maximum(about.noise2 + about.spread2 * each.power / each.dimension, 1e-300)
+        ratio = each.residual / np.maximum(
+            about.noise2 + about.spread2 * each.power / each.dimension, 1e-300
+        )
         above += float(((ratio - ratio.mean()) ** 2).sum())
         below += 2 * (ratio.size - 1) * float(ratio.mean()) ** 2
     return max(above / below, 1.0) if below > 0 else 1.0
 
 
 def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:
-    """Excess kurtosis of residuals within clients, and how many standard deviations it is above that of Gaussian ones."""
+    """Excess kurtosis of residuals within clients, and how many standard deviations it is above
+    that of Gaussian ones.
+    """
     enough = [each for each in summaries if each.samples >= LEAST_SAMPLES]
     if not enough:
         return 0.0, 0.0
@@ -300,7 +350,8 @@ def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:
 
 
 class PartedLoss(NamedTuple):
-    """A predicted loss: bias, variance, ridge times samples (infinite: the shared model), and whether nothing is shared.
+    """A predicted loss: bias, variance, ridge times samples (infinite: the shared model), and
+    whether nothing is shared.
 
     Clients alone have labels and norm, the others residuals and radius.
     """
@@ -311,7 +362,9 @@ class PartedLoss(NamedTuple):
     alone: bool
 
 
-def lacking_variance(found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, PartedLoss]) -> dict[str, float]:
+def lacking_variance(
+    found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, PartedLoss]
+) -> dict[str, float]:
     """Variance to add to that of each predicted mean loss."""
     rng = np.random.default_rng(5)
     s = spectrum_eigenvalues(found, dimension)
@@ -327,18 +380,29 @@ def lacking_variance(found: Estimates, dimension: int, sizes: Array, losses: Map
         about = axes_of(X, X @ shift + noise)
         alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
         scores.append(
-            (*score_variances(about, found.noise2, found.radius2), *score_variances(alone, found.noise2, found.norm2))
+            (
+                *score_variances(about, found.noise2, found.radius2),
+                *score_variances(alone, found.noise2, found.norm2),
+            )
         )
         lost.append(
             [
-                fit_loss(alone, whole, s, each.ratio) if each.alone else fit_loss(about, shift, s, each.ratio)
+                (
+                    fit_loss(alone, whole, s, each.ratio)
+                    if each.alone
+                    else fit_loss(about, shift, s, each.ratio)
+                )
                 for each in losses.values()
             ]
         )
     moved = client_influences(scores)
     out = {}
     for (name, each), L in zip(losses.items(), np.array(lost).T, strict=True):
-        P = each.bias * moved[:, 2 if each.alone else 1] / (found.norm2 if each.alone else found.radius2)
+        P = (
+            each.bias
+            * moved[:, 2 if each.alone else 1]
+            / (found.norm2 if each.alone else found.radius2)
+        )
         P = P + each.variance * moved[:, 0] / found.noise2
         out[name] = float(np.var(P - L, ddof=1) - np.var(P, ddof=1)) / sizes.size
     return out
@@ -374,7 +438,9 @@ def score_variances(axes: Axes, noise2: float, spread2: float) -> tuple[Array, A
 
 
 def client_influences(scores: list[tuple[Array, Array, Array, Array]]) -> Array:
-    """Of every client on noise^2 and radius^2, and on norm^2 at that noise: what its mean over clients adds up to."""
+    """Of every client on noise^2 and radius^2, and on norm^2 at that noise: what its mean over
+    clients adds up to.
+    """
     score, J, raw, K = (np.array(each) for each in zip(*scores, strict=True))
     J, K = J.mean(0), K.mean(0)
     both = np.linalg.solve(J, score.T).T

@@ -1,8 +1,10 @@
-"""Every algorithm's loss on the estimated population, for the clients at hand and for new ones, with intervals.
+"""Every algorithm's loss on the estimated population, for the clients at hand and for new ones,
+with intervals.
 
-Clients of about one size are one kind; otherwise up to eight kinds by size, each with its own aspect. Bias scales with
-radius^2 (for local methods norm^2) and variance with noise^2, so that one prediction serves all draws of the estimates; where
-samples are scarce it does not, and draws are predicted one by one.
+Clients of about one size are one kind; otherwise up to eight kinds by size, each with its own
+aspect. Bias scales with radius^2 (for local methods norm^2) and variance with noise^2, so that one
+prediction serves all draws of the estimates; where samples are scarce it does not, and draws are
+predicted one by one.
 """
 
 from __future__ import annotations
@@ -37,20 +39,34 @@ from fedasym.worlds.spectra import Spectrum
 
 BARE_ASPECT = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
 LOG_LOSS = Metric("log_loss", "log-losses", lower=True, share=False, tie=1e-10, columns=())
-PREDICTED = tuple(name for name in PAPER if name != "maml")  # which has no formula for these clients
+PREDICTED = tuple(
+    name for name in PAPER if name != "maml"
+)  # which has no formula for these clients
 PREDICTED_DRAWS = 512  # draws at which losses are predicted where samples are scarce
-NO_VARIANCE = 3  # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper end
+# |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper
+# end
+NO_VARIANCE = 3
 
 
 def ratio_to_limits(
-    summaries: Sequence[Summary], place: NDArray[np.intp], samples: Array, ridge: Array, spectrum: Spectrum
+    summaries: Sequence[Summary],
+    place: NDArray[np.intp],
+    samples: Array,
+    ridge: Array,
+    spectrum: Spectrum,
 ) -> tuple[Array, Array]:
-    """Mean bias and variance of each kind of client over their limits at the kind's ridge; 1 where a limit is 0 or infinite."""
+    """Mean bias and variance of each kind of client over their limits at the kind's ridge; 1 where
+    a limit is 0 or infinite.
+    """
     own = unit_losses(summaries, ridge[place] * np.array([each.samples for each in summaries]))
     world = Population(1.0, 1.0, summaries[0].dimension / samples, spectrum=spectrum)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)
-        limits = predict(world, "rtfa", ridge=ridge)["rtfa"] if np.all(ridge > 0) else predict(world, "ftfa")["ftfa"]
+        limits = (
+            predict(world, "rtfa", ridge=ridge)["rtfa"]
+            if np.all(ridge > 0)
+            else predict(world, "ftfa")["ftfa"]
+        )
     count = np.bincount(place)
 
     def ratio(mine: Array, limit: Array) -> Array:
@@ -63,16 +79,20 @@ def ratio_to_limits(
 
 @dataclass(frozen=True)
 class Prediction:
-    """One algorithm: what is expected of a member and of a new client, the ridge, and what the samples say.
+    """One algorithm: what is expected of a member and of a new client, the ridge, and what the
+    samples say.
 
-    loss: above the noise, where labels are numbers; accuracy, log_loss: where they are classes; new: the first of these that
-        is known, for a new client. All with 95% intervals; NaN where there is none.
-    bias, variance: of the member's loss. ridge: that of a client of middling size; for classes the logistic loss's.
-    measured, measured_error: what the samples say without the model, and its standard error: for numbers the loss of a new
-        client by cross-validation over clients, or by folds where features are few; for classes the accuracy of a
-        least-squares classifier around the others' model. expected: what the model says of that classifier.
-    trusted: the number to rank by: the model's, or where the samples contradict it (`contradicted`: by more than the errors of
-        both) the one moved to their level.
+    loss: above the noise, where labels are numbers; accuracy, log_loss: where they are classes;
+        new: the first of these that is known, for a new client. All with 95% intervals; NaN where
+        there is none.
+    bias, variance: of the member's loss. ridge: that of a client of middling size; for classes the
+        logistic loss's.
+    measured, measured_error: what the samples say without the model, and its standard error: for
+        numbers the loss of a new client by cross-validation over clients, or by folds where
+        features are few; for classes the accuracy of a least-squares classifier around the others'
+        model. expected: what the model says of that classifier.
+    trusted: the number to rank by: the model's, or where the samples contradict it (`contradicted`:
+        by more than the errors of both) the one moved to their level.
     note: where a number is not a formula's own.
     """
 
@@ -93,7 +113,9 @@ class Prediction:
 
     @property
     def level(self) -> Quantity:
-        """The number to rank by, with an interval that holds it: the model's, or as wide as the samples' error."""
+        """The number to rank by, with an interval that holds it: the model's, or as wide as the
+        samples' error.
+        """
         return self._ranked_loss() if np.isnan(self.accuracy.value) else self._ranked_accuracy()
 
     def _ranked_loss(self) -> Quantity:
@@ -103,7 +125,10 @@ class Prediction:
             factor = self.trusted / self.loss.value
             low, high = low * factor, high * factor
             if error is not None and np.isfinite(error):
-                low, high = min(low, self.trusted - 1.96 * error), max(high, self.trusted + 1.96 * error)
+                low, high = (
+                    min(low, self.trusted - 1.96 * error),
+                    max(high, self.trusted + 1.96 * error),
+                )
         if not np.isfinite(self.trusted):
             return Quantity(self.trusted, low, high)
         return Quantity(self.trusted, max(min(low, self.trusted), 0.0), max(high, self.trusted))
@@ -117,11 +142,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Steps:
-    """Where to stop fine-tuning the shared model: full-batch steps (epochs) of a size, and what a new client then has.
+    """Where to stop fine-tuning the shared model: full-batch steps (epochs) of a size, and what a
+    new client then has.
 
-    steps is infinite where training to convergence is best. loss: above the noise, where labels are numbers; accuracy: where
-    they are classes. For classes, time is step x steps of descent on the logistic (softmax) loss, step and steps one way to
-    spend it, local_step and epochs the same for `fa.train`, whose epoch of a middling client takes one step per batch of 32.
+    steps is infinite where training to convergence is best. loss: above the noise, where labels are
+    numbers; accuracy: where they are classes. For classes, time is step x steps of descent on the
+    logistic (softmax) loss, step and steps one way to spend it, local_step and epochs the same for
+    `fa.train`, whose epoch of a middling client takes one step per batch of 32.
     """
 
     step: float
@@ -133,7 +160,9 @@ class Steps:
     epochs: int = 0
 
 
-def population_of(found: Estimates, dimension: int, samples: float, power: float | None = None) -> Population:
+def population_of(
+    found: Estimates, dimension: int, samples: float, power: float | None = None
+) -> Population:
     """The estimated population for clients with so many samples."""
     world = Population(
         radius=np.sqrt(found.radius2),
@@ -147,7 +176,9 @@ def population_of(found: Estimates, dimension: int, samples: float, power: float
         return world
     # What is common has no preferred direction; what differs has: the optimum is their sum.
     share = min(found.radius2 / max(found.norm2, found.radius2), 1.0)
-    return replace(world, optimum_weights=share * world.displacement + (1 - share) * found.spectrum.weights)
+    return replace(
+        world, optimum_weights=share * world.displacement + (1 - share) * found.spectrum.weights
+    )
 
 
 def candidates_of(beside: Sequence[Algorithm] = ()) -> dict[str, Algorithm]:
@@ -156,7 +187,8 @@ def candidates_of(beside: Sequence[Algorithm] = ()) -> dict[str, Algorithm]:
 
 
 def stage_ridge(algorithm: Algorithm, ridge: float | Array | None) -> float | Array | None:
-    """The ridge towards its start that a client stage amounts to: infinite where it keeps that, 0 where it interpolates.
+    """The ridge towards its start that a client stage amounts to: infinite where it keeps that, 0
+    where it interpolates.
 
     None: the stage is of another kind, and has no form in the clients' own features here.
     """
@@ -183,7 +215,9 @@ def predict_regression(
     """
     algorithms = {name: each for name, each in candidates_of(beside).items() if name != "maml"}
     paper = {name: each for name, each in algorithms.items() if name in PAPER}
-    tables = {member: predict_kinds(found, dimension, kinds, member, paper) for member in (True, False)}
+    tables = {
+        member: predict_kinds(found, dimension, kinds, member, paper) for member in (True, False)
+    }
     notes = {}
     for each in beside:
         for member, table in tables.items():
@@ -193,16 +227,30 @@ def predict_regression(
     out: dict[str, Prediction] = {}
     for name, algorithm in algorithms.items():
         parts = {}
-        own_bias, own_variance = finite_factors(algorithm, tables[True][name].ridge, found, dimension, kinds, clients)
+        own_bias, own_variance = finite_factors(
+            algorithm, tables[True][name].ridge, found, dimension, kinds, clients
+        )
         for member, table in tables.items():
             risk = table[name]
-            parts[member] = mean_of(risk.bias * own_bias, share), mean_of(risk.variance * own_variance, share)
+            parts[member] = (
+                mean_of(risk.bias * own_bias, share),
+                mean_of(risk.variance * own_variance, share),
+            )
         alone = algorithm.shares_nothing
-        loss, new = (loss_interval(found, bias, variance, alone) for bias, variance in (parts[True], parts[False]))
+        loss, new = (
+            loss_interval(found, bias, variance, alone)
+            for bias, variance in (parts[True], parts[False])
+        )
         ridge = tables[True][name].ridge
-        typical = None if ridge is None else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
+        typical = (
+            None
+            if ridge is None
+            else float(np.broadcast_to(np.asarray(ridge, dtype=float), share.shape)[middle])
+        )
         bias, variance = parts[True]
-        out[name] = Prediction(name, loss, new=new, bias=bias, variance=variance, ridge=typical, trusted=loss.value)
+        out[name] = Prediction(
+            name, loss, new=new, bias=bias, variance=variance, ridge=typical, trusted=loss.value
+        )
         out[name] = replace(out[name], note=notes.get(name, ""))
     out = (
         predict_draws(out, found, dimension, kinds, algorithms)
@@ -211,19 +259,31 @@ def predict_regression(
     )
     if found.power:
         out["pfedme"] = aligned_moreau(out, found, dimension, kinds)
-    out["maml"] = replace(out["ftfa"], algorithm="maml", note="as ftfa, its limit: no formula for these clients")
+    out["maml"] = replace(
+        out["ftfa"], algorithm="maml", note="as ftfa, its limit: no formula for these clients"
+    )
     return out
 
 
 def predict_one(
-    algorithm: Algorithm, found: Estimates, dimension: int, kinds: SizeGroups, member: bool, table: Comparison[Risk]
+    algorithm: Algorithm,
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    member: bool,
+    table: Comparison[Risk],
 ) -> tuple[Risk, str]:
     """An algorithm beside the paper's, and a note where its formula is for infinitely many clients.
 
     Then it is moved to these by as much as rtfa is.
     """
     try:
-        return predict_kinds(found, dimension, kinds, member, {algorithm.name: algorithm})[algorithm.name], ""
+        return (
+            predict_kinds(found, dimension, kinds, member, {algorithm.name: algorithm})[
+                algorithm.name
+            ],
+            "",
+        )
     except NoFormula:
         world = replace(population_of(found, dimension, 1.0), aspect=dimension / kinds.samples)
         limits = predict(world, [algorithm, PAPER["rtfa"]])
@@ -243,7 +303,8 @@ def finite_factors(
 ) -> tuple[Array, Array]:
     """What bias and variance of each kind of client at hand are, over their limits for large sizes.
 
-    Where clients' features were seen against the others' (`strength`) they tell; an aligned displacement has no such form.
+    Where clients' features were seen against the others' (`strength`) they tell; an aligned
+    displacement has no such form.
     """
     ones, own = np.ones(kinds.samples.size), stage_ridge(algorithm, ridge)
     if own is None or np.all(np.isinf(own)):
@@ -255,10 +316,12 @@ def finite_factors(
 
 
 def unridged_factors(dimension: int, kinds: SizeGroups) -> Array:
-    """What the variance without a ridge is for clients of finite sizes, over its limit at their kind's mean size.
+    """What the variance without a ridge is for clients of finite sizes, over its limit at their
+    kind's mean size.
 
-    The mean of (X'X)^{-1} is Sigma^{-1}/(n - d - 1) where the limit has n - d, for any covariance. For n < d the limit is kept,
-    with each client's own gap instead of its kind's. At |d - n| <= 1 there is no mean: a gap of 1 stands for it.
+    The mean of (X'X)^{-1} is Sigma^{-1}/(n - d - 1) where the limit has n - d, for any covariance.
+    For n < d the limit is kept, with each client's own gap instead of its kind's. At |d - n| <= 1
+    there is no mean: a gap of 1 stands for it.
     """
 
     def level(n: Array, lost: float) -> Array:
@@ -277,19 +340,27 @@ def widen_for_clients(
     clients: Sequence[Summary],
     algorithms: Mapping[str, Algorithm],
 ) -> dict[str, Prediction]:
-    """Intervals for the mean over these very clients, as wide as `lacking_variance` finds; where it has no form, as rtfa's.
+    """Intervals for the mean over these very clients, as wide as `lacking_variance` finds; where it
+    has no form, as rtfa's.
 
-    They are never made narrower than the population's: errors of the estimated covariance are not in them. Without a ridge,
-    clients with about as many samples as features have no variance to find: given their features the noise alone makes the
-    loss vary, and where these were not seen the interval has no upper end.
+    They are never made narrower than the population's: errors of the estimated covariance are not
+    in them. Without a ridge, clients with about as many samples as features have no variance to
+    find: given their features the noise alone makes the loss vary, and where these were not seen
+    the interval has no upper end.
     """
     losses = {}
     for name, row in out.items():
         algorithm, ridge = algorithms[name], stage_ridge(algorithms[name], row.ridge)
-        if isinstance(algorithm.server, Average | Nothing) and ridge is not None and np.isfinite(row.loss.value):
+        if (
+            isinstance(algorithm.server, Average | Nothing)
+            and ridge is not None
+            and np.isfinite(row.loss.value)
+        ):
             ratio = float(ridge) * kinds.samples[kinds.middle]
             losses[name] = PartedLoss(row.bias, row.variance, ratio, algorithm.shares_nothing)
-    unridged = [name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)]
+    unridged = [
+        name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)
+    ]
     lacking = lacking_variance(found, dimension, kinds.sizes, losses)
     noise, radius, norm = found.scale.T
     wide = {}
@@ -300,9 +371,14 @@ def widen_for_clients(
     if near and not have_common_covariance(clients):
         wide |= dict.fromkeys(unridged, np.inf)
     most = wide.get("rtfa", 1.0)
-    rows = {name: replace(row, loss=widen_interval(row.loss, wide.get(name, most))) for name, row in out.items()}
+    rows = {
+        name: replace(row, loss=widen_interval(row.loss, wide.get(name, most)))
+        for name, row in out.items()
+    }
     if near and have_common_covariance(clients):
-        noisy = scipy.stats.chi2(noise_freedom(clients)).ppf(even_points(len(noise), 5)[:, 4]) / noise_freedom(clients)
+        noisy = scipy.stats.chi2(noise_freedom(clients)).ppf(
+            even_points(len(noise), 5)[:, 4]
+        ) / noise_freedom(clients)
         for name in (each for each in unridged if np.isfinite(out[each].loss.value)):
             scale = norm if algorithms[name].shares_nothing else radius
             moved = out[name].bias * scale + out[name].variance * noise * noisy
@@ -311,7 +387,9 @@ def widen_for_clients(
 
 
 def lacks_variance(dimension: int, sizes: Array) -> bool:
-    """Whether some client has so nearly as many samples as features that a loss without a ridge has no variance."""
+    """Whether some client has so nearly as many samples as features that a loss without a ridge has
+    no variance.
+    """
     return bool(np.min(np.abs(dimension - sizes)) <= NO_VARIANCE)
 
 
@@ -322,23 +400,37 @@ def enclose_draws(value: float, draws: Array) -> Quantity:
 
 
 def predict_draws(
-    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups, algorithms: Mapping[str, Algorithm]
+    out: dict[str, Prediction],
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
+    algorithms: Mapping[str, Algorithm],
 ) -> dict[str, Prediction]:
-    """Intervals where samples are scarce: the loss at many draws of the estimates over that at the estimates.
+    """Intervals where samples are scarce: the loss at many draws of the estimates over that at the
+    estimates.
 
-    The shared model then interpolates: its loss rests on noise, radius and norm at once, and is no multiple of one of them.
-    The ratios are those of clients of the mean size.
+    The shared model then interpolates: its loss rests on noise, radius and norm at once, and is no
+    multiple of one of them. The ratios are those of clients of the mean size.
     """
     point = np.array([found.noise2, found.radius2, found.norm2])
     drawn = np.maximum(np.vstack([point, found.draws[:PREDICTED_DRAWS]]), LEAST_SHARE * point)
     noise, radius, norm = np.sqrt(drawn.T)
-    world = Population(radius, noise, dimension / float(kinds.sizes.mean()), np.maximum(norm, radius), found.spectrum)
+    world = Population(
+        radius,
+        noise,
+        dimension / float(kinds.sizes.mean()),
+        np.maximum(norm, radius),
+        found.spectrum,
+    )
     rows = dict(out)
     for member in (True, False):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ThresholdWarning)
             table = predict(
-                world, [PAPER[name] for name in out if name in PAPER], clients=float(kinds.sizes.size), member=member
+                world,
+                [PAPER[name] for name in out if name in PAPER],
+                clients=float(kinds.sizes.size),
+                member=member,
             )
         for name, row in out.items():
             losses = np.asarray(table[name if name in PAPER else like_paper(algorithms[name])].loss)
@@ -349,7 +441,9 @@ def predict_draws(
 
 
 def like_paper(algorithm: Algorithm) -> str:
-    """The paper's algorithm that is nearest to one beside it: the same sharing or not, and the same kind of client stage."""
+    """The paper's algorithm that is nearest to one beside it: the same sharing or not, and the same
+    kind of client stage.
+    """
     near = [name for name, each in PAPER.items() if isinstance(each.server, Average | Nothing)]
     near = [name for name in near if PAPER[name].shares_nothing == algorithm.shares_nothing]
     alike = [name for name in near if type(PAPER[name].personalise) is type(algorithm.personalise)]
@@ -379,7 +473,11 @@ def predict_kinds(
 ) -> Comparison[Risk]:
     """`fa.predict` for the kinds; thresholds are among the doubts and not warned of here."""
     worlds = [population_of(found, dimension, float(n), power) for n in kinds.samples]
-    asked = [each for name, each in algorithms.items() if not (name == "pfedme" and worlds[0].shift_power)]
+    asked = [
+        each
+        for name, each in algorithms.items()
+        if not (name == "pfedme" and worlds[0].shift_power)
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)
         if len(worlds) == 1:
@@ -391,8 +489,12 @@ def predict_kinds(
     return Comparison({**table.rows, "pfedme": table["rtfa"]})
 
 
-def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups) -> Prediction:
-    """No formula for pfedme with an aligned displacement: rtfa's, with the gain over rtfa that it has without alignment."""
+def aligned_moreau(
+    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups
+) -> Prediction:
+    """No formula for pfedme with an aligned displacement: rtfa's, with the gain over rtfa that it
+    has without alignment.
+    """
     share = kinds.count / kinds.count.sum()
     pair = {name: PAPER[name] for name in ("pfedme", "rtfa")}
     table = predict_kinds(found, dimension, kinds, True, pair, power=0.0)
@@ -401,7 +503,9 @@ def aligned_moreau(out: dict[str, Prediction], found: Estimates, dimension: int,
     rtfa = out["rtfa"]
     loss = Quantity(*(gain * part for part in (rtfa.loss.value, rtfa.loss.low, rtfa.loss.high)))
     note = "rtfa's, less what pfedme gains without alignment: no formula"
-    moved = replace(rtfa, algorithm="pfedme", loss=loss, bias=gain * rtfa.bias, variance=gain * rtfa.variance)
+    moved = replace(
+        rtfa, algorithm="pfedme", loss=loss, bias=gain * rtfa.bias, variance=gain * rtfa.variance
+    )
     return replace(moved, trusted=loss.value, note=note)
 
 
@@ -425,22 +529,36 @@ class ClientLevels:
     def of(cls, data: ClientData) -> ClientLevels:
         """Of the training samples of each client that has two or more."""
         places = [place for place, part in enumerate(data.parts) if part.train.size > 1]
-        return cls(np.array([data.means(place) for place in places]), data.sizes[places].astype(float))
+        return cls(
+            np.array([data.means(place) for place in places]), data.sizes[places].astype(float)
+        )
 
     def variance(self, found: Estimates, pooled: Array) -> float:
-        """Of clients' intercepts: what their mean residuals vary beyond the noise and the features' part in it."""
+        """Of clients' intercepts: what their mean residuals vary beyond the noise and the features'
+        part in it.
+        """
         x = self.means[:, :-1]
         x = x if pooled.size == x.shape[1] else np.zeros((len(x), 0))
         left = self.means[:, -1] - (x @ pooled if x.size else 0.0)
         share = self.sizes / self.sizes.sum()
         left = left - float(share @ left)
-        expected = found.noise2 / self.sizes + found.radius2 * (x**2).mean(1) if x.size else found.noise2 / self.sizes
+        expected = (
+            found.noise2 / self.sizes + found.radius2 * (x**2).mean(1)
+            if x.size
+            else found.noise2 / self.sizes
+        )
         return max(float(np.mean(left**2 - expected)), 0.0)
 
     def add_to(
-        self, rows: dict[str, Prediction], variance: float, noise2: float, algorithms: Mapping[str, Algorithm]
+        self,
+        rows: dict[str, Prediction],
+        variance: float,
+        noise2: float,
+        algorithms: Mapping[str, Algorithm],
     ) -> dict[str, Prediction]:
-        """The losses with the intercept's own: all of its variance where it is shared, its error where clients have theirs."""
+        """The losses with the intercept's own: all of its variance where it is shared, its error
+        where clients have theirs.
+        """
         own = noise2 / self.sizes
         shrunk = float(np.mean(variance * own / np.maximum(variance + own, np.finfo(float).tiny)))
         out = {}
@@ -453,13 +571,26 @@ class ClientLevels:
 
 def raise_loss(row: Prediction, extra: float) -> Prediction:
     """A prediction with so much more loss."""
-    loss, new = (Quantity(q.value + extra, q.low + extra, q.high + extra) for q in (row.loss, row.new))
+    loss, new = (
+        Quantity(q.value + extra, q.low + extra, q.high + extra) for q in (row.loss, row.new)
+    )
     measured = None if row.measured is None else row.measured + extra
-    return replace(row, loss=loss, new=new, measured=measured, trusted=row.trusted + extra, variance=row.variance + extra)
+    return replace(
+        row,
+        loss=loss,
+        new=new,
+        measured=measured,
+        trusted=row.trusted + extra,
+        variance=row.variance + extra,
+    )
 
 
-def predict_steps(found: Estimates, dimension: int, samples: float, summaries: list[Summary]) -> Steps | None:
-    """Where fine-tuning should stop, for a new client of middling size; None where there is no path to predict."""
+def predict_steps(
+    found: Estimates, dimension: int, samples: float, summaries: list[Summary]
+) -> Steps | None:
+    """Where fine-tuning should stop, for a new client of middling size; None where there is no path
+    to predict.
+    """
     gamma = dimension / samples
     if abs(gamma - 1) < BARE_ASPECT:
         gamma = 1 + BARE_ASPECT if gamma >= 1 else 1 - BARE_ASPECT

@@ -1,19 +1,23 @@
-"""What a client's samples come to: numbers per axis, never a sample; clients by size; the pooled fit; the features' spectrum.
+"""What a client's samples come to: numbers per axis, never a sample; clients by size; the pooled
+fit; the features' spectrum.
 
-A client's features are X = U diag(s) V'. Along its axes the residuals about the shared model have the variances
-sigma^2 + (r^2/d) s_k^2, whatever the covariance of the features: with theta_0 known, the squares along the axes and
-the eigenvalues s_k^2 are all that noise and radius need. theta_0 is not known; `federated` says what takes its place.
+A client's features are X = U diag(s) V'. Along its axes the residuals about the shared model have
+the variances sigma^2 + (r^2/d) s_k^2, whatever the covariance of the features: with theta_0 known,
+the squares along the axes and the eigenvalues s_k^2 are all that noise and radius need. theta_0 is
+not known; `federated` says what takes its place.
 
-The spectrum (section 8.4, turned round): with v(lambda) = (1/n) sum 1/(e_k + lambda) over a client's n Gram eigenvalues,
-kappa = 1/v estimates kappa(lambda), and (1 - lambda/kappa)/gamma = sum_s h_s s/(s + kappa) is linear in the shares h_s of
-eigenvalues s: non-negative least squares on a grid of s finds a spectrum with the clients' own kappa, for clients of any
-size. Eigenvalues that the clients cannot tell apart stay smeared; predictions see the covariance only through kappa.
+The spectrum (section 8.4, turned round): with v(lambda) = (1/n) sum 1/(e_k + lambda) over a
+client's n Gram eigenvalues, kappa = 1/v estimates kappa(lambda), and (1 - lambda/kappa)/gamma =
+sum_s h_s s/(s + kappa) is linear in the shares h_s of eigenvalues s: non-negative least squares on
+a grid of s finds a spectrum with the clients' own kappa, for clients of any size. Eigenvalues that
+the clients cannot tell apart stay smeared; predictions see the covariance only through kappa.
 
-Given the clients' own features: a ridge fit of one client, X'X = V diag(x) V', keeps the part f = x/(x + c) of a displacement
-along each axis. With q_k = v_k'Sigma v_k its loss is, on average over displacements and noise,
-(r^2/d) (tr Sigma - sum q_k (2 f_k - f_k^2)) + sigma^2 sum q_k x_k/(x_k + c)^2: exact for any size and covariance. The other
-clients' samples estimate Sigma independently of v_k, so that q_k comes without bias (`Summary.strength`). Formulas for finitely
-many clients are multiplied by these over their limits.
+Given the clients' own features: a ridge fit of one client, X'X = V diag(x) V', keeps the part f =
+x/(x + c) of a displacement along each axis. With q_k = v_k'Sigma v_k its loss is, on average over
+displacements and noise, (r^2/d) (tr Sigma - sum q_k (2 f_k - f_k^2)) + sigma^2 sum q_k x_k/(x_k +
+c)^2: exact for any size and covariance. The other clients' samples estimate Sigma independently of
+v_k, so that q_k comes without bias (`Summary.strength`). Formulas for finitely many clients are
+multiplied by these over their limits.
 """
 
 from __future__ import annotations
@@ -33,7 +37,10 @@ from fedasym.exact.least_squares import SharedSolution, stack_triangle
 from fedasym.exact.profile_likelihood import SEGMENTS, TurnedClients, in_threads
 from fedasym.worlds.spectra import Spectrum
 
-ALIKE_FEATURES = (0.5, 2.0)  # what clients' covariances may differ by, over what draws from one covariance do
+ALIKE_FEATURES = (
+    0.5,
+    2.0,
+)  # what clients' covariances may differ by, over what draws from one covariance do
 MOST_SIZES = 8
 SIMILAR_SIZES = 1.1  # sizes within this factor are one
 RIDGES = 40
@@ -56,13 +63,17 @@ class Summary:
 
     name, samples, dimension: who, n and d.
     power: s_k^2, the eigenvalues of XX'.
-    residual: squares (or products of two independent ones) of the residuals about the others' shared model, per axis.
+    residual: squares (or products of two independent ones) of the residuals about the others'
+        shared model, per axis.
     raw: squares of the labels per axis.
     rest: the part of |y|^2 that no linear model explains, where samples outnumber the features.
-    tails: fourth moment over squared second moment of the residuals about the pooled model; 3 for Gaussian ones.
+    tails: fourth moment over squared second moment of the residuals about the pooled model; 3 for
+        Gaussian ones.
     pooled: mean square of the residuals about the pooled model.
-    pull: X'W y, a vector of d numbers, and probes: X'W X times shared random vectors; only where samples are scarce.
-    strength: v'Sigma v along each axis v, Sigma from the other clients' samples; only where samples are at one place.
+    pull: X'W y, a vector of d numbers, and probes: X'W X times shared random vectors; only where
+        samples are scarce.
+    strength: v'Sigma v along each axis v, Sigma from the other clients' samples; only where samples
+        are at one place.
 
     >>> import numpy as np
     >>> from fedasym.advisor.statistics import Summary
@@ -107,7 +118,9 @@ class Axes:
 
 
 def axes_of(X: Array, y: Array) -> Axes:
-    """Turn samples so that rows are orthogonal: eigenvectors of XX' on the left; more samples than features are cut first."""
+    """Turn samples so that rows are orthogonal: eigenvectors of XX' on the left; more samples than
+    features are cut first.
+    """
     client = Client.of(None, X, y)
     power, U = np.linalg.eigh(client.X @ client.X.T)
     power = np.where(power > len(y) * np.finfo(float).eps * max(power[-1], 0), power, 0.0)
@@ -115,7 +128,9 @@ def axes_of(X: Array, y: Array) -> Axes:
 
 
 def tails_of(residuals: Array) -> float:
-    """Fourth moment over squared second moment, scaled so that Gaussian residuals have 3 on average at every n."""
+    """Fourth moment over squared second moment, scaled so that Gaussian residuals have 3 on average
+    at every n.
+    """
     n = residuals.size
     second = float(np.mean(residuals**2))
     return 3.0 if second == 0 or n < 2 else float(np.mean(residuals**4)) / second**2 * (n + 2) / n
@@ -144,7 +159,12 @@ class SizeGroups:
     def of(cls, sizes: Array) -> SizeGroups:
         """One kind where sizes are alike, otherwise parts of about equally many clients."""
         if sizes.max() <= SIMILAR_SIZES * sizes.min():
-            return cls(np.array([sizes.size], dtype=float), np.array([sizes.mean()]), np.zeros(sizes.size, dtype=int), sizes)
+            return cls(
+                np.array([sizes.size], dtype=float),
+                np.array([sizes.mean()]),
+                np.zeros(sizes.size, dtype=int),
+                sizes,
+            )
         edges = np.unique(np.quantile(sizes, np.linspace(0, 1, MOST_SIZES + 1)[1:-1]))
         _, place = np.unique(np.searchsorted(edges, sizes, side="left"), return_inverse=True)
         count = np.bincount(place)
@@ -159,7 +179,9 @@ class SizeGroups:
 def spectrum_of(summaries: list[Summary]) -> Spectrum:
     """The spectrum whose kappa is the clients'."""
     chosen = (
-        summaries if len(summaries) <= ENOUGH_CLIENTS else [summaries[i] for i in spread_places(len(summaries), ENOUGH_CLIENTS)]
+        summaries
+        if len(summaries) <= ENOUGH_CLIENTS
+        else [summaries[i] for i in spread_places(len(summaries), ENOUGH_CLIENTS)]
     )
     d = summaries[0].dimension
     samples = sum(each.samples for each in summaries)
@@ -178,11 +200,17 @@ def spectrum_of(summaries: list[Summary]) -> Spectrum:
     scale = right + np.finfo(float).tiny  # relative errors, small and large ridges alike
     facts = FIRMLY * np.vstack([np.ones(ATOMS), s / mean])
     rows = np.vstack([left / scale[:, None], facts, EVEN_SHARES * np.eye(ATOMS)])
-    h, _ = scipy.optimize.nnls(rows, np.concatenate([np.ones(RIDGES), [FIRMLY, FIRMLY], np.zeros(ATOMS)]))
+    h, _ = scipy.optimize.nnls(
+        rows, np.concatenate([np.ones(RIDGES), [FIRMLY, FIRMLY], np.zeros(ATOMS)])
+    )
     kept = h > 1e-6 * h.sum()
     values, weights = s[kept], h[kept] / h[kept].sum()
     values = values * mean / float(values @ weights)
-    return Spectrum(values, weights, f"estimated ({values.size} eigenvalues from {values.min():.3g} to {values.max():.3g})")
+    return Spectrum(
+        values,
+        weights,
+        f"estimated ({values.size} eigenvalues from {values.min():.3g} to {values.max():.3g})",
+    )
 
 
 def kappa_of(client: Summary, ridges: Array) -> Array:
@@ -198,14 +226,18 @@ def spread_places(count: int, wanted: int) -> Array:
 
 
 def strength_of(rows: Array, power: Array, pool: SharedSolution, others: int) -> Array:
-    """q_k along a client's axes from all the others' samples: v'Sv less the client's own part, which is x."""
+    """q_k along a client's axes from all the others' samples: v'Sv less the client's own part,
+    which is x.
+    """
     through = (scipy.linalg.blas.dtrmm(1.0, pool.factor, rows.T) ** 2).sum(0)
     along = power > 0
     return np.asarray(np.where(along, through / np.where(along, power, 1.0) - power, 0.0) / others)
 
 
 def pool_clients(data: ClientData) -> SharedSolution:
-    """The pooled fit from sums of products; where these would lose digits, from the triangular factor of all samples."""
+    """The pooled fit from sums of products; where these would lose digits, from the triangular
+    factor of all samples.
+    """
     d = data.dimension
     if data.sizes.sum() >= d:
         edges = np.linspace(0, len(data.parts), SEGMENTS + 1).astype(int)
@@ -219,8 +251,13 @@ def pool_clients(data: ClientData) -> SharedSolution:
 
         S = np.asarray(sum(in_threads(add_up, SEGMENTS, d)))
         R, failed = scipy.linalg.lapack.dpotrf(S[:d, :d], lower=False)
-        if not failed and scipy.linalg.lapack.dpocon(R, np.abs(S[:d, :d]).sum(0).max())[0] > FIRM_SUMS:
-            return SharedSolution.of(np.column_stack([R, scipy.linalg.solve_triangular(R, S[:d, d], trans="T")]))
+        if (
+            not failed
+            and scipy.linalg.lapack.dpocon(R, np.abs(S[:d, :d]).sum(0).max())[0] > FIRM_SUMS
+        ):
+            return SharedSolution.of(
+                np.column_stack([R, scipy.linalg.solve_triangular(R, S[:d, d], trans="T")])
+            )
     return SharedSolution.of(stack_triangle(iter(data)))
 
 
@@ -247,43 +284,55 @@ class AxisRows:
 
 
 def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:
-    """Every client's bias for r^2 = 1 and variance for sigma^2 = 1 with its own ridge times samples c."""
-    total, samples = sum(float(each.power.sum()) for each in summaries), sum(each.samples for each in summaries)
+    """Every client's bias for r^2 = 1 and variance for sigma^2 = 1 with its own ridge times samples
+    c.
+    """
+    total, samples = (
+        sum(float(each.power.sum()) for each in summaries),
+        sum(each.samples for each in summaries),
+    )
     bias, variance = [], []
     for each, c in zip(summaries, ratios, strict=True):
         x = each.power
         f = np.divide(x, x + c, out=np.zeros_like(x), where=x > 0)
         trace = (total - float(x.sum())) / (samples - each.samples)
         bias.append((trace - float(each.strength @ (2 * f - f**2))) / each.dimension)
-        variance.append(float(each.strength @ np.divide(f**2, x, out=np.zeros_like(x), where=x > 0)))
+        variance.append(
+            float(each.strength @ np.divide(f**2, x, out=np.zeros_like(x), where=x > 0))
+        )
     return np.array(bias), np.array(variance)
 
 
 def noise_freedom(summaries: Sequence[Summary]) -> float:
-    """Degrees of freedom of the noise in the mean loss without a ridge, sum q z^2/x over axes with normal z (Satterthwaite).
+    """Degrees of freedom of the noise in the mean loss without a ridge, sum q z^2/x over axes with
+    normal z (Satterthwaite).
 
-    About as many as axes; near one where a single axis with hardly any power, of a client with about as many samples as
-    features, makes most of the loss.
+    About as many as axes; near one where a single axis with hardly any power, of a client with
+    about as many samples as features, makes most of the loss.
     """
-    weights = np.concatenate([each.strength[each.power > 0] / each.power[each.power > 0] for each in summaries])
+    weights = np.concatenate(
+        [each.strength[each.power > 0] / each.power[each.power > 0] for each in summaries]
+    )
     return float(weights.sum() ** 2 / (weights @ weights))
 
 
 def have_common_covariance(summaries: Sequence[Summary]) -> bool:
-    """Whether the clients' features were seen against the others', and look like draws from one covariance.
+    """Whether the clients' features were seen against the others', and look like draws from one
+    covariance.
 
-    Otherwise the others' samples say little about where a client will be tested: schools whose pupils differ, say, or days that
-    are the same for all.
+    Otherwise the others' samples say little about where a client will be tested: schools whose
+    pupils differ, say, or days that are the same for all.
     """
     found = covariance_difference(summaries)
     return found is not None and ALIKE_FEATURES[0] <= found <= ALIKE_FEATURES[1]
 
 
 def covariance_difference(summaries: Sequence[Summary]) -> float | None:
-    """How much the clients' covariances differ, over what normal draws from one covariance would; None where it was not seen.
+    """How much the clients' covariances differ, over what normal draws from one covariance would;
+    None where it was not seen.
 
-    For those, |S_i|^2 - tr S_i S_others has the mean ((tr Sigma)^2 + tr Sigma^2)/n: clients of unlike features are far above 1,
-    clients with the same planned features far below.
+    For those, |S_i|^2 - tr S_i S_others has the mean ((tr Sigma)^2 + tr Sigma^2)/n: clients of
+    unlike features are far above 1, clients with the same planned features far below.
     """
     if not summaries or not all(each.strength.size for each in summaries):
         return None

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 WIDTH = 100
 MOST_NAMED = 5
 NO_FINITE_ERROR = (
-    "none: without a ridge a client with as many samples as features has no finite expected error; take one with a ridge, or "
-    "stop early."
+    "none: without a ridge a client with as many samples as features has no finite expected error;"
+    " take one with a ridge, or stop early."
 )
 RANKING_AID = "Take this as a ranking aid: see the doubts on the levels."
 RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
@@ -51,17 +51,28 @@ def bytes_lines(sent: int | None) -> list[str]:
     """What clients sent, where it was summaries."""
     if sent is None:
         return []
-    return ["", f"From summaries alone: no client sent more than {sent:,} bytes beside its part in the models."]
+    return [
+        "",
+        (
+            f"From summaries alone: no client sent more than {sent:,} bytes beside its part in the"
+            " models."
+        ),
+    ]
 
 
 def regression_sentence(advice: Advice) -> str:
-    """What to do and what to expect of it, in the labels' own units, beside one model for all and each client alone."""
+    """What to do and what to expect of it, in the labels' own units, beside one model for all and
+    each client alone.
+    """
     text = f"Use {advice.recommended}"
     if advice.ridge is not None and np.isfinite(advice.ridge) and not advice.weights:
         samples = advice.population.dimension / advice.population.aspect.value
         text += f" with ridge {three_digits(advice.ridge)} (for a client of {samples:.0f} samples)"
     text += f": expected squared error {three_digits(expected_error(advice, advice.recommended))}"
-    others = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in name_rivals(advice).items()]
+    others = [
+        f"{words} {three_digits(expected_error(advice, name))}"
+        for name, words in name_rivals(advice).items()
+    ]
     text += f", {', '.join(others)}." if others else "."
     if advice.steps is not None:
         text += f" {stopping_sentence(advice)}"
@@ -74,7 +85,9 @@ def expected_error(advice: Advice, name: str) -> float:
 
 
 def name_rivals(advice: Advice) -> dict[str, str]:
-    """One model for all, and each client alone the better way, in words; not what is recommended already."""
+    """One model for all, and each client alone the better way, in words; not what is recommended
+    already.
+    """
     alone = min(("local_ridge", "local"), key=lambda name: advice.predictions[name].trusted)
     named = {"fedavg": "with one model for all", alone: "with each client alone"}
     return {name: words for name, words in named.items() if name != advice.recommended}
@@ -85,12 +98,16 @@ def stopping_sentence(advice: Advice) -> str:
     steps = advice.steps
     assert steps is not None
     if np.isinf(steps.steps):
-        return f"Fine-tuning by gradient descent may run to convergence (loss {three_digits(steps.loss)})."
+        return (
+            "Fine-tuning by gradient descent may run to convergence (loss"
+            f" {three_digits(steps.loss)})."
+        )
     if steps.steps == 0:
         return "Without a ridge, do not fine-tune at all."
     return (
-        f"Without a ridge, fine-tune the averaged model for {steps.steps:g} full-batch steps (epochs) of "
-        f"{three_digits(steps.step)}: loss {three_digits(steps.loss)} for a new client."
+        f"Without a ridge, fine-tune the averaged model for {steps.steps:g} full-batch steps"
+        f" (epochs) of {three_digits(steps.step)}: loss {three_digits(steps.loss)} for a new"
+        " client."
     )
 
 
@@ -100,14 +117,26 @@ def population_lines(advice: Advice) -> list[str]:
     values, weights = about.spectrum.values, about.spectrum.weights
     order = np.argsort(values)
     shares = np.cumsum(weights[order])
-    low, middle, high = (values[order][min(int(np.searchsorted(shares, q)), values.size - 1)] for q in (0.1, 0.5, 0.9))
+    low, middle, high = (
+        values[order][min(int(np.searchsorted(shares, q)), values.size - 1)]
+        for q in (0.1, 0.5, 0.9)
+    )
     return [
-        f"The population ({about.clients} clients, {about.samples} samples of {about.dimension} features; {about.method})",
+        (
+            f"The population ({about.clients} clients, {about.samples} samples of {about.dimension}"
+            f" features; {about.method})"
+        ),
         f"  radius {about.radius}   distance of a client's optimum from the shared one",
         f"  noise  {about.noise}   standard deviation of the label noise",
         f"  norm   {about.norm}   length of a client's optimum",
-        f"  aspect {about.aspect.value:.4g}, from {about.aspect.low:.4g} to {about.aspect.high:.4g} over clients   d/n",
-        f"  covariance: mean eigenvalue {about.spectrum.mean:.4g}; 10%, 50%, 90% at {low:.3g}, {middle:.3g}, {high:.3g}",
+        (
+            f"  aspect {about.aspect.value:.4g}, from {about.aspect.low:.4g} to"
+            f" {about.aspect.high:.4g} over clients   d/n"
+        ),
+        (
+            f"  covariance: mean eigenvalue {about.spectrum.mean:.4g}; 10%, 50%, 90% at {low:.3g},"
+            f" {middle:.3g}, {high:.3g}"
+        ),
     ]
 
 
@@ -115,15 +144,30 @@ def weight_lines(advice: Advice) -> list[str]:
     """By feature: what is shared, and how much clients' own weights vary about it."""
     about = advice.population
     first = f"Why ({about.clients} clients, {about.samples} samples; {about.method})"
-    noise = f"  noise {about.noise}: the standard deviation of what no model of these features explains"
+    noise = (
+        f"  noise {about.noise}: the standard deviation of what no model of these features explains"
+    )
     if advice.columns:
-        noise += "\n  weights: what the label changes by with one standard deviation of a feature, unless --scale none"
+        noise += (
+            "\n  weights: what the label changes by with one standard deviation of a feature,"
+            " unless --scale none"
+        )
     width = max(12, *(len(each.name) + 2 for each in advice.weights))
-    lines = [f"  {'':<{width}}{'shared weight':>14}{'95% interval':>22}{'clients differ by':>20}{'95% interval':>22}"]
+    lines = [
+        f"  {'':<{width}}{'shared weight':>14}{'95% interval':>22}"
+        f"{'clients differ by':>20}{'95% interval':>22}"
+    ]
     for each in advice.weights:
         apart = each.deviation
-        own = f"{three_digits(apart.value):>20}{interval_text(apart):>22}" if apart is not None else f"{'shared only':>20}"
-        lines.append(f"  {each.name:<{width}}{three_digits(each.shared.value):>14}{interval_text(each.shared):>22}{own}")
+        own = (
+            f"{three_digits(apart.value):>20}{interval_text(apart):>22}"
+            if apart is not None
+            else f"{'shared only':>20}"
+        )
+        lines.append(
+            f"  {each.name:<{width}}{three_digits(each.shared.value):>14}"
+            f"{interval_text(each.shared):>22}{own}"
+        )
     return [first, noise, "", *lines]
 
 
@@ -134,31 +178,59 @@ def interval_text(quantity: Quantity) -> str:
 
 def loss_lines(advice: Advice) -> list[str]:
     """The table of expected errors, the best first."""
-    ridged = any(row.ridge is not None for row in advice.predictions.values()) and not advice.weights
+    ridged = (
+        any(row.ridge is not None for row in advice.predictions.values()) and not advice.weights
+    )
     beside = "by folds" if advice.weights else "by GCV"
     lines = [
-        f"  {'algorithm':<13}{'squared error':>14}{'95% interval':>24}{'new client':>12}{beside:>12}"
-        + (f"{'ridge':>12}" if ridged else "")
+        f"  {'algorithm':<13}{'squared error':>14}{'95% interval':>24}"
+        f"{'new client':>12}{beside:>12}" + (f"{'ridge':>12}" if ridged else "")
     ]
-    rows = sorted(advice.predictions.values(), key=lambda row: (not np.isfinite(row.trusted), row.trusted))
+    rows = sorted(
+        advice.predictions.values(), key=lambda row: (not np.isfinite(row.trusted), row.trusted)
+    )
     for row in rows:
         mark = "*" if row.algorithm == advice.recommended else " "
         ends = Quantity(row.trusted, row.level.low + advice.floor, row.level.high + advice.floor)
         other = None if row.measured is None else max(row.measured + advice.floor, 0.0)
-        cells = [row.trusted + advice.floor, row.new.value + advice.floor, other, *([row.ridge] if ridged else [])]
+        cells = [
+            row.trusted + advice.floor,
+            row.new.value + advice.floor,
+            other,
+            *([row.ridge] if ridged else []),
+        ]
         texts = [three_digits(value) for value in cells]
         flag = "  (moved)" if row.contradicted else ""
         rest = "".join(f"{text:>12}" for text in texts[1:])
-        lines.append(f"{mark} {row.algorithm:<13}{texts[0]:>14}{interval_text(ends):>24}{rest}{flag}")
+        lines.append(
+            f"{mark} {row.algorithm:<13}{texts[0]:>14}{interval_text(ends):>24}{rest}{flag}"
+        )
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
-    notes += [fill_lines(NO_FINITE_ERROR, "  ")] if any(not np.isfinite(row.trusted) for row in rows) else []
-    return [f"Expected squared error of a member's new sample; the noise alone is {three_digits(advice.floor)}", *lines, *notes]
+    notes += (
+        [fill_lines(NO_FINITE_ERROR, "  ")]
+        if any(not np.isfinite(row.trusted) for row in rows)
+        else []
+    )
+    return [
+        (
+            "Expected squared error of a member's new sample; the noise alone is"
+            f" {three_digits(advice.floor)}"
+        ),
+        *lines,
+        *notes,
+    ]
 
 
 def three_digits(value: float | None) -> str:
     """Three significant digits.
 
-    >>> three_digits(0.123456), three_digits(12345.6), three_digits(None), three_digits(2.0), three_digits(float("inf"))
+    >>> (
+    ...     three_digits(0.123456),
+    ...     three_digits(12345.6),
+    ...     three_digits(None),
+    ...     three_digits(2.0),
+    ...     three_digits(float("inf")),
+    ... )
     ('0.123', '12300', '-', '2', 'none')
     """
     if value is None:
@@ -176,20 +248,29 @@ def three_digits(value: float | None) -> str:
 
 def gainer_lines(advice: Advice) -> list[str]:
     """Who gains and who loses."""
-    count = {word: [each for each in advice.clients if each.verdict == word] for word in ("gains", "loses", "unclear")}
+    count = {
+        word: [each for each in advice.clients if each.verdict == word]
+        for word in ("gains", "loses", "unclear")
+    }
     lines = [
-        f"Own models (rtfa) instead of the shared one (fedavg): of {plural(len(advice.clients), 'client')} "
-        f"{len(count['gains'])} surely gain, {len(count['loses'])} surely lose, {len(count['unclear'])} may do either."
+        "Own models (rtfa) instead of the shared one (fedavg): of"
+        f" {plural(len(advice.clients), 'client')} {len(count['gains'])} surely gain,"
+        f" {len(count['loses'])} surely lose, {len(count['unclear'])} may do either."
     ]
     if count["loses"]:
         worst = sorted(count["loses"], key=lambda each: each.gain)[:MOST_NAMED]
-        lines.append("  keep the shared model for " + ", ".join(f"{each.client} ({each.gain:+.3g})" for each in worst))
+        lines.append(
+            "  keep the shared model for "
+            + ", ".join(f"{each.client} ({each.gain:+.3g})" for each in worst)
+        )
     return lines
 
 
 def fill_lines(text: str, indent: str) -> str:
     """Wrapped to the width of the page."""
-    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent + ("  " if indent else ""))
+    return textwrap.fill(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent + ("  " if indent else "")
+    )
 
 
 def class_page(advice: Advice) -> str:
@@ -215,14 +296,27 @@ def class_sentence(advice: Advice) -> str:
     text = f"Use {advice.recommended}"
     if advice.ridge is not None:
         ratio = number(advice.ridge * advice.samples)
-        text += f" with ridge {number(advice.ridge)} of the logistic loss (ridge x samples = {ratio})"
+        text += (
+            f" with ridge {number(advice.ridge)} of the logistic loss (ridge x samples = {ratio})"
+        )
     text += f": predicted accuracy {percent_text(best.trusted)}"
-    others = [name for name in ("fedavg", "local_ridge") if name != advice.recommended and name in advice.predictions]
-    text += ", " + " and ".join(f"{points_apart(best, advice.predictions[name])} {name}" for name in others) + "."
+    others = [
+        name
+        for name in ("fedavg", "local_ridge")
+        if name != advice.recommended and name in advice.predictions
+    ]
+    text += (
+        ", "
+        + " and ".join(f"{points_apart(best, advice.predictions[name])} {name}" for name in others)
+        + "."
+    )
     if advice.steps is not None:
         text += f" {epochs_sentence(advice.steps)}"
     elif advice.predictions["rtfa"].contradicted:
-        text += " No number of fine-tuning epochs is predicted, as the model does not fit: let validation choose it."
+        text += (
+            " No number of fine-tuning epochs is predicted, as the model does not fit: let"
+            " validation choose it."
+        )
     if advice.ranking_aid:
         text += f" {RANKING_AID}"
     return text
@@ -232,28 +326,40 @@ def epochs_sentence(steps: Steps) -> str:
     """Early stopping in a sentence or two."""
     plural = "" if steps.steps == 1 else "s"
     return (
-        f"Or fine-tune the shared model without a ridge and stop early: {steps.steps} full-batch step{plural} (epochs) of "
-        f"{number(steps.step)}, or {steps.epochs} epochs of fa.train with local_step {number(steps.local_step)}; accuracy "
-        f"{percent_text(steps.accuracy)}. To convergence it would forget the shared model."
+        f"Or fine-tune the shared model without a ridge and stop early: {steps.steps} full-batch"
+        f" step{plural} (epochs) of {number(steps.step)}, or {steps.epochs} epochs of fa.train with"
+        f" local_step {number(steps.local_step)}; accuracy {percent_text(steps.accuracy)}. To"
+        " convergence it would forget the shared model."
     )
 
 
 def points_apart(best: Prediction, other: Prediction) -> str:
     """By how many points of accuracy."""
     more = 100 * (best.trusted - other.trusted)
-    return f"{more:.1f} points above" if more >= 0.05 else "about the same as" if more > -0.05 else f"{-more:.1f} points below"
+    return (
+        f"{more:.1f} points above"
+        if more >= 0.05
+        else "about the same as"
+        if more > -0.05
+        else f"{-more:.1f} points below"
+    )
 
 
 def class_population_lines(advice: Advice) -> list[str]:
     """The estimates."""
     about = advice.population
     return [
-        f"The population ({about.clients} clients, {about.samples} samples of {about.dimension} features, "
-        f"{len(about.classes)} classes; {about.method})",
+        (
+            f"The population ({about.clients} clients, {about.samples} samples of {about.dimension}"
+            f" features, {len(about.classes)} classes; {about.method})"
+        ),
         f"  radius {about.radius}   distance of a client's optimum from the shared one",
         f"  centre {about.centre}   length of the shared optimum",
         f"  signal {about.signal}   standard deviation of a client's logits",
-        f"  aspect {about.aspect.value:.4g}, from {about.aspect.low:.4g} to {about.aspect.high:.4g} over clients   d/n",
+        (
+            f"  aspect {about.aspect.value:.4g}, from {about.aspect.low:.4g} to"
+            f" {about.aspect.high:.4g} over clients   d/n"
+        ),
         f"  largest class {max(about.shares):.1%} of the labels: what always naming it gets right",
     ]
 
@@ -261,19 +367,26 @@ def class_population_lines(advice: Advice) -> list[str]:
 def accuracy_lines(advice: Advice) -> list[str]:
     """The table of accuracies."""
     lines = [
-        f"  {'algorithm':<13}{'accuracy':>9}{'95% interval':>18}{'new client':>12}{'probe':>9}{'log-loss':>10}{'ridge':>10}"
+        f"  {'algorithm':<13}{'accuracy':>9}{'95% interval':>18}{'new client':>12}"
+        f"{'probe':>9}{'log-loss':>10}{'ridge':>10}"
     ]
     rows = sorted(advice.predictions.values(), key=lambda row: -row.trusted)
     for row in rows:
         mark = "*" if row.algorithm == advice.recommended else " "
         flag = "  (moved to the probe)" if row.contradicted else ""
         lines.append(
-            f"{mark} {row.algorithm:<13}{percent_text(row.trusted):>9}{percent_interval(row.level):>18}{percent_text(row.new.value):>12}"
-            f"{percent_text(row.measured):>9}{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}{flag}"
+            f"{mark}"
+            f" {row.algorithm:<13}{percent_text(row.trusted):>9}"
+            f"{percent_interval(row.level):>18}{percent_text(row.new.value):>12}"
+            f"{percent_text(row.measured):>9}{four_digits(row.log_loss.value):>10}"
+            f"{four_digits(row.ridge):>10}{flag}"
         )
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
     return [
-        "Predicted accuracy for a member and for a new client; probe: least squares in closed form, measured on your samples",
+        (
+            "Predicted accuracy for a member and for a new client; probe: least squares in closed"
+            " form, measured on your samples"
+        ),
         *lines,
         *notes,
     ]
@@ -281,7 +394,11 @@ def accuracy_lines(advice: Advice) -> list[str]:
 
 def percent_interval(quantity: Quantity) -> str:
     """Ends in percent."""
-    return "-" if math.isnan(quantity.low) else f"[{100 * quantity.low:.1f}, {100 * quantity.high:.1f}]"
+    return (
+        "-"
+        if math.isnan(quantity.low)
+        else f"[{100 * quantity.low:.1f}, {100 * quantity.high:.1f}]"
+    )
 
 
 def percent_text(value: float | None) -> str:
@@ -291,20 +408,30 @@ def percent_text(value: float | None) -> str:
 
 def four_digits(value: float | None) -> str:
     """Four digits."""
-    return "-" if value is None or math.isnan(value) else "none" if math.isinf(value) else f"{value:.4g}"
+    return (
+        "-"
+        if value is None or math.isnan(value)
+        else "none"
+        if math.isinf(value)
+        else f"{value:.4g}"
+    )
 
 
 def accuracy_gain_lines(advice: Advice) -> list[str]:
     """Who gains and who loses."""
-    count = {word: [each for each in advice.clients if each.verdict == word] for word in ("gains", "loses", "unclear")}
+    count = {
+        word: [each for each in advice.clients if each.verdict == word]
+        for word in ("gains", "loses", "unclear")
+    }
     lines = [
-        f"Personalization (rtfa against fedavg): {len(count['gains'])} clients gain, {len(count['loses'])} are predicted to "
-        f"lose, {len(count['unclear'])} unclear."
+        f"Personalization (rtfa against fedavg): {len(count['gains'])} clients gain,"
+        f" {len(count['loses'])} are predicted to lose, {len(count['unclear'])} unclear."
     ]
     if count["loses"]:
         worst = sorted(count["loses"], key=lambda each: each.gain)[:MOST_NAMED]
         lines.append(
-            "  keep the shared model for " + ", ".join(f"{each.client} ({100 * each.gain:+.1f} points)" for each in worst)
+            "  keep the shared model for "
+            + ", ".join(f"{each.client} ({100 * each.gain:+.1f} points)" for each in worst)
         )
     return lines
 
@@ -317,7 +444,10 @@ def scored_sentence(advice: Advice) -> str:
         for name, words in RIVALS.items()
         if name != advice.recommended and (row := advice.predictions[name])
     ]
-    measured = f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)} on held-out folds"
+    measured = (
+        f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)} on"
+        " held-out folds"
+    )
     return f"Use {advice.recommended}: " + ", ".join([measured, *told]) + "."
 
 
@@ -327,22 +457,36 @@ def score_page(advice: Advice) -> str:
     lines = [
         fill_lines(scored_sentence(advice), ""),
         "",
-        f"Held-out folds of {plural(about.samples, 'sample')} of {plural(about.clients, 'client')}, "
-        f"{plural(len(about.names), 'feature')}; the largest class is {max(about.shares):.1%} of the labels",
-        f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>24}{'accuracy':>11}{'95% interval':>18}",
+        (
+            f"Held-out folds of {plural(about.samples, 'sample')} of"
+            f" {plural(about.clients, 'client')}, {plural(len(about.names), 'feature')}; the"
+            f" largest class is {max(about.shares):.1%} of the labels"
+        ),
+        (
+            f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>24}{'accuracy':>11}"
+            f"{'95% interval':>18}"
+        ),
     ]
     for row in sorted(advice.predictions.values(), key=lambda row: row.log_loss.value):
         mark = "*" if row.algorithm == advice.recommended else " "
         right = f"[{100 * row.accuracy.low:.1f}, {100 * row.accuracy.high:.1f}]"
         lines.append(
-            f"{mark} {row.algorithm:<13}{three_digits(row.log_loss.value):>10}{interval_text(row.log_loss):>24}"
+            f"{mark}"
+            f" {row.algorithm:<13}{three_digits(row.log_loss.value):>10}"
+            f"{interval_text(row.log_loss):>24}"
             f"{row.accuracy.value:>11.1%}{right:>18}"
         )
-    return "\n".join([*lines, *doubt_lines(advice), "", fill_lines(f"To prove this wrong: {advice.confirm}", "")])
+    return "\n".join(
+        [*lines, *doubt_lines(advice), "", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    )
 
 
 def doubt_lines(advice: Advice) -> list[str]:
     """What may be wrong, where something may."""
     if not advice.doubts:
         return []
-    return ["", "Doubts", *(fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts)]
+    return [
+        "",
+        "Doubts",
+        *(fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts),
+    ]

@@ -1,4 +1,6 @@
-"""An algorithm is a pair of stages: what the clients learn together, then what a client does with it."""
+"""An algorithm is a pair of stages: what the clients learn together, then what a client does with
+it.
+"""
 
 from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep, Nothing
 from fedasym.algorithms.meta import Meta
@@ -30,4 +32,8 @@ __all__ = [
     "setting",
 ]
 
-GRIDS = {name: {key: list(values) for key, values in each.grid.items()} for name, each in TRAINED.items() if each.grid}
+GRIDS = {
+    name: {key: list(values) for key, values in each.grid.items()}
+    for name, each in TRAINED.items()
+    if each.grid
+}

@@ -1,8 +1,8 @@
 """FedAvg (McMahan et al. 2017): the minimiser of the weighted sum of the clients' losses; nothing
 shared at all; and what a client may do with a shared model without a penalty.
 
-At the end, stages that only clients with classes have a theory of: least squares on the labels, the best step and
-the best time; and two that no client can take, the ceilings of a table.
+At the end, stages that only clients with classes have a theory of: least squares on the labels, the
+best step and the best time; and two that no client can take, the ceilings of a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Nothing(ServerStage):
 
 
 class Average(ServerStage):
-    """Server stage: minimise the weighted sum of the clients' losses (FedAvg; equation param-fedavg)."""
+    """Server stage: minimise the weighted sum of the clients' losses (FedAvg; equation
+    param-fedavg).
+    """
 
     objective = Objective.POOLED
 
@@ -52,7 +54,9 @@ class Keep(ClientStage):
 
 
 class Interpolate(ClientStage):
-    """Client stage: gradient descent to convergence, the nearest interpolant (equation param-perfedavg)."""
+    """Client stage: gradient descent to convergence, the nearest interpolant (equation
+    param-perfedavg).
+    """
 
     objective = Objective.OWN
 
@@ -88,7 +92,8 @@ class Descend(ClientStage):
         """Alpha x must stay below 2 for more than one step."""
         if self.steps > 1 and self.local_step * x >= 2:
             raise InvalidInput(
-                f"step is {self.local_step:g}: gradient descent diverges {where} from {2 / x:.6g} on; give a smaller step"
+                f"step is {self.local_step:g}: gradient descent diverges {where} from {2 / x:.6g}"
+                " on; give a smaller step"
             )
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
@@ -106,7 +111,10 @@ class Flow(ClientStage):
     def __post_init__(self) -> None:
         time = one_float(self.time)
         if not time >= 0:
-            raise InvalidInput(f"time is {self.time!r}: it must be a number of at least 0, or infinite for convergence")
+            raise InvalidInput(
+                f"time is {self.time!r}: it must be a number of at least 0, or infinite for"
+                " convergence"
+            )
         object.__setattr__(self, "time", time)
 
     def keep(self, x: Array) -> Array:
@@ -141,7 +149,9 @@ def log1p(x: Any) -> Any:
 
 
 class AverageSquares(ServerStage):
-    """Server stage: FedAvg of the squared loss, labels taken as numbers (with two classes, -1 and 1)."""
+    """Server stage: FedAvg of the squared loss, labels taken as numbers (with two classes, -1 and
+    1).
+    """
 
     def weight(self, x: Array) -> Array:
         """b(x) = 1, as for FedAvg."""
@@ -149,11 +159,15 @@ class AverageSquares(ServerStage):
 
 
 class BestStep(ClientStage):
-    """Client stage: one gradient step from the shared model, of the size that is the most accurate."""
+    """Client stage: one gradient step from the shared model, of the size that is the most
+    accurate.
+    """
 
 
 class BestTime(ClientStage):
-    """Client stage: gradient descent from the shared model, stopped when it is the most accurate."""
+    """Client stage: gradient descent from the shared model, stopped when it is the most
+    accurate.
+    """
 
 
 class Posterior(ClientStage):

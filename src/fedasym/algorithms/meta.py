@@ -15,15 +15,21 @@ MAML_STEP = 0.1  # of limits and exact fits, where nobody says another
 
 
 class Meta(ServerStage):
-    """Server stage: minimise the losses after one gradient step of size `local_step` (MAML-FL; equation param-maml).
+    """Server stage: minimise the losses after one gradient step of size `local_step` (MAML-FL;
+    equation param-maml).
 
-    local_step None: the step that clients take in training, 0.1 (or `maml_step`) in limits. Its Hessian is taken as it is
-    ("exact"), by finite differences ("free": MAML-FL-HF), or left out ("dropped": MAML-FL-FO).
+    local_step None: the step that clients take in training, 0.1 (or `maml_step`) in limits. Its
+    Hessian is taken as it is ("exact"), by finite differences ("free": MAML-FL-HF), or left out
+    ("dropped": MAML-FL-FO).
     """
 
-    local_step: float | None = setting(default=None, least=0, meaning="step after which the losses are minimised")
+    local_step: float | None = setting(
+        default=None, least=0, meaning="step after which the losses are minimised"
+    )
     hessian: Literal["exact", "free", "dropped"] = setting(default="exact", choices=HESSIANS)
-    difference: float = setting(default=1e-3, above=0, meaning="finite difference for the Hessian", grid=(0.001, 0.00001))
+    difference: float = setting(
+        default=1e-3, above=0, meaning="finite difference for the Hessian", grid=(0.001, 0.00001)
+    )
 
     step_settings = ("server_step", "local_step")
 
@@ -54,9 +60,9 @@ class Meta(ServerStage):
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:
         """A step along the gradient of loss(w - a grad(w)), (I - a Hessian(w)) grad(w - a grad(w)).
 
-        Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD with step a.)
-        Where only some weights may be a client's own, P being 1 on them, the loss is that of w - a P grad(w),
-        and the Hessian is times P.
+        Each of its three parts has a batch of its own. (As printed, alg:maml-hf-app is plain SGD
+        with step a.) Where only some weights may be a client's own, P being 1 on them, the loss is
+        that of w - a P grad(w), and the Hessian is times P.
         """
         parts: Any = gradient  # which has more than a call
         a = self.local_step

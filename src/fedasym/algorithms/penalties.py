@@ -1,5 +1,6 @@
-"""Squared penalties: ridge-tuning (RTFA), where a client stays near a given shared model, and pFedMe
-(Dinh et al. 2020), where shared and personal models are learned together, tied by the same penalty.
+"""Squared penalties: ridge-tuning (RTFA), where a client stays near a given shared model, and
+pFedMe (Dinh et al. 2020), where shared and personal models are learned together, tied by the same
+penalty.
 """
 
 from __future__ import annotations
@@ -9,13 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms.stages import Array, ClientStage, Gradient, Objective, ServerStage, rule, setting
+from fedasym.algorithms.stages import (
+    Array,
+    ClientStage,
+    Gradient,
+    Objective,
+    ServerStage,
+    rule,
+    setting,
+)
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import floats
 
 
 class Ridge(ClientStage, eq=False):
-    """Client stage: stay within a squared penalty of the shared model (equation param-perridge); None: the best ridge."""
+    """Client stage: stay within a squared penalty of the shared model (equation param-perridge);
+    None: the best ridge.
+    """
 
     objective = Objective.PENALISED
 
@@ -26,14 +37,18 @@ class Ridge(ClientStage, eq=False):
         grid=(0.001, 0.01, 0.1, 1, 10),
         usual=0.1,
     )
-    penalty: float = rule(default=1.0)  # the gradient of the penalty is this times ridge (theta - theta_0)
+    penalty: float = rule(
+        default=1.0
+    )  # the gradient of the penalty is this times ridge (theta - theta_0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ridge", None if self.ridge is None else check_ridge(self.ridge))
 
     def __eq__(self, other: object) -> bool:
         """Ridges may be arrays."""
-        return isinstance(other, Ridge) and self.penalty == other.penalty and np.array_equal(self.ridge, other.ridge)  # type: ignore[arg-type]
+        if not isinstance(other, Ridge) or self.penalty != other.penalty:
+            return False
+        return np.array_equal(np.asarray(self.ridge), np.asarray(other.ridge))
 
     def __hash__(self) -> int:
         return hash((type(self), np.shape(self.ridge) if self.ridge is not None else None))
@@ -54,7 +69,8 @@ class Ridge(ClientStage, eq=False):
 
 
 class Moreau(ServerStage):
-    """Server stage: minimise losses and squared distances to the shared model together (pFedMe; equation param-prox).
+    """Server stage: minimise losses and squared distances to the shared model together (pFedMe;
+    equation param-prox).
 
     ridge None: that of the client stage, or the best.
     """
@@ -64,11 +80,17 @@ class Moreau(ServerStage):
     relative_step = True
     everyone_works = True
 
-    ridge: float | None = setting(default=None, least=0, meaning="penalty that ties clients to the shared model", usual=15.0)
-    mixing: float = setting(default=1.0, least=0, meaning="how far the server moves to the clients' mean", grid=(1, 2))
+    ridge: float | None = setting(
+        default=None, least=0, meaning="penalty that ties clients to the shared model", usual=15.0
+    )
+    mixing: float = setting(
+        default=1.0, least=0, meaning="how far the server moves to the clients' mean", grid=(1, 2)
+    )
     inner_step: float | None = setting(default=None, least=0, meaning="step of the inner problem")
     inner_steps: int = setting(default=5, least=1, meaning="steps of the inner problem")
-    warm_start: bool = rule(default=False)  # the inner problem starts from the last theta, or from w
+    warm_start: bool = rule(
+        default=False
+    )  # the inner problem starts from the last theta, or from w
     decay: float = rule(default=0.0)  # weight decay inside the inner problem
     test_inner: bool = rule(default=True)  # the personal model is theta, or the local w
 
@@ -88,10 +110,14 @@ class Moreau(ServerStage):
         """theta, the solution of the last inner problem."""
         return w
 
-    def step(self, w: Any, start: Any, gradient: Gradient, rate: Any, theta: Any) -> Any:  # type: ignore[override]
-        """Theta nearly minimises the batch's loss + lambda/2 |theta - w|^2, and w follows it (alg:pfedme, lines 8 and 9).
+    def step(  # type: ignore[override]
+        self, w: Any, start: Any, gradient: Gradient, rate: Any, theta: Any
+    ) -> Any:
+        """Theta nearly minimises the batch's loss + lambda/2 |theta - w|^2, and w follows it
+        (alg:pfedme, lines 8 and 9).
 
-        Weights that may not be a client's own are the same in theta and w, and follow the loss at theta.
+        Weights that may not be a client's own are the same in theta and w, and follow the loss at
+        theta.
         """
         parts: Any = gradient  # which has more than a call
 
@@ -117,10 +143,17 @@ class Moreau(ServerStage):
 
 
 def check_ridge(ridge: ArrayLike) -> float | NDArray[np.float64]:
-    """A ridge: any real number or infinity (a negative one is checked against the population later), or an array of them."""
+    """A ridge: any real number or infinity (a negative one is checked against the population
+    later), or an array of them.
+    """
     array = floats(ridge)
     if array is None or array.size == 0:
-        raise InvalidInput(f"ridge is {ridge!r}: it must be a number or an array of numbers; leave it out for the best")
+        raise InvalidInput(
+            f"ridge is {ridge!r}: it must be a number or an array of numbers; leave it out for the"
+            " best"
+        )
     if np.any(np.isnan(array)) or np.any(array == -np.inf):
-        raise InvalidInput("ridge is not a number: give a number of at least 0, or leave it out for the best ridge")
+        raise InvalidInput(
+            "ridge is not a number: give a number of at least 0, or leave it out for the best ridge"
+        )
     return float(array) if array.ndim == 0 else array

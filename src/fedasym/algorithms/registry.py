@@ -1,8 +1,9 @@
-"""An algorithm is a pair of stages under one name; those that verbs know by name are the paper's, those of
-installed packages, and those that a user registers.
+"""An algorithm is a pair of stages under one name; those that verbs know by name are the paper's,
+those of installed packages, and those that a user registers.
 
-For files, an algorithm is plain values: a stage by its name and settings, one from outside the package with a digest of its
-source. Reading imports nothing: a stage whose code is not at hand prints and is compared, and does no more.
+For files, an algorithm is plain values: a stage by its name and settings, one from outside the
+package with a digest of its source. Reading imports nothing: a stage whose code is not at hand
+prints and is compared, and does no more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym import algorithms
-from fedasym.algorithms.average import Average, AverageSquares, BestStep, BestTime, Interpolate, Keep, Nothing, Posterior, Truth
+from fedasym.algorithms.average import (
+    Average,
+    AverageSquares,
+    BestStep,
+    BestTime,
+    Interpolate,
+    Keep,
+    Nothing,
+    Posterior,
+    Truth,
+)
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.penalties import Moreau, Ridge, check_ridge
 from fedasym.algorithms.stages import ClientStage, Objective, ServerStage, Setting, Stage
@@ -35,13 +46,16 @@ STEPS = (0.0001, 0.001, 0.01, 0.1, 1)  # the paper's
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A server stage and a client stage under one name; what the stages have formulas for is predicted, any pair trained.
+    """A server stage and a client stage under one name; what the stages have formulas for is
+    predicted, any pair trained.
 
-    words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is drawn. grid: what tuning
-    tries by default, settings and their values.
+    words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is
+    drawn. grid: what tuning tries by default, settings and their values.
 
     >>> import fedasym as fa
-    >>> one_step = fa.Algorithm("one-step MAML", fa.algorithms.Meta(0.1), fa.algorithms.Descend(0.3))
+    >>> one_step = fa.Algorithm(
+    ...     "one-step MAML", fa.algorithms.Meta(0.1), fa.algorithms.Descend(0.3)
+    ... )
     >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
     >>> round(fa.predict(world, [one_step])["one-step MAML"].loss, 6)
     0.715
@@ -55,14 +69,23 @@ class Algorithm:
     colour: str | None = field(default=None, compare=False, kw_only=True)
     marker: str | None = field(default=None, compare=False, kw_only=True)
     dash: tuple[float, ...] = field(default=(), compare=False, kw_only=True)
-    grid: Mapping[str, Sequence[float]] | None = field(default=None, compare=False, kw_only=True, repr=False)
+    grid: Mapping[str, Sequence[float]] | None = field(
+        default=None, compare=False, kw_only=True, repr=False
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise InvalidInput(f"name is {self.name!r}: it must be text, which tables show")
-        for kind, stage, base in (("server", self.server, ServerStage), ("client", self.personalise, ClientStage)):
+        for kind, stage, base in (
+            ("server", self.server, ServerStage),
+            ("client", self.personalise, ClientStage),
+        ):
             if not isinstance(stage, base):
-                wrong = f"the class {stage.__name__}" if isinstance(stage, type) else type(stage).__name__
+                wrong = (
+                    f"the class {stage.__name__}"
+                    if isinstance(stage, type)
+                    else type(stage).__name__
+                )
                 raise InvalidInput(
                     f"the {kind} stage of {self.name} is {wrong}: give one of fa.algorithms, "
                     f"or an instance of a subclass of fa.algorithms.{base.__name__}"
@@ -70,7 +93,9 @@ class Algorithm:
 
     @property
     def shares_nothing(self) -> bool:
-        """Whether each client is on its own, so that the length of its optimum matters instead of its displacement."""
+        """Whether each client is on its own, so that the length of its optimum matters instead of
+        its displacement.
+        """
         return not self.server.shares
 
     @property
@@ -99,7 +124,9 @@ class Algorithm:
         return self.personalise.step_count != 0 and not self.personal_from_server
 
     def default_grid(self) -> dict[str, list[float]]:
-        """What tuning tries: its own grid, or steps for every stage that takes some and what its settings say."""
+        """What tuning tries: its own grid, or steps for every stage that takes some and what its
+        settings say.
+        """
         if self.grid is not None:
             return {name: list(values) for name, values in self.grid.items()}
         steps = {} if self.shares_nothing else {"server_step": list(STEPS)}
@@ -113,55 +140,114 @@ class Algorithm:
         return "ridge" in self.personalise.settings()
 
 
-# Colours are safe for the colour-blind: methods that learn alone in greys, those that share in colours. Grids are what the
-# paper tunes over (appendix "Hyperparameter Tuning Details"); what it does not tune has none.
+# Colours are safe for the colour-blind: methods that learn alone in greys, those that share in
+# colours. Grids are what the paper tunes over (appendix "Hyperparameter Tuning Details"); what it
+# does not tune has none.
 PAPER = {
     each.name: each
     for each in (
         Algorithm(
-            "local", Nothing(), Interpolate(), words="each client on its own", colour="#9a9a9a", marker="v",
+            "local",
+            Nothing(),
+            Interpolate(),
+            words="each client on its own",
+            colour="#9a9a9a",
+            marker="v",
             grid={"local_step": (*STEPS, 10)},
         ),
         Algorithm(
-            "local_ridge", Nothing(), Ridge(), words="each client on its own, with a ridge", colour="#5f5f5f", marker="^",
+            "local_ridge",
+            Nothing(),
+            Ridge(),
+            words="each client on its own, with a ridge",
+            colour="#5f5f5f",
+            marker="^",
         ),
         Algorithm(
-            "fedavg", Average(), Keep(), words="one model for all", reference="McMahan et al. 2017", colour="#e69f00",
-            marker="s", grid={"server_step": (*STEPS, 10)},
+            "fedavg",
+            Average(),
+            Keep(),
+            words="one model for all",
+            reference="McMahan et al. 2017",
+            colour="#e69f00",
+            marker="s",
+            grid={"server_step": (*STEPS, 10)},
         ),
         Algorithm(
-            "ftfa", Average(), Interpolate(), words="FedAvg, then fine-tuning to convergence", reference=CHENG,
-            colour="#56b4e9", marker="o", grid={"server_step": STEPS, "local_step": STEPS},
+            "ftfa",
+            Average(),
+            Interpolate(),
+            words="FedAvg, then fine-tuning to convergence",
+            reference=CHENG,
+            colour="#56b4e9",
+            marker="o",
+            grid={"server_step": STEPS, "local_step": STEPS},
         ),
         Algorithm(
-            "rtfa", Average(), Ridge(), words="FedAvg, then a ridge towards it", reference=CHENG, colour="#0072b2",
-            marker="D", grid={"server_step": STEPS, "local_step": STEPS, "ridge": Ridge.settings()["ridge"].grid},
+            "rtfa",
+            Average(),
+            Ridge(),
+            words="FedAvg, then a ridge towards it",
+            reference=CHENG,
+            colour="#0072b2",
+            marker="D",
+            grid={
+                "server_step": STEPS,
+                "local_step": STEPS,
+                "ridge": Ridge.settings()["ridge"].grid,
+            },
         ),
         Algorithm(
-            "maml", Meta(), Interpolate(), words="a shared model that is good after one step", reference="Fallah et al. 2020",
-            colour="#cc79a7", marker="P",
+            "maml",
+            Meta(),
+            Interpolate(),
+            words="a shared model that is good after one step",
+            reference="Fallah et al. 2020",
+            colour="#cc79a7",
+            marker="P",
         ),
         Algorithm(
-            "pfedme", Moreau(), Ridge(), words="shared and personal models together, tied by a ridge",
-            reference="Dinh et al. 2020", colour="#009e73", marker="*",
+            "pfedme",
+            Moreau(),
+            Ridge(),
+            words="shared and personal models together, tied by a ridge",
+            reference="Dinh et al. 2020",
+            colour="#009e73",
+            marker="*",
             grid={"server_step": (0.0005, 0.005, 0.05), "mixing": Moreau.settings()["mixing"].grid},
         ),
     )
-}  # fmt: skip
+}
 TRAINED = PAPER | {
     each.name: each
     for each in (
         Algorithm(
-            "maml_fo", Meta(hessian="dropped"), Interpolate(), words="MAML without its Hessian",
-            reference="Fallah et al. 2020", colour="#882255", marker="X", grid={"server_step": STEPS, "local_step": STEPS},
+            "maml_fo",
+            Meta(hessian="dropped"),
+            Interpolate(),
+            words="MAML without its Hessian",
+            reference="Fallah et al. 2020",
+            colour="#882255",
+            marker="X",
+            grid={"server_step": STEPS, "local_step": STEPS},
         ),
         Algorithm(
-            "maml_hf", Meta(hessian="free"), Interpolate(), words="MAML with its Hessian by differences",
-            reference="Fallah et al. 2020", colour="#d55e00", marker="<", dash=(4.0, 2.0),
-            grid={"server_step": STEPS, "local_step": STEPS, "difference": Meta.settings()["difference"].grid},
+            "maml_hf",
+            Meta(hessian="free"),
+            Interpolate(),
+            words="MAML with its Hessian by differences",
+            reference="Fallah et al. 2020",
+            colour="#d55e00",
+            marker="<",
+            dash=(4.0, 2.0),
+            grid={
+                "server_step": STEPS,
+                "local_step": STEPS,
+                "difference": Meta.settings()["difference"].grid,
+            },
         ),
     )
-}  # fmt: skip
+}
 CEILINGS = {  # rows of a table that are no algorithms
     each.name: each
     for each in (
@@ -172,16 +258,32 @@ CEILINGS = {  # rows of a table that are no algorithms
 CLASSES = CEILINGS | {  # what has a name with classes alone
     each.name: each
     for each in (
-        Algorithm("one_step", Average(), BestStep(), words="FedAvg, then one gradient step, as in MAML"),
-        Algorithm("stopped", Average(), BestTime(), words="FedAvg, then gradient descent until the best time"),
-        Algorithm("ftfa_squares", AverageSquares(), Interpolate(), words="ftfa with the squared loss on labels"),
-        Algorithm("rtfa_squares", AverageSquares(), Ridge(), words="rtfa with the squared loss on labels"),
+        Algorithm(
+            "one_step", Average(), BestStep(), words="FedAvg, then one gradient step, as in MAML"
+        ),
+        Algorithm(
+            "stopped",
+            Average(),
+            BestTime(),
+            words="FedAvg, then gradient descent until the best time",
+        ),
+        Algorithm(
+            "ftfa_squares",
+            AverageSquares(),
+            Interpolate(),
+            words="ftfa with the squared loss on labels",
+        ),
+        Algorithm(
+            "rtfa_squares", AverageSquares(), Ridge(), words="rtfa with the squared loss on labels"
+        ),
     )
 }
 
 
 class Registry(Mapping[str, Algorithm]):
-    """Algorithms by name; those of installed packages are looked for when a name is not known otherwise."""
+    """Algorithms by name; those of installed packages are looked for when a name is not known
+    otherwise.
+    """
 
     def __init__(self, first: Mapping[str, Algorithm]) -> None:
         self._known = dict(first)
@@ -189,18 +291,25 @@ class Registry(Mapping[str, Algorithm]):
         self._described: dict[str, Algorithm] = {}  # by files of results: names without code
 
     def register(self, algorithm: Algorithm) -> Algorithm:
-        """Make an algorithm known to every verb by its name; a second one of the same name takes its place."""
+        """Make an algorithm known to every verb by its name; a second one of the same name takes
+        its place.
+        """
         if not isinstance(algorithm, Algorithm):
             raise InvalidInput(f"algorithm is a {type(algorithm).__name__}: give an fa.Algorithm")
         if algorithm.name in self._built_in:
-            raise InvalidInput(f"name is {algorithm.name!r}, which the package has: give the algorithm another name")
+            raise InvalidInput(
+                f"name is {algorithm.name!r}, which the package has: give the algorithm another"
+                " name"
+            )
         if not algorithm.name or ":" in algorithm.name or algorithm.name != algorithm.name.strip():
             raise InvalidInput(f"name is {algorithm.name!r}: it must be a word, without ':'")
         self._known[algorithm.name] = algorithm
         return algorithm
 
     def remember(self, algorithm: Algorithm) -> None:
-        """Know the name of an algorithm that a file describes, until one of that name is registered."""
+        """Know the name of an algorithm that a file describes, until one of that name is
+        registered.
+        """
         self._described[algorithm.name] = algorithm
 
     def at_hand(self, name: str) -> Algorithm | None:
@@ -228,20 +337,29 @@ class Registry(Mapping[str, Algorithm]):
 
 @cache
 def packaged() -> dict[str, Algorithm]:
-    """What installed packages bring as entry points, by name; a broken one is told, and left out."""
-    from importlib.metadata import entry_points  # which takes longer to import than a prediction takes
+    """What installed packages bring as entry points, by name; a broken one is told, and left
+    out.
+    """
+    from importlib.metadata import (
+        entry_points,
+    )  # which takes longer to import than a prediction takes
 
     found: dict[str, Algorithm] = {}
     for point in entry_points(group=GROUP):
         try:
             algorithm = point.load()
-        except Exception as reason:  # whatever it is: the others, and runs that do not ask for it, must go on
+        except (
+            Exception
+        ) as reason:  # whatever it is: the others, and runs that do not ask for it, must go on
             algorithm = f"{type(reason).__name__}: {reason}"
         if isinstance(algorithm, Algorithm):
             found[algorithm.name] = algorithm
             continue
         told = algorithm if isinstance(algorithm, str) else "it is no fa.Algorithm"
-        warnings.warn(f"{point.value!r} of an installed package is left out: {told}; mend or uninstall it", stacklevel=2)
+        warnings.warn(
+            f"{point.value!r} of an installed package is left out: {told}; mend or uninstall it",
+            stacklevel=2,
+        )
     return found
 
 
@@ -260,13 +378,14 @@ def register(algorithm: Algorithm) -> Algorithm:
 
 
 def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
-    """The algorithm that is meant: an object, a registered name, or `module:name`, which is imported.
+    """The algorithm that is meant: an object, a registered name, or `module:name`, which is
+    imported.
 
     more: algorithms that have a name here alone.
 
-    >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")
+    >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    fedasym.InvalidInput: algorithm is 'fedasym.algorithms.registry:REGISTRY': it is a Registry, no fa.Algorithm
+    fedasym.InvalidInput: algorithm is 'fedasym.algorithms.registry:REGISTRY': it is a ...
     """
     if isinstance(entry, Algorithm):
         return entry
@@ -288,11 +407,17 @@ def imported(path: str) -> Algorithm:
     try:
         found = getattr(importlib.import_module(module), name)
     except ImportError as reason:
-        raise InvalidInput(f"algorithm is {path!r}: {reason}; is its folder on PYTHONPATH?") from None
+        raise InvalidInput(
+            f"algorithm is {path!r}: {reason}; is its folder on PYTHONPATH?"
+        ) from None
     except AttributeError:
-        raise InvalidInput(f"algorithm is {path!r}: {module} has no {name}; check the spelling") from None
+        raise InvalidInput(
+            f"algorithm is {path!r}: {module} has no {name}; check the spelling"
+        ) from None
     if not isinstance(found, Algorithm):
-        raise InvalidInput(f"algorithm is {path!r}: it is a {type(found).__name__}, no fa.Algorithm")
+        raise InvalidInput(
+            f"algorithm is {path!r}: it is a {type(found).__name__}, no fa.Algorithm"
+        )
     return found
 
 
@@ -302,11 +427,15 @@ def asked(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
         return list(default)
     if isinstance(algorithms, str | Algorithm):
         return [algorithms]
-    return read_list("algorithms", algorithms, "give names or Algorithm objects; leave it out for all")
+    return read_list(
+        "algorithms", algorithms, "give names or Algorithm objects; leave it out for all"
+    )
 
 
 def as_names(algorithms: Any) -> Any:
-    """Names for a file: algorithms that are objects are registered, so that theirs are known; the rest stays as it is."""
+    """Names for a file: algorithms that are objects are registered, so that theirs are known; the
+    rest stays as it is.
+    """
     if isinstance(algorithms, Algorithm):
         algorithms = [algorithms]
     if not isinstance(algorithms, list | tuple):
@@ -320,9 +449,13 @@ def as_names(algorithms: Any) -> Any:
 
 
 def resolve(
-    algorithms: Iterable[str | Algorithm] | str | Algorithm | None, ridge: ArrayLike | None, maml_step: float
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None,
+    ridge: ArrayLike | None,
+    maml_step: float,
 ) -> list[Algorithm]:
-    """The algorithms asked for (all of the paper's by default) with the given ridge and MAML step put in."""
+    """The algorithms asked for (all of the paper's by default) with the given ridge and MAML step
+    put in.
+    """
     step = amount("maml_step", maml_step)
     penalty = None if ridge is None else check_ridge(ridge)
     chosen = [with_numbers(find(entry), penalty, step) for entry in asked(algorithms, PAPER)]
@@ -331,8 +464,12 @@ def resolve(
     return chosen
 
 
-def with_numbers(algorithm: Algorithm, ridge: float | np.ndarray | None, maml_step: float) -> Algorithm:
-    """The algorithm with a ridge, where it has one, and with MAML's step where it has none of its own."""
+def with_numbers(
+    algorithm: Algorithm, ridge: float | np.ndarray | None, maml_step: float
+) -> Algorithm:
+    """The algorithm with a ridge, where it has one, and with MAML's step where it has none of its
+    own.
+    """
     server, client = algorithm.server.filled(local_step=maml_step), algorithm.personalise
     if ridge is not None and algorithm.has_ridge:
         client = client.at(ridge=ridge)
@@ -344,11 +481,15 @@ def with_numbers(algorithm: Algorithm, ridge: float | np.ndarray | None, maml_st
 STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend", "Flow")
 
 
-ALGORITHMS = "algorithms.json"  # in a folder of results: what is known of algorithms from outside the package
+ALGORITHMS = (  # in a folder of results: what is known of algorithms from outside the package
+    "algorithms.json"
+)
 
 
 class Stored(Stage, eq=False):
-    """A stage of a file whose code is not here: its name, its settings and the digest of its source."""
+    """A stage of a file whose code is not here: its name, its settings and the digest of its
+    source.
+    """
 
     name: str
     values: tuple[tuple[str, Any], ...]
@@ -364,8 +505,13 @@ class Stored(Stage, eq=False):
 
     def settings(self) -> dict[str, Setting]:  # type: ignore[override]
         """The numbers that it had."""
-        numbers = {name: value for name, value in self.values if isinstance(value, int | float | None)}
-        return {name: Setting(name, value, whole=isinstance(value, int)) for name, value in numbers.items()}
+        numbers = {
+            name: value for name, value in self.values if isinstance(value, int | float | None)
+        }
+        return {
+            name: Setting(name, value, whole=isinstance(value, int))
+            for name, value in numbers.items()
+        }
 
     def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
         """Refused."""
@@ -382,7 +528,9 @@ class StoredClient(Stored, ClientStage):
 
 def absent(name: str) -> NoFormula:
     """The sentence for a stage whose code is not here."""
-    return NoFormula(f"the code of the stage {name} is in no file: register its algorithm to train it again")
+    return NoFormula(
+        f"the code of the stage {name} is in no file: register its algorithm to train it again"
+    )
 
 
 def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
@@ -399,10 +547,16 @@ def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def describe_stage(stage: Stage) -> dict[str, Any]:
-    """A stage by its name, its settings and, if it is not the package's own, the digest of its source."""
+    """A stage by its name, its settings and, if it is not the package's own, the digest of its
+    source.
+    """
     if isinstance(stage, Stored):
         return {"stage": stage.name, "code": stage.code, **dict(stage.values)}
-    held = {each.name: plain(getattr(stage, each.name)) for each in fields(stage) if "rule" not in each.metadata}
+    held = {
+        each.name: plain(getattr(stage, each.name))
+        for each in fields(stage)
+        if "rule" not in each.metadata
+    }
     name = type(stage).__name__
     own = {} if is_built_in(type(stage)) else {"code": stage.digest()}
     return {"stage": name, **own, **held}
@@ -419,17 +573,29 @@ def plain(value: Any) -> Any:
 
 
 def read_algorithm(described: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that `describe_algorithm` described; the registered one of this name, if it is the same."""
+    """The algorithm that `describe_algorithm` described; the registered one of this name, if it is
+    the same.
+    """
     name = described["name"]
     known = REGISTRY.get(name) if isinstance(name, str) else None
     server = read_stage(described["server"], StoredServer, None if known is None else known.server)
-    client = read_stage(described["client"], StoredClient, None if known is None else known.personalise)
+    client = read_stage(
+        described["client"], StoredClient, None if known is None else known.personalise
+    )
     made = Algorithm(name, server, client)
-    return known if known == made else made if known is None else replace(known, server=server, personalise=client)
+    return (
+        known
+        if known == made
+        else made
+        if known is None
+        else replace(known, server=server, personalise=client)
+    )
 
 
 def read_stage(described: Mapping[str, Any], stored: type[Any], known: Stage | None) -> Any:
-    """A stage of the package, the registered one if its code is the same, or one that is only a name."""
+    """A stage of the package, the registered one if its code is the same, or one that is only a
+    name.
+    """
     values = dict(described)
     name, code = values.pop("stage"), values.pop("code", None)
     if code is None:
@@ -448,7 +614,9 @@ def describe_brought(names: Iterable[str]) -> str | None:
 
 
 def remember_brought(folder: Path) -> None:
-    """Know the names of the algorithms that a folder of results describes; nothing of theirs is imported."""
+    """Know the names of the algorithms that a folder of results describes; nothing of theirs is
+    imported.
+    """
     file = folder / ALGORITHMS
     if not file.is_file():
         return
@@ -457,4 +625,6 @@ def remember_brought(folder: Path) -> None:
         for each in described:
             REGISTRY.remember(read_algorithm(each))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise InvalidInput(f"{file} is damaged: run the experiment again, it goes on from here") from None
+        raise InvalidInput(
+            f"{file} is damaged: run the experiment again, it goes on from here"
+        ) from None

@@ -1,15 +1,16 @@
-"""A stage of an algorithm owns what it is: formulas for the limits and exact fits, a step for training.
+"""A stage of an algorithm owns what it is: formulas for the limits and exact fits, a step for
+training.
 
-On a linear model everything that a stage does is a function of the eigenvalues x of a client's sample
-covariance. A server stage weighs them, b(x), in the shared model
+On a linear model everything that a stage does is a function of the eigenvalues x of a client's
+sample covariance. A server stage weighs them, b(x), in the shared model
 
     theta_0 = Q^{-1} sum_j p_j b(S_j) X_j'y_j/n_j,   Q = sum_j p_j b(S_j) S_j,
 
 and a client stage keeps P(x) of the shared model's error along them. Limits, exact fits and
 simulations follow from these two functions; training and federations from `step`.
 
-A setting has its name, default, range and meaning here, once: signatures, experiment files, flags and the reference
-are made of the fields of a stage.
+A setting has its name, default, range and meaning here, once: signatures, experiment files, flags
+and the reference are made of the fields of a stage.
 """
 
 from __future__ import annotations
@@ -112,7 +113,10 @@ def setting(
 
     >>> import fedasym as fa
     >>> class Shrink(fa.algorithms.ClientStage):
-    ...     pull: float = fa.algorithms.setting(0.5, above=0, meaning="pull towards the shared model")
+    ...     pull: float = fa.algorithms.setting(
+    ...         0.5, above=0, meaning="pull towards the shared model"
+    ...     )
+    ...
     ...     def keep(self, x):
     ...         return self.pull / (x + self.pull)
     >>> float(Shrink(pull=3).keep(1.0))
@@ -126,7 +130,8 @@ def setting(
 
 
 def rule(default: Any) -> Any:
-    """A field of a stage that is no number to tune: the protocol of a run decides, by its field of the same name.
+    """A field of a stage that is no number to tune: the protocol of a run decides, by its field of
+    the same name.
 
     >>> import fedasym as fa
     >>> class Shrink(fa.algorithms.ServerStage):
@@ -142,7 +147,9 @@ Gradient = Callable[..., Any]  # gradient(w), gradient(w, batch): of the loss on
 
 
 class Objective(Enum):
-    """What a stage minimises, where that has an exact solution: then fits and losses are known without training."""
+    """What a stage minimises, where that has an exact solution: then fits and losses are known
+    without training.
+    """
 
     NOTHING = "nothing is shared"
     POOLED = "the loss of all samples together"
@@ -202,7 +209,9 @@ class Stage:
         return getattr(self, name, None)
 
     def at(self, **values: Any) -> Self:
-        """A copy with other values, which are not checked: arrays of them, or those of a program."""
+        """A copy with other values, which are not checked: arrays of them, or those of a
+        program.
+        """
         made = object.__new__(type(self))
         for each in dataclasses.fields(self):
             object.__setattr__(made, each.name, values.get(each.name, getattr(self, each.name)))
@@ -210,7 +219,11 @@ class Stage:
 
     def filled(self, **values: Any) -> Self:
         """A copy in which settings that are None have these values."""
-        missing = {name: value for name, value in values.items() if name in self.settings() and getattr(self, name) is None}
+        missing = {
+            name: value
+            for name, value in values.items()
+            if name in self.settings() and getattr(self, name) is None
+        }
         return self.at(**missing) if missing else self
 
     @property
@@ -260,7 +273,9 @@ class Stage:
         rest (nothing, unless some features have the same weights for all clients). A stage with
         `init` takes `state` as one more argument, and returns the model and the next state.
         """
-        raise NoFormula(f"{type(self).__name__} has no step(w, start, gradient, rate): add one to train it")
+        raise NoFormula(
+            f"{type(self).__name__} has no step(w, start, gradient, rate): add one to train it"
+        )
 
     def advance(self, words: tuple[Any, Any, Any, Any], state: Any) -> tuple[Any, Any]:
         """One step with or without a state: the model, and the state after it."""
@@ -269,16 +284,25 @@ class Stage:
             return take(*words), state
         found = take(*words, state)
         if not isinstance(found, tuple) or len(found) != 2:
-            raise InvalidInput(f"step of {type(self).__name__} must return the model and the state, as the stage has `init`")
+            raise InvalidInput(
+                f"step of {type(self).__name__} must return the model and the state, as the stage"
+                " has `init`"
+            )
         return found
 
 
 class ServerStage(Stage, eq=False):
     """What the clients learn together."""
 
-    step_settings: ClassVar[tuple[str, ...]] = ("server_step",)  # of which smaller ones help against divergence
-    relative_step: ClassVar[bool] = False  # whether its steps are relative to a penalty, not to the loss's curvature
-    everyone_works: ClassVar[bool] = False  # in every round, and the work of clients that are not drawn is lost
+    step_settings: ClassVar[tuple[str, ...]] = (
+        "server_step",
+    )  # of which smaller ones help against divergence
+    relative_step: ClassVar[bool] = (
+        False  # whether its steps are relative to a penalty, not to the loss's curvature
+    )
+    everyone_works: ClassVar[bool] = (
+        False  # in every round, and the work of clients that are not drawn is lost
+    )
 
     @property
     def shares(self) -> bool:
@@ -298,11 +322,15 @@ class ServerStage(Stage, eq=False):
         return None
 
     def gives_personal(self, client: ClientStage) -> bool:
-        """Whether a client's own model comes out of its work for the server, instead of steps of that client stage."""
+        """Whether a client's own model comes out of its work for the server, instead of steps of
+        that client stage.
+        """
         return False
 
     def personal_model(self, w: Any, state: Any) -> Any:
-        """The client's own model after its work for the server, where that gives it: of its model and the steps' state."""
+        """The client's own model after its work for the server, where that gives it: of its model
+        and the steps' state.
+        """
         return w
 
     @classmethod
@@ -333,25 +361,40 @@ class ServerStage(Stage, eq=False):
         return None
 
     def init_server(self, w: Any) -> Any:
-        """What the server keeps from round to round, before the first; w: the first shared model."""
+        """What the server keeps from round to round, before the first; w: the first shared
+        model.
+        """
         return None
 
     def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
-        """After a client's steps: what it keeps until it is drawn again, and a model that it sends beside its own (or None)."""
-        raise NoFormula(f"{type(self).__name__} has init_client, and no finish(w, start, state, rate, steps): add one")
+        """After a client's steps: what it keeps until it is drawn again, and a model that it sends
+        beside its own (or None).
+        """
+        raise NoFormula(
+            f"{type(self).__name__} has init_client, and no finish(w, start, state, rate, steps):"
+            " add one"
+        )
 
     def update(self, w: Any, change: Any) -> Any:
         """The next shared model: w moved by the drawn clients' mean change, sum_j p_j (w_j - w).
 
-        With `init_server` it is update(w, change, kept, sent, portion), and returns the model and what the server keeps;
-        sent: the mean of what clients sent beside their models; portion: how many of all clients were drawn.
+        With `init_server` it is update(w, change, kept, sent, portion), and returns the model and
+        what the server keeps;
+        sent: the mean of what clients sent beside their models; portion: how many of all clients
+            were drawn.
         """
         return w + change
 
-    def move_server(self, w: Any, change: Any, kept: Any, sent: Any, portion: float) -> tuple[Any, Any]:
+    def move_server(
+        self, w: Any, change: Any, kept: Any, sent: Any, portion: float
+    ) -> tuple[Any, Any]:
         """`update` in either form: the model, and what the server keeps."""
         update: Callable[..., Any] = self.update
-        return update(w, change, kept, sent, portion) if self.keeps_server() else (update(w, change), kept)
+        return (
+            update(w, change, kept, sent, portion)
+            if self.keeps_server()
+            else (update(w, change), kept)
+        )
 
 
 class ClientStage(Stage, eq=False):
@@ -359,7 +402,9 @@ class ClientStage(Stage, eq=False):
 
     @property
     def step_count(self) -> int | None:
-        """How many steps it takes; None: as many as there are batches in the run's `personal_epochs` passes."""
+        """How many steps it takes; None: as many as there are batches in the run's
+        `personal_epochs` passes.
+        """
         return None
 
     def keep(self, x: Array) -> Array:
@@ -370,7 +415,9 @@ class ClientStage(Stage, eq=False):
         )
 
     def check_largest(self, x: float, where: str) -> None:
-        """Refuse settings with which steps diverge along the largest eigenvalue, x; `where` says whose it is."""
+        """Refuse settings with which steps diverge along the largest eigenvalue, x; `where` says
+        whose it is.
+        """
 
     def learn(self, x: Array) -> Array:
         """1 - P(x): a stage whose P is near one has a form without cancellation."""

@@ -14,7 +14,8 @@ from fedasym.cli.app import app
 
 __all__ = ["app", "load", "main", "run"]
 
-# The module of each command: only that of the one asked for is imported, which keeps starting quick.
+# The module of each command: only that of the one asked for is imported, which keeps starting
+# quick.
 COMMANDS = {
     "advise": "training",
     "apply": "training",
@@ -40,7 +41,9 @@ COMMANDS = {
 
 
 def load(words: Sequence[str]) -> None:
-    """Add the command that the words begin with to the application, or all commands where they begin with none."""
+    """Add the command that the words begin with to the application, or all commands where they
+    begin with none.
+    """
     asked = COMMANDS.get(words[0]) if words else None
     for module in [asked] if asked else sorted(set(COMMANDS.values())):
         import_module(f"fedasym.cli.{module}")

@@ -1,4 +1,6 @@
-"""The command `fedasym` itself, and what its commands share: populations, lists and files as people type them."""
+"""The command `fedasym` itself, and what its commands share: populations, lists and files as people
+type them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ LINEAR = Group("At real sizes: simulate", sort_key=2)
 TRAINING = Group("On client data: train", sort_key=3)
 app = App(
     name="fedasym",
-    help="Which personalized federated-learning algorithm will win on a population of clients, by how much, and why.",
+    help=(
+        "Which personalized federated-learning algorithm will win on a population of clients, by"
+        " how much, and why."
+    ),
     version=fa.__version__,
     group_commands=THEORY,
     suppress_keyboard_interrupt=False,  # __main__ says a word
@@ -90,9 +95,15 @@ def whole_numbers(field: str, text: str) -> list[int]:
     """Whole numbers separated by commas, or a range like 0:11."""
     start, colon, stop = text.partition(":")
     try:
-        return list(range(int(start), int(stop))) if colon else [int(part) for part in text.split(",") if part.strip()]
+        return (
+            list(range(int(start), int(stop)))
+            if colon
+            else [int(part) for part in text.split(",") if part.strip()]
+        )
     except ValueError:
-        raise InvalidInput(f"{field} is {text!r}: give whole numbers like 0,1,2, or 0:11 for 0 to 10") from None
+        raise InvalidInput(
+            f"{field} is {text!r}: give whole numbers like 0,1,2, or 0:11 for 0 to 10"
+        ) from None
 
 
 def parse_vary(texts: list[str]) -> dict[str, Any]:
@@ -141,13 +152,15 @@ def parse_spectrum(text: str) -> Spectrum:
         case "atoms":
             pairs = [numbers("spectrum", part.replace("@", ",")) or [] for part in rest.split(",")]
             if any(len(pair) != 2 for pair in pairs):
-                raise InvalidInput(f"spectrum is {text!r}: write atoms as value@weight, like atoms:0.5@0.6,3@0.4")
+                raise InvalidInput(
+                    f"spectrum is {text!r}: write atoms as value@weight, like atoms:0.5@0.6,3@0.4"
+                )
             return spectra.atoms(*zip(*pairs, strict=True))
         case "eigenvalues" if rest:
             return spectra.eigenvalues(read_numbers(rest))
     raise InvalidInput(
-        f"spectrum is {text!r}: known are identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and eigenvalues:3,1,0.5 "
-        "or eigenvalues:FILE"
+        f"spectrum is {text!r}: known are identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and"
+        " eigenvalues:3,1,0.5 or eigenvalues:FILE"
     )
 
 
@@ -165,14 +178,20 @@ def read_numbers(text: str) -> list[float]:
             raise InvalidInput(f"eigenvalues file {text!r} does not exist: check the path")
         return numbers("eigenvalues", text) or []
     try:
-        loaded = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=1)
+        loaded = (
+            np.load(file, allow_pickle=False)
+            if file.suffix == ".npy"
+            else np.loadtxt(file, delimiter=",", ndmin=1)
+        )
     except BROKEN as reason:
         raise InvalidInput(f"eigenvalues file {text!r} cannot be read: {reason}") from None
     return [float(value) for value in np.ravel(loaded)]
 
 
 def parse_roles(texts: list[str] | None) -> dict[str, str]:
-    """Columns and their roles: name=role; the last = counts, since names of columns may have one."""
+    """Columns and their roles: name=role; the last = counts, since names of columns may have
+    one.
+    """
     roles: dict[str, str] = {}
     for text in texts or ():
         name, equals, role = text.rpartition("=")
@@ -184,15 +203,20 @@ def parse_roles(texts: list[str] | None) -> dict[str, str]:
     return roles
 
 
-def read_federation(data: str, columns: Columns, show: bool = False, whole: bool = False) -> Federation:
+def read_federation(
+    data: str, columns: Columns, show: bool = False, whole: bool = False
+) -> Federation:
     """Client data from a file or folder, as all commands read it; `synthetic` is drawn.
 
-    show: print what was made of a table's columns. whole: all samples train, whatever the file says.
+    show: print what was made of a table's columns. whole: all samples train, whatever the file
+    says.
     """
     import fedasym as fa
 
     if data == "synthetic":
-        return fa.datasets.synthetic(task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5)
+        return fa.datasets.synthetic(
+            task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5
+        )
     features = names(columns.features)
     federation = fa.datasets.read(
         data,
@@ -219,7 +243,11 @@ TASKS = {
 NEEDED = ("radius", "noise", "centre", "aspect")  # have no default
 
 Member = Annotated[
-    bool, Parameter(negative=["--no-member", "--new-client"], help="Whether the client took part in training, or is new.")
+    bool,
+    Parameter(
+        negative=["--no-member", "--new-client"],
+        help="Whether the client took part in training, or is new.",
+    ),
 ]
 
 
@@ -245,35 +273,52 @@ class WorldOptions:
     flips: float = 0.0
     """Probability that a label is flipped; classification with two classes."""
     spectrum: str = "identity"
-    """Covariance of the features: identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4, eigenvalues:3,1,0.5 or a file of
-    eigenvalues (.txt, .csv, .npy)."""
+    """Covariance of the features: identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4,
+    eigenvalues:3,1,0.5 or a file of eigenvalues (.txt, .csv, .npy).
+    """
     shift_power: float = 0.0
     """Alignment of the displacement: weights proportional to h s^p."""
     shift_weights: str | None = None
     """Instead: the share of the displacement's energy along each atom, separated by commas."""
     optimum_power: float = 0.0
-    """Alignment of the optimum, for the local methods of regression; of the shared optimum in classification."""
+    """Alignment of the optimum, for the local methods of regression; of the shared optimum in
+    classification.
+    """
     optimum_weights: str | None = None
     """Instead: the share of the optimum's energy along each atom, separated by commas."""
 
     def population(self, varied: Mapping[str, Any] | None = None) -> Any:
-        """The `Population` or `ClassPopulation` of these options; a number that varies anyway need not be given."""
+        """The `Population` or `ClassPopulation` of these options; a number that varies anyway need
+        not be given.
+        """
         if self.task not in TASKS:
             raise unknown("task", self.task, TASKS)
-        theirs, others = TASKS[self.task], {name for names in TASKS.values() for name in names} - set(TASKS[self.task])
+        theirs, others = (
+            TASKS[self.task],
+            {name for names in TASKS.values() for name in names} - set(TASKS[self.task]),
+        )
         for name in others:
             if getattr(self, name) != getattr(WORLD, name):
-                raise fa.InvalidInput(f"{name} is given, and --task {self.task} takes {', '.join(theirs)}: leave --{name} out")
+                raise fa.InvalidInput(
+                    f"{name} is given, and --task {self.task} takes {', '.join(theirs)}: leave"
+                    f" --{name} out"
+                )
         needed = {name: getattr(self, name) for name in theirs if name in NEEDED}
         for name, value in needed.items():
             if value is None:
                 if name not in (varied or {}):
                     raise fa.InvalidInput(f"{name} is missing: give --{name}")
                 needed[name] = (varied or {})[name][0]
-        shape: dict[str, Any] = {"spectrum": parse_spectrum(self.spectrum), "shift_power": self.shift_power}
+        shape: dict[str, Any] = {
+            "spectrum": parse_spectrum(self.spectrum),
+            "shift_power": self.shift_power,
+        }
         shape["shift_weights"] = numbers("shift_weights", self.shift_weights)
         whose = "optimum" if self.task == "regression" else "centre"
-        shape |= {f"{whose}_power": self.optimum_power, f"{whose}_weights": numbers("optimum_weights", self.optimum_weights)}
+        shape |= {
+            f"{whose}_power": self.optimum_power,
+            f"{whose}_weights": numbers("optimum_weights", self.optimum_weights),
+        }
         if self.task == "regression":
             return fa.Population(**needed, norm=self.norm, **shape)
         return fa.ClassPopulation(**needed, classes=self.classes, flips=self.flips, **shape)
@@ -290,13 +335,17 @@ class Where:
     on: str | None = None
     """ray: on a Ray cluster, side by side; here, one after the other, by default."""
     address: str | None = None
-    """Of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a cluster of this machine that comes and goes."""
+    """Of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a cluster of this
+    machine that comes and goes.
+    """
     threads: int | None = None
     """On Ray: CPUs and threads that a piece is given; 1 by default."""
     gpus: float | None = None
     """On Ray: GPUs that a piece is given, or the share of one; 0 by default."""
     memory: float | None = None
-    """On Ray: gigabytes that a piece is given; by default room for JAX and three copies of the data."""
+    """On Ray: gigabytes that a piece is given; by default room for JAX and three copies of the
+    data.
+    """
     workers: int | None = None
     """On Ray: at most so many pieces at a time; as many as there is room for by default."""
 
@@ -304,11 +353,15 @@ class Where:
         """What the verbs take."""
         from fedasym.deploy.ray import Ray, read_executor
 
-        given = {name: value for name, value in vars(self).items() if name != "on" and value is not None}
+        given = {
+            name: value for name, value in vars(self).items() if name != "on" and value is not None
+        }
         if self.on is None:
             if given:
                 first, value = next(iter(given.items()))
-                raise InvalidInput(f"{first} is {value!r}, which is for a cluster: add --on ray, or leave it out")
+                raise InvalidInput(
+                    f"{first} is {value!r}, which is for a cluster: add --on ray, or leave it out"
+                )
             return None
         read_executor(self.on)
         return Ray(**given | ({} if self.memory is None else {"memory": self.memory * 2**30}))
@@ -318,7 +371,9 @@ HERE = Where()
 
 
 def redirect_answers() -> AbstractContextManager[object]:
-    """While a cluster works: what its workers and Ray itself print goes to stderr, so that stdout has the answer alone."""
+    """While a cluster works: what its workers and Ray itself print goes to stderr, so that stdout
+    has the answer alone.
+    """
     return redirect_stdout(sys.stderr)
 
 
@@ -342,7 +397,12 @@ class Display:
     def __enter__(self) -> Display:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.clear()
 
     def __call__(self, share: float, text: str) -> None:

@@ -1,4 +1,6 @@
-"""The commands about data sets and their features: what there is, getting one, looking at one, networks on it."""
+"""The commands about data sets and their features: what there is, getting one, looking at one,
+networks on it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,27 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import GOES_ON, TRAINING, app, names, read_federation, show_progress, whole_numbers
+from fedasym.cli.app import (
+    GOES_ON,
+    TRAINING,
+    app,
+    names,
+    read_federation,
+    show_progress,
+    whole_numbers,
+)
 from fedasym.cli.training import COLUMNS, Columns
 
-data = App(name="data", help="The paper's data sets and their stand-ins: list, fetch, show.", group=TRAINING)
+data = App(
+    name="data",
+    help="The paper's data sets and their stand-ins: list, fetch, show.",
+    group=TRAINING,
+)
 app.command(data)
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead.")]
-Folder = Annotated[str | None, Parameter(help="The folder that has its files; by default where fetch puts them.")]
+Folder = Annotated[
+    str | None, Parameter(help="The folder that has its files; by default where fetch puts them.")
+]
 
 
 @data.command(name="list")
@@ -27,10 +43,13 @@ def list_() -> None:
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
     for entry in CATALOGUE.values():
-        here, fetched = ("yes" if answer else "no" for answer in (entry.folder() is not None, entry.fetched))
+        here, fetched = (
+            "yes" if answer else "no" for answer in (entry.folder() is not None, entry.fetched)
+        )
         print(f"{entry.name:<15}{here:<6}{fetched:<7}{entry.what}")
     print(
-        f"\nFiles are looked for in {data_folder()} (FEDASYM_DATA); no fetch: docs/how-to/datasets.md says where its files are."
+        f"\nFiles are looked for in {data_folder()} (FEDASYM_DATA); no fetch:"
+        " docs/how-to/datasets.md says where its files are."
     )
 
 
@@ -50,7 +69,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
 
     if not find_dataset(name).fetched:
         raise fa.InvalidInput(
-            f"{name} cannot be fetched: docs/how-to/datasets.md says where its files are and where to put them"
+            f"{name} cannot be fetched: docs/how-to/datasets.md says where its files are and where"
+            " to put them"
         )
     told = False
     with show_progress(GOES_ON) as display:
@@ -90,13 +110,25 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     copies = duplicates(federation)
     if as_json:
         paper = dict(zip(names, entry.paper, strict=True)) if entry.paper else None
-        print(json.dumps({"name": name, **dict(zip(names, counts, strict=True)), "paper": paper, "duplicates": copies.table()}))
+        print(
+            json.dumps(
+                {
+                    "name": name,
+                    **dict(zip(names, counts, strict=True)),
+                    "paper": paper,
+                    "duplicates": copies.table(),
+                }
+            )
+        )
         return
     print(f"{federation}\n\n{'':<12}" + "".join(f"{column:>12}" for column in names))
     print(f"{'here':<12}" + "".join(f"{count:>12,}" for count in counts))
     theirs = [f"{count:,}" for count in entry.paper] if entry.paper else ["-"] * len(names)
     print(f"{'the paper':<12}" + "".join(f"{count:>12}" for count in theirs))
-    print("\nDimension: of the model that the clients train, the features of the data set's network by classes.")
+    print(
+        "\nDimension: of the model that the clients train, the features of the data set's network"
+        " by classes."
+    )
     print(f"\n{copies}")
 
 
@@ -142,9 +174,11 @@ def pretrain(
     Parameters
     ----------
     data
-        A data set of fedasym data list, or a file or folder of your own samples (then give --network).
+        A data set of fedasym data list, or a file or folder of your own samples (then give
+        --network).
     network
-        cnn, resnet18, character_lstm, word_lstm, or module:name of your own; the data set's own by default.
+        cnn, resnet18, character_lstm, word_lstm, or module:name of your own; the data set's own by
+        default.
     epochs
         Passes over all training samples.
     batch
@@ -204,16 +238,24 @@ def features(
     data
         A data set of fedasym data list, or a file or folder of your own samples.
     network
-        A file of fedasym pretrain, or module:name of your own; by default what was pretrained last for this data set.
+        A file of fedasym pretrain, or module:name of your own; by default what was pretrained last
+        for this data set.
     array
-        Instead of a network: a .npy, .npz or .safetensors file that has the features, a row per sample.
+        Instead of a network: a .npy, .npz or .safetensors file that has the features, a row per
+        sample.
     dtype
         float16 or float32.
     """
     name, federation = find_data(data, columns)
     with show_progress(GOES_ON) as progress:
         path = fa.pretraining.features(
-            name, federation, network=network, array=array, dtype=dtype, **vars(place), progress=progress
+            name,
+            federation,
+            network=network,
+            array=array,
+            dtype=dtype,
+            **vars(place),
+            progress=progress,
         )
     print(f"{fa.Federation.from_safetensors(path)}\n\nTrain on it: fedasym train {path}")
 

@@ -1,4 +1,6 @@
-"""The commands of experiments: run one, tune on one's own data, look after run folders, report, rerun the paper."""
+"""The commands of experiments: run one, tune on one's own data, look after run folders, report,
+rerun the paper.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,33 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import HERE, KEPT, Display, Where, app, names, parse_grid, read_federation, redirect_answers, show_progress
+from fedasym.cli.app import (
+    HERE,
+    KEPT,
+    Display,
+    Where,
+    app,
+    names,
+    parse_grid,
+    read_federation,
+    redirect_answers,
+    show_progress,
+)
 from fedasym.cli.training import COLUMNS, NUMBERS, Columns, Numbers, remember_compilations
 from fedasym.core.errors import InvalidInput
 
 EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)
-runs = App(name="runs", help="Run folders: list, show, clean.", group=EXPERIMENTS, group_commands=EXPERIMENTS)
+runs = App(
+    name="runs",
+    help="Run folders: list, show, clean.",
+    group=EXPERIMENTS,
+    group_commands=EXPERIMENTS,
+)
 app.command(runs)
-AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON with full precision instead of tables.")]
+AsJson = Annotated[
+    bool,
+    Parameter(name="--json", negative="", help="Print JSON with full precision instead of tables."),
+]
 
 
 @app.command(group=EXPERIMENTS)
@@ -34,12 +55,14 @@ def run(
     where: Where = HERE,
     json: AsJson = False,
 ) -> None:
-    """Run an experiment: tune on validation samples, repeat what is chosen, compare. Interrupted, it goes on where it was.
+    """Run an experiment: tune on validation samples, repeat what is chosen, compare. Interrupted,
+    it goes on where it was.
 
     Parameters
     ----------
     file
-        A TOML file, or one that comes with fedasym: emnist, cifar100, shakespeare, stackoverflow, digits, stackexchange.
+        A TOML file, or one that comes with fedasym: emnist, cifar100, shakespeare, stackoverflow,
+        digits, stackexchange.
     into
         The run folder, a path or a URL; runs/NAME by default. Several processes may share it.
     data
@@ -53,7 +76,9 @@ def run(
         print(fa.Experiment.schema_text())
         return
     if file is None:
-        raise fa.InvalidInput("file is missing: name a TOML file, or an experiment such as cifar100")
+        raise fa.InvalidInput(
+            "file is missing: name a TOML file, or an experiment such as cifar100"
+        )
     named = not Path(file).is_file() and Path(file).suffix != ".toml"
     experiment = fa.Experiment.paper(file) if named else fa.Experiment.from_toml(file)
     experiment = experiment if data is None else experiment.with_data(data)
@@ -75,9 +100,12 @@ def sweep(
     data: str,
     /,
     *,
-    algorithms: Annotated[str, Parameter(help="Names separated by commas.")] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
+    algorithms: Annotated[
+        str, Parameter(help="Names separated by commas.")
+    ] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
     grid: Annotated[
-        list[str] | None, Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it.")
+        list[str] | None,
+        Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it."),
     ] = None,
     seeds: int = 1,
     numbers: Numbers = NUMBERS,
@@ -96,18 +124,20 @@ def sweep(
     data
         A file or folder of samples, as fedasym train takes it, or synthetic: 30 drawn clients.
     grid
-        A setting and its values; by default the paper's grids with steps for the scale of the features, or the paper's as
-        they are where a protocol is named. Every combination is trained.
+        A setting and its values; by default the paper's grids with steps for the scale of the
+        features, or the paper's as they are where a protocol is named. Every combination is
+        trained.
     seeds
         How many seeds test what was chosen; 0 for none.
     protocol
-        text: as the paper says; code: as its released code does. Unless named: the text's rules, with an intercept and with
-        steps for the scale of the features.
+        text: as the paper says; code: as its released code does. Unless named: the text's rules,
+        with an intercept and with steps for the scale of the features.
     intercept
-        Whether heads have one, shared and personal; they do by default, unless a protocol is named: text has none, code has
-        one.
+        Whether heads have one, shared and personal; they do by default, unless a protocol is named:
+        text has none, code has one.
     precision
-        float32, float64, mixed (float32 whose products an accelerator may shorten) or, for sequences, bfloat16.
+        float32, float64, mixed (float32 whose products an accelerator may shorten) or, for
+        sequences, bfloat16.
     into
         The run folder, a path or a URL; runs/sweep-NAME by default.
     """
@@ -186,12 +216,16 @@ def show(
         print("\n" + "\n".join(results.budget))
     if (place / ENVIRONMENT).exists():
         made = json_.loads((place / ENVIRONMENT).read_text())
-        print(f"\nLast computed with fedasym {made['fedasym']}, jax {made['jax']} on {made['device']}: {made['command']}")
+        print(
+            f"\nLast computed with fedasym {made['fedasym']}, jax {made['jax']} on"
+            f" {made['device']}: {made['command']}"
+        )
 
 
 @runs.command
 def clean(run: str, /) -> None:
-    """Remove finished pieces that the experiment no longer asks for, and what killed processes left.
+    """Remove finished pieces that the experiment no longer asks for, and what killed processes
+    left.
 
     Parameters
     ----------
@@ -202,7 +236,9 @@ def clean(run: str, /) -> None:
     from fedasym.experiments.tables import clean_run, find_run
 
     if is_url(run):
-        raise fa.InvalidInput(f"run is {run!r}: a folder behind a URL is cleaned with the tools of its store")
+        raise fa.InvalidInput(
+            f"run is {run!r}: a folder behind a URL is cleaned with the tools of its store"
+        )
     files, size = clean_run(find_run(run))
     print(f"Removed {files} file{'' if files == 1 else 's'}, {size / 1e6:.1f} MB.")
 
@@ -219,20 +255,24 @@ def report(
 ) -> None:
     """Write a run's results as one HTML page that works offline, on a phone and on paper.
 
-    Where the experiment has the name of one of the paper's data sets, the published curves are drawn beside.
+    Where the experiment has the name of one of the paper's data sets, the published curves are
+    drawn beside.
 
     Parameters
     ----------
     run
-        A run folder, the name of one in runs, or a folder of saved tables (fedasym runs show RUN --save FOLDER).
+        A run folder, the name of one in runs, or a folder of saved tables (fedasym runs show RUN
+        --save FOLDER).
     into
         The page; report.html in the run's folder by default.
     figures
         Also draw the figures into this folder, each as PDF, PNG and CSV.
     theory
-        Ask the advisor what it would have said before training; the run's folder keeps the answer, and the page shows it.
+        Ask the advisor what it would have said before training; the run's folder keeps the answer,
+        and the page shows it.
     data
-        With theory: a file of the run's samples, where they are no longer where the experiment says.
+        With theory: a file of the run's samples, where they are no longer where the experiment
+        says.
     """
     from fedasym.experiments.reproduction import curves_of
     from fedasym.experiments.tables import find_run
@@ -248,7 +288,10 @@ def report(
         results = replace(results, foreseen=foresee_run(place, results, data))
     curves = curves_of(results.experiment.name)
     page = write_report(results, place / "report.html" if into is None else into, curves)
-    print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
+    print(
+        f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any"
+        " browser."
+    )
     if figures is not None:
         from fedasym.show.figures.rounds import draw_figures
 
@@ -271,7 +314,8 @@ def reproduce(
     tables: str | None = None,
     json: AsJson = False,
 ) -> None:
-    """Rerun the paper: features, tuning, trials, gains, figures and report; interrupted, it goes on where it was.
+    """Rerun the paper: features, tuning, trials, gains, figures and report; interrupted, it goes on
+    where it was.
 
     Parameters
     ----------
@@ -297,13 +341,20 @@ def reproduce(
     for name in names:
         reproduction.find_target(name)
     if show:
-        print("\n".join(line for name in names or reproduction.TARGETS for line in describe_target(name)))
+        print(
+            "\n".join(
+                line for name in names or reproduction.TARGETS for line in describe_target(name)
+            )
+        )
         return
     if check:
         check_runs(names, tables, json)
         return
     if not names:
-        raise fa.InvalidInput(f"names is empty: name one of {', '.join(reproduction.TARGETS)}, or ask for --list or --check")
+        raise fa.InvalidInput(
+            f"names is empty: name one of {', '.join(reproduction.TARGETS)}, or ask for --list or"
+            " --check"
+        )
     if device not in (None, "cpu", "gpu"):
         raise fa.InvalidInput(f"device is {device!r}: give cpu or gpu, or leave it out")
     if device is not None:
@@ -314,7 +365,9 @@ def reproduce(
             if name == "theory":
                 reproduce_theory(into, quick, progress)
                 continue
-            result = fa.reproduce(name, quick=quick, data=data, device=device, into=into, progress=progress)
+            result = fa.reproduce(
+                name, quick=quick, data=data, device=device, into=into, progress=progress
+            )
             print(result.results.to_json() if json else result)
 
 
@@ -341,10 +394,18 @@ def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
     from fedasym.experiments.reproduction import RUNS, TARGETS, compare_with_paper
 
     root = Path(RUNS if tables is None else tables)
-    wanted = list(names) or [name for name in TARGETS if (root / name).is_dir() and name != "theory"]
+    wanted = list(names) or [
+        name for name in TARGETS if (root / name).is_dir() and name != "theory"
+    ]
     if not wanted:
-        raise fa.InvalidInput(f"there is nothing to check in {str(root)!r}: run fedasym reproduce first, or give --tables")
-    results = {name: fa.Results.read(root / name) if tables is None else fa.Results.load(root / name) for name in wanted}
+        raise fa.InvalidInput(
+            f"there is nothing to check in {str(root)!r}: run fedasym reproduce first, or give"
+            " --tables"
+        )
+    results = {
+        name: fa.Results.read(root / name) if tables is None else fa.Results.load(root / name)
+        for name in wanted
+    }
     if json:
         print("[" + ",\n".join(check_claims(found).to_json() for found in results.values()) + "]")
         return

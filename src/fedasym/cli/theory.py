@@ -38,7 +38,8 @@ def predict(
     maml_step: float | None = None,
     output: Output = OUTPUT,
 ) -> None:
-    """Test loss (with --task classification, accuracy) of every algorithm on a population, the winner marked.
+    """Test loss (with --task classification, accuracy) of every algorithm on a population, the
+    winner marked.
 
     Parameters
     ----------
@@ -49,7 +50,14 @@ def predict(
     maml_step
         Inner step of MAML, 0.1 by default; it matters with finitely many clients.
     """
-    table = fa.predict(world.population(), names(algorithms), ridge=ridge, clients=clients, member=member, maml_step=maml_step)
+    table = fa.predict(
+        world.population(),
+        names(algorithms),
+        ridge=ridge,
+        clients=clients,
+        member=member,
+        maml_step=maml_step,
+    )
     show(table, output)
 
 
@@ -76,7 +84,8 @@ def compare(
     second
         Another algorithm.
     vary
-        A parameter and its range, such as noise=0:2:200 (start:stop:count) or aspect=1.5,2,4; give it once or twice.
+        A parameter and its range, such as noise=0:2:200 (start:stop:count) or aspect=1.5,2,4; give
+        it once or twice.
     ridge
         For the methods that have one; each gets its best by default.
     clients
@@ -95,14 +104,19 @@ def path(
     *,
     world: WorldOptions = WORLD,
     step: float | None = None,
-    steps: Annotated[str | None, Parameter(help="Numbers of gradient steps, separated by commas.")] = None,
+    steps: Annotated[
+        str | None, Parameter(help="Numbers of gradient steps, separated by commas.")
+    ] = None,
     flow: Annotated[bool, Parameter(negative="", help="Gradient flow instead of steps.")] = False,
-    times: Annotated[str | None, Parameter(help="Times of gradient flow (step x steps), separated by commas.")] = None,
+    times: Annotated[
+        str | None, Parameter(help="Times of gradient flow (step x steps), separated by commas.")
+    ] = None,
     clients: float | None = None,
     member: Member = True,
     output: Output = OUTPUT,
 ) -> None:
-    """The loss (with --task classification, the accuracy) along early-stopped fine-tuning, and where to stop.
+    """The loss (with --task classification, the accuracy) along early-stopped fine-tuning, and
+    where to stop.
 
     Parameters
     ----------
@@ -142,14 +156,16 @@ def simulate(
     where: Where = HERE,
     output: Output = OUTPUT,
 ) -> None:
-    """Draw clients and compute (in classification, fit) every algorithm on them, beside what predict says.
+    """Draw clients and compute (in classification, fit) every algorithm on them, beside what
+    predict says.
 
     Parameters
     ----------
     dimension
         Features (d); a client has d/aspect samples.
     clients
-        How many clients are drawn: 300 by default. In classification the default is the limit of infinitely many.
+        How many clients are drawn: 300 by default. In classification the default is the limit of
+        infinitely many.
     trials
         How many times everything is drawn anew.
     seed
@@ -161,14 +177,19 @@ def simulate(
     features
         Law of the features: gaussian, rademacher or student.
     mode
-        expectation (exact given the features) or sampling (draw labels, fit, test on held-out samples).
+        expectation (exact given the features) or sampling (draw labels, fit, test on held-out
+        samples).
     vary
         One parameter and its values, such as clients=2,5,10,50 or noise=0:2:9.
     save
         Keep finished trials in this file; the same command goes on where it was interrupted.
     """
     varied, on = parse_vary(vary) if vary else None, where.runtime()
-    kept = f"finished trials are in {save}; the same command goes on from there" if save else "give --save to keep trials"
+    kept = (
+        f"finished trials are in {save}; the same command goes on from there"
+        if save
+        else "give --save to keep trials"
+    )
     with show_progress(kept) as progress, redirect_answers():
         result = fa.simulate(
             world.population(varied),
@@ -195,10 +216,13 @@ def explore(
     *,
     port: int = 8765,
     host: str = "127.0.0.1",
-    open: Annotated[bool, Parameter(negative="--no-open", help="Open the page in the browser.")] = True,
+    open: Annotated[
+        bool, Parameter(negative="--no-open", help="Open the page in the browser.")
+    ] = True,
     static: str | None = None,
 ) -> None:
-    """Open a page with sliders in the browser: every algorithm's loss, who wins where, and advice on a dropped file.
+    """Open a page with sliders in the browser: every algorithm's loss, who wins where, and advice
+    on a dropped file.
 
     Parameters
     ----------
@@ -214,12 +238,17 @@ def explore(
 
     if static is not None:
         page = write_explore_page(static)
-        print(f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any browser.")
+        print(
+            f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any"
+            " browser."
+        )
         return
     with Explorer(host, port) as explorer:
         print(f"Exploring at {explorer.address} (Ctrl-C ends it)", flush=True)
         if not explorer.local:
-            print("Everyone who can reach this machine can open it: there is no password.", flush=True)
+            print(
+                "Everyone who can reach this machine can open it: there is no password.", flush=True
+            )
         try:
             if open:
                 import webbrowser
@@ -248,14 +277,16 @@ def rounds(
     noise_multiplier: float | None = None,
     delta: float = 1e-6,
     clip: float | None = None,
-    sampling: Annotated[str, Parameter(help="poisson, or fixed for cohorts of a fixed size.")] = "poisson",
+    sampling: Annotated[
+        str, Parameter(help="poisson, or fixed for cohorts of a fixed size.")
+    ] = "poisson",
     ridge: float | None = None,
     output: Output = OUTPUT,
 ) -> None:
     """The loss over communication rounds, predicted: local steps, cohorts, bytes and privacy.
 
-    Numbers separated by commas are all tried, two lists in every combination. For example:
-    fedasym rounds rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --local-steps 1,5,20 --cohort 10,50
+    Numbers separated by commas are all tried, two lists in every combination. For example: fedasym
+    rounds rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --local-steps 1,5,20 --cohort 10,50
 
     Parameters
     ----------
@@ -288,17 +319,33 @@ def rounds(
     ridge
         Of the client stage, where it has one; the best by default.
     """
-    given = {"rounds": rounds, "local_steps": local_steps, "server_step": server_step, "cohort": cohort}
+    given = {
+        "rounds": rounds,
+        "local_steps": local_steps,
+        "server_step": server_step,
+        "cohort": cohort,
+    }
     given |= {"mixing": mixing} | ({} if clients is None else {"clients": clients})
     budget = None
     if epsilon is not None or noise_multiplier is not None:
-        budget = fa.Privacy(epsilon, delta, clip, noise_multiplier, sampling)  # type: ignore[arg-type]
+        words: Any = sampling  # checked by Privacy
+        budget = fa.Privacy(epsilon, delta, clip, noise_multiplier, words)
     elif clip is not None:
-        raise fa.InvalidInput("clip is given without noise: give --epsilon or --noise-multiplier as well")
+        raise fa.InvalidInput(
+            "clip is given without noise: give --epsilon or --noise-multiplier as well"
+        )
     lists = {name: numbers(name, text) for name, text in given.items()}
-    settings = spread_over_axes({name: values for name, values in lists.items() if values is not None})
+    settings = spread_over_axes(
+        {name: values for name, values in lists.items() if values is not None}
+    )
     result = fa.rounds(
-        world.population(), algorithm, **settings, dimension=dimension, max_bytes=max_bytes, privacy=budget, ridge=ridge
+        world.population(),
+        algorithm,
+        **settings,
+        dimension=dimension,
+        max_bytes=max_bytes,
+        privacy=budget,
+        ridge=ridge,
     )
     show(result, output)
 
@@ -309,4 +356,7 @@ def spread_over_axes(lists: dict[str, list[float]]) -> dict[str, Any]:
 
     several = [name for name, values in lists.items() if len(values) > 1]
     shapes = {name: [-1 if other == name else 1 for other in several] for name in several}
-    return {name: np.reshape(values, shapes[name]) if name in several else values[0] for name, values in lists.items()}
+    return {
+        name: np.reshape(values, shapes[name]) if name in several else values[0]
+        for name, values in lists.items()
+    }

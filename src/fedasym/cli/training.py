@@ -40,15 +40,25 @@ class Columns:
     features: str | None = None
     """Columns of the features, separated by commas; by default all that a model can learn from."""
     split: str | None = None
-    """Column that says train, validation or test; by default a column named split, or 80/10/10 within each client."""
+    """Column that says train, validation or test; by default a column named split, or 80/10/10
+    within each client.
+    """
     task: str | None = None
-    """regression for labels that are numbers, classification for classes; by default as the labels look."""
+    """regression for labels that are numbers, classification for classes; by default as the labels
+    look.
+    """
     scale: str | None = None
-    """standard: numbers centred and divided by their standard deviation (default); none: as they are."""
+    """standard: numbers centred and divided by their standard deviation (default); none: as they
+    are.
+    """
     missing: str | None = None
-    """What to do with missing values: error (default), drop rows, fill by the mean, or mean and indicator."""
+    """What to do with missing values: error (default), drop rows, fill by the mean, or mean and
+    indicator.
+    """
     role: list[str] | None = None
-    """A column and its role, such as zip=ignore: number, category, identifier, ignore, shared, personal; repeat it."""
+    """A column and its role, such as zip=ignore: number, category, identifier, ignore, shared,
+    personal; repeat it.
+    """
     dates: str | None = None
     """ignore (default), or number: days since the first training date."""
     intercept: bool | None = None
@@ -68,7 +78,11 @@ def number_flags() -> Any:
         more = "; chosen for the scale of the features unless given" if name in CHOSEN else ""
         words = f"{about.meaning[0].upper()}{about.meaning[1:]}{more}."
         fields.append((name, Annotated[kind, Parameter(help=words)], field(default=default)))
-    return Parameter(name="*")(make_dataclass("Numbers", fields, frozen=True, kw_only=True, namespace={"__module__": __name__}))
+    return Parameter(name="*")(
+        make_dataclass(
+            "Numbers", fields, frozen=True, kw_only=True, namespace={"__module__": __name__}
+        )
+    )
 
 
 if TYPE_CHECKING:
@@ -83,10 +97,13 @@ def train(
     data: str,
     /,
     *,
-    algorithms: Annotated[str, Parameter(help="Names separated by commas.")] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
+    algorithms: Annotated[
+        str, Parameter(help="Names separated by commas.")
+    ] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
     numbers: Numbers = NUMBERS,
     grid: Annotated[
-        list[str] | None, Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it.")
+        list[str] | None,
+        Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it."),
     ] = None,
     seeds: Annotated[str, Parameter(help="Seeds, separated by commas.")] = "0",
     protocol: str | None = None,
@@ -100,20 +117,22 @@ def train(
     Parameters
     ----------
     data
-        A file or folder of samples (Parquet, CSV, npz, safetensors, LEAF JSON, TensorFlow Federated's), or synthetic: 30 drawn
-        clients.
+        A file or folder of samples (Parquet, CSV, npz, safetensors, LEAF JSON, TensorFlow
+        Federated's), or synthetic: 30 drawn clients.
     grid
-        A setting and its values, such as server_step=0.01,0.1,1; repeat it for more. Every combination is trained.
+        A setting and its values, such as server_step=0.01,0.1,1; repeat it for more. Every
+        combination is trained.
     seeds
         Seeds, such as 0,1,2 or 0:11.
     protocol
-        text: as the paper says; code: as its released code does. Unless named: the text's rules, with an intercept and with
-        steps for the scale of the features.
+        text: as the paper says; code: as its released code does. Unless named: the text's rules,
+        with an intercept and with steps for the scale of the features.
     intercept
-        Whether heads have one, shared and personal; they do by default, unless a protocol is named: text has none, code has
-        one.
+        Whether heads have one, shared and personal; they do by default, unless a protocol is named:
+        text has none, code has one.
     precision
-        float32, float64, mixed (float32 whose products an accelerator may shorten) or, for sequences, bfloat16.
+        float32, float64, mixed (float32 whose products an accelerator may shorten) or, for
+        sequences, bfloat16.
     """
     remember_compilations()
     federation = read_federation(data, columns, show=not output.json)
@@ -136,7 +155,9 @@ def train(
 
 
 def remember_compilations() -> None:
-    """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's own choice stands."""
+    """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's
+    own choice stands.
+    """
     from fedasym.core.files import cache_folder
 
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "jax"))
@@ -173,10 +194,15 @@ def advise(
     report
         Write the page as HTML to this file.
     federated
-        Ask the nodes of a running Flower federation, whose samples stay with them: data is then the name that Flower's
-        configuration has for it. Regression.
+        Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
+        name that Flower's configuration has for it. Regression.
     """
-    others = {"--json": json, "--confirm": confirm, "--report": report is not None, "--plot": plot is not None}
+    others = {
+        "--json": json,
+        "--confirm": confirm,
+        "--report": report is not None,
+        "--plot": plot is not None,
+    }
     others["--algorithms"] = algorithms is not None
     if federated:
         advise_federation(data, columns, others)
@@ -185,7 +211,9 @@ def advise(
 
     federation = read_federation(data, columns, show=not json)
     advice = advised(federation, algorithms=names(algorithms))
-    written = [place for place in (report and advice.write(report), plot and advice.plot(plot)) if place]
+    written = [
+        place for place in (report and advice.write(report), plot and advice.plot(plot)) if place
+    ]
     print(advice.to_json() if json else advice)
     if confirm and not json:
         print(f"\n{advice.confirm(federation)}")
@@ -198,8 +226,16 @@ def advise_federation(superlink: str, columns: Columns, others: dict[str, bool])
     from fedasym.deploy.flower.apps import advise_nodes
 
     if given := [name for name, value in others.items() if value]:
-        raise fa.InvalidInput(f"{given[0]} is given with --federated: the advice comes as the federation's log; leave it out")
-    told = {"label": columns.label, "client": columns.client, "features": columns.features, "task": columns.task}
+        raise fa.InvalidInput(
+            f"{given[0]} is given with --federated: the advice comes as the federation's log; leave"
+            " it out"
+        )
+    told = {
+        "label": columns.label,
+        "client": columns.client,
+        "features": columns.features,
+        "task": columns.task,
+    }
     advise_nodes(superlink, {name: value for name, value in told.items() if value})
 
 
@@ -213,7 +249,8 @@ def fit(
     algorithm: str | None = None,
     ridge: float | None = None,
 ) -> None:
-    """Fit personalized models to a table, exactly, and keep them: what advise recommends, or the algorithm named.
+    """Fit personalized models to a table, exactly, and keep them: what advise recommends, or the
+    algorithm named.
 
     All rows are learnt from, unless --split names a column that says which train.
 
@@ -226,7 +263,8 @@ def fit(
     algorithm
         local, local_ridge, fedavg, ftfa, rtfa, maml or pfedme; what advise recommends by default.
     ridge
-        Of each client's model, where the algorithm has one; by default from how much clients differ. Labels that are numbers.
+        Of each client's model, where the algorithm has one; by default from how much clients
+        differ. Labels that are numbers.
     """
     if not save.endswith(".safetensors"):
         raise fa.InvalidInput(f"save is {save!r}: its name must end in .safetensors")
@@ -238,7 +276,8 @@ def fit(
 
 @app.command(group=TRAINING)
 def apply(model: str, data: str, /, *, into: str | None = None, column: str = "prediction") -> None:
-    """Add predictions to the raw rows of a table; rows of clients that the model does not know get the shared model.
+    """Add predictions to the raw rows of a table; rows of clients that the model does not know get
+    the shared model.
 
     Parameters
     ----------
@@ -269,12 +308,18 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
             with replace_file(where) as fresh:
                 table.write_csv(fresh) if where.suffix == ".csv" else table.write_parquet(fresh)
         except OSError as reason:
-            raise fa.InvalidInput(f"into is {into!r}: it cannot be written: {reason.strerror or reason}") from None
+            raise fa.InvalidInput(
+                f"into is {into!r}: it cannot be written: {reason.strerror or reason}"
+            ) from None
     shared = int((table["model"] == "shared").sum())
-    told = f"{table.height} rows" + (f", {shared} of clients that the model does not know" if shared else "")
+    told = f"{table.height} rows" + (
+        f", {shared} of clients that the model does not know" if shared else ""
+    )
     for word, by_column in (("unseen levels", counts.unseen), ("missing cells", counts.missing)):
         if by_column:
-            told += f"; {word} in " + ", ".join(f"{name} ({count})" for name, count in by_column.items())
+            told += f"; {word} in " + ", ".join(
+                f"{name} ({count})" for name, count in by_column.items()
+            )
     print(told + ("" if into is None else f"; written to {into}"), file=sys.stderr)
 
 
@@ -283,7 +328,8 @@ EXTRA = "pip install 'fedasym[flower]'"
 
 @app.command(group=TRAINING)
 def deploy(what: str, /, *, into: str) -> None:
-    """Write a Flower app: federated training where samples stay with the clients, or federated advice.
+    """Write a Flower app: federated training where samples stay with the clients, or federated
+    advice.
 
     Parameters
     ----------
@@ -295,7 +341,10 @@ def deploy(what: str, /, *, into: str) -> None:
     from fedasym.deploy.flower.apps import write_app
 
     folder = write_app(what, into)
-    print(f"Written to {folder}: read {folder}/pyproject.toml, then try it in this process, on 30 drawn clients:\n")
+    print(
+        f"Written to {folder}: read {folder}/pyproject.toml, then try it in this process, on 30"
+        " drawn clients:\n"
+    )
     print(f"    fedasym try {folder}\n")
     print("or on a file of yours, with --data FILE --label COLUMN --client COLUMN.")
     if find_spec("flwr") is None:
@@ -317,7 +366,8 @@ def try_app(
     classes: str | None = None,
     run_config: str | None = None,
 ) -> None:
-    """Try a Flower app that deploy wrote, with all nodes in this process: no network, no certificates.
+    """Try a Flower app that deploy wrote, with all nodes in this process: no network, no
+    certificates.
 
     Parameters
     ----------
@@ -344,6 +394,14 @@ def try_app(
         raise MissingPackage(f"a Flower app needs flwr: {EXTRA}")
     from fedasym.deploy.flower import apps
 
-    told = {"label": label, "client": client, "features": features, "task": task, "classes": classes}
-    config = apps.parse_overrides(run_config or "") | {name: value for name, value in told.items() if value is not None}
+    told = {
+        "label": label,
+        "client": client,
+        "features": features,
+        "task": task,
+        "classes": classes,
+    }
+    config = apps.parse_overrides(run_config or "") | {
+        name: value for name, value in told.items() if value is not None
+    }
     apps.try_app(folder, data, nodes, config)

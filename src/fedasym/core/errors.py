@@ -1,4 +1,5 @@
-"""What fedasym raises: bad input and questions that no formula answers, each with one sentence that says what to do.
+"""What fedasym raises: bad input and questions that no formula answers, each with one sentence that
+says what to do.
 
 A package that is not installed is one of them: optional ones are imported when they are asked for.
 """
@@ -15,13 +16,14 @@ Entry = TypeVar("Entry")
 
 
 class InvalidInput(ValueError):
-    """A value outside its range; the message names the field, the value, what is allowed and what to do.
+    """A value outside its range; the message names the field, the value, what is allowed and what
+    to do.
 
     >>> import fedasym as fa
-    >>> fa.Population(radius=1, noise=0.5, aspect=0)
+    >>> fa.Population(radius=1, noise=0.5, aspect=0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: aspect is 0: it is unknowns per sample, d/n, and must be finite and above 0
+    fedasym.InvalidInput: aspect is 0: it is unknowns per sample, d/n, and must be finite and ...
     """
 
     def at(self, where: object) -> Self:
@@ -57,19 +59,25 @@ class NoFormula(InvalidInput):
     """A combination that no formula covers; the message says what is missing and offers what works.
 
     >>> import fedasym as fa
-    >>> world = fa.Population(radius=1, noise=0.5, aspect=2, spectrum=fa.spectra.atoms([1, 4], [0.5, 0.5]))
+    >>> world = fa.Population(
+    ...     radius=1, noise=0.5, aspect=2, spectrum=fa.spectra.atoms([1, 4], [0.5, 0.5])
+    ... )
     >>> fa.predict(world, "maml", clients=10)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.NoFormula: maml: with finitely many clients there is a formula only for uncorrelated features ...
+    fedasym.NoFormula: maml: with finitely many clients there is a formula only for ...
     """
 
 
 class MissingNorm(InvalidInput):
-    """A method that shares nothing, and a population that does not say how long a client's optimum is."""
+    """A method that shares nothing, and a population that does not say how long a client's optimum
+    is.
+    """
 
     def __init__(self, message: str = "") -> None:
-        alone = "a method that shares nothing depends on the length of a client's optimum: give norm"
+        alone = (
+            "a method that shares nothing depends on the length of a client's optimum: give norm"
+        )
         super().__init__(message or alone)
 
 
@@ -93,7 +101,9 @@ class ThresholdWarning(UserWarning):
     """
 
 
-def unknown(kind: str, name: object, allowed: Iterable[str], error: type[InvalidInput] = InvalidInput) -> InvalidInput:
+def unknown(
+    kind: str, name: object, allowed: Iterable[str], error: type[InvalidInput] = InvalidInput
+) -> InvalidInput:
     """The error for a misspelt name: the nearest names first, then all."""
     import difflib  # only a misspelling needs it
 
@@ -122,7 +132,8 @@ def one_of(kind: str, name: Any, allowed: Collection[str]) -> str:
 
 
 def read_list(field: str, values: Any, wanted: str = "it must be a list of values") -> list[Any]:
-    """Several values as a list, read once: an iterator has nothing left afterwards. Text, or a single value, is refused.
+    """Several values as a list, read once: an iterator has nothing left afterwards. Text, or a
+    single value, is refused.
 
     >>> read_list("seeds", 3)
     Traceback (most recent call last):
@@ -145,7 +156,12 @@ def path_of(field: str, value: Any) -> Path:
     return Path(value)
 
 
-for public in (InvalidInput, NoFormula, MissingPackage, ThresholdWarning):  # tracebacks name them as users import them
+for public in (
+    InvalidInput,
+    NoFormula,
+    MissingPackage,
+    ThresholdWarning,
+):  # tracebacks name them as users import them
     public.__module__ = "fedasym"
 
 
@@ -154,4 +170,6 @@ def import_package(package: str, what: str) -> Any:
     try:
         return import_module(package)
     except ImportError as missing:
-        raise MissingPackage(f"{what} needs {package.partition('.')[0]}: pip install 'fedasym[tables]'") from missing
+        raise MissingPackage(
+            f"{what} needs {package.partition('.')[0]}: pip install 'fedasym[tables]'"
+        ) from missing

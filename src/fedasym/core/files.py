@@ -1,8 +1,8 @@
 """Files that are there whole or not at all, locks between processes, and the folder of caches.
 
-A file is written beside, flushed to the disk, then put in place: at every moment there is the old file or the new one,
-whatever kills the process. What the disk says is an `OSError`: only the caller knows in which words to tell it. The system
-frees a lock when its holder dies.
+A file is written beside, flushed to the disk, then put in place: at every moment there is the old
+file or the new one, whatever kills the process. What the disk says is an `OSError`: only the caller
+knows in which words to tell it. The system frees a lock when its holder dies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ POLL = 0.1  # seconds between two looks at a lock that another process holds
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """A new path beside this one, to be written to: it takes this one's place when the block ends, and goes when it fails.
+    """A new path beside this one, to be written to: it takes this one's place when the block ends,
+    and goes when it fails.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +58,9 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def flush(folder: Path) -> None:
-    """Flush a folder, so that a new name survives a power cut; not every system lets one open folders."""
+    """Flush a folder, so that a new name survives a power cut; not every system lets one open
+    folders.
+    """
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -78,12 +81,15 @@ def explain_unwritable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as reason:
-        raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; what is finished is kept") from None
+        raise InvalidInput(
+            f"{path} cannot be written: {reason.strerror or reason}; what is finished is kept"
+        ) from None
 
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Try to hold a lock between processes, which the system frees when its holder dies. False: another has it.
+    """Try to hold a lock between processes, which the system frees when its holder dies. False:
+    another has it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

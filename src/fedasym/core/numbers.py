@@ -1,4 +1,6 @@
-"""Numbers at the door, and numbers as text: what a user gave as floats, and how answers are written."""
+"""Numbers at the door, and numbers as text: what a user gave as floats, and how answers are
+written.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,13 @@ Array = NDArray[np.float64]
 SUM_TOLERANCE = 1e-9  # what shares may be off from one in all
 
 MOST = 2**53  # up to here every whole number is a float
-NO_NUMBERS = "cmMSUV"  # kinds of arrays that NumPy would read as floats, or try to: complex numbers, dates, text
+# kinds of arrays that NumPy would read as floats, or try to: complex numbers, dates, text
+NO_NUMBERS = "cmMSUV"
 
 
 def floats(value: Any) -> NDArray[np.float64] | None:
-    """A new array of floats; None where the value is no number, no array of numbers, or too large for a float.
+    """A new array of floats; None where the value is no number, no array of numbers, or too large
+    for a float.
 
     >>> floats([1, 2]), floats("1"), floats(10**400)
     (array([1., 2.]), None, None)
@@ -63,7 +67,9 @@ def whole(field: str, value: Any, least: int, most: int = MOST) -> int:
     large = value > most if isinstance(value, int) else number > most
     if large or isinstance(value, bool | np.bool_) or not (number >= least and number.is_integer()):
         end = f" and at most {most}" if large else ""
-        raise InvalidInput(f"{field} is {value!r}: it must be a whole number of at least {least}{end}")
+        raise InvalidInput(
+            f"{field} is {value!r}: it must be a whole number of at least {least}{end}"
+        )
     return int(number)
 
 
@@ -93,7 +99,9 @@ def number(value: Any) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """A number or nested list for JSON; infinities and NaN, which JSON lacks, as strings and null."""
+    """A number or nested list for JSON; infinities and NaN, which JSON lacks, as strings and
+    null.
+    """
     if value is None or np.ndim(value):
         return None if value is None else [json_value(entry) for entry in np.asarray(value)]
     value = float(value)
@@ -113,7 +121,9 @@ def plural(count: int, noun: str) -> str:
     >>> plural(1, "class"), plural(2, "class"), plural(0, "client")
     ('1 class', '2 classes', '0 clients')
     """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+    return (
+        f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+    )
 
 
 def join_names(names: Iterable[Any], most: int = 8, quoted: bool = False) -> str:
@@ -124,4 +134,6 @@ def join_names(names: Iterable[Any], most: int = 8, quoted: bool = False) -> str
     """
     known = [repr(str(name)) if quoted else str(name) for name in names]
     rest = len(known) - most
-    return ", ".join(known[:most]) + (f" and {rest} more" if rest > 0 else "") if known else "nothing"
+    return (
+        ", ".join(known[:most]) + (f" and {rest} more" if rest > 0 else "") if known else "nothing"
+    )

@@ -58,8 +58,9 @@ class Privacy:
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise InvalidInput(
-                f"privacy has epsilon {self.epsilon!r} and noise_multiplier {self.noise_multiplier!r}: "
-                "give one of the two; the other follows from rounds, cohort and clients"
+                f"privacy has epsilon {self.epsilon!r} and noise_multiplier"
+                f" {self.noise_multiplier!r}: give one of the two; the other follows from rounds,"
+                " cohort and clients"
             )
         for name in ("epsilon", "noise_multiplier", "clip"):
             value = getattr(self, name)
@@ -71,13 +72,16 @@ class Privacy:
             object.__setattr__(self, name, number)
         delta = one_float(self.delta)
         if not 0 < delta < 1:
-            raise InvalidInput(f"delta is {self.delta!r}: it must be between 0 and 1, and well below 1/clients")
+            raise InvalidInput(
+                f"delta is {self.delta!r}: it must be between 0 and 1, and well below 1/clients"
+            )
         object.__setattr__(self, "delta", delta)
         one_of("sampling", self.sampling, SAMPLINGS)
         one_of("accountant", self.accountant, ACCOUNTANTS)
         if (self.sampling, self.accountant) == ("fixed", "pld"):
             raise InvalidInput(
-                'accountant is "pld", which has no cohorts of a fixed size: take accountant="rdp", or sampling="poisson"'
+                'accountant is "pld", which has no cohorts of a fixed size: take accountant="rdp",'
+                ' or sampling="poisson"'
             )
 
     def spend(self, rounds: int, cohort: int, clients: int) -> float:
@@ -99,15 +103,25 @@ class Privacy:
             return 0.0
         effective = multiplier if self.sampling == "poisson" else multiplier / 2
         if cohort == clients:  # everyone takes part: the sum of T Gaussian mechanisms is one
-            return float(import_accounting().get_epsilon_gaussian(effective / np.sqrt(rounds), self.delta))
-        return count_epsilon(self.accountant, self.sampling, effective, self.delta, rounds, cohort, clients)
+            return float(
+                import_accounting().get_epsilon_gaussian(effective / np.sqrt(rounds), self.delta)
+            )
+        return count_epsilon(
+            self.accountant, self.sampling, effective, self.delta, rounds, cohort, clients
+        )
 
 
 def check_sizes(rounds: Any, cohort: Any, clients: Any) -> tuple[int, int, int]:
     """How many rounds, with how many of how many clients."""
-    sizes = whole("rounds", rounds, least=0), whole("cohort", cohort, least=1), whole("clients", clients, least=1)
+    sizes = (
+        whole("rounds", rounds, least=0),
+        whole("cohort", cohort, least=1),
+        whole("clients", clients, least=1),
+    )
     if sizes[1] > sizes[2]:
-        raise InvalidInput(f"cohort is {cohort}: it must be at most the number of clients, {clients}")
+        raise InvalidInput(
+            f"cohort is {cohort}: it must be at most the number of clients, {clients}"
+        )
     return sizes
 
 
@@ -117,7 +131,9 @@ def find_least_multiplier(budget: Privacy, rounds: int, cohort: int, clients: in
     from scipy.optimize import brentq
 
     def excess(log: float) -> float:
-        return budget._epsilon(float(np.exp(log)), rounds, cohort, clients) - float(budget.epsilon or 0)
+        return budget._epsilon(float(np.exp(log)), rounds, cohort, clients) - float(
+            budget.epsilon or 0
+        )
 
     low, high = np.log(SMALLEST_MULTIPLIER), 0.0
     if rounds == 0 or excess(low) <= 0:
@@ -129,18 +145,29 @@ def find_least_multiplier(budget: Privacy, rounds: int, cohort: int, clients: in
                 f"epsilon is {budget.epsilon:g}: no noise keeps it over {rounds} rounds at delta "
                 f"{budget.delta:g}; give a larger epsilon, or fewer rounds"
             )
-    return float(np.exp(brentq(excess, low, high, xtol=1e-4) + 1e-4))  # on the safe side of the root
+    return float(
+        np.exp(brentq(excess, low, high, xtol=1e-4) + 1e-4)
+    )  # on the safe side of the root
 
 
 @cache
 def count_epsilon(
-    accountant: str, sampling: str, multiplier: float, delta: float, rounds: int, cohort: int, clients: int
+    accountant: str,
+    sampling: str,
+    multiplier: float,
+    delta: float,
+    rounds: int,
+    cohort: int,
+    clients: int,
 ) -> float:
     """What the library's accountant says."""
     dp = import_accounting()
     noise = dp.GaussianDpEvent(multiplier)
     if sampling == "poisson":
-        event, relation = dp.PoissonSampledDpEvent(cohort / clients, noise), dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+        event, relation = (
+            dp.PoissonSampledDpEvent(cohort / clients, noise),
+            dp.NeighboringRelation.ADD_OR_REMOVE_ONE,
+        )
     else:
         event = dp.SampledWithoutReplacementDpEvent(clients, cohort, noise)
         relation = dp.NeighboringRelation.REPLACE_ONE
@@ -162,5 +189,7 @@ def import_accounting() -> Any:
         import dp_accounting.pld
         import dp_accounting.rdp
     except ImportError as missing:
-        raise MissingPackage("privacy budgets need dp-accounting: pip install 'fedasym[privacy]'") from missing
+        raise MissingPackage(
+            "privacy budgets need dp-accounting: pip install 'fedasym[privacy]'"
+        ) from missing
     return dp_accounting

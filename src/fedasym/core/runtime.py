@@ -1,4 +1,6 @@
-"""What a lower layer asks of a higher one, of its caller and of the machine: roles, progress, memory, threads, stops."""
+"""What a lower layer asks of a higher one, of its caller and of the machine: roles, progress,
+memory, threads, stops.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,23 @@ class Notice(str):
     __slots__ = ()
 
 
-Progress = Callable[[float, str], None]  # hears what share of all is done, and a few words on where that is
+Progress = Callable[
+    [float, str], None
+]  # hears what share of all is done, and a few words on where that is
 
 
 def check_progress(progress: Any) -> None:
     """Refuse what cannot be told anything, before any work.
 
-    >>> check_progress(True)
+    >>> check_progress(True)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: progress is True: give a function of the share that is done and of a few words, such as print
+    fedasym.InvalidInput: progress is True: give a function of the share that is done and of a ...
     """
     if progress is not None and not callable(progress):
         raise InvalidInput(
-            f"progress is {progress!r}: give a function of the share that is done and of a few words, such as print"
+            f"progress is {progress!r}: give a function of the share that is done and of a few"
+            " words, such as print"
         )
 
 
@@ -89,19 +94,24 @@ def physical_memory() -> float:
 
 
 def check_fits(size: float, what: str) -> None:
-    """Refuse what claims to unpack to more than this machine's memory, before anything is allocated for it.
+    """Refuse what claims to unpack to more than this machine's memory, before anything is allocated
+    for it.
 
-    >>> check_fits(1e30, "clients.npz: array 'x'")
+    >>> check_fits(1e30, "clients.npz: array 'x'")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: clients.npz: array 'x' claims 1e+21 GB, more than this machine's memory: check the file
+    fedasym.InvalidInput: clients.npz: array 'x' claims 1e+21 GB, more than this machine's ...
     """
     if size > physical_memory():
-        raise InvalidInput(f"{what} claims {size / 1e9:.3g} GB, more than this machine's memory: check the file")
+        raise InvalidInput(
+            f"{what} claims {size / 1e9:.3g} GB, more than this machine's memory: check the file"
+        )
 
 
 def few_threads(dimension: int) -> AbstractContextManager[object]:
-    """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine a hundredfold."""
+    """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine
+    a hundredfold.
+    """
     found: AbstractContextManager[object] = libraries(len(sys.modules)).limit(
         limits=1 if dimension < MANY_THREADS else None, user_api="blas"
     )
@@ -110,7 +120,9 @@ def few_threads(dimension: int) -> AbstractContextManager[object]:
 
 @lru_cache(maxsize=1)
 def libraries(_: int) -> ThreadpoolController:
-    """The libraries with threads of their own: looked for again where modules were imported since, which takes long."""
+    """The libraries with threads of their own: looked for again where modules were imported since,
+    which takes long.
+    """
     return ThreadpoolController()
 
 

@@ -1,4 +1,5 @@
-"""Federations to train on: drawn from worlds whose parameters are known, and real data sets by name.
+"""Federations to train on: drawn from worlds whose parameters are known, and real data sets by
+name.
 
 >>> import fedasym as fa
 >>> federation = fa.datasets.synthetic(clients=3, dimension=8, seed=1)
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from fedasym.data.splits import duplicates
     from fedasym.data.synthesis import synthetic
 
-# The module has another name than its function: a submodule, once imported, would stand in the function's place.
+# The module has another name than its function: a submodule, once imported, would stand in the
+# function's place.
 _HOME = {
     "duplicates": "fedasym.data.splits",
     "fetch": "fedasym.data.catalogue",
@@ -33,7 +35,9 @@ def __getattr__(name: str) -> object:
     """Import a public name where it lives, on first use."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'fedasym.data' has no attribute {name!r}; it has {', '.join(sorted(__all__))}")
+    raise AttributeError(
+        f"module 'fedasym.data' has no attribute {name!r}; it has {', '.join(sorted(__all__))}"
+    )
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,11 @@
-"""The public archives of federated data: how one is downloaded and unpacked, only the expected files, whole or not at all.
+"""The public archives of federated data: how one is downloaded and unpacked, only the expected
+files, whole or not at all.
 
-The data sets of the paper's experiments as TensorFlow Federated serves them. Nothing that comes from outside is trusted: an
-archive is known by its SHA-256, and even then no member of it is written under a name of its own choosing. A download goes
-into a `.part` file that the next call goes on from; lengths are counted, an endless answer is stopped, and only the hash,
-computed while the file is read, decides in the end.
+The data sets of the paper's experiments as TensorFlow Federated serves them. Nothing that comes
+from outside is trusted: an archive is known by its SHA-256, and even then no member of it is
+written under a name of its own choosing. A download goes into a `.part` file that the next call
+goes on from; lengths are counted, an endless answer is stopped, and only the hash, computed while
+the file is read, decides in the end.
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ from fedasym.core.files import replace_text
 
 ADDRESS = "https://storage.googleapis.com/tff-datasets-public/"
 FORMAT = "fedasym archive 1"
-HDF5 = b"\x89HDF\r\n\x1a\n"  # how every .h5 file begins: an error page that was saved as one does not
-UNPACKING = ".unpacking-"  # how the folder of a half-unpacked archive begins: what a killed process left is known by it
+HDF5 = (  # how every .h5 file begins: an error page that was saved as one does not
+    b"\x89HDF\r\n\x1a\n"
+)
+# how the folder of a half-unpacked archive begins: what a killed process left is known by it
+UNPACKING = ".unpacking-"
 FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 PIECE = 1 << 18  # bytes that are read and written at once
 MEGA, GIGA = 10**6, 10**9
@@ -45,7 +50,8 @@ class RefusedArchive(InvalidInput):
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download: what it is called, the hash that it must have, and the files inside that are wanted.
+    """A file to download: what it is called, the hash that it must have, and the files inside that
+    are wanted.
 
     >>> from fedasym.data.archives import ARCHIVES
     >>> [archive.file for archive in ARCHIVES["stackoverflow"]]
@@ -118,21 +124,30 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 def byte_amount(count: float) -> str:
     """Bytes in words.
 
-    >>> byte_amount(152_345_678), byte_amount(1_300_000), byte_amount(12_340_000_000), byte_amount(900)
+    >>> (
+    ...     byte_amount(152_345_678),
+    ...     byte_amount(1_300_000),
+    ...     byte_amount(12_340_000_000),
+    ...     byte_amount(900),
+    ... )
     ('152 MB', '1.3 MB', '12.3 GB', '900 bytes')
     """
     for unit, size in (("GB", GIGA), ("MB", MEGA), ("kB", 1000)):
         if count >= size:
-            return f"{count / size:.0f} {unit}" if count >= 100 * size else f"{count / size:.1f} {unit}"
+            return (
+                f"{count / size:.0f} {unit}"
+                if count >= 100 * size
+                else f"{count / size:.1f} {unit}"
+            )
     return f"{count:.0f} bytes"
 
 
 def full_disk_error(folder: Path, needed: int, what: str) -> InvalidInput:
     """The error for a full disk."""
     return InvalidInput(
-        f"no room for {what} in {str(folder)!r}: it needs {needed} bytes ({byte_amount(needed)}) more; make room and call "
-        "again "
-        "(what was downloaded is kept and not downloaded again), or set FEDASYM_DATA to a folder on a larger disk"
+        f"no room for {what} in {str(folder)!r}: it needs {needed} bytes ({byte_amount(needed)})"
+        " more; make room and call again (what was downloaded is kept and not downloaded again),"
+        " or set FEDASYM_DATA to a folder on a larger disk"
     )
 
 
@@ -142,8 +157,12 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
         raise full_disk_error(folder, needed, what)
 
 
-def unpack(archive: Archive, path: Path, home: Path, tell: Callable[[float], None]) -> dict[str, int]:
-    """Unpack the expected files of `path` into `home`, and give their sizes: first beside, then each put in its place whole."""
+def unpack(
+    archive: Archive, path: Path, home: Path, tell: Callable[[float], None]
+) -> dict[str, int]:
+    """Unpack the expected files of `path` into `home`, and give their sizes: first beside, then
+    each put in its place whole.
+    """
     fresh = Path(tempfile.mkdtemp(prefix=UNPACKING, dir=home))
     try:
         with path.open("rb") as raw:
@@ -155,18 +174,23 @@ def unpack(archive: Archive, path: Path, home: Path, tell: Callable[[float], Non
     return sizes
 
 
-def stream_members(archive: Archive, raw: IO[bytes], path: Path, fresh: Path, tell: Callable[[float], None]) -> dict[str, int]:
+def stream_members(
+    archive: Archive, raw: IO[bytes], path: Path, fresh: Path, tell: Callable[[float], None]
+) -> dict[str, int]:
     """Stream the archive once from front to back; memory stays small however large it is."""
     sizes: dict[str, int] = {}
     total, length = 0, max(path.stat().st_size, 1)
     try:
-        # Not tarfile's own "r|bz2": that unpacks all that a piece of the archive expands to at once, which may be gigabytes.
+        # Not tarfile's own "r|bz2": that unpacks all that a piece of the archive expands to at
+        # once, which may be gigabytes.
         with bz2.open(raw) as plain, tarfile.open(fileobj=plain, mode="r|", bufsize=PIECE) as tar:
             for member in tar:
                 name = safe_member_name(member, path)
                 total += member.size  # of a skipped one as well: it has to be read, too
                 if total > archive.unpacked_limit:
-                    raise refuse_archive(path, f"unpacks to more than {byte_amount(archive.unpacked_limit)}")
+                    raise refuse_archive(
+                        path, f"unpacks to more than {byte_amount(archive.unpacked_limit)}"
+                    )
                 if name not in archive.inside or member.isdir():
                     continue
                 if name in sizes:
@@ -182,7 +206,9 @@ def stream_members(archive: Archive, raw: IO[bytes], path: Path, fresh: Path, te
                     os.fsync(out.fileno())
                     sizes[name] = out.tell()
     except (tarfile.TarError, EOFError, OSError) as reason:
-        if isinstance(reason, OSError) and reason.errno is not None:  # of the disk; those of bz2 have no number
+        if (
+            isinstance(reason, OSError) and reason.errno is not None
+        ):  # of the disk; those of bz2 have no number
             raise
         raise refuse_archive(path, f"cannot be read as a .tar.bz2 archive ({reason})") from None
     if missing := [name for name in archive.inside if name not in sizes]:
@@ -201,10 +227,18 @@ def write_bytes(out: IO[bytes], piece: bytes, needed: int, what: str, folder: Pa
 
 
 def safe_member_name(member: tarfile.TarInfo, path: Path) -> str:
-    """The name of a member that stays in its folder; one that would leave it, or is a link or a device, is refused."""
+    """The name of a member that stays in its folder; one that would leave it, or is a link or a
+    device, is refused.
+    """
     name = member.name.removeprefix("./")
     windows = PureWindowsPath(name)
-    if name.startswith("/") or windows.drive or windows.root or ".." in PurePosixPath(name).parts or ".." in windows.parts:
+    if (
+        name.startswith("/")
+        or windows.drive
+        or windows.root
+        or ".." in PurePosixPath(name).parts
+        or ".." in windows.parts
+    ):
         raise refuse_archive(path, f"has the member {member.name!r}, which would leave its folder")
     if not (member.isreg() or member.isdir()):
         raise refuse_archive(path, f"has the member {member.name!r}, which is a link or a device")
@@ -213,7 +247,9 @@ def safe_member_name(member: tarfile.TarInfo, path: Path) -> str:
 
 def refuse_archive(path: Path, why: str) -> RefusedArchive:
     """The error for an archive that is not unpacked."""
-    return RefusedArchive(f"the archive {str(path)!r} {why}: nothing of it was unpacked; get it again from {ADDRESS}")
+    return RefusedArchive(
+        f"the archive {str(path)!r} {why}: nothing of it was unpacked; get it again from {ADDRESS}"
+    )
 
 
 def marker_path(archive: Archive, home: Path) -> Path:
@@ -223,15 +259,22 @@ def marker_path(archive: Archive, home: Path) -> Path:
 
 def write_marker(archive: Archive, home: Path, sizes: Mapping[str, int]) -> None:
     """Write the marker, after everything that it vouches for."""
-    replace_text(marker_path(archive, home), json.dumps({"format": FORMAT, "sha256": archive.sha256, "files": sizes}))
+    replace_text(
+        marker_path(archive, home),
+        json.dumps({"format": FORMAT, "sha256": archive.sha256, "files": sizes}),
+    )
 
 
 def is_complete(archive: Archive, home: Path) -> bool:
-    """Whether the files are there as the marker says; without one, whether a user has put them there."""
+    """Whether the files are there as the marker says; without one, whether a user has put them
+    there.
+    """
     try:
         held = json.loads(marker_path(archive, home).read_text())
         sizes = {name: (home / name).stat().st_size for name in archive.inside}
-        return bool(held["format"] == FORMAT and held["sha256"] == archive.sha256 and held["files"] == sizes)
+        return bool(
+            held["format"] == FORMAT and held["sha256"] == archive.sha256 and held["files"] == sizes
+        )
     except FileNotFoundError:
         return not marker_path(archive, home).exists() and has_unmarked_files(archive, home)
     except (OSError, ValueError, KeyError, TypeError):
@@ -268,7 +311,9 @@ class DownloadPart:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.file = path.open("a+b", buffering=0)  # no buffer: what is counted is in the file, also when killed
+        self.file = path.open(
+            "a+b", buffering=0
+        )  # no buffer: what is counted is in the file, also when killed
         self.sha, self.size = hashlib.sha256(), 0
         self.file.seek(0)
         while piece := self.file.read(PIECE):
@@ -279,7 +324,12 @@ class DownloadPart:
     def __enter__(self) -> DownloadPart:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.file.close()
 
     def add(self, piece: bytes, total: int | None, name: str) -> None:
@@ -301,7 +351,9 @@ class DownloadPart:
 
 
 def download(archive: Archive, url: str, path: Path, tell: Tell, offer: str) -> None:
-    """Bring `path` to hold exactly the archive, from what is there already; `offer` says what else a user can do."""
+    """Bring `path` to hold exactly the archive, from what is there already; `offer` says what else
+    a user can do.
+    """
     with DownloadPart(path) as part:
         again = False
         while part.sha.hexdigest() != archive.sha256:
@@ -315,8 +367,9 @@ def download(archive: Archive, url: str, path: Path, tell: Tell, offer: str) -> 
             elif found != archive.sha256:
                 part.remove()
                 raise InvalidInput(
-                    f"{url} has another checksum than {archive.file} must have: expected SHA-256 {archive.sha256}, found "
-                    f"{found}; it was removed. Try again, try another mirror, or {offer}"
+                    f"{url} has another checksum than {archive.file} must have: expected SHA-256"
+                    f" {archive.sha256}, found {found}; it was removed. Try again, try another"
+                    f" mirror, or {offer}"
                 )
 
 
@@ -337,10 +390,16 @@ def bring_whole(archive: Archive, url: str, part: DownloadPart, tell: Tell, offe
             break
         tell(0.0, f"{archive.file}: {why}; trying again")
         time.sleep(min(WAIT * 2**vain, 30))
-    kept = f" (the first {byte_amount(part.size)} are kept, the next call goes on from there)" if part.size else ""
+    kept = (
+        f" (the first {byte_amount(part.size)} are kept, the next call goes on from there)"
+        if part.size
+        else ""
+    )
     if not part.size:
         part.remove()
-    raise InvalidInput(f"{url} cannot be downloaded: {why}{kept}; check the network and try again, or {offer}")
+    raise InvalidInput(
+        f"{url} cannot be downloaded: {why}{kept}; check the network and try again, or {offer}"
+    )
 
 
 def connect(url: str, part: DownloadPart, etag: str, offer: str) -> HTTPResponse:
@@ -350,7 +409,8 @@ def connect(url: str, part: DownloadPart, etag: str, offer: str) -> HTTPResponse
         headers["Range"] = f"bytes={part.size}-"
         if etag.startswith('"'):  # a weak one says nothing about bytes
             headers["If-Range"] = etag
-    # Only HTTP, and only redirects that stay on it: the usual opener would also read local files and FTP.
+    # Only HTTP, and only redirects that stay on it: the usual opener would also read local files
+    # and FTP.
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -366,55 +426,77 @@ def connect(url: str, part: DownloadPart, etag: str, offer: str) -> HTTPResponse
         answer = opener.open(urllib.request.Request(url, headers=headers), timeout=STALL)
     except urllib.error.HTTPError as reason:
         reason.close()
-        if reason.code == 416:  # there is nothing after what is here, and what is here is not the archive
+        if (
+            reason.code == 416
+        ):  # there is nothing after what is here, and what is here is not the archive
             part.restart()
         if reason.code in (408, 416, 429) or reason.code >= 500:
             raise DroppedConnection(f"the server answers {reason.code} {reason.reason}") from None
         if not part.size:
             part.remove()
-        raise InvalidInput(f"{url} is not to be had: the server answers {reason.code} {reason.reason}; {offer}") from None
+        raise InvalidInput(
+            f"{url} is not to be had: the server answers {reason.code} {reason.reason}; {offer}"
+        ) from None
     except (OSError, HTTPException, ValueError) as reason:  # the last for an address that is none
-        raise DroppedConnection(f"no answer from the server ({getattr(reason, 'reason', reason)})") from None
+        raise DroppedConnection(
+            f"no answer from the server ({getattr(reason, 'reason', reason)})"
+        ) from None
     assert isinstance(answer, HTTPResponse)
     return answer
 
 
-def receive_answer(archive: Archive, url: str, response: HTTPResponse, part: DownloadPart, tell: Tell, offer: str) -> None:
+def receive_answer(
+    archive: Archive, url: str, response: HTTPResponse, part: DownloadPart, tell: Tell, offer: str
+) -> None:
     """Read one answer to its end; `DroppedConnection` if that is not the end of the file."""
     total = whole_length(response, part)
     limit = archive.largest
     if (total or 0) > limit or (total is not None and archive.size_bytes not in (None, total)):
         part.remove()
         raise InvalidInput(
-            f"{url} has {total} bytes, but {archive.file} has {archive_size(archive)}; try another mirror, or {offer}"
+            f"{url} has {total} bytes, but {archive.file} has {archive_size(archive)}; try another"
+            f" mirror, or {offer}"
         )
     size = byte_amount(total) if total is not None else "of a size that the server does not say"
     share = (part.size / total) if total else 0.0
-    tell(share, f"{archive.file}, {size} from {url}" + (f", going on after {byte_amount(part.size)}" if part.size else ""))
+    tell(
+        share,
+        f"{archive.file}, {size} from {url}"
+        + (f", going on after {byte_amount(part.size)}" if part.size else ""),
+    )
     check_disk(part.path.parent, 1 if total is None else total - part.size, archive.file)
     start, began, told = part.size, time.monotonic(), time.monotonic()
     while total is None or part.size < total:
         try:
-            # One byte beyond the limit is enough to know that there is more; one arrival at a time, so that a slow one shows.
+            # One byte beyond the limit is enough to know that there is more; one arrival at a time,
+            # so that a slow one shows.
             piece = response.read1(min(PIECE, (limit + 1 if total is None else total) - part.size))
         except (OSError, HTTPException) as reason:
-            raise DroppedConnection(f"the connection was lost ({reason or type(reason).__name__})") from None
+            raise DroppedConnection(
+                f"the connection was lost ({reason or type(reason).__name__})"
+            ) from None
         if not piece:
             break
         try:
             part.add(piece, total, archive.file)
         except OSError as reason:
-            raise InvalidInput(f"{str(part.path)!r} cannot be written: {reason.strerror or reason}") from None
+            raise InvalidInput(
+                f"{str(part.path)!r} cannot be written: {reason.strerror or reason}"
+            ) from None
         if part.size > limit:
             part.remove()
             raise InvalidInput(
-                f"{url} does not end: {archive.file} has {archive_size(archive)}; try another mirror, or {offer}"
+                f"{url} does not end: {archive.file} has {archive_size(archive)}; try another"
+                f" mirror, or {offer}"
             )
         now = time.monotonic()
         if now - told >= OFTEN:
             told, rate = now, byte_amount((part.size - start) / (now - began))
             of = f" of {byte_amount(total)}" if total else ""
-            tell(part.size / total if total else 0.0, f"{archive.file}: {byte_amount(part.size)}{of}, {rate}/s")
+            tell(
+                part.size / total if total else 0.0,
+                f"{archive.file}: {byte_amount(part.size)}{of}, {rate}/s",
+            )
     expected = total if total is not None else archive.size_bytes
     if expected is not None and part.size < expected:
         raise DroppedConnection(f"the connection ended after {part.size} of {expected} bytes")
@@ -422,13 +504,21 @@ def receive_answer(archive: Archive, url: str, response: HTTPResponse, part: Dow
 
 def archive_size(archive: Archive) -> str:
     """The size of an archive in words."""
-    return f"at most {archive.largest} bytes" if archive.size_bytes is None else f"{archive.size_bytes} bytes"
+    return (
+        f"at most {archive.largest} bytes"
+        if archive.size_bytes is None
+        else f"{archive.size_bytes} bytes"
+    )
 
 
 def whole_length(response: HTTPResponse, part: DownloadPart) -> int | None:
-    """The size of the whole file as this answer says; a server that sends it all again makes the part begin again."""
+    """The size of the whole file as this answer says; a server that sends it all again makes the
+    part begin again.
+    """
     if response.status == 206:
-        match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("Content-Range", "").strip())
+        match = re.fullmatch(
+            r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("Content-Range", "").strip()
+        )
         if match is None or int(match[1]) != part.size:
             part.restart()
             raise DroppedConnection("the server sent another piece than it was asked for")

@@ -1,8 +1,9 @@
-"""The data sets by name: what each is, where its files are, how they come there, and the counts that the paper states.
+"""The data sets by name: what each is, where its files are, how they come there, and the counts
+that the paper states.
 
-`fetch` downloads the files of a public data set once, checks and unpacks them, or takes them from where they are. Killed at
-any moment it leaves nothing that is taken for whole, and the next call goes on from there; two processes that want the same
-data download it once.
+`fetch` downloads the files of a public data set once, checks and unpacks them, or takes them from
+where they are. Killed at any moment it leaves nothing that is taken for whole, and the next call
+goes on from there; two processes that want the same data download it once.
 """
 
 from __future__ import annotations
@@ -64,21 +65,27 @@ def fetch(
     progress: Progress | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """The folder that has the files of a data set; they are downloaded and unpacked if they are not there yet.
+    """The folder that has the files of a data set; they are downloaded and unpacked if they are not
+    there yet.
 
     Args:
         name: emnist, cifar100, shakespeare or stackoverflow.
-        source: what you have already: a folder with the unpacked files (used where they are), a folder with the archives or an
-            archive (checked and unpacked into the data folder), or the http(s) address of a mirror.
-        progress: called with the share that is done and a few words; the first say what is downloaded and how large it is.
-        folder: the data folder, `data_folder()` unless given; the files are in its subfolder `name`.
+        source: what you have already: a folder with the unpacked files (used where they are), a
+            folder with the archives or an archive (checked and unpacked into the data folder), or
+            the http(s) address of a mirror.
+        progress: called with the share that is done and a few words; the first say what is
+            downloaded and how large it is.
+        folder: the data folder, `data_folder()` unless given; the files are in its subfolder
+            `name`.
 
     >>> import tempfile
     >>> from pathlib import Path
     >>> from fedasym.data.catalogue import fetch
     >>> with tempfile.TemporaryDirectory() as mine:
     ...     for part in ("train", "test"):
-    ...         size = (Path(mine) / f"shakespeare_{part}.h5").write_bytes(bytes.fromhex("894844460d0a1a0a"))
+    ...         size = (Path(mine) / f"shakespeare_{part}.h5").write_bytes(
+    ...             bytes.fromhex("894844460d0a1a0a")
+    ...         )
     ...     fetch("shakespeare", source=mine) == Path(mine)
     True
     """
@@ -95,41 +102,68 @@ def fetch(
     if all(is_complete(archive, home) for archive in archives):
         return home
     offer = (
-        f"give source= a folder or archive that you have ({', '.join(archive.file for archive in archives)}), "
-        f"or set FEDASYM_DATA to a folder whose subfolder {name} has the unpacked files"
+        "give source= a folder or archive that you have"
+        f" ({', '.join(archive.file for archive in archives)}), or set FEDASYM_DATA to a folder"
+        f" whose subfolder {name} has the unpacked files"
     )
     check_progress(progress)
     tell = rising_progress(progress)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with hold_lock(home / LOCK, lambda: tell(0.0, f"waiting for another process that is fetching {name}")):
-            for left in home.glob(f"{UNPACKING}*"):  # by a process that was killed: nobody else is here
+        with hold_lock(
+            home / LOCK, lambda: tell(0.0, f"waiting for another process that is fetching {name}")
+        ):
+            for left in home.glob(
+                f"{UNPACKING}*"
+            ):  # by a process that was killed: nobody else is here
                 shutil.rmtree(left, ignore_errors=True)
             for place, archive in enumerate(archives):
-                if not is_complete(archive, home):  # another process may have brought it while this one waited
-                    bring_archive(archive, mine, address, home, progress_portion(tell, place, len(archives)), offer)
+                if not is_complete(
+                    archive, home
+                ):  # another process may have brought it while this one waited
+                    bring_archive(
+                        archive,
+                        mine,
+                        address,
+                        home,
+                        progress_portion(tell, place, len(archives)),
+                        offer,
+                    )
     except OSError as reason:
         raise InvalidInput(
-            f"the data folder {str(home)!r} cannot be used: {reason.strerror or reason}; set FEDASYM_DATA to a folder that "
-            "can be written, or give folder="
+            f"the data folder {str(home)!r} cannot be used: {reason.strerror or reason}; set"
+            " FEDASYM_DATA to a folder that can be written, or give folder="
         ) from None
     tell(1.0, "done")
     return home
 
 
-def bring_archive(archive: Archive, mine: Mapping[str, Path], address: str, home: Path, tell: Tell, offer: str) -> None:
-    """One archive, from a file that the user has or from the network, unpacked and recorded in `home`."""
+def bring_archive(
+    archive: Archive, mine: Mapping[str, Path], address: str, home: Path, tell: Tell, offer: str
+) -> None:
+    """One archive, from a file that the user has or from the network, unpacked and recorded in
+    `home`.
+    """
     path = mine.get(archive.file)
     part = home / f"{archive.file}.part"
     if path is not None:
         check_hash(archive, path, progress_portion(tell, 0, 1, DOWNLOADING))
     else:
-        url = address if urlsplit(address).path.endswith(f"/{archive.file}") else f"{address.rstrip('/')}/{archive.file}"
+        url = (
+            address
+            if urlsplit(address).path.endswith(f"/{archive.file}")
+            else f"{address.rstrip('/')}/{archive.file}"
+        )
         download(archive, url, part, progress_portion(tell, 0, 1, DOWNLOADING), offer)
     unpacking = f"{archive.file}: unpacking"
     tell(DOWNLOADING, unpacking)
     try:
-        sizes = unpack(archive, path or part, home, lambda share: tell(DOWNLOADING + (1 - DOWNLOADING) * share, unpacking))
+        sizes = unpack(
+            archive,
+            path or part,
+            home,
+            lambda share: tell(DOWNLOADING + (1 - DOWNLOADING) * share, unpacking),
+        )
     except RefusedArchive:
         part.unlink(missing_ok=True)
         raise
@@ -140,16 +174,23 @@ def bring_archive(archive: Archive, mine: Mapping[str, Path], address: str, home
 def mirror_address(source: str, archives: tuple[Archive, ...]) -> str:
     """The address of a mirror, at the door: of a folder of archives, or of the one archive."""
     if not source.startswith(("http://", "https://")):
-        raise InvalidInput(f"source is {source!r}: an address must begin with https:// or http://; for a file give its path")
+        raise InvalidInput(
+            f"source is {source!r}: an address must begin with https:// or http://; for a file give"
+            " its path"
+        )
     if len(archives) > 1 and source.endswith(tuple(f"/{archive.file}" for archive in archives)):
         return source.rsplit("/", 1)[0]  # the others are beside it
     return source
 
 
-def find_own_files(source: Path, name: str, archives: tuple[Archive, ...]) -> Path | dict[str, Path]:
+def find_own_files(
+    source: Path, name: str, archives: tuple[Archive, ...]
+) -> Path | dict[str, Path]:
     """What the user has: the folder of the unpacked files, or the archives by file name."""
     if not source.exists():
-        raise InvalidInput(f"source is {str(source)!r}: there is no such file or folder; check the name")
+        raise InvalidInput(
+            f"source is {str(source)!r}: there is no such file or folder; check the name"
+        )
     names = [file for archive in archives for file in archive.inside]
     if source.is_file() and len(archives) == 1 and source.name not in names:
         return {archives[0].file: source}  # under whatever name: its hash tells
@@ -161,8 +202,9 @@ def find_own_files(source: Path, name: str, archives: tuple[Archive, ...]) -> Pa
         if all((folder / archive.file).is_file() for archive in archives):
             return {archive.file: folder / archive.file for archive in archives}
     raise InvalidInput(
-        f"source is {str(source)!r}: {name} is {' and '.join(names)} (HDF5 where they end in .h5), or packed "
-        f"{' and '.join(archive.file for archive in archives)}, and they are not all there; name the folder that has them"
+        f"source is {str(source)!r}: {name} is {' and '.join(names)} (HDF5 where they end in .h5),"
+        f" or packed {' and '.join(archive.file for archive in archives)}, and they are not all"
+        " there; name the folder that has them"
     )
 
 
@@ -177,8 +219,8 @@ def check_hash(archive: Archive, path: Path, tell: Tell) -> None:
             tell(seen / size, f"{archive.file}: checking")
     if sha.hexdigest() != archive.sha256:
         raise InvalidInput(
-            f"source is {str(path)!r}: this is not {archive.file} as published: expected SHA-256 {archive.sha256}, found "
-            f"{sha.hexdigest()}; get it again from {ADDRESS}{archive.file}"
+            f"source is {str(path)!r}: this is not {archive.file} as published: expected SHA-256"
+            f" {archive.sha256}, found {sha.hexdigest()}; get it again from {ADDRESS}{archive.file}"
         )
 
 
@@ -230,7 +272,11 @@ class Dataset:
         places = [data_folder() / name for name in self.folders]
         present = [place for place in places if place.is_dir() and any(place.iterdir())]
         archives = ARCHIVES.get(self.name, ())
-        unpacked = [place for place in present if archives and all(is_complete(archive, place) for archive in archives)]
+        unpacked = [
+            place
+            for place in present
+            if archives and all(is_complete(archive, place) for archive in archives)
+        ]
         return next(iter(unpacked or present), None)
 
 
@@ -238,7 +284,11 @@ CATALOGUE = {
     entry.name: entry
     for entry in (
         Dataset(
-            "emnist", "images", "characters by writer, 62 classes", ("emnist",), PaperCounts(3400, 31744, 595523, 76062, 77483)
+            "emnist",
+            "images",
+            "characters by writer, 62 classes",
+            ("emnist",),
+            PaperCounts(3400, 31744, 595523, 76062, 77483),
         ),
         Dataset(
             "cifar100",
@@ -248,7 +298,11 @@ CATALOGUE = {
             PaperCounts(600, 51200, 48000, 6000, 6000),
         ),
         Dataset(
-            "shakespeare", "texts", "next character, by role", ("shakespeare",), PaperCounts(669, 23040, 33244, 4494, 5288)
+            "shakespeare",
+            "texts",
+            "next character, by role",
+            ("shakespeare",),
+            PaperCounts(669, 23040, 33244, 4494, 5288),
         ),
         Dataset(
             "stackoverflow",
@@ -257,8 +311,18 @@ CATALOGUE = {
             ("stackoverflow",),
             PaperCounts(300, 960384, 155702, 19341, 19736),
         ),
-        Dataset("digits", "images", "digits by writer; stands in for emnist", ("digits", "digits_by_writer")),
-        Dataset("stackexchange", "texts", "next word, by user; stands in for stackoverflow", ("stackexchange",)),
+        Dataset(
+            "digits",
+            "images",
+            "digits by writer; stands in for emnist",
+            ("digits", "digits_by_writer"),
+        ),
+        Dataset(
+            "stackexchange",
+            "texts",
+            "next word, by user; stands in for stackoverflow",
+            ("stackexchange",),
+        ),
     )
 }
 
@@ -268,22 +332,34 @@ def find_dataset(name: str) -> Dataset:
     return known("data set", name, CATALOGUE)
 
 
-def load(name: str, *, folder: str | Path | None = None, seed: int = 0, **options: Any) -> Federation:
+def load(
+    name: str, *, folder: str | Path | None = None, seed: int = 0, **options: Any
+) -> Federation:
     """The raw samples of a data set by client, split for training, validation and test.
 
-    folder: where its files are; by default its folder in `FEDASYM_DATA`, or in the cache that `fedasym data fetch` fills.
-    seed: of the split, within each client. options: those of the data set's own module, such as `users` of stackoverflow.
+    folder: where its files are; by default its folder in `FEDASYM_DATA`, or in the cache that
+        `fedasym data fetch` fills.
+    seed: of the split, within each client. options: those of the data set's own module, such as
+        `users` of stackoverflow.
 
     >>> import fedasym as fa
-    >>> fa.datasets.load("emnst")
+    >>> fa.datasets.load("emnst")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: unknown data set 'emnst': did you mean emnist? known are emnist, cifar100, shakespeare, stackoverflow, digits, stackexchange
-    """  # noqa: E501
+    fedasym.InvalidInput: unknown data set 'emnst': did you mean emnist? known are emnist, ...
+    """
     entry = find_dataset(name)
     place = entry.folder() if folder is None else Path(folder)
     if place is None:
-        way = f"run fedasym data fetch {name}, " if entry.fetched else "get its files, see docs/how-to/datasets.md, "
-        raise InvalidInput(f"{name} is not in {data_folder()}: {way}or give the folder that has its files")
-    loaded: Federation = getattr(import_module(f"fedasym.data.{entry.loaders}"), f"load_{name}")(place, seed=seed, **options)
+        way = (
+            f"run fedasym data fetch {name}, "
+            if entry.fetched
+            else "get its files, see docs/how-to/datasets.md, "
+        )
+        raise InvalidInput(
+            f"{name} is not in {data_folder()}: {way}or give the folder that has its files"
+        )
+    loaded: Federation = getattr(import_module(f"fedasym.data.{entry.loaders}"), f"load_{name}")(
+        place, seed=seed, **options
+    )
     return loaded

@@ -1,8 +1,10 @@
-"""The cells of one column: what is missing, and whether the others are numbers, dates, booleans or words.
+"""The cells of one column: what is missing, and whether the others are numbers, dates, booleans or
+words.
 
-Text is looked at cell by cell, since a CSV has nothing else: the words for a missing value are known in every column, and
-numbers stored as text are numbers, except codes such as 007. Names of clients are text as it is written, or whole numbers.
-As labels, words and booleans are classes, numbers are numbers, and two whole numbers are two classes.
+Text is looked at cell by cell, since a CSV has nothing else: the words for a missing value are
+known in every column, and numbers stored as text are numbers, except codes such as 007. Names of
+clients are text as it is written, or whole numbers. As labels, words and booleans are classes,
+numbers are numbers, and two whole numbers are two classes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ LARGEST_FEATURE = 1e100  # of a feature: its square, times a million samples, is
 
 @dataclass(frozen=True)
 class Target:
-    """The label: its columns, what their cells are, how many values they have, and what they were taken for.
+    """The label: its columns, what their cells are, how many values they have, and what they were
+    taken for.
 
     asked: whether the user said so.
     """
@@ -42,7 +45,8 @@ def import_polars() -> Any:
 
 
 def format_level(value: Any) -> str:
-    """A level as text: whole numbers alike whether they came as 3, 3.0 or "3"; booleans as true and false.
+    """A level as text: whole numbers alike whether they came as 3, 3.0 or "3"; booleans as true and
+    false.
 
     >>> [format_level(value) for value in (3, 3.0, "3", 2.5, True)]
     ['3', '3', '3', '2.5', 'true']
@@ -104,7 +108,9 @@ class Cells:
     def take(self, rows: NDArray[np.intp]) -> Cells:
         """The cells of some rows."""
         words = None if self.words is None else self.words.gather(rows)
-        return Cells(self.name, self.kind, self.values.gather(rows), self.stray, self.declared, words)
+        return Cells(
+            self.name, self.kind, self.values.gather(rows), self.stray, self.declared, words
+        )
 
 
 def read_cells(series: Any, name: str) -> Cells:
@@ -134,7 +140,9 @@ def read_cells(series: Any, name: str) -> Cells:
         return Cells(name, CellKind.EMPTY, series)
     if dtype in (pl.Date, pl.Datetime):
         local = series.dt.replace_time_zone(None) if getattr(dtype, "time_zone", None) else series
-        return Cells(name, CellKind.DATE if series.count() else CellKind.EMPTY, local.cast(pl.Datetime("us")))
+        return Cells(
+            name, CellKind.DATE if series.count() else CellKind.EMPTY, local.cast(pl.Datetime("us"))
+        )
     if dtype == pl.Duration:
         days = series.cast(pl.Duration("us")).cast(pl.Int64).cast(pl.Float64) / DAY
         return Cells(name, CellKind.NUMBER if series.count() else CellKind.EMPTY, days)
@@ -238,22 +246,25 @@ def cell_numbers(cells: Cells, line: int | None = None) -> NDArray[np.float64]:
         held = "lists" if cells.kind is CellKind.LISTS else "words"
         row = int(np.argmin(cells.missing))
         raise NotNumbers(
-            f"column {cells.name!r} holds {held} where numbers are expected, such as {str(cells.values[row])[:40]!r} in "
-            f"row {row}: give it the role category or ignore"
+            f"column {cells.name!r} holds {held} where numbers are expected, such as"
+            f" {str(cells.values[row])[:40]!r} in row {row}: give it the role category or ignore"
         )
     values = cells.values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
     check_magnitude(values, cells.name, LARGEST, line)
     return np.asarray(values, np.float64)
 
 
-def check_magnitude(values: NDArray[np.float64], name: str, most: float, line: int | None = None, remedy: str = "") -> None:
+def check_magnitude(
+    values: NDArray[np.float64], name: str, most: float, line: int | None = None, remedy: str = ""
+) -> None:
     """Refuse numbers whose squares overflow, and infinite ones."""
     large = np.flatnonzero(np.abs(values) > most)
     if large.size:
         row = int(large[0])
         place = f"row {row}" + ("" if line is None else f" (line {row + line})")
         raise InvalidInput(
-            f"column {name!r}, {place} holds {values[row]:g}: numbers may be at most {most:g} in size; "
+            f"column {name!r}, {place} holds {values[row]:g}: numbers may be at most {most:g} in"
+            " size; "
             + (remedy or "correct it, or write the column in a larger unit or as logarithms")
         )
 
@@ -264,7 +275,9 @@ def read_days(cells: Cells) -> NDArray[np.float64]:
     moments = cells.values
     if moments.dtype == pl.String:
         plain = moments.str.replace_all(r"[/.]", "-").str.replace("T", " ")
-        plain = pl.select(pl.when(plain.str.contains(":")).then(plain).otherwise(plain + " 00:00")).to_series()
+        plain = pl.select(
+            pl.when(plain.str.contains(":")).then(plain).otherwise(plain + " 00:00")
+        ).to_series()
         parsed = plain.str.slice(0, 19).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
         short = plain.str.to_datetime("%Y-%m-%d %H:%M", strict=False)
         moments = parsed.fill_null(short)
@@ -272,8 +285,9 @@ def read_days(cells: Cells) -> NDArray[np.float64]:
         if len(bad):
             row = int(bad[0])
             raise InvalidInput(
-                f"column {cells.name!r}, row {row} holds {cells.values[row]!r}: dates that serve as numbers are written "
-                "year first, such as 2024-05-31; rewrite them, or leave the column out"
+                f"column {cells.name!r}, row {row} holds {cells.values[row]!r}: dates that serve as"
+                " numbers are written year first, such as 2024-05-31; rewrite them, or leave the"
+                " column out"
             )
     micro = moments.cast(pl.Datetime("us")).cast(pl.Int64).cast(pl.Float64).fill_null(float("nan"))
     return np.asarray(micro.to_numpy(), np.float64) / DAY
@@ -296,7 +310,8 @@ def read_levels(cells: Cells) -> list[str | None]:
 def read_names(series: Any, column: str, wanted: str | None = None) -> tuple[list[Any], str]:
     """Each row's client, and whether clients are "text" or "whole".
 
-    wanted: what they were when a recipe was fitted; numbers are then read as text, or text as whole numbers.
+    wanted: what they were when a recipe was fitted; numbers are then read as text, or text as whole
+    numbers.
 
     >>> import polars as pl
     >>> read_names(pl.Series(["007", "na"]), "who"), read_names(pl.Series([7.0, None]), "who")
@@ -309,7 +324,9 @@ def read_names(series: Any, column: str, wanted: str | None = None) -> tuple[lis
         return blank_words(series.cast(pl.String), MISSING).to_list(), "text"
     cells = read_cells(series, column)
     values = cells.values
-    if cells.kind is CellKind.NUMBER and wanted is not None:  # 7.0 for 7, as another table may have it
+    if (
+        cells.kind is CellKind.NUMBER and wanted is not None
+    ):  # 7.0 for 7, as another table may have it
         whole = values.cast(pl.Int64, strict=False)
         if (whole.cast(pl.Float64) == values).all():
             cells, values = read_cells(whole, column), whole
@@ -318,8 +335,9 @@ def read_names(series: Any, column: str, wanted: str | None = None) -> tuple[lis
     if cells.kind is not CellKind.WHOLE:
         row = int(values.is_not_null().arg_true()[0])
         raise InvalidInput(
-            f"the client of row {row}, in column {column!r}, is {values[row]!r}, of type {type(values[row]).__name__}: names "
-            "are all strings or all whole numbers; convert them, for instance with str"
+            f"the client of row {row}, in column {column!r}, is {values[row]!r}, of type"
+            f" {type(values[row]).__name__}: names are all strings or all whole numbers; convert"
+            " them, for instance with str"
         )
     if wanted == "text":
         return values.cast(pl.String).to_list(), "text"
@@ -335,7 +353,8 @@ def read_whole(series: Any, column: str) -> list[Any]:
     if len(bad):
         row = int(bad[0])
         raise InvalidInput(
-            f"the client of row {row}, in column {column!r}, is {words[row]!r}: the federation's clients are whole numbers"
+            f"the client of row {row}, in column {column!r}, is {words[row]!r}: the federation's"
+            " clients are whole numbers"
         )
     names: list[Any] = whole.to_list()
     return names
@@ -378,21 +397,26 @@ def read_label_column(
         if kind in (CellKind.TEXT, CellKind.DATE):
             word = cells[0].values.gather(rows)[0]
             raise InvalidInput(
-                f"task is 'regression' while label column {names[0]!r} holds {str(word)!r}: give numbers, or "
-                "task='classification' for classes"
+                f"task is 'regression' while label column {names[0]!r} holds {str(word)!r}: give"
+                " numbers, or task='classification' for classes"
             )
         columns = [cell_numbers(each, line) for each in cells]
         for each, values in zip(cells, columns, strict=True):
             check_magnitude(values, each.name, LARGEST_FEATURE, line)
         return Labels(np.stack(columns, 1)[rows], task, target)
     if len(cells) > 1:
-        raise InvalidInput(f"label names {len(cells)} columns, which are outputs of a regression: name one for classes")
+        raise InvalidInput(
+            f"label names {len(cells)} columns, which are outputs of a regression: name one for"
+            " classes"
+        )
     return Labels(read_class_names(cells[0], rows), task, target)
 
 
 def are_whole(values: Any) -> bool:
     """Whether all of a column of floats are whole numbers that a float can count."""
-    return bool(values.dtype.is_float() and ((values == values.round()) & (values.abs() < COUNTED)).all())
+    return bool(
+        values.dtype.is_float() and ((values == values.round()) & (values.abs() < COUNTED)).all()
+    )
 
 
 def decide_kind(cells: Sequence[Cells]) -> CellKind:
@@ -400,13 +424,16 @@ def decide_kind(cells: Sequence[Cells]) -> CellKind:
     if len(cells) == 1:
         if cells[0].kind in (CellKind.EMPTY, CellKind.LISTS):
             held = "is empty" if cells[0].kind is CellKind.EMPTY else "holds lists"
-            raise InvalidInput(f"label column {cells[0].name!r} {held}: name a column with one number or class a row")
+            raise InvalidInput(
+                f"label column {cells[0].name!r} {held}: name a column with one number or class"
+                " a row"
+            )
         return cells[0].kind
     for each in cells:
         if each.kind not in (CellKind.NUMBER, CellKind.WHOLE, CellKind.BOOLEAN):
             raise InvalidInput(
-                f"label column {each.name!r} holds {each.kind.value}: several label columns are outputs of a regression; "
-                "give numbers"
+                f"label column {each.name!r} holds {each.kind.value}: several label columns are"
+                " outputs of a regression; give numbers"
             )
     return CellKind.NUMBER
 

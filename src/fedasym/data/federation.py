@@ -1,7 +1,9 @@
-"""Client data, the input of every training run: the samples of all clients, checked at the door, split and in one order.
+"""Client data, the input of every training run: the samples of all clients, checked at the door,
+split and in one order.
 
-They come as arrays, as frames, from files, or part by part as from data loaders: a client's samples at once, in batches or
-one by one. A federation tells of itself in a few lines, and in one record per client.
+They come as arrays, as frames, from files, or part by part as from data loaders: a client's samples
+at once, in batches or one by one. A federation tells of itself in a few lines, and in one record
+per client.
 """
 
 from __future__ import annotations
@@ -34,14 +36,19 @@ from fedasym.data.splits import FRACTIONS, SPLITS, TRAIN, Fractions, code_of, re
 
 
 def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], list[Any]]:
-    """Features, labels and names, one per row, from (client, features, labels) of one sample or of a batch each.
+    """Features, labels and names, one per row, from (client, features, labels) of one sample or of
+    a batch each.
 
-    >>> features, labels, names = collect_parts([("ann", [[1.0, 2.0], [3.0, 4.0]], [0, 1]), ("bob", [5.0, 6.0], 1)])
+    >>> features, labels, names = collect_parts(
+    ...     [("ann", [[1.0, 2.0], [3.0, 4.0]], [0, 1]), ("bob", [5.0, 6.0], 1)]
+    ... )
     >>> features.shape, labels.tolist(), names
     ((3, 2), [0, 1, 1], ['ann', 'ann', 'bob'])
     """
     if not isinstance(parts, Iterable):
-        raise InvalidInput(f"the clients are {parts!r}: give an iterable of (client, features, labels)")
+        raise InvalidInput(
+            f"the clients are {parts!r}: give an iterable of (client, features, labels)"
+        )
     features: list[NDArray[Any]] = []
     labels: list[NDArray[Any]] = []
     names: list[Any] = []
@@ -49,18 +56,25 @@ def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], lis
         try:
             name, x, y = part
         except (TypeError, ValueError):
-            raise InvalidInput(f"part {number} is not (client, features, labels): give these three for each client") from None
+            raise InvalidInput(
+                f"part {number} is not (client, features, labels): give these three for each client"
+            ) from None
         who = f"client {name!r} (part {number})"
         rows, values = read_client_batch(who, x, y)
         if features and rows.shape[1:] != features[0].shape[1:]:
             raise InvalidInput(
-                f"{who} has samples of shape {rows.shape[1:]} while those of the first part have {features[0].shape[1:]}: give "
-                "every client the same features; pad sequences to one length and mark the padding with mask"
+                f"{who} has samples of shape {rows.shape[1:]} while those of the first part have"
+                f" {features[0].shape[1:]}: give every client the same features; pad sequences to"
+                " one length and mark the padding with mask"
             )
-        if labels and (values.shape[1:] != labels[0].shape[1:] or is_text_array(values) != is_text_array(labels[0])):
+        if labels and (
+            values.shape[1:] != labels[0].shape[1:]
+            or is_text_array(values) != is_text_array(labels[0])
+        ):
             raise InvalidInput(
-                f"{who} has labels of shape {values.shape[1:]} and type {values.dtype.name} while those of the first part have "
-                f"{labels[0].shape[1:]} and {labels[0].dtype.name}: give every client the same kind of labels"
+                f"{who} has labels of shape {values.shape[1:]} and type {values.dtype.name} while"
+                f" those of the first part have {labels[0].shape[1:]} and {labels[0].dtype.name}:"
+                " give every client the same kind of labels"
             )
         features.append(rows)
         labels.append(values)
@@ -71,7 +85,9 @@ def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], lis
 
 
 def read_client_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """One part's features and labels with the samples along the first axis; features of one axis are one sample's."""
+    """One part's features and labels with the samples along the first axis; features of one axis
+    are one sample's.
+    """
     try:
         rows, values = read_features(x), read_label_array(y)
     except InvalidInput as reason:
@@ -81,14 +97,21 @@ def read_client_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[A
     if rows.ndim == 1:
         if values.size != 1:
             raise InvalidInput(
-                f"{who}: features have shape {rows.shape}, one sample, and labels {values.shape}: give one label; or features "
-                "of shape (samples, features), also where there is one feature or one sample"
+                f"{who}: features have shape {rows.shape}, one sample, and labels {values.shape}:"
+                " give one label; or features of shape (samples, features), also where there is"
+                " one feature or one sample"
             )
         rows, values = rows[None], values.reshape(1)
     if rows.ndim == 0 or values.ndim == 0 or len(rows) != len(values):
-        raise InvalidInput(f"{who}: features have shape {rows.shape} and labels {values.shape}: give one label per sample")
+        raise InvalidInput(
+            f"{who}: features have shape {rows.shape} and labels {values.shape}: give one label per"
+            " sample"
+        )
     if rows.size == 0:
-        raise InvalidInput(f"{who}: features have shape {rows.shape}: leave out clients without samples or features")
+        raise InvalidInput(
+            f"{who}: features have shape {rows.shape}: leave out clients without samples or"
+            " features"
+        )
     return rows, values
 
 
@@ -105,22 +128,34 @@ def summarise_federation(federation: Federation) -> str:
     totals = ", ".join(f"{split} {federation.counts(split).sum()}" for split in SPLITS)
     lines = [
         f"Federation: {' · '.join(about)}",
-        f"samples: {sizes.sum()}, a client has {sizes.min()} to {sizes.max()}, median {np.median(sizes):g}",
+        (
+            f"samples: {sizes.sum()}, a client has {sizes.min()} to {sizes.max()}, median"
+            f" {np.median(sizes):g}"
+        ),
         f"split: {totals}",
     ]
     if federation.mask is not None:
         lines.append(f"padding: {1 - federation.mask.mean():.1%} of the positions")
     idle = int(np.count_nonzero(federation.counts("train") == 0))
     if idle:
-        lines.append(f"{plural(idle, 'client')} without training samples: never drawn, served by the shared model")
+        lines.append(
+            f"{plural(idle, 'client')} without training samples: never drawn, served by the shared"
+            " model"
+        )
     return "\n".join(lines)
 
 
 def client_records(federation: Federation) -> list[dict[str, Any]]:
     """Each client's name and number of samples, in all and by split."""
-    counts = {"samples": np.diff(federation.starts), **{split: federation.counts(split) for split in SPLITS}}
+    counts = {
+        "samples": np.diff(federation.starts),
+        **{split: federation.counts(split) for split in SPLITS},
+    }
     lists = {name: count.tolist() for name, count in counts.items()}
-    return [{"client": name, **{key: lists[key][i] for key in lists}} for i, name in enumerate(federation.clients)]
+    return [
+        {"client": name, **{key: lists[key][i] for key in lists}}
+        for i, name in enumerate(federation.clients)
+    ]
 
 
 class Samples(NamedTuple):
@@ -133,20 +168,27 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation:
-    """The samples of all clients, from `from_arrays`, `from_clients`, `from_frame`, `from_parquet` or `from_safetensors`.
+    """The samples of all clients, from `from_arrays`, `from_clients`, `from_frame`, `from_parquet`
+    or `from_safetensors`.
 
-    A client's rows are contiguous, clients stand in order of first appearance, and a client's rows in the given order.
-    features: (samples, d), or (samples, positions, d) for sequences; floating point as it was given, whole numbers as float32.
-    labels: class codes 0, 1, ... as int64, (samples,) or (samples, positions); in regression float64 with the outputs last.
-    clients: names, all strings or all whole numbers; one without training samples is never drawn and uses the shared model.
+    A client's rows are contiguous, clients stand in order of first appearance, and a client's rows
+    in the given order.
+    features: (samples, d), or (samples, positions, d) for sequences; floating point as it was
+        given, whole numbers as float32.
+    labels: class codes 0, 1, ... as int64, (samples,) or (samples, positions); in regression
+        float64 with the outputs last.
+    clients: names, all strings or all whole numbers; one without training samples is never drawn
+        and uses the shared model.
     owner: each sample's position in `clients`, ascending.
     split: 0 for training, 1 for validation, 2 for test.
     mask: (samples, positions), True for real and False for padding; None where there is no padding.
     classes: the names of the classes in the order of their codes; None in regression.
     truth: the parameters that generated the data, where it is synthetic.
     names: the features' names; None where they have none.
-    personal: which features' weights may differ between clients; None where all may. The others serve the shared model only.
-    intercept: whether models of these data have an intercept, shared and personal, unless a verb is told otherwise.
+    personal: which features' weights may differ between clients; None where all may. The others
+        serve the shared model only.
+    intercept: whether models of these data have an intercept, shared and personal, unless a verb is
+        told otherwise.
     recipe: how the features were made from a table's columns; None where they came as arrays.
 
     >>> import numpy as np
@@ -172,7 +214,10 @@ class Federation:
 
     def __post_init__(self) -> None:
         if not isinstance(self.recipe, Recipe | None):
-            raise InvalidInput(f"recipe is a {type(self.recipe).__name__}: give a Recipe, as from_frame makes it, or None")
+            raise InvalidInput(
+                f"recipe is a {type(self.recipe).__name__}: give a Recipe, as from_frame makes it,"
+                " or None"
+            )
         for name, value in check_federation_fields(vars(self)).items():
             object.__setattr__(self, name, value)
 
@@ -195,36 +240,53 @@ class Federation:
     ) -> Federation:
         """A federation from one row per sample and the name of each row's client.
 
-        features: (samples, d) or (samples, positions, d); not copied where the rows stand client by client already.
-        labels: whole numbers, booleans or strings are classes, floating-point numbers are outputs of a regression (one, or
-            several in a last axis); `task` says otherwise. Sequences have one label per position.
-        split: fractions of training, validation and test, dealt out within each client by `seed`; or one value per sample:
-            "train", "validation", "test" or 0, 1, 2.
-        mask: for sequences, True where a position is real. Padding may hold anything; what is no number or class becomes 0.
-        classes: how many there are (labels are 0, 1, ...) or their names. Without it, the labels that occur, sorted.
+        features: (samples, d) or (samples, positions, d); not copied where the rows stand client by
+            client already.
+        labels: whole numbers, booleans or strings are classes, floating-point numbers are outputs
+            of a regression (one, or several in a last axis); `task` says otherwise. Sequences have
+            one label per position.
+        split: fractions of training, validation and test, dealt out within each client by `seed`;
+            or one value per sample: "train", "validation", "test" or 0, 1, 2.
+        mask: for sequences, True where a position is real. Padding may hold anything; what is no
+            number or class becomes 0.
+        classes: how many there are (labels are 0, 1, ...) or their names. Without it, the labels
+            that occur, sorted.
         names: of the features, for messages, tables and pages.
         personal: True for each feature whose weight may differ between clients; by default all may.
         intercept: whether models of these data have one.
         recipe: how the features were made, where they were made from a table.
 
         >>> features, labels = [[0.5], [1.0], [2.0]], [1.0, 2.0, 4.0]
-        >>> federation = Federation.from_arrays(features, labels, clients=[7, 8, 7], split=["train", "test", "train"])
+        >>> federation = Federation.from_arrays(
+        ...     features, labels, clients=[7, 8, 7], split=["train", "test", "train"]
+        ... )
         >>> federation.task, federation.clients, federation.counts("train").tolist()
         ('regression', (7, 8), [2, 0])
         """
-        named = None if names is None else tuple(str(name) for name in read_list("names", names, "give a name per feature"))
+        named = (
+            None
+            if names is None
+            else tuple(str(name) for name in read_list("names", names, "give a name per feature"))
+        )
         fields = gather_fields(features, labels, clients, split, seed, mask, classes, task, named)
-        return cls(**fields, names=named, personal=personal, intercept=intercept, recipe=recipe)  # type: ignore[arg-type]
+        more: dict[str, Any] = {"names": named, "personal": personal, "intercept": intercept}
+        return cls(**fields, **more, recipe=recipe)
 
     @classmethod
     def from_clients(cls, parts: Iterable[tuple[Any, Any, Any]], **options: Any) -> Federation:
-        """A federation from (client, features, labels), each a client's samples, a batch of them, or one sample with one label.
+        """A federation from (client, features, labels), each a client's samples, a batch of them,
+        or one sample with one label.
 
-        The same client may come many times. Anything that numpy.asarray takes will do, PyTorch tensors included. The keywords
-        are those of `from_arrays`; one value per sample, in `split` and `mask`, goes by the order of arrival.
+        The same client may come many times. Anything that numpy.asarray takes will do, PyTorch
+        tensors included. The keywords are those of `from_arrays`; one value per sample, in `split`
+        and `mask`, goes by the order of arrival.
 
         >>> loaders = {"ann": [([0.0, 1.0], 0), ([1.0, 0.0], 1)], "bob": [([1.0, 1.0], 1)]}
-        >>> len(Federation.from_clients((name, x, y) for name, samples in loaders.items() for x, y in samples))
+        >>> len(
+        ...     Federation.from_clients(
+        ...         (name, x, y) for name, samples in loaders.items() for x, y in samples
+        ...     )
+        ... )
         2
         """
         return cls.from_arrays(*collect_parts(parts), **options)
@@ -248,24 +310,34 @@ class Federation:
         roles: Mapping[str, str] | None = None,
         dates: str = "ignore",
     ) -> Federation:
-        """A federation from a polars or pandas frame with one row per sample (a LazyFrame is collected).
+        """A federation from a polars or pandas frame with one row per sample (a LazyFrame is
+        collected).
 
         label, client: columns; several label columns are the outputs of a regression.
-        features: a list of columns, or one column of lists, which is taken as it is. Without it, all other columns that a
-            model can learn from: identifiers, dates, constants, combinations of other columns and groups within clients are
-            left out, and `recipe` names them.
+        features: a list of columns, or one column of lists, which is taken as it is. Without it,
+            all other columns that a model can learn from: identifiers, dates, constants,
+            combinations of other columns and groups within clients are left out, and `recipe` names
+            them.
         split, mask: columns, or what `from_arrays` takes.
-        task: words and booleans are classes, and so are two whole numbers; other numbers are numbers. This says otherwise.
-        scale: "standard" centres features and divides them by their standard deviation, both of the training rows; "none"
-            keeps numbers as they are. Words, categories and booleans become indicators either way.
-        missing: "error", "drop", "mean" or "indicator": rows with a missing value are refused, left out, filled (numbers by
-            the training mean, categories by a level "missing"), or filled and marked by a feature of their own.
-        roles: what columns are, such as {"grade": "category", "zip": "ignore"}: "number", "category", "identifier", "ignore",
-            "shared" (one weight for all clients) or "personal".
+        task: words and booleans are classes, and so are two whole numbers; other numbers are
+            numbers. This says otherwise.
+        scale: "standard" centres features and divides them by their standard deviation, both of the
+            training rows; "none" keeps numbers as they are. Words, categories and booleans become
+            indicators either way.
+        missing: "error", "drop", "mean" or "indicator": rows with a missing value are refused, left
+            out, filled (numbers by the training mean, categories by a level "missing"), or filled
+            and marked by a feature of their own.
+        roles: what columns are, such as {"grade": "category", "zip": "ignore"}: "number",
+            "category", "identifier", "ignore", "shared" (one weight for all clients) or "personal".
         dates: "ignore", or "number": days since the first training date.
 
         >>> import polars as pl
-        >>> data = {"school": list("ab") * 8, "sex": list("ffmm") * 4, "hours": [1.5, 2.5] * 8, "score": [1, 4, 5, 9] * 4}
+        >>> data = {
+        ...     "school": list("ab") * 8,
+        ...     "sex": list("ffmm") * 4,
+        ...     "hours": [1.5, 2.5] * 8,
+        ...     "score": [1, 4, 5, 9] * 4,
+        ... }
         >>> federation = Federation.from_frame(pl.DataFrame(data), label="score", client="school")
         >>> federation.names, federation.task
         (('sex=m', 'hours'), 'regression')
@@ -273,24 +345,39 @@ class Federation:
         frame = open_frame(frame)
         check_names(label, client, features)
         if has_lists(frame, label, client, features, split, mask):
-            told = {
-                "missing": missing != "error",
-                "roles": bool(roles),
-                "dates": dates != "ignore",
-            }
+            told = {"missing": missing != "error", "roles": bool(roles), "dates": dates != "ignore"}
             if given := [name for name, value in told.items() if value]:
-                raise InvalidInput(f"{given[0]} is given, and the features are a column of lists, taken as it is: leave it out")
+                raise InvalidInput(
+                    f"{given[0]} is given, and the features are a column of lists, taken as it is:"
+                    " leave it out"
+                )
             read = read_frame(frame, label, client, features, split, mask)
-            return cls.from_arrays(**read, seed=seed, task=task, classes=classes, intercept=intercept)
-        options: dict[str, Any] = {"seed": seed, "task": task, "classes": classes, "intercept": intercept, "scale": scale}
+            return cls.from_arrays(
+                **read, seed=seed, task=task, classes=classes, intercept=intercept
+            )
+        options: dict[str, Any] = {
+            "seed": seed,
+            "task": task,
+            "classes": classes,
+            "intercept": intercept,
+            "scale": scale,
+        }
         options |= {"missing": missing, "roles": roles, "dates": dates}
-        return cls.from_arrays(**read_table(frame, label=label, client=client, features=features, split=split, **options))
+        return cls.from_arrays(
+            **read_table(
+                frame, label=label, client=client, features=features, split=split, **options
+            )
+        )
 
     @classmethod
-    def from_parquet(cls, path: str | Path, *, label: Any = "label", client: Any = "client", **options: Any) -> Federation:
-        """A federation from a Parquet file: one that `save` wrote comes back as it was, any other is read as by `from_frame`.
+    def from_parquet(
+        cls, path: str | Path, *, label: Any = "label", client: Any = "client", **options: Any
+    ) -> Federation:
+        """A federation from a Parquet file: one that `save` wrote comes back as it was, any other
+        is read as by `from_frame`.
 
-        The keywords are those of `from_frame`, and make a saved file a plain table; columns "split" and "mask" need no naming.
+        The keywords are those of `from_frame`, and make a saved file a plain table; columns "split"
+        and "mask" need no naming.
 
         >>> import tempfile, numpy as np
         >>> federation = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list("aabb"))
@@ -299,12 +386,21 @@ class Federation:
         ('a', 'b')
         """
         options = {name: value for name, value in options.items() if value is not None}
-        as_saved = (label, client) == ("label", "client") and options.keys() <= {"seed", "intercept"}
+        as_saved = (label, client) == ("label", "client") and options.keys() <= {
+            "seed",
+            "intercept",
+        }
         frame, fields = files.read_parquet(Path(path), as_saved)
         if fields is not None:
-            return cls(**fields | {name: options[name] for name in ("intercept",) if name in options})
+            return cls(
+                **fields | {name: options[name] for name in ("intercept",) if name in options}
+            )
         masked = "mask" in frame.columns and is_nested_column(frame, "mask")
-        options = ({"split": "split"} if "split" in frame.columns else {}) | ({"mask": "mask"} if masked else {}) | options
+        options = (
+            ({"split": "split"} if "split" in frame.columns else {})
+            | ({"mask": "mask"} if masked else {})
+            | options
+        )
         try:
             return cls.from_frame(frame, label=label, client=client, **options)
         except InvalidInput as reason:
@@ -369,7 +465,11 @@ class Federation:
         mine = self._position.get(client) if isinstance(client, Hashable) else None
         if mine is None:
             known = [str(name) for name in self.clients]
-            raise unknown("client", client, known if len(known) <= 20 else [*known[:20], f"{len(known) - 20} more"])
+            raise unknown(
+                "client",
+                client,
+                known if len(known) <= 20 else [*known[:20], f"{len(known) - 20} more"],
+            )
         rows = np.arange(self.starts[mine], self.starts[mine + 1])
         return rows if split is None else rows[self.split[rows] == code_of(split)]
 
@@ -385,26 +485,38 @@ class Federation:
         mine = slice(rows[0], rows[-1] + 1)
         return Samples(self.features[mine], self.labels[mine], self.split[mine])
 
-    def resplit(self, seed: int, keep_test: bool = True, fractions: Fractions | None = FRACTIONS) -> Federation:
-        """The same samples with training and validation (and, unless `keep_test`, test) dealt out anew within each client.
+    def resplit(
+        self, seed: int, keep_test: bool = True, fractions: Fractions | None = FRACTIONS
+    ) -> Federation:
+        """The same samples with training and validation (and, unless `keep_test`, test) dealt out
+        anew within each client.
 
-        A kept test set of the size that `fractions` give leaves the other counts as they give them; beside one of another size,
-        training and validation share the rest in proportion. `fractions=None` keeps each client's counts as they are.
+        A kept test set of the size that `fractions` give leaves the other counts as they give them;
+        beside one of another size, training and validation share the rest in proportion.
+        `fractions=None` keeps each client's counts as they are.
 
         >>> import numpy as np
         >>> federation = Federation.from_arrays(np.eye(20), np.arange(20) % 2, clients=[1] * 20)
         >>> bool(np.all((federation.resplit(seed=1).split == 2) == (federation.split == 2)))
         True
         """
-        return replace(self, split=reassign_splits(self.split, self.owner, self.identities, seed, fractions, keep_test))
+        return replace(
+            self,
+            split=reassign_splits(
+                self.split, self.owner, self.identities, seed, fractions, keep_test
+            ),
+        )
 
     def merge_rare(self, classes: int) -> Federation:
-        """The same samples in at most so many classes: the commonest of the training samples, and one of all others.
+        """The same samples in at most so many classes: the commonest of the training samples, and
+        one of all others.
 
         The predictions for classes and the advisor take up to 200.
 
         >>> import numpy as np
-        >>> words = Federation.from_arrays(np.eye(5), ["the", "owl", "the", "cat", "the"], clients=[1] * 5, split=["train"] * 5)
+        >>> words = Federation.from_arrays(
+        ...     np.eye(5), ["the", "owl", "the", "cat", "the"], clients=[1] * 5, split=["train"] * 5
+        ... )
         >>> words.merge_rare(2).classes
         ('the', 'other')
         """
@@ -413,8 +525,12 @@ class Federation:
         most = whole("classes", classes, least=2)
         if len(self.classes) <= most:
             return self
-        counted = self.split == TRAIN if self.mask is None else self.mask & (self.split == TRAIN)[:, None]
-        codes, names = merge_rare_classes(self.labels, self.classes, self.labels[counted].ravel(), most)
+        counted = (
+            self.split == TRAIN if self.mask is None else self.mask & (self.split == TRAIN)[:, None]
+        )
+        codes, names = merge_rare_classes(
+            self.labels, self.classes, self.labels[counted].ravel(), most
+        )
         return replace(self, labels=codes, classes=names, truth=None)
 
     def table(self) -> list[dict[str, Any]]:
@@ -434,4 +550,7 @@ class Federation:
 def check_federation(federation: Any) -> None:
     """Refuse what is no federation."""
     if not isinstance(federation, Federation):
-        raise InvalidInput(f"federation is a {type(federation).__name__}: make one of your data with fa.Federation.from_arrays")
+        raise InvalidInput(
+            f"federation is a {type(federation).__name__}: make one of your data with"
+            " fa.Federation.from_arrays"
+        )

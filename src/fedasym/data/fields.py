@@ -1,8 +1,9 @@
-"""From a table to what `Federation.from_arrays` takes: rows, split, features, labels, and the recipe behind them.
+"""From a table to what `Federation.from_arrays` takes: rows, split, features, labels, and the
+recipe behind them.
 
-The order matters: what a column is comes from all rows, then rows with missing values go, then the split is dealt out, and
-only then do the training rows say by what features are centred and scaled, which levels there are, and which features
-others determine.
+The order matters: what a column is comes from all rows, then rows with missing values go, then the
+split is dealt out, and only then do the training rows say by what features are centred and scaled,
+which levels there are, and which features others determine.
 """
 
 from __future__ import annotations
@@ -46,7 +47,15 @@ from fedasym.data.recipe import (
     encode_column,
     refuse_missing,
 )
-from fedasym.data.roles import Reason, Role, assign_role, check_roles, encode_values, explain_variance, find_combinations
+from fedasym.data.roles import (
+    Reason,
+    Role,
+    assign_role,
+    check_roles,
+    encode_values,
+    explain_variance,
+    find_combinations,
+)
 from fedasym.data.samples import Owners, identities_of, owners_of
 from fedasym.data.splits import FRACTIONS, TRAIN, are_fractions, assign_splits, read_codes
 
@@ -82,7 +91,11 @@ def fit_columns(
         if role.kind is None:
             continue
         column, parts = fit_column(cells[name], role, missing, intercept)
-        values = encode_column(column, parts, cells[name], UnknownCells({}, {})) if parts else np.zeros((0, 0))
+        values = (
+            encode_column(column, parts, cells[name], UnknownCells({}, {}))
+            if parts
+            else np.zeros((0, 0))
+        )
         used = [place for place in range(len(parts)) if role.fixed or not is_flat(values[:, place])]
         if not any(parts[place].part != "missing" or role.fixed for place in used):
             left.append(LeftOut(name, Reason.CONSTANT))
@@ -96,11 +109,15 @@ def fit_columns(
             raw.append(standardize(x, *measure(x, intercept)))
     features = name_apart(features)
     if features:
-        features, columns = drop_combinations(features, columns, np.stack(raw, 1), np.array(fixed), left)
+        features, columns = drop_combinations(
+            features, columns, np.stack(raw, 1), np.array(fixed), left
+        )
     return FittedColumns(tuple(columns), tuple(features), tuple(left))
 
 
-def fit_column(cells: Cells, role: Role, missing: str, intercept: bool) -> tuple[TableColumn, list[Feature]]:
+def fit_column(
+    cells: Cells, role: Role, missing: str, intercept: bool
+) -> tuple[TableColumn, list[Feature]]:
     """One column, and the features that it could have; their centre and spread come later."""
     name = cells.name
     if role.kind == "category":
@@ -117,8 +134,12 @@ def fit_column(cells: Cells, role: Role, missing: str, intercept: bool) -> tuple
     return column, features
 
 
-def fit_levels(name: str, cells: list[str | None], role: Role, intercept: bool) -> tuple[TableColumn, list[Feature]]:
-    """The levels of a category, commonest first as the reference, which has no indicator beside an intercept."""
+def fit_levels(
+    name: str, cells: list[str | None], role: Role, intercept: bool
+) -> tuple[TableColumn, list[Feature]]:
+    """The levels of a category, commonest first as the reference, which has no indicator beside an
+    intercept.
+    """
     counts = Counter(ABSENT if level is None else level for level in cells)
     rare = max(min(RARE_ROWS, ceil(0.05 * len(cells))), ceil(RARE_SHARE * len(cells)))
     order = sorted(counts, key=lambda level: (-counts[level], level))
@@ -130,16 +151,22 @@ def fit_levels(name: str, cells: list[str | None], role: Role, intercept: bool) 
         own, rest = [*own, *rest], []
     reference = own[0] if intercept and (len(own) > 1 or rest) else None
     listed = tuple(sorted(rest)) if len(rest) <= LISTED else ()
-    column = TableColumn(name, "category", levels=tuple(own), reference=reference, pooled=listed, other=bool(rest))
+    column = TableColumn(
+        name, "category", levels=tuple(own), reference=reference, pooled=listed, other=bool(rest)
+    )
     shown = sorted(level for level in own if level != reference)
-    features = [Feature(f"{name}={level}", name, "level", level, personal=role.personal) for level in shown]
+    features = [
+        Feature(f"{name}={level}", name, "level", level, personal=role.personal) for level in shown
+    ]
     if rest:
         features.append(Feature(f"{name}=other", name, "other", personal=role.personal))
     return column, features
 
 
 def measure(x: NDArray[np.float64], centred: bool) -> tuple[float, float]:
-    """Mean and standard deviation, without overflow; without centring 0 and the root mean square."""
+    """Mean and standard deviation, without overflow; without centring 0 and the root mean
+    square.
+    """
     largest = float(np.abs(x).max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):
         return 0.0, 1.0
@@ -177,7 +204,11 @@ def name_apart(features: list[Feature]) -> list[Feature]:
 
 
 def drop_combinations(
-    features: list[Feature], columns: list[TableColumn], X: NDArray[np.float64], fixed: NDArray[np.bool_], left: list[Any]
+    features: list[Feature],
+    columns: list[TableColumn],
+    X: NDArray[np.float64],
+    fixed: NDArray[np.bool_],
+    left: list[Any],
 ) -> tuple[list[Feature], list[TableColumn]]:
     """Features and columns without those that earlier ones determine."""
     found = find_combinations(X, fixed)
@@ -188,7 +219,12 @@ def drop_combinations(
     for column in columns:
         places = [place for place in found if features[place].column == column.name]
         if column.name in held:
-            left += [LeftOut(features[j].name, Reason.COMBINATION, columns_of_features(features, found[j])) for j in places]
+            left += [
+                LeftOut(
+                    features[j].name, Reason.COMBINATION, columns_of_features(features, found[j])
+                )
+                for j in places
+            ]
         elif places:
             of = sorted({part for j in places for part in found[j]})
             left.append(LeftOut(column.name, Reason.COMBINATION, columns_of_features(features, of)))
@@ -221,29 +257,42 @@ def read_table(
 
     line: that of row 0 in the file, where there is one; for errors.
     """
-    for field, value, allowed in (("scale", scale, SCALES), ("missing", missing, MISSING_RULES), ("dates", dates, DATES)):
+    for field, value, allowed in (
+        ("scale", scale, SCALES),
+        ("missing", missing, MISSING_RULES),
+        ("dates", dates, DATES),
+    ):
         one_of(field, value, allowed)
     intercept = flag("intercept", intercept)
     names = Names.read(frame, label, client, features, split)
     table = read_polars(frame, strict=(client, *names.labels))
     told = check_roles(roles, list(table.columns), names.taken)
     if table.height == 0:
-        raise InvalidInput("there are no samples: the table has a header and no rows; give at least one sample")
+        raise InvalidInput(
+            "there are no samples: the table has a header and no rows; give at least one sample"
+        )
     held = read_columns(table, names)
     who, client_kind = read_names(table[names.client], names.client)
     outputs = [read_cells(table[name], name) for name in names.labels]
 
     known = np.flatnonzero([name is not None for name in who])
     if not known.size:
-        raise InvalidInput(f"the client column {names.client!r} is empty: name the column that says whose each row is")
+        raise InvalidInput(
+            f"the client column {names.client!r} is empty: name the column that says whose each"
+            " row is"
+        )
     owner = owners_of(take_names(who, known)).owner
     chosen = {
-        name: assign_role(cells.take(known), owner, told.get(name, ()), names.chosen is not None, dates)
+        name: assign_role(
+            cells.take(known), owner, told.get(name, ()), names.chosen is not None, dates
+        )
         for name, cells in held.items()
     }
     used = [name for name, role in chosen.items() if role.kind is not None]
     check_cells(held, chosen, scale, line)
-    rows, dropped, filled = select_rows(table.height, known, names, outputs, held, used, missing, line)
+    rows, dropped, filled = select_rows(
+        table.height, known, names, outputs, held, used, missing, line
+    )
 
     labels = read_label_column(outputs, task, classes, rows, line)
     clients = take_names(who, rows)
@@ -252,7 +301,9 @@ def read_table(
     train = codes == TRAIN
     if not train.any():
         raise InvalidInput("split leaves no training sample at all: give at least one client one")
-    fitted = fit_columns({name: held[name].take(rows[train]) for name in used}, chosen, scale, missing, intercept)
+    fitted = fit_columns(
+        {name: held[name].take(rows[train]) for name in used}, chosen, scale, missing, intercept
+    )
     recipe = Recipe(
         client=names.client,
         client_kind=client_kind,
@@ -289,7 +340,14 @@ def read_table(
 class Names:
     """The columns that the user names, checked against the frame's."""
 
-    def __init__(self, columns: list[str], client: str, labels: list[str], chosen: list[str] | None, split: str | None):
+    def __init__(
+        self,
+        columns: list[str],
+        client: str,
+        labels: list[str],
+        chosen: list[str] | None,
+        split: str | None,
+    ):
         self.columns, self.client, self.labels, self.chosen = columns, client, labels, chosen
         self.taken = dict.fromkeys(labels, "label") | {client: "client"}
         if split is not None:
@@ -300,14 +358,27 @@ class Names:
         """Names of columns that are there, none of them twice."""
         columns = list(frame.columns)
         labels = list(label) if isinstance(label, list | tuple) else [label]
-        chosen = None if features is None else list(features) if isinstance(features, list | tuple) else [features]
-        asked = {"client": [client], "label": labels, "split": [split] if isinstance(split, str) else []}
+        chosen = (
+            None
+            if features is None
+            else list(features)
+            if isinstance(features, list | tuple)
+            else [features]
+        )
+        asked = {
+            "client": [client],
+            "label": labels,
+            "split": [split] if isinstance(split, str) else [],
+        }
         for field, names in (asked | {"features": chosen or []}).items():
             for name in names:
                 check_column(field, name, columns)
         both = [name for name in chosen or () if any(name in names for names in asked.values())]
         if both:
-            raise InvalidInput(f"column {both[0]!r} is a feature and also the label, client, split or mask: name it once")
+            raise InvalidInput(
+                f"column {both[0]!r} is a feature and also the label, client, split or mask: name"
+                " it once"
+            )
         if client in labels:
             raise InvalidInput(f"column {client!r} is the client and also the label: name it once")
         if chosen is not None and len(set(chosen)) < len(chosen):
@@ -315,7 +386,13 @@ class Names:
             raise InvalidInput(f"features name column {twice!r} twice: name it once")
         texts = None if chosen is None else [str(name) for name in chosen]
         split = split if isinstance(split, str) else None
-        return cls([str(name) for name in columns], str(client), [str(name) for name in labels], texts, split)
+        return cls(
+            [str(name) for name in columns],
+            str(client),
+            [str(name) for name in labels],
+            texts,
+            split,
+        )
 
 
 def take_names(who: Sequence[Any], rows: NDArray[np.intp]) -> Any:
@@ -326,12 +403,20 @@ def take_names(who: Sequence[Any], rows: NDArray[np.intp]) -> Any:
 
 def read_columns(table: Any, names: Names) -> dict[str, Cells]:
     """The columns that could be features, as the user names them, or in the table's order."""
-    others = names.chosen if names.chosen is not None else [name for name in names.columns if name not in names.taken]
+    others = (
+        names.chosen
+        if names.chosen is not None
+        else [name for name in names.columns if name not in names.taken]
+    )
     return {name: read_cells(table[name], name) for name in others}
 
 
-def check_cells(held: Mapping[str, Cells], chosen: Mapping[str, Role], scale: str, line: int | None) -> None:
-    """Refuse words among numbers, and numbers that are too large, with their row in the whole table."""
+def check_cells(
+    held: Mapping[str, Cells], chosen: Mapping[str, Role], scale: str, line: int | None
+) -> None:
+    """Refuse words among numbers, and numbers that are too large, with their row in the whole
+    table.
+    """
     for name, role in chosen.items():
         if role.kind == "number":
             refuse_stray(held[name], line)
@@ -365,14 +450,16 @@ def select_rows(
     rows = np.flatnonzero(keep)
     if not rows.size:
         raise InvalidInput(
-            f"missing is {missing!r}, and every row lacks its client, its label or a feature: leave out columns that are "
-            "mostly empty"
+            f"missing is {missing!r}, and every row lacks its client, its label or a feature: leave"
+            " out columns that are mostly empty"
         )
     counts = {name: int(held[name].missing[rows].sum()) for name in used}
     return rows, height - rows.size, {name: count for name, count in counts.items() if count}
 
 
-def read_split(table: Any, split: Any, rows: NDArray[np.intp], owners: Owners, seed: int) -> NDArray[np.int8]:
+def read_split(
+    table: Any, split: Any, rows: NDArray[np.intp], owners: Owners, seed: int
+) -> NDArray[np.int8]:
     """Which rows train, validate and test, in the order of the rows."""
     if isinstance(split, str):
         return read_codes(table[split].gather(rows).to_list(), rows.size, owners.spot)
@@ -392,7 +479,9 @@ def read_split(table: Any, split: Any, rows: NDArray[np.intp], owners: Owners, s
 
 def list_left(chosen: Mapping[str, Role], fitted: FittedColumns) -> tuple[LeftOut, ...]:
     """What is left out, by role and by the training rows, in the table's order."""
-    by_role = [LeftOut(name, role.reason) for name, role in chosen.items() if role.reason is not None]
+    by_role = [
+        LeftOut(name, role.reason) for name, role in chosen.items() if role.reason is not None
+    ]
     return (*by_role, *fitted.left)
 
 
@@ -421,5 +510,7 @@ def find_nested(
 def explain_nothing(recipe: Recipe) -> str:
     """Why no feature is left, for an error."""
     reasons = [f"{each.name!r} is left out ({each.reason.value})" for each in recipe.left[:8]]
-    told = "; ".join(reasons) if reasons else "there is no other column beside label, client and split"
+    told = (
+        "; ".join(reasons) if reasons else "there is no other column beside label, client and split"
+    )
     return f"no column is left to make features of: {told}; name the columns to use as features"

@@ -1,6 +1,8 @@
-"""Federations and recipes in files: safetensors for arrays as they are, Parquet for other tools, JSON for recipes.
+"""Federations and recipes in files: safetensors for arrays as they are, Parquet for other tools,
+JSON for recipes.
 
-Whole or not at all, never unpickled. Of what comes from outside every field is looked at, and nothing else is believed.
+Whole or not at all, never unpickled. Of what comes from outside every field is looked at, and
+nothing else is believed.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ KEY = "fedasym"  # of the metadata, in both kinds of file
 ARRAYS = ("features", "labels", "owner", "split", "mask")
 
 
-def write_federation(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None = None) -> Path:
+def write_federation(
+    fields: Mapping[str, Any], path: Path, notes: Mapping[str, str] | None = None
+) -> Path:
     """Save by the ending of the name, whole or not at all.
 
     notes: further metadata, such as how the features were made; reading leaves them alone.
@@ -71,18 +75,25 @@ def write_federation(fields: Mapping[str, Any], path: Path, notes: Mapping[str, 
     if path.suffix not in writers:
         raise InvalidInput(f"path is {str(path)!r}: its name must end in {' or '.join(writers)}")
     if not path.parent.is_dir():
-        raise InvalidInput(f"path is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first")
+        raise InvalidInput(
+            f"path is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first"
+        )
     try:
         with replace_file(path) as fresh:
             writers[path.suffix](fields, fresh, notes or {})
     except OSError as reason:
-        raise InvalidInput(f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}") from None
+        raise InvalidInput(
+            f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}"
+        ) from None
     return path
 
 
 def describe_fields(fields: Mapping[str, Any]) -> str:
     """What the arrays do not say, and a checksum of what they do."""
-    named = {"clients": list(fields["clients"]), "classes": None if fields["classes"] is None else list(fields["classes"])}
+    named = {
+        "clients": list(fields["clients"]),
+        "classes": None if fields["classes"] is None else list(fields["classes"]),
+    }
     return json.dumps(
         {
             "format": FORMAT,
@@ -95,13 +106,22 @@ def describe_fields(fields: Mapping[str, Any]) -> str:
 
 
 def feature_notes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of the features beside their numbers, where it is not as usual: so that older files stay whole."""
+    """What is said of the features beside their numbers, where it is not as usual: so that older
+    files stay whole.
+    """
     personal = fields.get("personal")
-    told = {"names": fields.get("names"), "personal": None if personal is None else np.asarray(personal).tolist()}
+    told = {
+        "names": fields.get("names"),
+        "personal": None if personal is None else np.asarray(personal).tolist(),
+    }
     told |= {"intercept": None if fields.get("intercept", True) else False}
     recipe = fields.get("recipe")
     told |= {"recipe": None if recipe is None else json.loads(recipe.to_json())}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items() if value is not None}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in told.items()
+        if value is not None
+    }
 
 
 def read_feature_notes(held: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,8 +136,14 @@ def read_feature_notes(held: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields_checksum(fields: Mapping[str, Any]) -> int:
-    """CRC-32 over all arrays and names: a file that was damaged or edited is told from one that is whole."""
-    total = zlib.crc32(json.dumps([fields["clients"], fields["classes"], *filter(None, [feature_notes(fields)])]).encode())
+    """CRC-32 over all arrays and names: a file that was damaged or edited is told from one that is
+    whole.
+    """
+    total = zlib.crc32(
+        json.dumps(
+            [fields["clients"], fields["classes"], *filter(None, [feature_notes(fields)])]
+        ).encode()
+    )
     truth = fields.get("truth") or {}
     for name, array in [*((name, fields[name]) for name in ARRAYS), *sorted(truth.items())]:
         if array is not None:
@@ -130,11 +156,16 @@ def read_description(text: str | None, path: Path) -> dict[str, Any]:
     """The description of a file that `save` wrote."""
     try:
         held = json.loads(text or "")
-        if held["format"] != FORMAT or not isinstance(held["clients"], list) or not isinstance(held["classes"], list | None):
+        if (
+            held["format"] != FORMAT
+            or not isinstance(held["clients"], list)
+            or not isinstance(held["classes"], list | None)
+        ):
             raise ValueError
     except (ValueError, KeyError, TypeError):
         raise UnreadableFile(
-            f"path is {str(path)!r}: this is not a federation that save wrote; use from_arrays or from_frame"
+            f"path is {str(path)!r}: this is not a federation that save wrote; use from_arrays or"
+            " from_frame"
         ) from None
     return dict(held)
 
@@ -142,13 +173,18 @@ def read_description(text: str | None, path: Path) -> dict[str, Any]:
 def check_whole(fields: Mapping[str, Any], held: Mapping[str, Any], path: Path, offer: str) -> None:
     """Refuse what is not what was saved."""
     if fields_checksum(fields) != held.get("sum"):
-        raise UnreadableFile(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}")
+        raise UnreadableFile(
+            f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}"
+        )
 
 
 def check_file(path: Path) -> None:
     """A file that is there."""
     if path.is_dir():
-        raise UnreadableFile(f"path is {str(path)!r}: this is a folder; name a file, or read it yourself and use from_frame")
+        raise UnreadableFile(
+            f"path is {str(path)!r}: this is a folder; name a file, or read it yourself and use"
+            " from_frame"
+        )
     if not path.exists():
         raise UnreadableFile(f"path is {str(path)!r}: there is no such file; check the name")
 
@@ -172,33 +208,55 @@ def read_safetensors(path: Path) -> dict[str, Any]:
     try:
         with safetensors.safe_open(str(path), framework="numpy") as file:
             held = read_description((file.metadata() or {}).get(KEY), path)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as reason:
-        raise UnreadableFile(f"path is {str(path)!r}: it cannot be read as safetensors: {reason}") from None
-    truth = {name.removeprefix("truth."): array for name, array in arrays.items() if name.startswith("truth.")}
+        raise UnreadableFile(
+            f"path is {str(path)!r}: it cannot be read as safetensors: {reason}"
+        ) from None
+    truth = {
+        name.removeprefix("truth."): array
+        for name, array in arrays.items()
+        if name.startswith("truth.")
+    }
     fields: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
-    fields |= {name: None if held[name] is None else tuple(held[name]) for name in ("clients", "classes")}
+    fields |= {
+        name: None if held[name] is None else tuple(held[name]) for name in ("clients", "classes")
+    }
     fields |= {"truth": truth or None, **read_feature_notes(held)}
     if any(fields[name] is None for name in ARRAYS[:4]):
-        raise UnreadableFile(f"path is {str(path)!r}: an array is missing from this file; save the federation again")
+        raise UnreadableFile(
+            f"path is {str(path)!r}: an array is missing from this file; save the federation again"
+        )
     check_whole(fields, held, path, "save the federation again")
     return fields
 
 
 def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
-    """One row per sample: client, split, label by name, features (and labels and mask of sequences) as fixed-size lists."""
+    """One row per sample: client, split, label by name, features (and labels and mask of sequences)
+    as fixed-size lists.
+    """
     pl = import_package("polars", "a .parquet file")
     if fields["truth"] is not None:
-        raise InvalidInput("truth does not fit a table: save to a .safetensors file, or leave it out with dataclasses.replace")
+        raise InvalidInput(
+            "truth does not fit a table: save to a .safetensors file, or leave it out with"
+            " dataclasses.replace"
+        )
     features, labels, classes = fields["features"], fields["labels"], fields["classes"]
     try:
-        clients, names = pl.Series(list(fields["clients"])), None if classes is None else pl.Series(list(classes))
+        clients, names = (
+            pl.Series(list(fields["clients"])),
+            None if classes is None else pl.Series(list(classes)),
+        )
     except (OverflowError, TypeError, pl.exceptions.PolarsError):
-        raise InvalidInput("a client or class is a whole number too large for Parquet: save to .safetensors") from None
+        raise InvalidInput(
+            "a client or class is a whole number too large for Parquet: save to .safetensors"
+        ) from None
     if names is not None:
         targets = names.gather(labels.ravel()).reshape(labels.shape)
     else:
-        targets = pl.Series(np.ascontiguousarray(labels[..., 0] if labels.shape[-1] == 1 else labels))
+        targets = pl.Series(
+            np.ascontiguousarray(labels[..., 0] if labels.shape[-1] == 1 else labels)
+        )
     # Few tools read half precision: it is widened, which is exact, and narrowed again on reading.
     wide = features.astype(np.float32) if features.dtype == np.float16 else features
     columns = {
@@ -222,10 +280,20 @@ def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None
     try:
         text = pl.read_parquet_metadata(path).get(KEY)
         columns = len(pl.read_parquet_schema(path))
-        check_fits(8 * columns * pl.scan_parquet(path).select(pl.len()).collect().item(), f"path is {str(path)!r}: it")
+        check_fits(
+            8 * columns * pl.scan_parquet(path).select(pl.len()).collect().item(),
+            f"path is {str(path)!r}: it",
+        )
         frame = pl.read_parquet(path)
-    except (OSError, MemoryError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as reason:
-        raise UnreadableFile(f"path is {str(path)!r}: it cannot be read as Parquet: {reason}") from None
+    except (
+        OSError,
+        MemoryError,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    ) as reason:
+        raise UnreadableFile(
+            f"path is {str(path)!r}: it cannot be read as Parquet: {reason}"
+        ) from None
     if not as_saved or text is None:
         return frame, None
     held = read_description(text, path)
@@ -237,7 +305,9 @@ def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None
             labels = labels.reshape(len(labels), *read_column(frame, "features").shape[1:-1], -1)
         else:
             code = {name: position for position, name in enumerate(held["classes"])}
-            labels = np.array([code[name] for name in labels.ravel().tolist()], np.int64).reshape(labels.shape)
+            labels = np.array([code[name] for name in labels.ravel().tolist()], np.int64).reshape(
+                labels.shape
+            )
         fields = {
             "features": read_column(frame, "features").astype(held["dtype"]),
             "labels": labels,
@@ -249,7 +319,9 @@ def read_parquet(path: Path, as_saved: bool) -> tuple[Any, dict[str, Any] | None
             **read_feature_notes(held),
         }
     except (KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
-        raise UnreadableFile(f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}") from None
+        raise UnreadableFile(
+            f"path is {str(path)!r}: the file was damaged or edited after it was saved; {offer}"
+        ) from None
     check_whole(fields, held, path, offer)
     return frame, fields
 
@@ -265,11 +337,19 @@ def read_recipe(text: str) -> Recipe:
         raise InvalidInput("the recipe is no JSON: give what to_json wrote") from None
     if not isinstance(held, dict) or held.get("format") != RECIPE_FORMAT:
         found = held.get("format") if isinstance(held, dict) else held
-        raise InvalidInput(f"the recipe's format is {found!r}: it must be {RECIPE_FORMAT!r}; give what to_json wrote")
+        raise InvalidInput(
+            f"the recipe's format is {found!r}: it must be {RECIPE_FORMAT!r}; give what to_json"
+            " wrote"
+        )
     check_held("recipe", held, RECIPE | {"format": is_text})
-    columns = tuple(TableColumn(**to_tuples(each)) for each in check_each("columns", held["columns"], COLUMN))
+    columns = tuple(
+        TableColumn(**to_tuples(each)) for each in check_each("columns", held["columns"], COLUMN)
+    )
     features = tuple(Feature(**each) for each in check_each("features", held["features"], FEATURE))
-    left = [LeftOut(each["name"], Reason(each["reason"]), tuple(each["of"])) for each in check_each("left", held["left"], LEFT)]
+    left = [
+        LeftOut(each["name"], Reason(each["reason"]), tuple(each["of"]))
+        for each in check_each("left", held["left"], LEFT)
+    ]
     check_held("target", held["target"], TARGET)
     recipe = Recipe(
         **{name: held[name] for name in PLAIN},
@@ -285,16 +365,23 @@ def read_recipe(text: str) -> Recipe:
 
 def to_tuples(held: dict[str, Any]) -> dict[str, Any]:
     """JSON's lists as tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in held.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in held.items()
+    }
 
 
 def check_held(where: str, held: Any, checks: dict[str, Check]) -> None:
     """All fields, each as it should be, and no others."""
     if not isinstance(held, dict) or held.keys() != checks.keys():
-        raise InvalidInput(f"the recipe's {where} has other fields than {', '.join(checks)}: give what to_json wrote")
+        raise InvalidInput(
+            f"the recipe's {where} has other fields than {', '.join(checks)}: give what to_json"
+            " wrote"
+        )
     for name, check in checks.items():
         if not check(held[name]):
-            raise InvalidInput(f"the recipe's {where} has {name} {str(held[name])[:60]!r}: give what to_json wrote")
+            raise InvalidInput(
+                f"the recipe's {where} has {name} {str(held[name])[:60]!r}: give what to_json wrote"
+            )
 
 
 def check_each(where: str, held: Any, checks: dict[str, Check]) -> list[dict[str, Any]]:
@@ -322,7 +409,9 @@ def check_consistent(recipe: Recipe) -> None:
         wrong |= feature.part == "other" and not column.other
     wrong |= any(not any(each.column == name for each in recipe.features) for name in columns)
     if wrong:
-        raise InvalidInput("the recipe's columns and features do not fit together: give what to_json wrote")
+        raise InvalidInput(
+            "the recipe's columns and features do not fit together: give what to_json wrote"
+        )
 
 
 def is_text(value: Any) -> bool:

@@ -1,8 +1,10 @@
-"""A user's own client data from a file or a folder in any of the usual formats, told by its ending or its first bytes.
+"""A user's own client data from a file or a folder in any of the usual formats, told by its ending
+or its first bytes.
 
-Tables, CSV, Excel or Parquet, and folders of them: a file per client, or a column that names it. NumPy's .npz files: arrays of
-features, labels and clients, one row per sample, never unpickled. LEAF's JSON layout, {"users": [...], "num_samples": [...],
-"user_data": {user: {"x": [...], "y": [...]}}}, file by file.
+Tables, CSV, Excel or Parquet, and folders of them: a file per client, or a column that names it.
+NumPy's .npz files: arrays of features, labels and clients, one row per sample, never unpickled.
+LEAF's JSON layout, {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y":
+[...]}}}, file by file.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues, UnreadableFile, import_package, path_of
+from fedasym.core.errors import (
+    InvalidInput,
+    MissingColumn,
+    MissingValues,
+    UnreadableFile,
+    import_package,
+    path_of,
+)
 from fedasym.core.numbers import join_names
 from fedasym.core.runtime import check_fits
 from fedasym.data.assembly import (
@@ -52,22 +61,37 @@ def read_npz(path: Path, fields: FieldNames, split: Any) -> dict[str, Any]:
         except BROKEN as reason:
             raise UnreadableFile(f"{path}: it cannot be read as .npz: {reason}") from None
         if not hasattr(archive, "files"):
-            raise UnreadableFile(f"{path}: this is a single array: save features, labels and clients with numpy.savez")
+            raise UnreadableFile(
+                f"{path}: this is a single array: save features, labels and clients with"
+                " numpy.savez"
+            )
         held = list(archive.files)
         wanted = {
             "features": FEATURES if fields.features is None else (fields.features,),
             "labels": LABELS if fields.label == "label" else (fields.label,),
             "clients": CLIENTS if fields.client == "client" else (fields.client,),
         }
-        read = {field: load_array(archive, path, choose_array(held, path, field, names)) for field, names in wanted.items()}
+        read = {
+            field: load_array(archive, path, choose_array(held, path, field, names))
+            for field, names in wanted.items()
+        }
         if isinstance(split, str) or (split is None and "split" in held):
-            split = load_array(archive, path, choose_array(held, path, "split", (split or "split",))).tolist()
+            split = load_array(
+                archive, path, choose_array(held, path, "split", (split or "split",))
+            ).tolist()
         mask = load_array(archive, path, "mask") if "mask" in held else None
     rows = {field: array.shape[0] if array.ndim else "no" for field, array in read.items()}
     if len(set(rows.values())) > 1 or "no" in rows.values():
-        raise InvalidInput(f"{path}: {', '.join(f'{field} have {count} rows' for field, count in rows.items())}: give one each")
+        raise InvalidInput(
+            f"{path}: {', '.join(f'{field} have {count} rows' for field, count in rows.items())}:"
+            " give one each"
+        )
     features = flatten_features(number_array(read["features"], f"{path}: features"), read["labels"])
-    return read | {"features": features, "split": FRACTIONS if split is None else split, "mask": mask}
+    return read | {
+        "features": features,
+        "split": FRACTIONS if split is None else split,
+        "mask": mask,
+    }
 
 
 def choose_array(held: Sequence[str], path: Path, field: str, names: Sequence[Any]) -> str:
@@ -77,12 +101,17 @@ def choose_array(held: Sequence[str], path: Path, field: str, names: Sequence[An
         return found[0]
     if found:
         raise InvalidInput(f"{path}: {' and '.join(found)} could both be the {field}: name one")
-    raise MissingColumn(f"{path}: no array {' or '.join(map(str, names))} for the {field}: there is {join_names(held)}")
+    raise MissingColumn(
+        f"{path}: no array {' or '.join(map(str, names))} for the {field}: there is"
+        f" {join_names(held)}"
+    )
 
 
 def load_array(archive: Any, path: Path, name: str) -> NDArray[Any]:
     """One array of the archive; Python objects would have to be unpickled, and are refused."""
-    member = next((each for each in archive.zip.infolist() if each.filename in (name, f"{name}.npy")), None)
+    member = next(
+        (each for each in archive.zip.infolist() if each.filename in (name, f"{name}.npy")), None
+    )
     check_fits(0 if member is None else member.file_size, f"{path}: array {name!r}")
     try:
         array = np.asarray(archive[name])
@@ -90,8 +119,8 @@ def load_array(archive: Any, path: Path, name: str) -> NDArray[Any]:
         if "allow_pickle" not in str(reason):
             raise UnreadableFile(f"{path}: array {name!r} is damaged: {reason}") from None
         raise UnreadableFile(
-            f"{path}: array {name!r} holds pickled Python objects, which can run code when read: save numbers or text, such "
-            f"as {name}.astype(str)"
+            f"{path}: array {name!r} holds pickled Python objects, which can run code when read:"
+            f" save numbers or text, such as {name}.astype(str)"
         ) from None
     return text_array(array, f"{path}: array {name!r}")
 
@@ -125,14 +154,18 @@ def only_array(path: Path) -> NDArray[Any]:
                 else {"": archive}
             )
     if len(held) != 1:
-        raise InvalidInput(f"{path}: it has the arrays {join_names(list(held))}: give a file with one")
+        raise InvalidInput(
+            f"{path}: it has the arrays {join_names(list(held))}: give a file with one"
+        )
     return next(iter(held.values()))
 
 
 LEAF_KEYS = ("users", "num_samples", "user_data")
 
 
-def leaf_parts(sources: Sequence[SampleFile], fields: FieldNames) -> Generator[ClientPart, None, None]:
+def leaf_parts(
+    sources: Sequence[SampleFile], fields: FieldNames
+) -> Generator[ClientPart, None, None]:
     """Every user's samples; users without any are left out."""
     label, features = fields.of_client_files()
     names = (features or "x", "y" if label == "label" else label)
@@ -141,7 +174,11 @@ def leaf_parts(sources: Sequence[SampleFile], fields: FieldNames) -> Generator[C
             if count:
                 x, y = (leaf_values(source.file, user, data, name, count) for name in names)
                 yield ClientPart(
-                    source.file, user, number_array(x, f"{source.file}: user {user!r}, field {names[0]!r}"), y, source.kind
+                    source.file,
+                    user,
+                    number_array(x, f"{source.file}: user {user!r}, field {names[0]!r}"),
+                    y,
+                    source.kind,
                 )
 
 
@@ -154,20 +191,41 @@ def leaf_users(file: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
     missing = [key for key in LEAF_KEYS if not isinstance(held, dict) or key not in held]
     if missing:
         found = join_names(held) if isinstance(held, dict) else f"a {type(held).__name__}"
-        raise UnreadableFile(f"{file}: {missing[0]!r} is missing, and there is {found}: LEAF's JSON has {', '.join(LEAF_KEYS)}")
+        raise UnreadableFile(
+            f"{file}: {missing[0]!r} is missing, and there is {found}: LEAF's JSON has"
+            f" {', '.join(LEAF_KEYS)}"
+        )
     names, counts, data = (held[key] for key in LEAF_KEYS)
-    if not isinstance(names, list) or not isinstance(counts, list) or not isinstance(data, dict) or len(names) != len(counts):
-        raise InvalidInput(f"{file}: 'users' and 'num_samples' must be lists of one length, and 'user_data' an object by user")
+    if (
+        not isinstance(names, list)
+        or not isinstance(counts, list)
+        or not isinstance(data, dict)
+        or len(names) != len(counts)
+    ):
+        raise InvalidInput(
+            f"{file}: 'users' and 'num_samples' must be lists of one length, and 'user_data' an"
+            " object by user"
+        )
     unlisted = sorted(set(data) - {name for name in names if isinstance(name, str)})
     if unlisted:
-        raise InvalidInput(f"{file}: user {unlisted[0]!r} has data and is not among 'users': list all or none of a user")
+        raise InvalidInput(
+            f"{file}: user {unlisted[0]!r} has data and is not among 'users': list all or none of a"
+            " user"
+        )
     for name, count in zip(names, counts, strict=True):
         if isinstance(name, str) and any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise InvalidInput(f"{file}: user {name!r} has half a character in its name: write Unicode")
+            raise InvalidInput(
+                f"{file}: user {name!r} has half a character in its name: write Unicode"
+            )
         if not isinstance(name, str) or not isinstance(data.get(name), dict):
-            raise InvalidInput(f"{file}: user {name!r} has no object in 'user_data': there are {join_names(data)}")
+            raise InvalidInput(
+                f"{file}: user {name!r} has no object in 'user_data': there are {join_names(data)}"
+            )
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InvalidInput(f"{file}: user {name!r}, 'num_samples' is {count!r}: it must be a whole number of at least 0")
+            raise InvalidInput(
+                f"{file}: user {name!r}, 'num_samples' is {count!r}: it must be a whole number of"
+                " at least 0"
+            )
         yield name, count, data.pop(name)  # let go once read
 
 
@@ -178,11 +236,18 @@ def leaf_values(file: Path, user: str, data: dict[str, Any], name: str, count: i
     if not isinstance(held, list):
         raise MissingColumn(f"{where} is missing or no list, and there is {join_names(data)}")
     if len(held) != count:
-        raise InvalidInput(f"{where} has {len(held)} samples where 'num_samples' says {count}: write the file again")
+        raise InvalidInput(
+            f"{where} has {len(held)} samples where 'num_samples' says {count}: write the file"
+            " again"
+        )
     for row, entry in enumerate(held):
-        if isinstance(entry, list) != isinstance(held[0], list) or (isinstance(entry, list) and len(entry) != len(held[0])):
+        if isinstance(entry, list) != isinstance(held[0], list) or (
+            isinstance(entry, list) and len(entry) != len(held[0])
+        ):
             size = f"a list of {len(entry)}" if isinstance(entry, list) else repr(entry)
-            raise InvalidInput(f"{where}, row {row} is {size}, unlike row 0: give every sample the same shape")
+            raise InvalidInput(
+                f"{where}, row {row} is {size}, unlike row 0: give every sample the same shape"
+            )
         if entry is None or isinstance(entry, dict):
             raise MissingValues(f"{where}, row {row} is {entry!r}: drop or fill that sample first")
     if any(isinstance(entry, str) for entry in held):
@@ -190,11 +255,17 @@ def leaf_values(file: Path, user: str, data: dict[str, Any], name: str, count: i
     try:
         return np.asarray(held)
     except ValueError:
-        raise InvalidInput(f"{where} holds lists of unlike lengths: give every sample the same shape") from None
+        raise InvalidInput(
+            f"{where} holds lists of unlike lengths: give every sample the same shape"
+        ) from None
 
 
-def read_tables(sources: Sequence[SampleFile], fields: FieldNames, split: Any, seed: int) -> dict[str, Any]:
-    """What `read_table` takes: one frame, the names of its columns, and the line of its first row in the file."""
+def read_tables(
+    sources: Sequence[SampleFile], fields: FieldNames, split: Any, seed: int
+) -> dict[str, Any]:
+    """What `read_table` takes: one frame, the names of its columns, and the line of its first row
+    in the file.
+    """
     pl = import_package("polars", "a table of client data")
     frames = []
     for source in sources:
@@ -205,24 +276,46 @@ def read_tables(sources: Sequence[SampleFile], fields: FieldNames, split: Any, s
         check_same_columns(source.file, frame, sources[0].file, frames[0])
     heights = [frame.height for frame in frames]
     try:
-        frame = pl.concat([each.select(frames[0].columns) for each in frames], how="vertical_relaxed")
+        frame = pl.concat(
+            [each.select(frames[0].columns) for each in frames], how="vertical_relaxed"
+        )
     except pl.exceptions.PolarsError as reason:
-        raise InvalidInput(f"{sources[0].file.parent}: the tables do not fit together: {reason}") from None
+        raise InvalidInput(
+            f"{sources[0].file.parent}: the tables do not fit together: {reason}"
+        ) from None
     kinds = np.repeat(np.array([source.kind or 0 for source in sources], np.int8), heights)
-    if split is None and any(source.kind is not None for source in sources) and fields.client in frame.columns:
+    if (
+        split is None
+        and any(source.kind is not None for source in sources)
+        and fields.client in frame.columns
+    ):
         if "split" in frame.columns:
             raise InvalidInput(
-                f"{sources[0].file}: there is a column 'split', and the names of files or folders say train and test, too: "
-                "choose the column with split='split', or drop it"
+                f"{sources[0].file}: there is a column 'split', and the names of files or folders"
+                " say train and test, too: choose the column with split='split', or drop it"
             )
         owners = owners_of(read_column(frame, fields.client))
         split = split_by_kinds(owners.owner, owners.names, kinds, seed)
     elif split is None and "split" in frame.columns:
         split = "split"
-    if not isinstance(split, str) and "split" in frame.columns and "split" not in named_columns(fields):
+    if (
+        not isinstance(split, str)
+        and "split" in frame.columns
+        and "split" not in named_columns(fields)
+    ):
         frame = frame.drop("split")
-    read = {"frame": frame, "label": fields.label, "client": fields.client, "features": fields.features, "split": split}
-    if "mask" in frame.columns and "mask" not in named_columns(fields) and is_nested_column(frame, "mask"):
+    read = {
+        "frame": frame,
+        "label": fields.label,
+        "client": fields.client,
+        "features": fields.features,
+        "split": split,
+    }
+    if (
+        "mask" in frame.columns
+        and "mask" not in named_columns(fields)
+        and is_nested_column(frame, "mask")
+    ):
         return read | {"mask": "mask"}
     if len(sources) == 1 and sources[0].file.suffix.lower() in TEXTS:
         read["line"] = 2
@@ -242,13 +335,17 @@ def check_same_columns(file: Path, frame: Any, first: Path, other: Any) -> None:
         if alone:
             lacks = file if one == first else first
             raise MissingColumn(
-                f"{lacks}: column {alone[0]!r} is missing, which {one} has; there is {join_names(lacking.columns)}"
+                f"{lacks}: column {alone[0]!r} is missing, which {one} has; there is"
+                f" {join_names(lacking.columns)}"
             )
     for name in frame.columns:
         kind, before = frame[name].dtype, other[name].dtype
         empty = "Null" in (str(kind), str(before))
         if kind != before and not empty and not (kind.is_numeric() and before.is_numeric()):
-            raise InvalidInput(f"{file}: column {name!r} holds {kind} while in {first} it holds {before}: write both alike")
+            raise InvalidInput(
+                f"{file}: column {name!r} holds {kind} while in {first} it holds {before}: write"
+                " both alike"
+            )
 
 
 ENDINGS = {
@@ -267,10 +364,17 @@ ENDINGS = {
 }
 BEGINNINGS = {b"PAR1": "parquet", b"\x89HDF\r\n\x1a\n": "hdf5", b"SQLite format 3\x00": "sqlite"}
 TABLES = ("csv", "excel", "parquet")  # formats of columns
-SEVERAL = ("csv", "excel", "parquet", "leaf", "hdf5", "sqlite")  # formats of which a folder may hold several files
+SEVERAL = (
+    "csv",
+    "excel",
+    "parquet",
+    "leaf",
+    "hdf5",
+    "sqlite",
+)  # formats of which a folder may hold several files
 READ = (
-    f"read are {', '.join(ENDINGS)}, folders of .csv, .tsv, .xlsx, .parquet, .json (LEAF), .h5 or .sqlite files, and "
-    "folders with train and test in them"
+    f"read are {', '.join(ENDINGS)}, folders of .csv, .tsv, .xlsx, .parquet, .json (LEAF), .h5 or"
+    " .sqlite files, and folders with train and test in them"
 )
 
 
@@ -290,16 +394,21 @@ def read(
     roles: Mapping[str, str] | None = None,
     dates: str | None = None,
 ) -> Federation:
-    r"""A federation from a file or folder: Parquet, safetensors, CSV, Excel, .npz, LEAF's JSON, HDF5, SQLite.
+    r"""A federation from a file or folder: Parquet, safetensors, CSV, Excel, .npz, LEAF's JSON,
+    HDF5, SQLite.
 
-    label, client, features: columns of a table, arrays of an .npz file, or fields of each client's samples; formats that name
-        their clients themselves take no `client`. Without `features`, what is found beside the label: all columns that a
-        model can learn from, or the only field of numbers.
-    split: None for what the file or folder says: a column "split", or files or folders named train and test, where the
-        training samples are shuffled by `seed`, the first int(n 0.8/0.9) of a client train and the rest validate. Where it says
-        nothing, 80%, 10% and 10%. Or fractions, which deal out all samples anew; or the name of a column.
-    task, classes: as in `Federation.from_frame` for tables, and as in `Federation.from_arrays` for other formats.
-    intercept, scale, missing, roles, dates: for tables, as in `Federation.from_frame`, whose defaults they have.
+    label, client, features: columns of a table, arrays of an .npz file, or fields of each client's
+        samples; formats that name their clients themselves take no `client`. Without `features`,
+        what is found beside the label: all columns that a model can learn from, or the only field
+        of numbers.
+    split: None for what the file or folder says: a column "split", or files or folders named train
+        and test, where the training samples are shuffled by `seed`, the first int(n 0.8/0.9) of a
+        client train and the rest validate. Where it says nothing, 80%, 10% and 10%. Or fractions,
+        which deal out all samples anew; or the name of a column.
+    task, classes: as in `Federation.from_frame` for tables, and as in `Federation.from_arrays` for
+        other formats.
+    intercept, scale, missing, roles, dates: for tables, as in `Federation.from_frame`, whose
+        defaults they have.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -310,17 +419,31 @@ def read(
     """
     path, fields = path_of("path", path), FieldNames(label, client, features)
     meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
-    given: dict[str, Any] = {"intercept": intercept, "scale": scale, "missing": missing, "roles": roles, "dates": dates}
-    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None and value != {}}
+    given: dict[str, Any] = {
+        "intercept": intercept,
+        "scale": scale,
+        "missing": missing,
+        "roles": roles,
+        "dates": dates,
+    }
+    told: dict[str, Any] = {
+        name: value for name, value in given.items() if value is not None and value != {}
+    }
     sources, kind = find_files(path)
     if kind not in TABLES:
-        columns = [name for name in ("missing", "roles", "dates") if name in told] + ["scale"] * (scale == "standard")
+        columns = [name for name in ("missing", "roles", "dates") if name in told] + ["scale"] * (
+            scale == "standard"
+        )
         if columns:
-            raise InvalidInput(f"{path}: {columns[0]} is given, which is for tables of columns: leave it out")
+            raise InvalidInput(
+                f"{path}: {columns[0]} is given, which is for tables of columns: leave it out"
+            )
         federation = read_array_files(path, sources, kind, fields, split, meaning)
         return federation if intercept is None else replace(federation, intercept=intercept)
     if kind == "parquet" and path.is_file():
-        return Federation.from_parquet(path, label=label, client=client, features=features, split=split, **meaning, **told)
+        return Federation.from_parquet(
+            path, label=label, client=client, features=features, split=split, **meaning, **told
+        )
     held = read_tables(sources, fields, split, seed)
     try:
         if "line" in held:
@@ -331,7 +454,12 @@ def read(
 
 
 def read_array_files(
-    path: Path, sources: list[SampleFile], kind: str, fields: FieldNames, split: Any, meaning: dict[str, Any]
+    path: Path,
+    sources: list[SampleFile],
+    kind: str,
+    fields: FieldNames,
+    split: Any,
+    meaning: dict[str, Any],
 ) -> Federation:
     """A federation from a format whose features are arrays already, taken as they are."""
     if kind == "safetensors":
@@ -346,44 +474,68 @@ def read_array_files(
         raise reason.at(path) from None
 
 
-def read_saved(path: Path, fields: FieldNames, split: Any, seed: int, task: str | None, classes: Any) -> Federation:
-    """A federation that `save` wrote: its names and classes are settled, and only its split can be dealt out anew."""
+def read_saved(
+    path: Path, fields: FieldNames, split: Any, seed: int, task: str | None, classes: Any
+) -> Federation:
+    """A federation that `save` wrote: its names and classes are settled, and only its split can be
+    dealt out anew.
+    """
     if fields != FieldNames() or task is not None or classes is not None or isinstance(split, str):
-        raise InvalidInput(f"{path}: a saved federation has its own labels, clients and classes: give nothing but fractions")
+        raise InvalidInput(
+            f"{path}: a saved federation has its own labels, clients and classes: give nothing but"
+            " fractions"
+        )
     federation = Federation.from_safetensors(path)
-    return federation if split is None else federation.resplit(seed, keep_test=False, fractions=split)
+    return (
+        federation if split is None else federation.resplit(seed, keep_test=False, fractions=split)
+    )
 
 
 def find_files(path: Path) -> tuple[list[SampleFile], str]:
     """The files to read, with what their names say, and their format."""
     if not os.path.exists(path):  # False, and no error, for a name that no disk can hold
-        raise UnreadableFile(f"path is {str(path)!r}: there is no such file or folder; check the name")
+        raise UnreadableFile(
+            f"path is {str(path)!r}: there is no such file or folder; check the name"
+        )
     if path.is_file():
         return [SampleFile(path)], format_of(path)
     folders = {
-        each: SPELLED[each.name.lower()] for each in sorted(path.iterdir()) if each.is_dir() and each.name.lower() in SPELLED
+        each: SPELLED[each.name.lower()]
+        for each in sorted(path.iterdir())
+        if each.is_dir() and each.name.lower() in SPELLED
     }
     if folders:
-        sources = [SampleFile(file, kind, file.stem) for folder, kind in folders.items() for file in readable_files(folder)]
+        sources = [
+            SampleFile(file, kind, file.stem)
+            for folder, kind in folders.items()
+            for file in readable_files(folder)
+        ]
     else:
         sources = files_by_name(path, readable_files(path))
     formats = {ENDINGS[source.file.suffix.lower()]: source.file for source in sources}
     if len(formats) > 1:
         raise InvalidInput(
-            f"{path}: there are files of several formats, {join_names(formats.values())}: keep one format in a folder"
+            f"{path}: there are files of several formats, {join_names(formats.values())}: keep one"
+            " format in a folder"
         )
     kind = next(iter(formats), None)
     if kind is None:
         inside = join_names(sorted(each.name for each in path.iterdir()))
-        raise UnreadableFile(f"path is {str(path)!r}, a folder with {inside}: nothing in it can be read; {READ}")
+        raise UnreadableFile(
+            f"path is {str(path)!r}, a folder with {inside}: nothing in it can be read; {READ}"
+        )
     if kind not in SEVERAL:
-        raise UnreadableFile(f"path is {str(path)!r}, a folder: give the {sources[0].file.suffix} file itself")
+        raise UnreadableFile(
+            f"path is {str(path)!r}, a folder: give the {sources[0].file.suffix} file itself"
+        )
     return sources, kind
 
 
 def readable_files(folder: Path) -> list[Path]:
     """The files of a folder with an ending that is known, hidden ones left out."""
-    files = sorted(each for each in folder.iterdir() if each.is_file() and not each.name.startswith("."))
+    files = sorted(
+        each for each in folder.iterdir() if each.is_file() and not each.name.startswith(".")
+    )
     packed = [file for file in files if file.suffix == ".lzma"]
     if packed:
         format_of(packed[0])
@@ -393,13 +545,21 @@ def readable_files(folder: Path) -> list[Path]:
 
 
 def files_by_name(folder: Path, files: list[Path]) -> list[SampleFile]:
-    """What names such as emnist_train.h5 and test.csv say; all of a folder's files have such a name, or none."""
-    named = [re.fullmatch(rf"(?:(.*)[_.-])?({'|'.join(SPELLED)})", file.stem, re.IGNORECASE) for file in files]
+    """What names such as emnist_train.h5 and test.csv say; all of a folder's files have such a
+    name, or none.
+    """
+    named = [
+        re.fullmatch(rf"(?:(.*)[_.-])?({'|'.join(SPELLED)})", file.stem, re.IGNORECASE)
+        for file in files
+    ]
     if not any(named):
         return [SampleFile(file, None, file.stem) for file in files]
     for file, match in zip(files, named, strict=True):
         if match is None:
-            raise InvalidInput(f"{folder}: some names end in train or test, and {file.name} does not: rename or remove it")
+            raise InvalidInput(
+                f"{folder}: some names end in train or test, and {file.name} does not: rename or"
+                " remove it"
+            )
     pairs = [(file, match) for file, match in zip(files, named, strict=True) if match]
     return [SampleFile(file, SPELLED[match[2].lower()], match[1] or "") for file, match in pairs]
 
@@ -409,7 +569,8 @@ def format_of(file: Path) -> str:
     ending = file.suffix.lower()
     if ending == ".lzma":
         raise UnreadableFile(
-            f"path is {str(file)!r}: unpack it first, xz --format=lzma -d -k {file.name}, and read {file.stem}"
+            f"path is {str(file)!r}: unpack it first, xz --format=lzma -d -k {file.name}, and read"
+            f" {file.stem}"
         )
     if ending in ENDINGS:
         return ENDINGS[ending]
@@ -419,4 +580,6 @@ def format_of(file: Path) -> str:
         if start.startswith(beginning):
             return kind
     what = f"the ending {ending!r} is unknown" if ending else "its name has no ending"
-    raise UnreadableFile(f"path is {str(file)!r}: {what}; {READ}; for other data use Federation.from_arrays")
+    raise UnreadableFile(
+        f"path is {str(file)!r}: {what}; {READ}; for other data use Federation.from_arrays"
+    )

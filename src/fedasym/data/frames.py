@@ -1,8 +1,9 @@
 """Tables at the door: users' frames, and tables in text and Excel files.
 
-Columns of frames become arrays, lists further axes. In files, separators, quotes, decimal commas, byte-order marks and line
-ends are as they come. Every cell is read as text first, and columns become numbers where all of their cells are: a library
-that guesses from the first rows would take `NA` for a word and `007` for seven.
+Columns of frames become arrays, lists further axes. In files, separators, quotes, decimal commas,
+byte-order marks and line ends are as they come. Every cell is read as text first, and columns
+become numbers where all of their cells are: a library that guesses from the first rows would take
+`NA` for a word and `007` for seven.
 """
 
 from __future__ import annotations
@@ -25,29 +26,64 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, MissingColumn, MissingPackage, NotNumbers, UnreadableFile, import_package, unknown
+from fedasym.core.errors import (
+    InvalidInput,
+    MissingColumn,
+    MissingPackage,
+    NotNumbers,
+    UnreadableFile,
+    import_package,
+    unknown,
+)
 from fedasym.core.runtime import check_fits
-from fedasym.data.cells import MISSING, MISSING_NUMBER, CellKind, blank_words, format_level, import_polars, read_cells
+from fedasym.data.cells import (
+    MISSING,
+    MISSING_NUMBER,
+    CellKind,
+    blank_words,
+    format_level,
+    import_polars,
+    read_cells,
+)
 
 MANY_COLUMNS = 30  # columns that an error still lists in full
 
 
-def read_frame(frame: Any, label: Any, client: Any, features: Any, split: Any, mask: Any) -> dict[str, Any]:
+def read_frame(
+    frame: Any, label: Any, client: Any, features: Any, split: Any, mask: Any
+) -> dict[str, Any]:
     """What `from_arrays` takes, from the named columns of a frame."""
     frame = open_frame(frame)
     columns = list(frame.columns)
     labels = list(label) if isinstance(label, list | tuple) else [label]
-    taken: dict[str, list[Any]] = {"client": [client], "label": labels, "split": [split] if isinstance(split, str) else []}
+    taken: dict[str, list[Any]] = {
+        "client": [client],
+        "label": labels,
+        "split": [split] if isinstance(split, str) else [],
+    }
     taken["mask"] = [mask] if isinstance(mask, str) else []
-    taken["features"] = list(features) if isinstance(features, list | tuple) else [] if features is None else [features]
+    taken["features"] = (
+        list(features)
+        if isinstance(features, list | tuple)
+        else []
+        if features is None
+        else [features]
+    )
     for field, names in taken.items():
         for name in names:
             check_column(field, name, columns)
     others = [name for name in columns if not any(name in names for names in taken.values())]
     chosen = taken["features"] or default_features(frame, others)
-    both = [name for name in chosen if name in (*taken["client"], *labels, *taken["split"], *taken["mask"])]
+    both = [
+        name
+        for name in chosen
+        if name in (*taken["client"], *labels, *taken["split"], *taken["mask"])
+    ]
     if both:
-        raise InvalidInput(f"column {both[0]!r} is a feature and also the label, client, split or mask: name it once")
+        raise InvalidInput(
+            f"column {both[0]!r} is a feature and also the label, client, split or mask: name it"
+            " once"
+        )
     read: dict[str, Any] = {
         "features": stack_columns("features", frame, chosen),
         "labels": stack_columns("label", frame, labels),
@@ -73,22 +109,36 @@ def check_names(label: Any, client: Any, features: Any) -> None:
 
 
 def has_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, mask: Any) -> bool:
-    """Whether samples are lists in a column, taken as they are, rather than one value in each of several columns."""
+    """Whether samples are lists in a column, taken as they are, rather than one value in each of
+    several columns.
+    """
     columns = list(frame.columns)
-    named = [split if isinstance(split, str) else None, mask if isinstance(mask, str) else None]  # else values
-    several = [list(each) if isinstance(each, list | tuple) else [each] for each in (label, client, *named, features)]
-    labels, chosen = ([name for name in names if name in columns] for names in (several[0], several[4]))
+    named = [
+        split if isinstance(split, str) else None,
+        mask if isinstance(mask, str) else None,
+    ]  # else values
+    several = [
+        list(each) if isinstance(each, list | tuple) else [each]
+        for each in (label, client, *named, features)
+    ]
+    labels, chosen = (
+        [name for name in names if name in columns] for names in (several[0], several[4])
+    )
     if mask is not None or any(is_nested_column(frame, name) for name in (*labels, *chosen)):
         return True
     if features is not None:
         return False
     taken = [name for names in several[:4] for name in names if name is not None]
     others = [name for name in columns if name not in taken]
-    return not any(is_numeric_column(frame, name) for name in others) and any(is_nested_column(frame, name) for name in others)
+    return not any(is_numeric_column(frame, name) for name in others) and any(
+        is_nested_column(frame, name) for name in others
+    )
 
 
 def open_frame(frame: Any) -> Any:
-    """A frame of pandas or polars as narwhals shows it; other tables that speak Arrow go through polars."""
+    """A frame of pandas or polars as narwhals shows it; other tables that speak Arrow go through
+    polars.
+    """
     nw = import_package("narwhals", "a table of client data")
     try:
         if hasattr(frame, "__arrow_c_stream__") and not nw.dependencies.is_into_dataframe(frame):
@@ -104,7 +154,9 @@ def open_frame(frame: Any) -> Any:
         raise InvalidInput(f"the frame has several columns {twice!r}: rename them") from None
     except TypeError:
         what = f"{type(frame).__module__.split('.')[0]}.{type(frame).__name__}"
-        raise InvalidInput(f"frame is a {what}: give a polars or pandas DataFrame; for arrays use from_arrays") from None
+        raise InvalidInput(
+            f"frame is a {what}: give a polars or pandas DataFrame; for arrays use from_arrays"
+        ) from None
     return shown
 
 
@@ -113,7 +165,10 @@ def check_column(field: str, name: Any, columns: list[Any]) -> None:
     if name not in columns:
         known = [str(each) for each in columns]
         if len(known) > MANY_COLUMNS:
-            known = [*difflib.get_close_matches(str(name), known, n=5, cutoff=0.0), f"{len(known) - 5} more"]
+            known = [
+                *difflib.get_close_matches(str(name), known, n=5, cutoff=0.0),
+                f"{len(known) - 5} more",
+            ]
         raise unknown(f"{field} column", name, known, MissingColumn)
 
 
@@ -125,7 +180,8 @@ def default_features(frame: Any, others: list[Any]) -> list[Any]:
     if not chosen or (len(chosen) > 1 and is_nested_column(frame, chosen[0])):
         found = f"{len(chosen)} columns of lists" if chosen else "no columns of numbers or lists"
         raise InvalidInput(
-            f"features is None and beside label, client, split and mask there are {found}: name the features' columns"
+            f"features is None and beside label, client, split and mask there are {found}: name the"
+            " features' columns"
         )
     return chosen
 
@@ -144,21 +200,30 @@ def is_nested_column(frame: Any, name: Any) -> bool:
 
 
 def stack_columns(field: str, frame: Any, names: list[Any]) -> NDArray[Any]:
-    """One column as it is, of numbers along a last axis if it is a feature; several side by side."""
+    """One column as it is, of numbers along a last axis if it is a feature; several side by
+    side.
+    """
     if len(names) == 1 and (field == "label" or is_nested_column(frame, names[0])):
         return read_column(frame, names[0])
     arrays = [read_column(frame, name) for name in names]
     for name, array in zip(names, arrays, strict=True):
         if array.ndim > 1:
-            raise InvalidInput(f"{field} column {name!r} holds lists: name it alone, or give columns of numbers")
+            raise InvalidInput(
+                f"{field} column {name!r} holds lists: name it alone, or give columns of numbers"
+            )
         if array.dtype.kind not in "biuf":
             held = frame.get_column(name).to_native().dtype
-            raise NotNumbers(f"{field} column {name!r} holds {held}: give numbers; encode text and categories first")
+            raise NotNumbers(
+                f"{field} column {name!r} holds {held}: give numbers; encode text and categories"
+                " first"
+            )
     return np.stack(arrays, axis=1)
 
 
 def read_column(frame: Any, name: Any) -> NDArray[Any]:
-    """A column as an array: missing numbers are NaN, other missing values None, lists of one length further axes."""
+    """A column as an array: missing numbers are NaN, other missing values None, lists of one length
+    further axes.
+    """
     series = open_frame(frame).get_column(name)
     if series.implementation.is_polars():
         return polars_array(series.to_native(), lambda row: f"column {name!r}, row {row}")
@@ -180,17 +245,25 @@ def polars_array(series: Any, at: Callable[[int], str]) -> NDArray[Any]:
     lengths = lists.list.len().fill_null(0).to_numpy()
     check_lengths(lengths, at)
     each = int(lengths[0])
-    inner = polars_array(lists.explode(), lambda entry: f"{at(entry // each)}, entry {entry % each}")
+    inner = polars_array(
+        lists.explode(), lambda entry: f"{at(entry // each)}, entry {entry % each}"
+    )
     return inner.reshape(len(series), each, *inner.shape[1:])
 
 
 def stack_lists(rows: list[Any], at: Callable[[int], str]) -> NDArray[Any]:
-    """Lists or arrays, which may hold further ones, along a first axis; they must have one length."""
-    check_lengths(np.array([len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in rows]), at)
+    """Lists or arrays, which may hold further ones, along a first axis; they must have one
+    length.
+    """
+    check_lengths(
+        np.array([len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in rows]),
+        at,
+    )
     if isinstance(rows[0][0], list | tuple | np.ndarray):
         each = len(rows[0])
         inner = stack_lists(
-            [entry for row in rows for entry in row], lambda entry: f"{at(entry // each)}, entry {entry % each}"
+            [entry for row in rows for entry in row],
+            lambda entry: f"{at(entry // each)}, entry {entry % each}",
         )
         return inner.reshape(len(rows), each, *inner.shape[1:])
     return np.stack([np.asarray(row) for row in rows])
@@ -198,19 +271,24 @@ def stack_lists(rows: list[Any], at: Callable[[int], str]) -> NDArray[Any]:
 
 def check_lengths(lengths: NDArray[Any], at: Callable[[int], str]) -> None:
     """Lists of one length, none of them missing or empty."""
-    odd = np.flatnonzero((lengths != lengths[0]) | (lengths == 0)) if lengths.size else np.zeros(0, int)
+    odd = (
+        np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
+        if lengths.size
+        else np.zeros(0, int)
+    )
     if odd.size:
         row = int(odd[0])
         raise InvalidInput(
-            f"{at(row)} holds a list of {int(lengths[row])} while the first has {int(lengths[0])}: give lists of one "
-            "length above 0; pad sequences and mark the padding with mask"
+            f"{at(row)} holds a list of {int(lengths[row])} while the first has {int(lengths[0])}:"
+            " give lists of one length above 0; pad sequences and mark the padding with mask"
         )
 
 
 def read_polars(frame: Any, strict: Collection[Any] = ()) -> Any:
     """Any frame as a polars frame whose columns are named by text.
 
-    strict: columns that must not mix kinds of values, such as labels and clients; others are then text.
+    strict: columns that must not mix kinds of values, such as labels and clients; others are then
+    text.
 
     >>> import pandas as pd
     >>> read_polars(pd.DataFrame({"a": [1, 2], "b": ["x", None]})).rows()
@@ -224,7 +302,9 @@ def read_polars(frame: Any, strict: Collection[Any] = ()) -> Any:
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInput(f"the frame has several columns {twice!r} when read as text: rename them")
+        raise InvalidInput(
+            f"the frame has several columns {twice!r} when read as text: rename them"
+        )
     return pl.DataFrame(dict(zip(names, columns, strict=True)))
 
 
@@ -266,14 +346,20 @@ def read_objects(values: list[Any], name: Any, strict: bool) -> Any:
     if all(isinstance(value, Integral) for value in held):
         small = all(-(2**63) <= int(value) < 2**63 for value in held)
         kind = (int, pl.Int64) if small else (to_float, pl.Float64)
-        return pl.Series([None if each is None else kind[0](each) for each in values], dtype=kind[1])
+        return pl.Series(
+            [None if each is None else kind[0](each) for each in values], dtype=kind[1]
+        )
     if all(isinstance(value, Real) or type(value).__name__ == "Decimal" for value in held):
-        return pl.Series([None if value is None else to_float(value) for value in values], dtype=pl.Float64)
+        return pl.Series(
+            [None if value is None else to_float(value) for value in values], dtype=pl.Float64
+        )
     if all(isinstance(value, datetime | date | timedelta) for value in held):
         try:
             return pl.Series(values, strict=False)
         except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
+            return pl.Series(
+                [None if value is None else str(value) for value in values], dtype=pl.String
+            )
     if any(isinstance(value, list | tuple | dict | np.ndarray) for value in held):
         return pl.Series([None if value is None else [0] for value in values])  # left out as lists
     if strict:
@@ -296,8 +382,8 @@ def refuse_mixture(values: list[Any], name: Any) -> None:
     for row, value in enumerate(values):
         if value is not None and (type(value) is not one or not isinstance(value, str | Real)):
             raise InvalidInput(
-                f"column {name!r}, row {row} holds {value!r}, of type {type(value).__name__}, while row {first} "
-                f"has {values[first]!r}: give all numbers or all strings"
+                f"column {name!r}, row {row} holds {value!r}, of type {type(value).__name__}, while"
+                f" row {first} has {values[first]!r}: give all numbers or all strings"
             )
 
 
@@ -307,7 +393,13 @@ SEPARATORS = (",", ";", "\t", "|")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 HEAD = 1 << 16  # bytes in which separators are counted
 LINES = 50
-PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")  # gzip, Zstandard, zlib
+PACKED = (
+    b"\x1f\x8b",
+    b"\x28\xb5\x2f\xfd",
+    b"\x78\x01",
+    b"\x78\x9c",
+    b"\x78\xda",
+)  # gzip, Zstandard, zlib
 WIDE_TEXT = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # Excel's "Unicode text"
 DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
 DECIMAL_OR_WHOLE = r"^[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?$"
@@ -315,10 +407,11 @@ CANONICAL = r"^(0|-?[1-9][0-9]{0,17})$"  # a whole number that reads back as it 
 
 
 def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
-    r"""A table in a .csv, .tsv, .txt, .xlsx or .parquet file as a polars frame, ready for `Recipe.apply`.
+    r"""A table in a .csv, .tsv, .txt, .xlsx or .parquet file as a polars frame, ready for
+    `Recipe.apply`.
 
-    names: columns that hold names, such as the clients': they stay as they are written, and are numbers only where
-        all of them are written as whole numbers.
+    names: columns that hold names, such as the clients': they stay as they are written, and are
+        numbers only where all of them are written as whole numbers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -339,7 +432,9 @@ def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
         from fedasym.data.files import read_parquet
 
         return read_parquet(file, False)[0]
-    raise InvalidInput(f"path is {str(path)!r}: tables end in {', '.join((*TEXTS, *EXCEL))} or .parquet")
+    raise InvalidInput(
+        f"path is {str(path)!r}: tables end in {', '.join((*TEXTS, *EXCEL))} or .parquet"
+    )
 
 
 def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
@@ -350,13 +445,21 @@ def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
     wide = next((code for start, code in WIDE_TEXT.items() if head.startswith(start)), None)
     try:
         source: Any = file if wide is None else io.BytesIO(file.read_bytes().decode(wide).encode())
-        frame = pl.read_csv(source, separator=separator, infer_schema=False, truncate_ragged_lines=False)
+        frame = pl.read_csv(
+            source, separator=separator, infer_schema=False, truncate_ragged_lines=False
+        )
     except UnicodeDecodeError:
-        raise UnreadableFile(f"{file}: it cannot be read as UTF-16 text: save it as UTF-8") from None
+        raise UnreadableFile(
+            f"{file}: it cannot be read as UTF-16 text: save it as UTF-8"
+        ) from None
     except (OSError, pl.exceptions.PolarsError) as reason:
-        raise UnreadableFile(f"{file}: it cannot be read as CSV: {explain_failure(head, separator, reason)}") from None
+        raise UnreadableFile(
+            f"{file}: it cannot be read as CSV: {explain_failure(head, separator, reason)}"
+        ) from None
     except pl.exceptions.PanicException:
-        raise UnreadableFile(f"{file}: it cannot be read as CSV: check its quotes and line ends") from None
+        raise UnreadableFile(
+            f"{file}: it cannot be read as CSV: check its quotes and line ends"
+        ) from None
     frame = frame.rename(strip_header(file, frame.columns))
     comma = separator != ","
     columns = {}
@@ -370,7 +473,9 @@ def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
 
 
 def read_head(file: Path) -> bytes:
-    """The first bytes of a text file; a packed one is refused, which polars would unpack however much it unpacks to."""
+    """The first bytes of a text file; a packed one is refused, which polars would unpack however
+    much it unpacks to.
+    """
     try:
         with file.open("rb") as opened:
             head = opened.read(HEAD)
@@ -383,12 +488,15 @@ def read_head(file: Path) -> bytes:
             codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
         except UnicodeDecodeError as reason:
             line = head[: reason.start].count(b"\n") + 1
-            raise UnreadableFile(f"{file}: line {line} is not UTF-8 text: save the table as UTF-8") from None
+            raise UnreadableFile(
+                f"{file}: line {line} is not UTF-8 text: save the table as UTF-8"
+            ) from None
     return head
 
 
 def find_separator(head: bytes) -> str:
-    r"""The separator that cuts the header and the first lines into the same number of fields, quotes respected.
+    r"""The separator that cuts the header and the first lines into the same number of fields,
+    quotes respected.
 
     >>> find_separator(b'a;"b,c";d\n1,5;x;2\n'), find_separator(b"a\n1\n")
     (';', ',')
@@ -418,14 +526,17 @@ def explain_failure(head: bytes, separator: str, reason: Exception) -> str:
     if "utf" in told.lower():
         return "it is not UTF-8 text: save it as UTF-8"
     if "more fields" in told:
-        rows = csv.reader(head.decode("utf-8-sig", errors="ignore").splitlines(), delimiter=separator)
+        rows = csv.reader(
+            head.decode("utf-8-sig", errors="ignore").splitlines(), delimiter=separator
+        )
         try:
             width = len(next(rows))
             for number, row in enumerate(rows, 2):
                 if len(row) > width:
                     return (
-                        f"line {number} has {len(row)} fields and the header {width}, separated by "
-                        f"{SEPARATOR_NAMES[separator]}: quote fields that hold a separator, and name every column"
+                        f"line {number} has {len(row)} fields and the header {width}, separated by"
+                        f" {SEPARATOR_NAMES[separator]}: quote fields that hold a separator, and"
+                        " name every column"
                     )
         except (csv.Error, StopIteration):
             pass
@@ -434,7 +545,9 @@ def explain_failure(head: bytes, separator: str, reason: Exception) -> str:
 
 def strip_header(file: Path, columns: list[str]) -> dict[str, str]:
     """Names of columns without spaces around them, each once."""
-    renamed = {name: name.strip().removeprefix("\ufeff").strip('"').replace('""', '"') for name in columns}
+    renamed = {
+        name: name.strip().removeprefix("\ufeff").strip('"').replace('""', '"') for name in columns
+    }
     twice = [name for name in columns if re.search(r"_duplicated_\d+$", name)]
     names = list(renamed.values())
     if twice and twice[0].rsplit("_duplicated_", 1)[0] in columns:
@@ -461,11 +574,17 @@ def read_decimal_commas(series: Any) -> Any:
     words = blank_words(blank_words(series.str.strip_chars(), MISSING), MISSING_NUMBER).drop_nulls()
     if not len(words) or not words.str.contains(DECIMAL_COMMA).any():
         return series
-    return series.str.replace(",", ".", literal=True) if words.str.contains(DECIMAL_OR_WHOLE).all() else series
+    return (
+        series.str.replace(",", ".", literal=True)
+        if words.str.contains(DECIMAL_OR_WHOLE).all()
+        else series
+    )
 
 
 def type_column(series: Any, name: str) -> Any:
-    """A column of text as what all of its cells are; with a word among numbers it stays text, for the word to be named."""
+    """A column of text as what all of its cells are; with a word among numbers it stays text, for
+    the word to be named.
+    """
     pl = import_polars()
     cells = read_cells(series, name)
     if cells.kind is CellKind.EMPTY:
@@ -478,14 +597,26 @@ def type_column(series: Any, name: str) -> Any:
 def read_excel(file: Path) -> Any:
     """The first sheet of an Excel file."""
     pl = import_polars()
-    engine = next((name for module, name in (("fastexcel", "calamine"), ("openpyxl", "openpyxl")) if find_spec(module)), None)
+    engine = next(
+        (
+            name
+            for module, name in (("fastexcel", "calamine"), ("openpyxl", "openpyxl"))
+            if find_spec(module)
+        ),
+        None,
+    )
     if engine is None:
-        raise MissingPackage(f"{file}: an Excel file needs fastexcel: pip install 'fedasym[excel]', or save it as CSV")
+        raise MissingPackage(
+            f"{file}: an Excel file needs fastexcel: pip install 'fedasym[excel]', or save it"
+            " as CSV"
+        )
     try:
         with ZipFile(file) as archive:
             check_fits(sum(each.file_size for each in archive.infolist()), f"{file}: it")
     except (OSError, BadZipFile, NotImplementedError):
-        raise UnreadableFile(f"{file}: it cannot be read as .xlsx: save it again, or as CSV") from None
+        raise UnreadableFile(
+            f"{file}: it cannot be read as .xlsx: save it again, or as CSV"
+        ) from None
     try:
         frame = pl.read_excel(file, engine=engine, infer_schema_length=None)
     except InvalidInput:

@@ -1,11 +1,13 @@
 """Images by client: EMNIST and digits by writer, and CIFAR-100.
 
-EMNIST has 62 classes and 3,400 writers in TensorFlow Federated's files. Handwritten digits by writer, MNIST's 70,000 with their
-writers or QMNIST's public files, stand in where it is not at hand: label results as digits.
+EMNIST has 62 classes and 3,400 writers in TensorFlow Federated's files. Handwritten digits by
+writer, MNIST's 70,000 with their writers or QMNIST's public files, stand in where it is not at
+hand: label results as digits.
 
-CIFAR-100 has TensorFlow Federated's clients, whose test clients have images and numbers of their own: all 600 take part, each
-with its own split. Or plain images are dealt out by Pachinko allocation, to clients whose mixtures of classes follow a tree of
-coarse and fine classes: Reddi et al. (2021), "Adaptive federated optimization", appendix F, after Li and McCallum (2006).
+CIFAR-100 has TensorFlow Federated's clients, whose test clients have images and numbers of their
+own: all 600 take part, each with its own split. Or plain images are dealt out by Pachinko
+allocation, to clients whose mixtures of classes follow a tree of coarse and fine classes: Reddi et
+al. (2021), "Adaptive federated optimization", appendix F, after Li and McCallum (2006).
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import check_seed, whole
-from fedasym.data.assembly import assemble_federation, import_library, locate_file, split_by_files, split_by_fractions
+from fedasym.data.assembly import (
+    assemble_federation,
+    import_library,
+    locate_file,
+    split_by_files,
+    split_by_fractions,
+)
 from fedasym.data.files import BROKEN
 from fedasym.data.tff import open_clients, read_images, same_clients
 from fedasym.exact.draws import seeded_generator
@@ -37,23 +45,35 @@ EMNIST_SHAPE = (28, 28)
 
 
 def load_emnist(folder: str | Path, *, seed: int = 0, digits_only: bool = False) -> Federation:
-    """Writers and their characters, from `fed_emnist_train.h5` and `fed_emnist_test.h5` in `folder`.
+    """Writers and their characters, from `fed_emnist_train.h5` and `fed_emnist_test.h5` in
+    `folder`.
 
-    Features are the 784 pixels as the files have them: 1 is the background and 0 is ink. The classes are "0" to "9", "A" to
-    "Z" and "a" to "z". The test file is the test set; the training file is shuffled by `seed`, and int(n 0.8/0.9) of a
-    writer's n samples train and the others validate. All 749,068 images take 2.4 GB.
+    Features are the 784 pixels as the files have them: 1 is the background and 0 is ink. The
+    classes are "0" to "9", "A" to "Z" and "a" to "z". The test file is the test set; the training
+    file is shuffled by `seed`, and int(n 0.8/0.9) of a writer's n samples train and the others
+    validate. All 749,068 images take 2.4 GB.
 
     digits_only: read TensorFlow Federated's `fed_emnist_digitsonly_*.h5` instead, with 10 classes.
     """
     stem = "fed_emnist_digitsonly" if digits_only else "fed_emnist"
     classes, archive = EMNIST_CLASSES[:10] if digits_only else EMNIST_CLASSES, f"{stem}.tar.bz2"
-    with open_clients(folder, f"{stem}_train.h5", archive) as train, open_clients(folder, f"{stem}_test.h5", archive) as test:
+    with (
+        open_clients(folder, f"{stem}_train.h5", archive) as train,
+        open_clients(folder, f"{stem}_test.h5", archive) as test,
+    ):
         writers = same_clients(train, test)
         parts = [(file, writer) for writer in writers for file in (train, test)]
-        features, labels, counts = read_images(parts, "pixels", EMNIST_SHAPE, "f", None, len(classes))
+        features, labels, counts = read_images(
+            parts, "pixels", EMNIST_SHAPE, "f", None, len(classes)
+        )
     trained, tested = counts[0::2], counts[1::2]
     return assemble_federation(
-        features, labels, writers, trained + tested, split_by_files(writers, trained, tested, seed), classes
+        features,
+        labels,
+        writers,
+        trained + tested,
+        split_by_files(writers, trained, tested, seed),
+        classes,
     )
 
 
@@ -67,27 +87,35 @@ DigitColumns = tuple[NDArray[np.uint8], NDArray[np.integer[Any]], NDArray[np.int
 
 
 def load_digits(folder: str | Path, *, seed: int = 0) -> Federation:
-    """Writers and their digits, split 80/10/10 within each writer by `seed`; a writer with few digits is kept.
+    """Writers and their digits, split 80/10/10 within each writer by `seed`; a writer with few
+    digits is kept.
 
-    folder: holds `mnist_by_writer.npz`, with arrays x, y and writer, or QMNIST's `qmnist-train-images-idx3-ubyte`,
-        `qmnist-train-labels-idx2-int` and the same for `test`, each plain or with the ending .gz.
+    folder: holds `mnist_by_writer.npz`, with arrays x, y and writer, or QMNIST's
+        `qmnist-train-images-idx3-ubyte`, `qmnist-train-labels-idx2-int` and the same for `test`,
+        each plain or with the ending .gz.
 
     Features are the 784 pixels from 0, the background, to 255; clients are the writers' numbers.
     """
     folder = Path(folder)
-    if any((folder / f"qmnist-train-images-idx3-ubyte{ending}").is_file() for ending in ("", ".gz")):
+    if any(
+        (folder / f"qmnist-train-images-idx3-ubyte{ending}").is_file() for ending in ("", ".gz")
+    ):
         parts = [qmnist_columns(folder, part) for part in ("train", "test")]
         pixels, labels, writers = (np.concatenate(each) for each in zip(*parts, strict=True))
     else:
         pixels, labels, writers = digits_table(
-            locate_file(folder, DIGITS_FILE, f"your copy, or put QMNIST's files there, from {QMNIST}")
+            locate_file(
+                folder, DIGITS_FILE, f"your copy, or put QMNIST's files there, from {QMNIST}"
+            )
         )
     order = np.argsort(writers, kind="stable")
     names, counts = np.unique(writers, return_counts=True)
     split = split_by_fractions(names.tolist(), counts, seed)
     features = np.empty(pixels.shape, np.float32)
     features[np.argsort(order)] = pixels
-    return assemble_federation(features, labels[order], names.tolist(), counts, split, range(DIGIT_CLASSES))
+    return assemble_federation(
+        features, labels[order], names.tolist(), counts, split, range(DIGIT_CLASSES)
+    )
 
 
 def digits_table(path: Path) -> DigitColumns:
@@ -96,25 +124,36 @@ def digits_table(path: Path) -> DigitColumns:
         with path.open("rb") as data, np.load(data, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("x", "y", "writer") if name in file.files}
     except (TypeError, *BROKEN) as reason:
-        raise InvalidInput(f"{path} cannot be read ({reason}): it is damaged or no .npz file; copy it anew") from None
+        raise InvalidInput(
+            f"{path} cannot be read ({reason}): it is damaged or no .npz file; copy it anew"
+        ) from None
     for name in ("x", "y", "writer"):
         if name not in arrays:
-            raise InvalidInput(f"{path}: the array {name!r} is missing; x, y and writer are expected")
+            raise InvalidInput(
+                f"{path}: the array {name!r} is missing; x, y and writer are expected"
+            )
     return check_digits(path, arrays["x"], path, arrays["y"], arrays["writer"])
 
 
-def check_digits(path: Path, x: NDArray[Any], beside: Path, y: NDArray[Any], writer: NDArray[Any]) -> DigitColumns:
+def check_digits(
+    path: Path, x: NDArray[Any], beside: Path, y: NDArray[Any], writer: NDArray[Any]
+) -> DigitColumns:
     """The columns of as many digits, which `path` and `beside` hold."""
     if x.dtype != np.uint8 or x.ndim != 3 or x.shape[1:] != (28, 28) or not len(x):
-        raise InvalidInput(f"{path}: x holds {x.dtype} of shape {x.shape} where uint8 of shape (samples, 28, 28) is expected")
+        raise InvalidInput(
+            f"{path}: x holds {x.dtype} of shape {x.shape} where uint8 of shape (samples, 28, 28)"
+            " is expected"
+        )
     for name, column in (("y", y), ("writer", writer)):
         if column.dtype.kind not in "iu" or column.shape != x.shape[:1]:
             raise InvalidInput(
-                f"{beside}: {name} holds {column.dtype} of shape {column.shape} where a whole number for each of {len(x)} "
-                "digits is expected"
+                f"{beside}: {name} holds {column.dtype} of shape {column.shape} where a whole"
+                f" number for each of {len(x)} digits is expected"
             )
     if y.min() < 0 or y.max() >= DIGIT_CLASSES:
-        raise InvalidInput(f"{beside}: y holds {y.min()} to {y.max()} where digits from 0 to 9 are expected")
+        raise InvalidInput(
+            f"{beside}: y holds {y.min()} to {y.max()} where digits from 0 to 9 are expected"
+        )
     return x.reshape(-1, DIGIT_PIXELS), y.astype(np.int64), writer.astype(np.int64)
 
 
@@ -126,12 +165,17 @@ def qmnist_columns(folder: Path, part: str) -> DigitColumns:
     )
     x, columns = read_idx(images, IDX_BYTES, 3), read_idx(labels, IDX_INTEGERS, 2)
     if columns.shape[1] != 8:
-        raise InvalidInput(f"{labels}: it has {columns.shape[1]} columns where QMNIST's extended labels, with 8, are expected")
+        raise InvalidInput(
+            f"{labels}: it has {columns.shape[1]} columns where QMNIST's extended labels, with 8,"
+            " are expected"
+        )
     return check_digits(images, x, labels, columns[:, 0], columns[:, 2])
 
 
 def read_idx(path: Path, kind: int, axes: int) -> NDArray[Any]:
-    """An IDX file: two zeros, type, number of axes, their sizes, and the values, all of them big-endian."""
+    """An IDX file: two zeros, type, number of axes, their sizes, and the values, all of them
+    big-endian.
+    """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             data = file.read(LARGEST_IDX)  # what is packed may unpack to anything
@@ -141,13 +185,15 @@ def read_idx(path: Path, kind: int, axes: int) -> NDArray[Any]:
     if data[:4] != bytes([0, 0, kind, axes]) or len(data) < start:
         wanted = bytes([0, 0, kind, axes]).hex()
         raise InvalidInput(
-            f"{path} starts with {data[:4].hex()} and not with {wanted}, so it is another file: download it again"
+            f"{path} starts with {data[:4].hex()} and not with {wanted}, so it is another file:"
+            " download it again"
         )
     shape = tuple(np.frombuffer(data[4:start], ">u4").tolist())
     dtype = np.dtype(np.uint8 if kind == IDX_BYTES else ">i4")
     if len(data) - start != dtype.itemsize * int(np.prod(shape)):
         raise InvalidInput(
-            f"{path} has {len(data) - start} bytes for values of shape {shape}: it is cut short; download it again"
+            f"{path} has {len(data) - start} bytes for values of shape {shape}: it is cut short;"
+            " download it again"
         )
     return np.frombuffer(data, dtype, offset=start).reshape(shape)
 
@@ -167,11 +213,13 @@ def allocate_images(
 ) -> NDArray[np.intp]:
     """Which images each client gets, (clients, samples); no image twice.
 
-    Client by client, a mixture of coarse classes is drawn from a symmetric Dirichlet law of parameter `root`, and for each of
-    them a mixture of its fine classes from one of parameter `leaf`. A sample takes a coarse class, one of its fine classes,
-    and one of that class's remaining images. A class that has none left is struck out, and the mixture is renormalised.
+    Client by client, a mixture of coarse classes is drawn from a symmetric Dirichlet law of
+    parameter `root`, and for each of them a mixture of its fine classes from one of parameter
+    `leaf`. A sample takes a coarse class, one of its fine classes, and one of that class's
+    remaining images. A class that has none left is struck out, and the mixture is renormalised.
 
-    fine: every image's fine class, 0, 1, ... coarse_of_fine: every fine class's coarse class, 0, 1, ...
+    fine: every image's fine class, 0, 1, ... coarse_of_fine: every fine class's coarse class, 0, 1,
+    ...
 
     >>> chosen = allocate_images([0] * 6 + [1] * 6, [0, 1], clients=3, samples=4)
     >>> chosen.shape, sorted(chosen.ravel().tolist()) == list(range(12))
@@ -181,13 +229,26 @@ def allocate_images(
     m, n, seed = whole("clients", clients, 1), whole("samples", samples, 1), check_seed(seed)
     for name, value in (("root", root), ("leaf", leaf)):
         if not (np.isfinite(value) and value > 0):
-            raise InvalidInput(f"{name} is {value!r}: it is the parameter of a Dirichlet law and must be finite and above 0")
+            raise InvalidInput(
+                f"{name} is {value!r}: it is the parameter of a Dirichlet law and must be finite"
+                " and above 0"
+            )
     for name, labels, top in (("fine", y, parent.size), ("coarse_of_fine", parent, parent.size)):
-        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size or labels.min() < 0 or labels.max() >= top:
-            raise InvalidInput(f"{name} must be a list of whole numbers from 0 to {top - 1}, the classes of coarse_of_fine")
+        if (
+            labels.ndim != 1
+            or labels.dtype.kind not in "iu"
+            or not labels.size
+            or labels.min() < 0
+            or labels.max() >= top
+        ):
+            raise InvalidInput(
+                f"{name} must be a list of whole numbers from 0 to {top - 1}, the classes of"
+                " coarse_of_fine"
+            )
     if m * n > y.size:
         raise InvalidInput(
-            f"{m} clients of {n} samples need {m * n} images and there are {y.size}: give fewer clients or samples"
+            f"{m} clients of {n} samples need {m * n} images and there are {y.size}: give fewer"
+            " clients or samples"
         )
     shuffled = seeded_generator(seed, ORDER).permutation(y.size)
     stock = [shuffled[y[shuffled] == each].tolist() for each in range(parent.size)]
@@ -195,12 +256,18 @@ def allocate_images(
 
 
 def draw_images(
-    stock: list[list[int]], parent: NDArray[np.integer], m: int, n: int, root: float, leaf: float, seed: int
+    stock: list[list[int]],
+    parent: NDArray[np.integer],
+    m: int,
+    n: int,
+    root: float,
+    leaf: float,
+    seed: int,
 ) -> NDArray[np.intp]:
     """Images out of the stock of every fine class.
 
-    A class is drawn as the largest log-weight after Gumbel noise, where an empty class has -inf: that renormalises by
-    itself, and no weight underflows as Dirichlet draws of small parameters do.
+    A class is drawn as the largest log-weight after Gumbel noise, where an empty class has -inf:
+    that renormalises by itself, and no weight underflows as Dirichlet draws of small parameters do.
     """
     children = [np.flatnonzero(parent == coarse) for coarse in range(int(parent.max()) + 1)]
     widest = max(len(each) for each in children)
@@ -227,8 +294,12 @@ def draw_images(
 
 
 def log_gamma(shape: float, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Logarithms of Gamma draws, which normalised are Dirichlet draws: a draw of shape + 1 times U^(1/shape), U uniform."""
-    return np.asarray(np.log(rng.standard_gamma(shape + 1, size)) - rng.standard_exponential(size) / shape)
+    """Logarithms of Gamma draws, which normalised are Dirichlet draws: a draw of shape + 1 times
+    U^(1/shape), U uniform.
+    """
+    return np.asarray(
+        np.log(rng.standard_gamma(shape + 1, size)) - rng.standard_exponential(size) / shape
+    )
 
 
 CIFAR_ARCHIVE = "fed_cifar100.tar.bz2"
@@ -237,7 +308,9 @@ CIFAR_SHAPE, CIFAR_PIXELS, CIFAR_CLASSES = (32, 32, 3), 3072, 100
 CIFAR_RECORD = CIFAR_PIXELS + 2  # a coarse label, a fine label, and three planes of colour
 CIFAR_CLIENTS, CIFAR_SAMPLES = 600, 100
 MOSAIC = (24, 25)  # rows and columns of images in a mosaic, all of one class
-CIFAR_DIGEST = "cb85c0eb11325b1687dc50cd6e0e85b192ba6685d1aab5b9e96557be8d8336be"  # SHA-256 of all images, class by class
+CIFAR_DIGEST = (  # SHA-256 of all images, class by class
+    "cb85c0eb11325b1687dc50cd6e0e85b192ba6685d1aab5b9e96557be8d8336be"
+)
 
 ImageBlock = tuple[slice, NDArray[Any]]  # which images, and their pixels, one row each
 
@@ -245,15 +318,17 @@ ImageBlock = tuple[slice, NDArray[Any]]  # which images, and their pixels, one r
 def load_cifar100(folder: str | Path, *, seed: int = 0, allocation: int = 0) -> Federation:
     """600 clients of 100 images each, 80 of them for training, 10 for validation and 10 for test.
 
-    folder: holds one of
-        `fed_cifar100_train.h5` and `fed_cifar100_test.h5`, whose clients are named "train_0" to "train_499" and "test_0" to
-        "test_99" here, since both files count from 0;
-        `train.bin` and `test.bin`, the official binary version: clients 0 to 599 by Pachinko allocation;
-        `class_00.webp` to `class_99.webp`, mosaics of 24 by 25 images, and `coarse_of_fine.csv`: likewise.
-    seed: of the split. allocation: the seed of the Pachinko allocation, so that trials over splits keep their clients.
+    folder: holds one of `fed_cifar100_train.h5` and `fed_cifar100_test.h5`, whose clients are named
+        "train_0" to "train_499" and "test_0" to "test_99" here, since both files count from 0;
+        `train.bin` and `test.bin`, the official binary version: clients 0 to 599 by Pachinko
+        allocation; `class_00.webp` to `class_99.webp`, mosaics of 24 by 25 images, and
+        `coarse_of_fine.csv`: likewise.
+    seed: of the split. allocation: the seed of the Pachinko allocation, so that trials over splits
+        keep their clients.
 
-    Features are the 3,072 values of rows, columns and colours, from 0 to 255. The image set has a few exact duplicates, and
-    `fedasym.datasets.duplicates` finds those that lie on both sides of a split.
+    Features are the 3,072 values of rows, columns and colours, from 0 to 255. The image set has a
+    few exact duplicates, and `fedasym.datasets.duplicates` finds those that lie on both sides of a
+    split.
     """
     folder = Path(folder)
     if (folder / "fed_cifar100_train.h5").is_file():
@@ -262,20 +337,29 @@ def load_cifar100(folder: str | Path, *, seed: int = 0, allocation: int = 0) -> 
             open_clients(folder, "fed_cifar100_test.h5", CIFAR_ARCHIVE) as test,
         ):
             parts = [(file, client) for file in (train, test) for client in file.clients]
-            features, labels, counts = read_images(parts, "image", CIFAR_SHAPE, "iu", 255, CIFAR_CLASSES)
+            features, labels, counts = read_images(
+                parts, "image", CIFAR_SHAPE, "iu", 255, CIFAR_CLASSES
+            )
             names = [f"{'train' if file is train else 'test'}_{client}" for file, client in parts]
         return assemble_federation(
-            features, labels, names, counts, split_by_fractions(names, counts, seed), range(CIFAR_CLASSES)
+            features,
+            labels,
+            names,
+            counts,
+            split_by_fractions(names, counts, seed),
+            range(CIFAR_CLASSES),
         )
     if (folder / "train.bin").is_file():
         return partition_images(*official_images(folder), seed, allocation)
     if (folder / "class_00.webp").is_file():
         fine = np.repeat(np.arange(CIFAR_CLASSES), MOSAIC[0] * MOSAIC[1])
-        return partition_images(mosaic_images(folder), fine, read_class_tree(folder), seed, allocation)
+        return partition_images(
+            mosaic_images(folder), fine, read_class_tree(folder), seed, allocation
+        )
     raise InvalidInput(
-        f"folder is {str(folder)!r}, which has neither fed_cifar100_train.h5 (from {CIFAR_ARCHIVE}) nor "
-        f"train.bin (from {CIFAR_OFFICIAL}) "
-        "nor class_00.webp: give the folder that holds one of them"
+        f"folder is {str(folder)!r}, which has neither fed_cifar100_train.h5 (from {CIFAR_ARCHIVE})"
+        f" nor train.bin (from {CIFAR_OFFICIAL}) nor class_00.webp: give the folder that holds one"
+        " of them"
     )
 
 
@@ -289,7 +373,9 @@ def partition_images(
 ) -> Federation:
     """Images in blocks, each put where its client's rows are, so that none is held twice."""
     samples = min(CIFAR_SAMPLES, fine.size // clients)
-    chosen = allocate_images(fine, parent, clients=clients, samples=samples, seed=allocation).ravel()
+    chosen = allocate_images(
+        fine, parent, clients=clients, samples=samples, seed=allocation
+    ).ravel()
     place = np.full(fine.size, -1, np.intp)
     place[chosen] = np.arange(chosen.size)
     features = np.empty((chosen.size, CIFAR_PIXELS), np.float32)
@@ -298,31 +384,48 @@ def partition_images(
         features[rows[rows >= 0]] = pixels[rows >= 0]
     names, counts = range(clients), np.full(clients, samples, dtype=np.intp)
     return assemble_federation(
-        features, fine[chosen], names, counts, split_by_fractions(names, counts, seed), range(CIFAR_CLASSES)
+        features,
+        fine[chosen],
+        names,
+        counts,
+        split_by_fractions(names, counts, seed),
+        range(CIFAR_CLASSES),
     )
 
 
 def official_images(folder: Path) -> tuple[Iterator[ImageBlock], NDArray[Any], NDArray[Any]]:
-    """The official binary files: images in blocks, fine labels, and the coarse class of each fine one."""
+    """The official binary files: images in blocks, fine labels, and the coarse class of each fine
+    one.
+    """
     files = []
     for name in ("train.bin", "test.bin"):
         path = locate_file(folder, name, CIFAR_OFFICIAL)
         if path.stat().st_size == 0 or path.stat().st_size % CIFAR_RECORD:
             size = path.stat().st_size
-            raise InvalidInput(f"{path} has {size} bytes, no multiple of {CIFAR_RECORD}: it is cut short; extract it again")
+            raise InvalidInput(
+                f"{path} has {size} bytes, no multiple of {CIFAR_RECORD}: it is cut short; extract"
+                " it again"
+            )
         files.append(np.memmap(path, np.uint8, "r").reshape(-1, CIFAR_RECORD))
-        for column, (field, most) in enumerate((("coarse label", 19), ("fine label", CIFAR_CLASSES - 1))):
+        for column, (field, most) in enumerate(
+            (("coarse label", 19), ("fine label", CIFAR_CLASSES - 1))
+        ):
             worst = int(files[-1][:, column].max())
             if worst > most:
-                raise InvalidInput(f"{path}: image {int(files[-1][:, column].argmax())} has {field} {worst}, above {most}")
-    coarse, fine = (np.concatenate([file[:, column] for file in files]).astype(np.int64) for column in (0, 1))
+                raise InvalidInput(
+                    f"{path}: image {int(files[-1][:, column].argmax())} has {field} {worst}, above"
+                    f" {most}"
+                )
+    coarse, fine = (
+        np.concatenate([file[:, column] for file in files]).astype(np.int64) for column in (0, 1)
+    )
     parent = np.zeros(CIFAR_CLASSES, np.int64)
     parent[fine] = coarse
     if np.any(parent[fine] != coarse):
         odd = int(np.argmax(parent[fine] != coarse))
         raise InvalidInput(
-            f"{folder}: image {odd}, of fine class {fine[odd]}, has coarse class {coarse[odd]} and others have "
-            f"{parent[fine[odd]]}; extract the files again"
+            f"{folder}: image {odd}, of fine class {fine[odd]}, has coarse class {coarse[odd]} and"
+            f" others have {parent[fine[odd]]}; extract the files again"
         )
 
     def blocks() -> Iterator[ImageBlock]:
@@ -330,22 +433,30 @@ def official_images(folder: Path) -> tuple[Iterator[ImageBlock], NDArray[Any], N
         for file in files:
             for records in np.array_split(file, -(-len(file) // 5000)):
                 planes = records[:, 2:].reshape(-1, CIFAR_SHAPE[2], *CIFAR_SHAPE[:2])
-                yield slice(start, start + len(records)), planes.transpose(0, 2, 3, 1).reshape(-1, CIFAR_PIXELS)
+                yield (
+                    slice(start, start + len(records)),
+                    planes.transpose(0, 2, 3, 1).reshape(-1, CIFAR_PIXELS),
+                )
                 start += len(records)
 
     return blocks(), fine, parent
 
 
 def mosaic_images(folder: Path) -> Iterator[ImageBlock]:
-    """The images of all classes, class by class; refuses, at the end, images that are not the data set's."""
+    """The images of all classes, class by class; refuses, at the end, images that are not the data
+    set's.
+    """
     digest, each = hashlib.sha256(), MOSAIC[0] * MOSAIC[1]
     for fine in range(CIFAR_CLASSES):
-        pixels = read_mosaic(locate_file(folder, f"class_{fine:02}.webp", "where the other mosaics are from"))
+        pixels = read_mosaic(
+            locate_file(folder, f"class_{fine:02}.webp", "where the other mosaics are from")
+        )
         digest.update(pixels.data)
         yield slice(fine * each, (fine + 1) * each), pixels
     if digest.hexdigest() != CIFAR_DIGEST:
         raise InvalidInput(
-            f"{folder}: the mosaics do not hold CIFAR-100's images (their SHA-256 is {digest.hexdigest()}): copy them anew"
+            f"{folder}: the mosaics do not hold CIFAR-100's images (their SHA-256 is"
+            f" {digest.hexdigest()}): copy them anew"
         )
 
 
@@ -360,8 +471,8 @@ def read_mosaic(path: Path) -> NDArray[np.uint8]:
     (rows, columns), (high, wide, colours) = MOSAIC, CIFAR_SHAPE
     if grid.dtype != np.uint8 or grid.shape != (rows * high, columns * wide, colours):
         raise InvalidInput(
-            f"{path} has shape {grid.shape} where {(rows * high, columns * wide, colours)} is expected, "
-            f"{rows} by {columns} images: copy it anew"
+            f"{path} has shape {grid.shape} where {(rows * high, columns * wide, colours)} is"
+            f" expected, {rows} by {columns} images: copy it anew"
         )
     return grid.reshape(rows, high, columns, wide, colours).swapaxes(1, 2).reshape(-1, CIFAR_PIXELS)
 
@@ -373,7 +484,12 @@ def read_class_tree(folder: Path) -> NDArray[np.int64]:
         try:
             parent = {int(line["fine"]): int(line["coarse"]) for line in csv.DictReader(lines)}
         except (KeyError, TypeError, ValueError) as reason:
-            raise InvalidInput(f"{path}: columns 'fine' and 'coarse' of whole numbers are expected ({reason!r})") from None
+            raise InvalidInput(
+                f"{path}: columns 'fine' and 'coarse' of whole numbers are expected ({reason!r})"
+            ) from None
     if sorted(parent) != list(range(CIFAR_CLASSES)) or not set(parent.values()) <= set(range(20)):
-        raise InvalidInput(f"{path}: give each fine class from 0 to {CIFAR_CLASSES - 1} once, with a coarse class from 0 to 19")
+        raise InvalidInput(
+            f"{path}: give each fine class from 0 to {CIFAR_CLASSES - 1} once, with a coarse class"
+            " from 0 to 19"
+        )
     return np.array([parent[fine] for fine in range(CIFAR_CLASSES)])

@@ -1,8 +1,9 @@
-"""How the features of a federation are made from the columns of a table: fitted on its training rows, applied to any rows.
+"""How the features of a federation are made from the columns of a table: fitted on its training
+rows, applied to any rows.
 
-A recipe is a value: frozen, written as JSON, never pickled. It holds what a statistician would note down: which columns serve
-as what, their means, standard deviations and levels, and what was left out and why. In words it is one short paragraph, which
-commands print before their answer.
+A recipe is a value: frozen, written as JSON, never pickled. It holds what a statistician would note
+down: which columns serve as what, their means, standard deviations and levels, and what was left
+out and why. In words it is one short paragraph, which commands print before their answer.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class TableColumn:
     kind: "number", "category" or "date" (days since `origin`).
     fill: what a missing number becomes, the mean.
     levels: those with an indicator of their own, and the reference, which has none.
-    pooled: rare levels, where they are few enough to be listed; `other` says whether there is an indicator for them.
+    pooled: rare levels, where they are few enough to be listed; `other` says whether there is an
+        indicator for them.
     """
 
     name: str
@@ -83,7 +85,9 @@ class Feature:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A column, or one of its features, that serves no model, and why; `of` names what determines a combination."""
+    """A column, or one of its features, that serves no model, and why; `of` names what determines a
+    combination.
+    """
 
     name: str
     reason: Reason
@@ -92,7 +96,9 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Nested:
-    """A column of groups within clients: how many, and the share of the labels' variance within clients between them."""
+    """A column of groups within clients: how many, and the share of the labels' variance within
+    clients between them.
+    """
 
     column: str
     groups: int
@@ -101,24 +107,35 @@ class Nested:
 
 @dataclass(frozen=True, repr=False)
 class Recipe:
-    """How features are made from a table's columns, as `Federation.from_frame` fitted it on the training rows.
+    """How features are made from a table's columns, as `Federation.from_frame` fitted it on the
+    training rows.
 
-    client, client_kind: the column of the clients, and whether they are named by "text" or "whole" numbers.
+    client, client_kind: the column of the clients, and whether they are named by "text" or "whole"
+        numbers.
     target: the label. columns, features: what serves the models. left: what does not, and why.
     nested: groups within clients, left out, with what they would explain.
-    rows, training, dropped: rows of the table, those that train, and those left out for a missing value.
+    rows, training, dropped: rows of the table, those that train, and those left out for a missing
+        value.
     filled: missing cells that were filled, by column.
 
     >>> import polars as pl, fedasym as fa
-    >>> frame = pl.DataFrame({"shop": list("aabb") * 5, "price": [1.0, 2.0, 3.0, 5.0] * 5, "sold": [9.5, 8.1, 7.2, 3.3] * 5})
+    >>> frame = pl.DataFrame(
+    ...     {
+    ...         "shop": list("aabb") * 5,
+    ...         "price": [1.0, 2.0, 3.0, 5.0] * 5,
+    ...         "sold": [9.5, 8.1, 7.2, 3.3] * 5,
+    ...     }
+    ... )
     >>> recipe = fa.Federation.from_frame(frame, label="sold", client="shop").recipe
     >>> print(recipe)
     label 'sold' has numbers
     1 feature, centred and scaled by 16 training rows: price. With an intercept.
-    >>> features, counts = recipe.apply(pl.DataFrame({"price": ["2.0", "NA"]}))  # doctest: +ELLIPSIS
+    >>> features, counts = recipe.apply(  # doctest: +ELLIPSIS
+    ...     pl.DataFrame({"price": ["2.0", "NA"]})
+    ... )  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.core.errors.MissingValues: missing values in 'price' (row 1): fill them first, or fit with missing="mean" ...
+    fedasym.core.errors.MissingValues: missing values in 'price' (row 1): fill them first, ...
     """
 
     client: str
@@ -147,15 +164,25 @@ class Recipe:
         return np.array([feature.personal for feature in self.features], bool)
 
     def apply(self, frame: Any) -> tuple[NDArray[np.float64], UnknownCells]:
-        """Features of raw rows, in the order of `names`, and how many cells were missing or of unseen levels.
+        """Features of raw rows, in the order of `names`, and how many cells were missing or of
+        unseen levels.
 
-        frame: polars or pandas, with the columns that serve as features; others are not looked at, and text that is numbers
-            is read as numbers. A level that the training rows did not have counts as "other" where that is a feature, or
-            else as the reference level. Missing numbers get the training mean, unless the recipe refuses them.
+        frame: polars or pandas, with the columns that serve as features; others are not looked at,
+            and text that is numbers is read as numbers. A level that the training rows did not have
+            counts as "other" where that is a feature, or else as the reference level. Missing
+            numbers get the training mean, unless the recipe refuses them.
 
         >>> import polars as pl, fedasym as fa
-        >>> frame = pl.DataFrame({"shop": list("aabb") * 5, "day": ["mo", "tu"] * 10, "sold": [9.5, 8.1, 7.2, 3.3] * 5})
-        >>> recipe = fa.Federation.from_frame(frame, label="sold", client="shop", scale="none").recipe
+        >>> frame = pl.DataFrame(
+        ...     {
+        ...         "shop": list("aabb") * 5,
+        ...         "day": ["mo", "tu"] * 10,
+        ...         "sold": [9.5, 8.1, 7.2, 3.3] * 5,
+        ...     }
+        ... )
+        >>> recipe = fa.Federation.from_frame(
+        ...     frame, label="sold", client="shop", scale="none"
+        ... ).recipe
         >>> features, counts = recipe.apply(pl.DataFrame({"day": ["tu", "mo", "we"]}))
         >>> recipe.names, features.tolist(), counts.unseen
         (('day=tu',), [[1.0], [0.0], [0.0]], {'day': 1})
@@ -164,8 +191,9 @@ class Recipe:
         absent = [column.name for column in self.columns if column.name not in held.columns]
         if absent:
             raise MissingColumn(
-                f"the table lacks {join_names(absent, quoted=True)}, of which features are made: there is "
-                f"{join_names(held.columns, quoted=True)}; give the columns that the model was fitted with"
+                f"the table lacks {join_names(absent, quoted=True)}, of which features are made:"
+                f" there is {join_names(held.columns, quoted=True)}; give the columns that the"
+                " model was fitted with"
             )
         if held.height == 0:
             raise InvalidInput("the table has no rows: give at least one")
@@ -178,42 +206,68 @@ class Recipe:
         """Features from columns that are read already."""
         counts = UnknownCells({}, {})
         raw = [
-            encode_column(column, [each for each in self.features if each.column == column.name], cells[column.name], counts)
+            encode_column(
+                column,
+                [each for each in self.features if each.column == column.name],
+                cells[column.name],
+                counts,
+            )
             for column in self.columns
         ]
         order = {name: place for place, name in enumerate(self.names)}
-        listed = [each.name for column in self.columns for each in self.features if each.column == column.name]
+        listed = [
+            each.name
+            for column in self.columns
+            for each in self.features
+            if each.column == column.name
+        ]
         X = np.concatenate(raw, axis=1)
         if listed != list(order):
             X = X[:, np.argsort([order[name] for name in listed])]
-        centre, spread = (np.array([getattr(each, name) for each in self.features]) for name in ("centre", "spread"))
+        centre, spread = (
+            np.array([getattr(each, name) for each in self.features])
+            for name in ("centre", "spread")
+        )
         with np.errstate(over="ignore"):
             X -= centre
             X /= spread
         if not np.abs(X).max() <= LARGEST_FEATURE:
             for place, name in enumerate(self.names):
-                check_magnitude(X[:, place], name, LARGEST_FEATURE, remedy="correct that row, or leave the column out")
+                check_magnitude(
+                    X[:, place],
+                    name,
+                    LARGEST_FEATURE,
+                    remedy="correct that row, or leave the column out",
+                )
         return np.ascontiguousarray(X), counts
 
     def read_clients(self, frame: Any) -> list[Any]:
         """Each row's client, named as in the federation.
 
         >>> import polars as pl, fedasym as fa
-        >>> data = {"shop": [7, 7, 8, 8] * 5, "price": [1.0, 2.0, 3.0, 5.0] * 5, "sold": [9.5, 8.1, 7.2, 3.3] * 5}
-        >>> recipe = fa.Federation.from_frame(pl.DataFrame(data), label="sold", client="shop").recipe
+        >>> data = {
+        ...     "shop": [7, 7, 8, 8] * 5,
+        ...     "price": [1.0, 2.0, 3.0, 5.0] * 5,
+        ...     "sold": [9.5, 8.1, 7.2, 3.3] * 5,
+        ... }
+        >>> recipe = fa.Federation.from_frame(
+        ...     pl.DataFrame(data), label="sold", client="shop"
+        ... ).recipe
         >>> recipe.read_clients(pl.DataFrame({"shop": ["8", "9"]}))
         [8, 9]
         """
         held = read_polars(frame)
         if self.client not in held.columns:
             raise MissingColumn(
-                f"the table lacks the client column {self.client!r}: there is {join_names(held.columns, quoted=True)}"
+                f"the table lacks the client column {self.client!r}: there is"
+                f" {join_names(held.columns, quoted=True)}"
             )
         names, _ = read_names(held[self.client], self.client, self.client_kind)
         absent = [row for row, name in enumerate(names) if name is None]
         if absent:
             raise InvalidInput(
-                f"the client column {self.client!r} is empty in {len(absent)} rows, the first is row {absent[0]}: fill it"
+                f"the client column {self.client!r} is empty in {len(absent)} rows, the first is"
+                f" row {absent[0]}: fill it"
             )
         return names
 
@@ -232,10 +286,10 @@ class Recipe:
     def from_json(cls, text: str) -> Recipe:
         """The recipe that `to_json` wrote; anything else is refused.
 
-        >>> Recipe.from_json("{}")
+        >>> Recipe.from_json("{}")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        fedasym.InvalidInput: the recipe's format is None: it must be 'fedasym recipe 1'; give what to_json wrote
+        fedasym.InvalidInput: the recipe's format is None: it must be 'fedasym recipe 1'; ...
         """
         from fedasym.data.files import read_recipe
 
@@ -245,27 +299,39 @@ class Recipe:
         return self.describe()
 
     def __repr__(self) -> str:
-        return f"Recipe({len(self.features)} features of {len(self.columns)} columns, label {self.target.columns})"
+        return (
+            f"Recipe({len(self.features)} features of {len(self.columns)} columns, label"
+            f" {self.target.columns})"
+        )
 
 
-def encode_column(column: TableColumn, features: list[Feature], cells: Cells, counts: UnknownCells) -> NDArray[np.float64]:
+def encode_column(
+    column: TableColumn, features: list[Feature], cells: Cells, counts: UnknownCells
+) -> NDArray[np.float64]:
     """The raw features of one column, one beside the other."""
     if column.kind == "category":
         return encode_levels(column, features, read_levels(cells), counts)
     if column.kind == "date" and cells.kind not in (CellKind.DATE, CellKind.EMPTY):
-        raise InvalidInput(f"column {column.name!r} holds no dates, as it did when the recipe was fitted: give dates")
+        raise InvalidInput(
+            f"column {column.name!r} holds no dates, as it did when the recipe was fitted: give"
+            " dates"
+        )
     values = cell_numbers(cells) - column.origin
     absent = np.isnan(values)
     if absent.any():
         counts.missing[column.name] = int(absent.sum())
     values = np.where(absent, column.fill, values)
-    return np.stack([values if each.part == "value" else absent.astype(float) for each in features], axis=1)
+    return np.stack(
+        [values if each.part == "value" else absent.astype(float) for each in features], axis=1
+    )
 
 
 def encode_levels(
     column: TableColumn, features: list[Feature], levels: list[str | None], counts: UnknownCells
 ) -> NDArray[np.float64]:
-    """Indicators of the levels: of its own for each known one, of "other" for the rest where that is a feature."""
+    """Indicators of the levels: of its own for each known one, of "other" for the rest where that
+    is a feature.
+    """
     known = {level: place for place, level in enumerate(column.levels)}
     OTHER = len(known)
     unknown_level = OTHER if column.other else known.get(column.reference or "", OTHER)
@@ -277,7 +343,8 @@ def encode_levels(
     codes = np.array([where[level] for level in levels], np.intp)
     unseen = codes < 0
     strange = int(unseen.sum()) - (absent if where.get(None) == -1 else 0)
-    # Where the pooled levels are too many to be listed, a level that is not listed may have been one of them.
+    # Where the pooled levels are too many to be listed, a level that is not listed may have been
+    # one of them.
     if strange and (column.pooled or not column.other):
         counts.unseen[column.name] = strange
     codes = np.where(unseen, unknown_level, codes)
@@ -285,7 +352,9 @@ def encode_levels(
     return np.asarray(codes[:, None] == np.array(places, np.intp), np.float64)
 
 
-def refuse_missing(absent: Mapping[str, NDArray[np.bool_]], line: int | None = None, applied: bool = False) -> None:
+def refuse_missing(
+    absent: Mapping[str, NDArray[np.bool_]], line: int | None = None, applied: bool = False
+) -> None:
     """Refuse missing values: which columns, how many, where, and what to do.
 
     absent: which rows are missing, by column. line: that of row 0 in the file, where there is one.
@@ -295,16 +364,25 @@ def refuse_missing(absent: Mapping[str, NDArray[np.bool_]], line: int | None = N
         if rows.any():
             count, row = int(rows.sum()), int(np.argmax(rows))
             place = f"row {row}" + ("" if line is None else f" (line {row + line})")
-            listed.append(f"{name!r} ({count} rows, the first is {place})" if count > 1 else f"{name!r} ({place})")
+            listed.append(
+                f"{name!r} ({count} rows, the first is {place})"
+                if count > 1
+                else f"{name!r} ({place})"
+            )
     if not listed:
         return
-    text = ", ".join(listed[:8]) + (f" and {len(listed) - 8} more columns" if len(listed) > 8 else "")
+    text = ", ".join(listed[:8]) + (
+        f" and {len(listed) - 8} more columns" if len(listed) > 8 else ""
+    )
     if applied:
-        raise MissingValues(f'missing values in {text}: fill them first, or fit with missing="mean" (--missing mean)')
+        raise MissingValues(
+            f'missing values in {text}: fill them first, or fit with missing="mean" (--missing'
+            " mean)"
+        )
     raise MissingValues(
-        f'missing values in {text}: choose missing="drop" (those rows are left out), "mean" (numbers get the mean, '
-        'categories a level "missing") or "indicator" (a feature says so besides); on the command line '
-        "--missing drop|mean|indicator"
+        f'missing values in {text}: choose missing="drop" (those rows are left out), "mean"'
+        ' (numbers get the mean, categories a level "missing") or "indicator" (a feature says so'
+        " besides); on the command line --missing drop|mean|indicator"
     )
 
 
@@ -335,20 +413,26 @@ def describe_recipe(recipe: Recipe, flags: bool = True) -> str:
         "With an intercept." if recipe.intercept else "Without an intercept.",
     ]
     text = " ".join(part for part in parts if part)
-    return describe_label(recipe.target, flags) + "\n" + fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return (
+        describe_label(recipe.target, flags)
+        + "\n"
+        + fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def describe_label(target: Target, flags: bool = True) -> str:
     """What the label was taken for, and how to say otherwise.
 
     >>> from fedasym.data.recipe import Target
-    >>> describe_label(Target(("score",), "whole", 6, "regression"))
-    "label 'score' has 6 whole numbers, taken as numbers: --task classification takes them as classes"
+    >>> describe_label(Target(("score",), "whole", 6, "regression")).partition(": ")[0]
+    "label 'score' has 6 whole numbers, taken as numbers"
     """
     if len(target.columns) > 1:
         return f"labels {join_names(target.columns, MOST_NAMES, quoted=True)} have numbers"
     name, classes = target.columns[0], target.task == "classification"
-    kind = {"whole": "whole number", "number": "number", "boolean": "boolean value"}.get(target.kind, "word")
+    kind = {"whole": "whole number", "number": "number", "boolean": "boolean value"}.get(
+        target.kind, "word"
+    )
     held = f"{target.values} {kind}{'' if target.values == 1 else 's'}"
     if target.kind == "number" and not classes:
         return f"label {name!r} has numbers"
@@ -364,10 +448,17 @@ def describe_label(target: Target, flags: bool = True) -> str:
 def describe_features(recipe: Recipe) -> str:
     """How many features, and which."""
     count = len(recipe.features)
-    how = "as they are" if recipe.scale == "none" else f"centred and scaled by {recipe.training} training rows"
+    how = (
+        "as they are"
+        if recipe.scale == "none"
+        else f"centred and scaled by {recipe.training} training rows"
+    )
     if recipe.scale != "none" and not recipe.intercept:
         how = f"scaled by {recipe.training} training rows"
-    return f"{count} feature{'' if count == 1 else 's'}, {how}: {join_names(recipe.names, MOST_NAMES)}."
+    return (
+        f"{count} feature{'' if count == 1 else 's'}, {how}:"
+        f" {join_names(recipe.names, MOST_NAMES)}."
+    )
 
 
 def describe_sharing(recipe: Recipe) -> str:
@@ -375,7 +466,10 @@ def describe_sharing(recipe: Recipe) -> str:
     shared = [feature.name for feature in recipe.features if not feature.personal]
     if not shared:
         return ""
-    return f"For the shared model only (constant within clients, or as you say): {join_names(shared, MOST_NAMES)}."
+    return (
+        "For the shared model only (constant within clients, or as you say):"
+        f" {join_names(shared, MOST_NAMES)}."
+    )
 
 
 def describe_left(recipe: Recipe, flags: bool = True) -> str:
@@ -388,7 +482,10 @@ def describe_left(recipe: Recipe, flags: bool = True) -> str:
         if reason is Reason.NESTED:
             continue
         if reason is Reason.COMBINATION:
-            parts += [f"{each.name} (determined by {join_names(each.of, 4)})" for each in entries[:MOST_NAMES]]
+            parts += [
+                f"{each.name} (determined by {join_names(each.of, 4)})"
+                for each in entries[:MOST_NAMES]
+            ]
             continue
         names = join_names([each.name or "''" for each in entries], MOST_NAMES)
         remedy = f"; {FLAGS[reason]}" if flags and reason in FLAGS else ""
@@ -412,7 +509,9 @@ def describe_missing(recipe: Recipe) -> str:
     parts = []
     if recipe.dropped:
         rows = f"{recipe.dropped} of {recipe.rows} rows"
-        parts.append(f"{rows} with a missing value {'was' if recipe.dropped == 1 else 'were'} dropped.")
+        parts.append(
+            f"{rows} with a missing value {'was' if recipe.dropped == 1 else 'were'} dropped."
+        )
     if recipe.filled:
         filled = [f"{name} {count}" for name, count in recipe.filled.items()]
         parts.append(f"Missing cells filled: {join_names(filled, MOST_NAMES)}.")

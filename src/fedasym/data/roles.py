@@ -1,11 +1,14 @@
-"""What each column of a table is: a number, a category, or something that no model should learn from.
+"""What each column of a table is: a number, a category, or something that no model should learn
+from.
 
-Identifiers, row numbers and groups nested in the clients are told by their values alone: a quantity repeats itself by chance,
-a designed number does not. What a user says of a column goes before all of this.
+Identifiers, row numbers and groups nested in the clients are told by their values alone: a quantity
+repeats itself by chance, a designed number does not. What a user says of a column goes before all
+of this.
 
-Features that others determine, constants and exact linear combinations of the features before them, cannot be told apart
-by a model, so the later one is left out. Columns are taken in their order and orthogonalised one after the other (Gram and
-Schmidt, twice, which is enough); what is left of a combination is rounding.
+Features that others determine, constants and exact linear combinations of the features before them,
+cannot be told apart by a model, so the later one is left out. Columns are taken in their order and
+orthogonalised one after the other (Gram and Schmidt, twice, which is enough); what is left of a
+combination is rounding.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ def find_combinations(
 
     X: centred where there is an intercept. fixed: columns that stay whatever they are.
 
-    With at least as many features as rows every further feature is a combination of the others, which says nothing of them:
-    then none is looked for.
+    With at least as many features as rows every further feature is a combination of the others,
+    which says nothing of them: then none is looked for.
 
     >>> a, b = np.random.default_rng(0).standard_normal((2, 50))
     >>> find_combinations(np.stack([a, b, a - 2 * b], 1))
@@ -72,7 +75,9 @@ def find_parts(A: NDArray[np.float64], v: NDArray[np.float64], names: list[int])
 
 
 def add_rows(X: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """At most so many rows: sums of rows in random signs, between which columns keep their linear relations."""
+    """At most so many rows: sums of rows in random signs, between which columns keep their linear
+    relations.
+    """
     n, p = X.shape
     if n <= 2 * most:
         return X
@@ -84,15 +89,22 @@ def add_rows(X: NDArray[np.float64], most: int) -> NDArray[np.float64]:
 
 
 NAMED = re.compile(
-    r"(^|.*[_\W])(ids?|uuid|guid|key|index|idx|row|rownames?|no|nr)$|.*[a-z](Id|ID)$|.*[a-z]{3}id$|^unnamed.*|^$"
+    r"(^|.*[_\W])(ids?|uuid|guid|key|index|idx|row|rownames?|no|nr)$|.*[a-z](Id|ID)$"
+    r"|.*[a-z]{3}id$|^unnamed.*|^$"
 )
-TIMES = re.compile(r"(year|month|week|day|date|hour|minute|time|age|wave|visit|period|round|session|occasion|trial)s?", re.I)
+TIMES = re.compile(
+    r"(year|month|week|day|date|hour|minute|time|age|wave|visit|period|round|session|occasion"
+    r"|trial)s?",
+    re.I,
+)
 FEWEST = 10  # rows from which on a column that never repeats itself says something
 NEARLY = 0.9  # distinct values per row that are nearly one each
 BY_CHANCE = 5.0  # repeated values that chance would bring: none at all has a probability below 1 %
 DIGITS = 10**6  # numbers of seven digits or more, all of one length, look like numbers of an office
-RESTARTS = 100  # values of numbers that restart in every client, from which on they number persons, not times
-OFTEN = 0.5  # share of the clients that have a typical value: from here on it is a design, such as days 0 to 9
+# values of numbers that restart in every client, from which on they number persons, not times
+RESTARTS = 100
+# share of the clients that have a typical value: from here on it is a design, such as days 0 to 9
+OFTEN = 0.5
 VALUES_PER_CLIENT, ROWS_PER_VALUE = 2.0, 1.5  # of nested groups
 CLIENTS_OF_NUMBERS = 5  # clients from which on whole numbers that never cross them are groups
 
@@ -132,7 +144,9 @@ class Role:
     fixed: bool = False
 
 
-def check_roles(roles: Any, columns: Sequence[str], taken: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def check_roles(
+    roles: Any, columns: Sequence[str], taken: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
     """Roles by column, each one word or several joined by +, such as "category+shared".
 
     taken: columns that are the label, the client, the split or the mask, and what they are.
@@ -140,31 +154,48 @@ def check_roles(roles: Any, columns: Sequence[str], taken: Mapping[str, str]) ->
     if roles is None:
         return {}
     if not isinstance(roles, Mapping):
-        raise InvalidInput(f"roles is {roles!r}: give a column and its role each, such as {{'zip': 'ignore'}}")
+        raise InvalidInput(
+            f"roles is {roles!r}: give a column and its role each, such as {{'zip': 'ignore'}}"
+        )
     checked = {}
     for name, text in roles.items():
         if str(name) in taken:
             raise InvalidInput(
-                f"roles gives {name!r} the role {text!r}, and this column is the {taken[str(name)]}: leave it out"
+                f"roles gives {name!r} the role {text!r}, and this column is the"
+                f" {taken[str(name)]}: leave it out"
             )
         if str(name) not in columns:
             raise unknown("column in roles", name, columns)
-        words = tuple(word.strip() for word in re.split(r"[+,]", text)) if isinstance(text, str) else (text,)
+        words = (
+            tuple(word.strip() for word in re.split(r"[+,]", text))
+            if isinstance(text, str)
+            else (text,)
+        )
         for word in words:
             if word not in ROLES:
                 raise unknown(f"role of column {name!r}", word, ROLES)
-        for group in (ROLE_KINDS, tuple(LEFT_ROLES), tuple(SHARING), (*LEFT_ROLES, *ROLE_KINDS), (*LEFT_ROLES, *SHARING)):
+        for group in (
+            ROLE_KINDS,
+            tuple(LEFT_ROLES),
+            tuple(SHARING),
+            (*LEFT_ROLES, *ROLE_KINDS),
+            (*LEFT_ROLES, *SHARING),
+        ):
             if sum(word in group for word in words) > 1:
-                raise InvalidInput(f"the role of column {name!r} is {text!r}, which contradicts itself: choose one")
+                raise InvalidInput(
+                    f"the role of column {name!r} is {text!r}, which contradicts itself: choose one"
+                )
         checked[str(name)] = words
     return checked
 
 
-def assign_role(cells: Cells, owner: NDArray[np.intp], words: Sequence[str], named: bool, dates: str) -> Role:
+def assign_role(
+    cells: Cells, owner: NDArray[np.intp], words: Sequence[str], named: bool, dates: str
+) -> Role:
     """The role of one column.
 
-    owner: each row's client. words: what the user says of the column. named: whether it is among the features that the user
-    names. dates: "ignore" or "number".
+    owner: each row's client. words: what the user says of the column. named: whether it is among
+    the features that the user names. dates: "ignore" or "number".
 
     >>> import polars as pl
     >>> from fedasym.data.cells import read_cells
@@ -184,20 +215,29 @@ def assign_role(cells: Cells, owner: NDArray[np.intp], words: Sequence[str], nam
         reason = find_reason(cells, owner, dates)
         if reason is not None and (not fixed or reason in (Reason.EMPTY, Reason.LISTS)):
             return Role(None, reason)
-        numeric = cells.kind in (CellKind.NUMBER, CellKind.WHOLE, CellKind.DATE) or cells.stray is not None
+        numeric = (
+            cells.kind in (CellKind.NUMBER, CellKind.WHOLE, CellKind.DATE)
+            or cells.stray is not None
+        )
         kind = "number" if numeric else "category"
     return Role(kind, None, personal, fixed)
 
 
 def find_reason(cells: Cells, owner: NDArray[np.intp], dates: str) -> Reason | None:
-    """Why nothing should be learnt from a column, as far as it can be seen without the training rows."""
+    """Why nothing should be learnt from a column, as far as it can be seen without the training
+    rows.
+    """
     if cells.kind is CellKind.EMPTY:
         return Reason.EMPTY
     if cells.kind is CellKind.LISTS:
         return Reason.LISTS
     if cells.kind is CellKind.DATE:
         return None if dates == "number" else Reason.DATE
-    if cells.kind in (CellKind.NUMBER, CellKind.BOOLEAN) or cells.declared or cells.stray is not None:
+    if (
+        cells.kind in (CellKind.NUMBER, CellKind.BOOLEAN)
+        or cells.declared
+        or cells.stray is not None
+    ):
         return None
     values, clients = encode_values(cells, owner)
     if is_identifier(cells, values, clients):
@@ -205,8 +245,12 @@ def find_reason(cells: Cells, owner: NDArray[np.intp], dates: str) -> Reason | N
     return Reason.NESTED if nests_in_clients(cells, values, clients) else None
 
 
-def encode_values(cells: Cells, owner: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The values that are there, whole numbers as they are and words as codes, and their clients."""
+def encode_values(
+    cells: Cells, owner: NDArray[np.intp]
+) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """The values that are there, whole numbers as they are and words as codes, and their
+    clients.
+    """
     there = ~cells.missing
     held = cells.values.drop_nulls()
     if cells.kind is CellKind.WHOLE:
@@ -215,7 +259,9 @@ def encode_values(cells: Cells, owner: NDArray[np.intp]) -> tuple[NDArray[np.int
 
 
 def is_constant_in_clients(cells: Cells, owner: NDArray[np.intp]) -> bool:
-    """Whether a column says something of clients, not of samples: constant in each, and some have two rows."""
+    """Whether a column says something of clients, not of samples: constant in each, and some have
+    two rows.
+    """
     if cells.kind in (CellKind.EMPTY, CellKind.LISTS):
         return False
     there = ~cells.missing
@@ -253,7 +299,9 @@ def is_identifier(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.i
     if n < FEWEST:
         return called and n > 1 and distinct == n
     if cells.kind is CellKind.TEXT:
-        return distinct > NEARLY * n or (distinct * ROWS_PER_VALUE > n and count_pairs(values, clients) == distinct)
+        return distinct > NEARLY * n or (
+            distinct * ROWS_PER_VALUE > n and count_pairs(values, clients) == distinct
+        )
     if distinct == n and (np.all(np.diff(values) > 0) or np.all(np.diff(values) < 0)):
         return True  # it counts up, or down, through the whole table
     width = float(values.max()) - float(values.min()) + 1
@@ -266,11 +314,15 @@ def is_identifier(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.i
     return restarts_in_clients(cells, values, clients, distinct)
 
 
-def restarts_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp], distinct: int) -> bool:
-    """Whether values number the rows of each client anew, as pupils of a school, rather than times of a design.
+def restarts_in_clients(
+    cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp], distinct: int
+) -> bool:
+    """Whether values number the rows of each client anew, as pupils of a school, rather than times
+    of a design.
 
-    Both never repeat within a client. Times return in most clients (days 0 to 9 of every subject), are few, or increase
-    without counting one by one; numbers of persons are many, and a typical one occurs in few clients.
+    Both never repeat within a client. Times return in most clients (days 0 to 9 of every subject),
+    are few, or increase without counting one by one; numbers of persons are many, and a typical one
+    occurs in few clients.
     """
     if distinct <= RESTARTS or TIMES.search(cells.name):
         return False
@@ -287,19 +339,29 @@ def restarts_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArra
 
 
 def nests_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp]) -> bool:
-    """Whether values are groups within clients: each in one client alone, several in a client, several rows in each."""
+    """Whether values are groups within clients: each in one client alone, several in a client,
+    several rows in each.
+    """
     distinct, held = np.unique(values).size, np.unique(clients).size
     least = 2 if cells.kind is CellKind.TEXT else CLIENTS_OF_NUMBERS
-    if held < least or distinct < VALUES_PER_CLIENT * held or values.size < ROWS_PER_VALUE * distinct:
+    if (
+        held < least
+        or distinct < VALUES_PER_CLIENT * held
+        or values.size < ROWS_PER_VALUE * distinct
+    ):
         return False
     return count_pairs(values, clients) == distinct
 
 
-def explain_variance(groups: NDArray[np.int64], clients: NDArray[np.intp], labels: NDArray[np.float64]) -> float | None:
-    """The share of the variance within clients that lies between nested groups: the intraclass correlation.
+def explain_variance(
+    groups: NDArray[np.int64], clients: NDArray[np.intp], labels: NDArray[np.float64]
+) -> float | None:
+    """The share of the variance within clients that lies between nested groups: the intraclass
+    correlation.
 
-    By the nested analysis of variance: with N rows, G groups, C clients, n_g rows of a group and n_c of a client,
-    k = (N - sum_c sum_{g in c} n_g^2/n_c)/(G - C) and the share is (MSB - MSW)/(MSB + (k - 1) MSW).
+    By the nested analysis of variance: with N rows, G groups, C clients, n_g rows of a group and
+    n_c of a client, k = (N - sum_c sum_{g in c} n_g^2/n_c)/(G - C) and the share is (MSB -
+    MSW)/(MSB + (k - 1) MSW).
 
     >>> codes, who = np.repeat(np.arange(8), 2), np.repeat(np.arange(2), 8)
     >>> explain_variance(codes, who, np.repeat([1.0, 2, 3, 4, 5, 6, 7, 8], 2))

@@ -1,4 +1,5 @@
-"""Samples at the door: features, labels, masks and client names of any origin, checked once and put in one order.
+"""Samples at the door: features, labels, masks and client names of any origin, checked once and put
+in one order.
 
 Class names become codes, numbers become outputs, and what is missing is named.
 """
@@ -28,17 +29,25 @@ Where = Callable[[int], str]  # says in words where an entry is
 
 
 def read_label_array(labels: Any) -> NDArray[Any]:
-    """Any array-like as an array of numbers, of strings, or of Python objects that are looked at one by one."""
+    """Any array-like as an array of numbers, of strings, or of Python objects that are looked at
+    one by one.
+    """
     try:
         values = np.asarray(labels)
         if values.dtype.kind == "T" or (values.dtype.kind in "US" and not hasattr(labels, "dtype")):
-            values = np.asarray(labels, dtype=object)  # else numpy turns 1 and NaN beside strings into strings
+            values = np.asarray(
+                labels, dtype=object
+            )  # else numpy turns 1 and NaN beside strings into strings
     except (TypeError, ValueError, RuntimeError) as reason:
         raise InvalidInput(f"labels cannot be read as an array: {reason}") from None
     if values.dtype.name == "bfloat16":
         values = values.astype(np.float32)
     if values.dtype.kind not in "biufUO":
-        hint = "decode them, labels.astype(str)" if values.dtype.kind == "S" else "give numbers or strings"
+        hint = (
+            "decode them, labels.astype(str)"
+            if values.dtype.kind == "S"
+            else "give numbers or strings"
+        )
         raise InvalidInput(f"labels hold {values.dtype.name}: {hint}")
     return values
 
@@ -49,13 +58,20 @@ def is_text_array(values: NDArray[Any]) -> bool:
 
 
 def check_label_values(
-    labels: Any, shape: tuple[int, ...], real: NDArray[np.bool_] | None, classes: Any, task: str | None, spot: Where
+    labels: Any,
+    shape: tuple[int, ...],
+    real: NDArray[np.bool_] | None,
+    classes: Any,
+    task: str | None,
+    spot: Where,
 ) -> tuple[NDArray[Any], tuple[Any, ...] | None]:
     """Codes and class names, or outputs and None, for samples (and positions) of that shape."""
     if task is not None:
         one_of("task", task, TASKS)
     if task == "regression" and classes is not None:
-        raise InvalidInput(f"task is 'regression' and classes is {classes!r}: leave one of them out")
+        raise InvalidInput(
+            f"task is 'regression' and classes is {classes!r}: leave one of them out"
+        )
     values = read_label_array(labels)
     if values.ndim == len(shape) + 1 and values.shape[-1] == 1:
         values = values[..., 0]  # a column
@@ -64,20 +80,33 @@ def check_label_values(
     def at(entry: int) -> str:
         if len(shape) == 1:
             return spot(entry)
-        row, position = divmod(entry, shape[1]) if real is None else (int(each[entry]) for each in np.nonzero(real))
+        row, position = (
+            divmod(entry, shape[1])
+            if real is None
+            else (int(each[entry]) for each in np.nonzero(real))
+        )
         return f"{spot(row)}, position {position}"
 
     entries = values[real] if real is not None else values.reshape(-1, *values.shape[len(shape) :])
     entries = resolve_entries(entries, at)
-    if (task or ("regression" if entries.dtype.kind == "f" and classes is None else "classification")) == "regression":
+    if (
+        task
+        or ("regression" if entries.dtype.kind == "f" and classes is None else "classification")
+    ) == "regression":
         if is_text_array(entries):
-            raise NotNumbers(f"task is 'regression' while the label at {at(0)} is {entries.flat[0]!r}: give numbers")
+            raise NotNumbers(
+                f"task is 'regression' while the label at {at(0)} is {entries.flat[0]!r}: give"
+                " numbers"
+            )
         outputs = entries.shape[1] if entries.ndim > 1 else 1
-        return spread_entries(entries.astype(np.float64), values, real).reshape(*shape, outputs), None
+        return (
+            spread_entries(entries.astype(np.float64), values, real).reshape(*shape, outputs),
+            None,
+        )
     if entries.ndim > 1:
         raise InvalidInput(
-            f"labels have shape {values.shape} while samples have {shape}: give one class each; of one-hot labels the argmax, "
-            "labels.argmax(-1)"
+            f"labels have shape {values.shape} while samples have {shape}: give one class each; of"
+            " one-hot labels the argmax, labels.argmax(-1)"
         )
     codes, names = encode_classes(entries, classes, at)
     return spread_entries(codes, values, real, names), names
@@ -86,14 +115,19 @@ def check_label_values(
 def check_label_shape(values: NDArray[Any], shape: tuple[int, ...]) -> None:
     """One label per sample, or one per position of a sequence."""
     if values.ndim == 0 or len(values) != shape[0]:
-        raise InvalidInput(f"labels have shape {values.shape} for {shape[0]} samples: give one label per sample")
+        raise InvalidInput(
+            f"labels have shape {values.shape} for {shape[0]} samples: give one label per sample"
+        )
     if values.shape[: len(shape)] != shape:
         raise InvalidInput(
-            f"labels have shape {values.shape} while features have {shape[1]} positions: give one label per position, {shape}; "
-            "for one label per sample, flatten its features: x.reshape(len(x), -1)"
+            f"labels have shape {values.shape} while features have {shape[1]} positions: give one"
+            f" label per position, {shape}; for one label per sample, flatten its features:"
+            " x.reshape(len(x), -1)"
         )
     if values.ndim > len(shape) + 1 or values.size == 0:
-        raise InvalidInput(f"labels have shape {values.shape}: give {shape}, or one more axis for several outputs")
+        raise InvalidInput(
+            f"labels have shape {values.shape}: give {shape}, or one more axis for several outputs"
+        )
 
 
 def resolve_entries(entries: NDArray[Any], at: Where) -> NDArray[Any]:
@@ -104,8 +138,8 @@ def resolve_entries(entries: NDArray[Any], at: Where) -> NDArray[Any]:
     if entries.dtype.kind == "f" and not np.isfinite(entries).all():
         bad = np.flatnonzero(~np.isfinite(entries))
         raise MissingValues(
-            f"labels hold {plural(bad.size, 'NaN or infinite number')}, the first at {at(int(bad[0]) // each)}: drop those "
-            "samples or label them first"
+            f"labels hold {plural(bad.size, 'NaN or infinite number')}, the first at"
+            f" {at(int(bad[0]) // each)}: drop those samples or label them first"
         )
     return entries
 
@@ -113,30 +147,47 @@ def resolve_entries(entries: NDArray[Any], at: Where) -> NDArray[Any]:
 def plain_entries(entries: NDArray[Any], at: Where) -> NDArray[Any]:
     """Python objects of one kind as an array of that kind."""
     listed = entries.ravel().tolist()
-    for kind, numpy_kind in (((str,), None), ((Integral, np.bool_), "biu"), ((Real, np.bool_), "f")):
+    for kind, numpy_kind in (
+        ((str,), None),
+        ((Integral, np.bool_), "biu"),
+        ((Real, np.bool_), "f"),
+    ):
         if all(isinstance(value, kind) for value in listed):
             array = np.array(listed, dtype=object if numpy_kind is None else None)
             if numpy_kind is None or array.dtype.kind in numpy_kind:
                 return array.reshape(entries.shape)
     for entry, value in enumerate(listed):
-        if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and np.isnan(value)):
-            raise MissingValues(f"the label at {at(entry)} is {value!r}: drop that sample or label it first")
-        if not isinstance(value, str | Real | np.bool_) or isinstance(value, str) != isinstance(listed[0], str):
-            raise InvalidInput(
-                f"the label at {at(entry)} is {value!r}, of type {type(value).__name__}, while the first is {listed[0]!r}: "
-                "labels are all numbers or all strings"
+        if (
+            value is None
+            or type(value).__name__ in ("NAType", "NaTType")
+            or (isinstance(value, float) and np.isnan(value))
+        ):
+            raise MissingValues(
+                f"the label at {at(entry)} is {value!r}: drop that sample or label it first"
             )
-    raise InvalidInput("labels hold whole numbers that do not fit 64 bits: give smaller ones, or strings")
+        if not isinstance(value, str | Real | np.bool_) or isinstance(value, str) != isinstance(
+            listed[0], str
+        ):
+            raise InvalidInput(
+                f"the label at {at(entry)} is {value!r}, of type {type(value).__name__}, while the"
+                f" first is {listed[0]!r}: labels are all numbers or all strings"
+            )
+    raise InvalidInput(
+        "labels hold whole numbers that do not fit 64 bits: give smaller ones, or strings"
+    )
 
 
-def encode_classes(entries: NDArray[Any], classes: Any, at: Where) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+def encode_classes(
+    entries: NDArray[Any], classes: Any, at: Where
+) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
     """Class codes 0, 1, ... and the classes' names in that order."""
     if entries.dtype.kind == "f":
         broken = np.flatnonzero((entries != np.floor(entries)) | (np.abs(entries) > EXACT))
         if broken.size:
             raise UnknownClass(
-                f"the label at {at(int(broken[0]))} is {float(entries[broken[0]])!r}, no whole number: a class is a whole "
-                "number or a string; for numbers to predict use task='regression'"
+                f"the label at {at(int(broken[0]))} is {float(entries[broken[0]])!r}, no whole"
+                " number: a class is a whole number or a string; for numbers to predict use"
+                " task='regression'"
             )
         entries = entries.astype(np.int64)
     found, inverse = np.unique(entries, return_inverse=True)
@@ -148,19 +199,27 @@ def encode_classes(entries: NDArray[Any], classes: Any, at: Where) -> tuple[NDAr
         entry = int(np.argmax(codes < 0))
         shown = ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
         hint = (
-            f"classes={len(names)} takes codes 0 to {len(names) - 1}" if names and isinstance(names[0], str) else "correct it"
+            f"classes={len(names)} takes codes 0 to {len(names) - 1}"
+            if names and isinstance(names[0], str)
+            else "correct it"
         )
         raise UnknownClass(
-            f"the label at {at(entry)} is {labels[inverse[entry]]!r}, not among the {len(names)} classes {shown}: "
-            f"{hint}, or give other classes"
+            f"the label at {at(entry)} is {labels[inverse[entry]]!r}, not among the {len(names)}"
+            f" classes {shown}: {hint}, or give other classes"
         )
     return codes, names
 
 
 def class_names(classes: Any) -> tuple[Any, ...]:
     """The names that a user gave: a number of classes stands for 0, 1, ..."""
-    wanted = "give the number of classes, or their names, all strings or all whole numbers, each once"
-    if isinstance(classes, Integral) and not isinstance(classes, bool) and 1 <= int(classes) <= MOST_CLASSES:
+    wanted = (
+        "give the number of classes, or their names, all strings or all whole numbers, each once"
+    )
+    if (
+        isinstance(classes, Integral)
+        and not isinstance(classes, bool)
+        and 1 <= int(classes) <= MOST_CLASSES
+    ):
         return tuple(range(int(classes)))
     if isinstance(classes, str) or not isinstance(classes, Iterable):
         raise InvalidInput(f"classes is {classes!r}: {wanted}")
@@ -178,12 +237,17 @@ def class_names(classes: Any) -> tuple[Any, ...]:
 def merge_rare_classes(
     codes: NDArray[np.int64], names: tuple[Any, ...], counted: NDArray[np.int64], most: int
 ) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
-    """Codes and names of the `most` - 1 classes that are commonest among the counted codes, and one behind them for the rest.
+    """Codes and names of the `most` - 1 classes that are commonest among the counted codes, and one
+    behind them for the rest.
 
-    >>> merge_rare_classes(np.array([0, 1, 2, 2, 3]), ("a", "b", "c", "d"), np.array([3, 2, 2]), 3)[0].tolist()
+    >>> merge_rare_classes(np.array([0, 1, 2, 2, 3]), ("a", "b", "c", "d"), np.array([3, 2, 2]), 3)[
+    ...     0
+    ... ].tolist()
     [2, 2, 0, 0, 1]
     """
-    kept = np.sort(np.argsort(-np.bincount(counted, minlength=len(names)), kind="stable")[: most - 1])
+    kept = np.sort(
+        np.argsort(-np.bincount(counted, minlength=len(names)), kind="stable")[: most - 1]
+    )
     new = np.full(len(names), most - 1)
     new[kept] = np.arange(most - 1)
     rest: str | int = "other"
@@ -195,9 +259,14 @@ def merge_rare_classes(
 
 
 def spread_entries(
-    entries: NDArray[Any], values: NDArray[Any], real: NDArray[np.bool_] | None, names: tuple[Any, ...] = ()
+    entries: NDArray[Any],
+    values: NDArray[Any],
+    real: NDArray[np.bool_] | None,
+    names: tuple[Any, ...] = (),
 ) -> NDArray[Any]:
-    """Entries back in their places. Padding keeps what it held where that is a class or a finite number, and is 0 elsewhere."""
+    """Entries back in their places. Padding keeps what it held where that is a class or a finite
+    number, and is 0 elsewhere.
+    """
     if real is None:
         return entries.reshape(values.shape)
     filled = np.zeros(values.shape, entries.dtype)
@@ -215,20 +284,26 @@ WHOLE = 2**24  # whole numbers up to here are exact in float32
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose each row is: names in order of first appearance, and every row's position among them."""
+    """Whose each row is: names in order of first appearance, and every row's position among
+    them.
+    """
 
     names: tuple[Any, ...]
     owner: NDArray[np.intp]
 
     def spot(self, row: int) -> str:
-        """Where a row is, in words: its client, its place among all rows and among the client's own."""
+        """Where a row is, in words: its client, its place among all rows and among the client's
+        own.
+        """
         mine = self.owner[row]
         own = int(np.count_nonzero(self.owner[:row] == mine))
         return f"client {self.names[mine]!r}, row {row} (its own row {own})"
 
     @cached_property
     def order(self) -> NDArray[np.intp] | None:
-        """The rows client by client, each client's as they were; None where they stand so already."""
+        """The rows client by client, each client's as they were; None where they stand so
+        already.
+        """
         return None if np.all(np.diff(self.owner) >= 0) else np.argsort(self.owner, kind="stable")
 
 
@@ -272,13 +347,20 @@ def gather_fields(
 
 def owners_of(clients: Any) -> Owners:
     """Names as plain strings or whole numbers, each row's position among them."""
-    if isinstance(clients, np.ndarray) and clients.dtype.kind in "iuU" and clients.ndim == 1 and clients.size:
+    if (
+        isinstance(clients, np.ndarray)
+        and clients.dtype.kind in "iuU"
+        and clients.ndim == 1
+        and clients.size
+    ):
         distinct, first, inverse = np.unique(clients, return_index=True, return_inverse=True)
         order = np.argsort(first)  # by first appearance, without a look at every row in Python
         return Owners(tuple(distinct[order].tolist()), np.argsort(order)[inverse])
     listed = labels_of(clients)
     if not listed:
-        raise InvalidInput("there are no samples: features, labels and clients are empty; give at least one sample")
+        raise InvalidInput(
+            "there are no samples: features, labels and clients are empty; give at least one sample"
+        )
     if not {type(name) for name in listed} <= {str, int}:
         listed = [name.item() if isinstance(name, np.generic) else name for name in listed]
     kind = type(listed[0])
@@ -286,20 +368,26 @@ def owners_of(clients: Any) -> Owners:
         if type(name) is not kind or kind not in (str, int):
             beside = "" if kind not in (str, int) else f" while row 0 has {listed[0]!r}"
             raise InvalidInput(
-                f"the client of row {row} is {name!r}, of type {type(name).__name__}{beside}: names are all strings or all "
-                "whole numbers; convert them, for instance with str"
+                f"the client of row {row} is {name!r}, of type {type(name).__name__}{beside}: names"
+                " are all strings or all whole numbers; convert them, for instance with str"
             )
     position: dict[Any, int] = {}
-    owner = np.fromiter((position.setdefault(name, len(position)) for name in listed), np.intp, len(listed))
+    owner = np.fromiter(
+        (position.setdefault(name, len(position)) for name in listed), np.intp, len(listed)
+    )
     return Owners(tuple(position), owner)
 
 
 def identities_of(names: Sequence[Any]) -> NDArray[np.uint64]:
-    """64 bits per client that depend on its name and the name's type alone: 1 and "1" differ, 1 and numpy's 1 do not."""
+    """64 bits per client that depend on its name and the name's type alone: 1 and "1" differ, 1 and
+    numpy's 1 do not.
+    """
     try:
         texts = [f"{type(name).__name__}:{name}".encode() for name in names]
     except UnicodeEncodeError as reason:
-        raise InvalidInput(f"the client name {reason.object!r} is no valid text: rename that client") from None
+        raise InvalidInput(
+            f"the client name {reason.object!r} is no valid text: rename that client"
+        ) from None
     digests = b"".join(hashlib.blake2b(text).digest()[:8] for text in texts)
     identities = np.frombuffer(digests, "<u8").astype(np.uint64)
     if np.unique(identities).size < len(names):
@@ -308,7 +396,9 @@ def identities_of(names: Sequence[Any]) -> NDArray[np.uint64]:
 
 
 def read_features(features: Any) -> NDArray[Any]:
-    """Any array-like of numbers as floating point: 16, 32 and 64 bits as given, whole numbers as float32."""
+    """Any array-like of numbers as floating point: 16, 32 and 64 bits as given, whole numbers as
+    float32.
+    """
     try:
         rows = np.asarray(features)
         if rows.dtype.kind == "O":  # numbers that came as Python objects
@@ -318,43 +408,73 @@ def read_features(features: Any) -> NDArray[Any]:
     if rows.dtype.name == "bfloat16":
         return rows.astype(np.float32)
     if rows.dtype.kind not in "fiub":
-        raise NotNumbers(f"features hold {rows.dtype.name}: give numbers; encode text and categories first")
+        raise NotNumbers(
+            f"features hold {rows.dtype.name}: give numbers; encode text and categories first"
+        )
     if rows.dtype.kind == "f":
-        return rows.astype(f"f{min(rows.dtype.itemsize, 8)}", copy=False)  # in this machine's byte order
+        return rows.astype(
+            f"f{min(rows.dtype.itemsize, 8)}", copy=False
+        )  # in this machine's byte order
     if rows.dtype.itemsize > 2 and rows.size and (rows.max() > WHOLE or rows.min() < -WHOLE):
         big = rows.max() if rows.max() > WHOLE else rows.min()
-        raise InvalidInput(f"features hold the whole number {big}, which float32 cannot: scale them, or give float64")
+        raise InvalidInput(
+            f"features hold the whole number {big}, which float32 cannot: scale them, or give"
+            " float64"
+        )
     return rows.astype(np.float32)
 
 
 def check_sample_shape(rows: NDArray[Any], names: int) -> None:
-    """Samples by features, or samples by positions by features, as many as there are client names."""
+    """Samples by features, or samples by positions by features, as many as there are client
+    names.
+    """
     if rows.ndim not in (2, 3):
-        hint = "give features.reshape(-1, 1) for one feature" if rows.ndim < 2 else "flatten each sample: x.reshape(len(x), -1)"
+        hint = (
+            "give features.reshape(-1, 1) for one feature"
+            if rows.ndim < 2
+            else "flatten each sample: x.reshape(len(x), -1)"
+        )
         raise InvalidInput(
-            f"features have shape {rows.shape}: it must be (samples, features), or (samples, positions, features) for "
-            f"sequences; {hint}"
+            f"features have shape {rows.shape}: it must be (samples, features), or (samples,"
+            f" positions, features) for sequences; {hint}"
         )
     if rows.size == 0:
-        raise InvalidInput(f"features have shape {rows.shape}: give at least one sample, one position and one feature")
+        raise InvalidInput(
+            f"features have shape {rows.shape}: give at least one sample, one position and one"
+            " feature"
+        )
     if len(rows) != names:
-        raise InvalidInput(f"features have {len(rows)} rows and clients {names} names: give one name per row")
+        raise InvalidInput(
+            f"features have {len(rows)} rows and clients {names} names: give one name per row"
+        )
 
 
-def check_mask(mask: Any, shape: tuple[int, ...], spot: Callable[[int], str]) -> NDArray[np.bool_] | None:
+def check_mask(
+    mask: Any, shape: tuple[int, ...], spot: Callable[[int], str]
+) -> NDArray[np.bool_] | None:
     """True for real positions, at least one per sample; None where nothing is padding."""
     if mask is None:
         return None
     try:
         given = np.asarray(mask)
     except ValueError:
-        raise InvalidInput("the rows of mask differ in length: give one value per sample and position") from None
+        raise InvalidInput(
+            "the rows of mask differ in length: give one value per sample and position"
+        ) from None
     if len(shape) == 2:
-        raise InvalidInput(f"mask has shape {given.shape} while features have {shape}: it is for sequences; leave it out")
+        raise InvalidInput(
+            f"mask has shape {given.shape} while features have {shape}: it is for sequences; leave"
+            " it out"
+        )
     if given.shape != shape[:2]:
-        raise InvalidInput(f"mask has shape {given.shape}: it must be {shape[:2]}, (samples, positions) as in features")
+        raise InvalidInput(
+            f"mask has shape {given.shape}: it must be {shape[:2]}, (samples, positions) as in"
+            " features"
+        )
     if given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
-        raise InvalidInput(f"mask holds {given.dtype.name}: give True for real positions and False for padding")
+        raise InvalidInput(
+            f"mask holds {given.dtype.name}: give True for real positions and False for padding"
+        )
     real = np.array(given, dtype=bool)
     if not real.any(1).all():
         row = int(np.argmin(real.any(1)))
@@ -363,9 +483,14 @@ def check_mask(mask: Any, shape: tuple[int, ...], spot: Callable[[int], str]) ->
 
 
 def check_features(
-    rows: NDArray[Any], real: NDArray[np.bool_] | None, spot: Callable[[int], str], names: Sequence[str] | None = None
+    rows: NDArray[Any],
+    real: NDArray[np.bool_] | None,
+    spot: Callable[[int], str],
+    names: Sequence[str] | None = None,
 ) -> NDArray[np.floating[Any]]:
-    """Finite features; what is not finite in padding becomes zero, since a weight of zero would not silence it."""
+    """Finite features; what is not finite in padding becomes zero, since a weight of zero would not
+    silence it.
+    """
     good = np.isfinite(rows)
     if good.all():
         return rows
@@ -379,11 +504,16 @@ def check_features(
     bad = plural(good.size - int(np.count_nonzero(good)), "NaN or infinite number")
     named = names is not None and len(names) == rows.shape[-1]
     column = repr(names[where[-1]]) if named and names else f"column {where[-1]}"
-    raise MissingValues(f"features hold {bad}, the first at {spot(row)}{position}, {column}: drop or fill those samples first")
+    raise MissingValues(
+        f"features hold {bad}, the first at {spot(row)}{position}, {column}: drop or fill those"
+        " samples first"
+    )
 
 
 def check_federation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a federation as read-only arrays that fit together; costs no look at every feature."""
+    """The fields of a federation as read-only arrays that fit together; costs no look at every
+    feature.
+    """
     features, names = np.asarray(fields["features"]), owners_of(fields["clients"]).names
     n, classes = features.shape[:1], fields["classes"]
     arrays = {
@@ -394,11 +524,21 @@ def check_federation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
     owner, split, labels = arrays["owner"], arrays["split"], arrays["labels"]
     steps = np.diff(owner, prepend=-1)
-    shape = features.shape[:-1] if classes is not None else (*features.shape[:-1], *labels.shape[-1:])
+    shape = (
+        features.shape[:-1] if classes is not None else (*features.shape[:-1], *labels.shape[-1:])
+    )
     wrong = {
         "features": features.dtype.kind != "f" or features.ndim not in (2, 3) or features.size == 0,
-        "labels": labels.shape != shape or (classes is not None and not np.all((labels >= 0) & (labels < len(classes)))),
-        "owner": owner.shape != n or owner.size == 0 or not np.isin(steps, (0, 1)).all() or owner[-1] != len(names) - 1,
+        "labels": (
+            labels.shape != shape
+            or (classes is not None and not np.all((labels >= 0) & (labels < len(classes))))
+        ),
+        "owner": (
+            owner.shape != n
+            or owner.size == 0
+            or not np.isin(steps, (0, 1)).all()
+            or owner[-1] != len(names) - 1
+        ),
         "split": split.shape != n or not np.isin(split, (0, 1, 2)).all(),
     }
     if fields["mask"] is not None:
@@ -407,7 +547,8 @@ def check_federation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name, bad in wrong.items():
         if bad:
             raise InvalidInput(
-                f"{name} of shape {arrays[name].shape} does not fit a federation: make it with Federation.from_arrays"
+                f"{name} of shape {arrays[name].shape} does not fit a federation: make it with"
+                " Federation.from_arrays"
             )
     if not np.any(split == 0):
         raise InvalidInput("split leaves no training sample at all: give at least one client one")
@@ -418,7 +559,9 @@ def check_federation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     truth = {str(name): np.asarray(array) for name, array in (fields.get("truth") or {}).items()}
     for name, array in truth.items():
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-            raise InvalidInput(f"truth[{name!r}] holds {array.dtype.name}: give numbers of at most 64 bits")
+            raise InvalidInput(
+                f"truth[{name!r}] holds {array.dtype.name}: give numbers of at most 64 bits"
+            )
     return held | {"truth": {name: read_only(array) for name, array in truth.items()} or None}
 
 
@@ -429,20 +572,27 @@ def check_feature_notes(fields: Mapping[str, Any], dimension: int) -> dict[str, 
         names = tuple(str(name) for name in names)
         if len(names) != dimension or len(set(names)) < dimension:
             raise InvalidInput(
-                f"names has {len(names)} entries, {len(set(names))} of them different, for {dimension} features: "
-                "give each feature a name of its own"
+                f"names has {len(names)} entries, {len(set(names))} of them different, for"
+                f" {dimension} features: give each feature a name of its own"
             )
     if personal is not None:
         given = floats(personal)
         if given is None:
-            raise InvalidInput(f"personal is {str(personal)[:60]}: give True or False for each of the {dimension} features")
+            raise InvalidInput(
+                f"personal is {str(personal)[:60]}: give True or False for each of the {dimension}"
+                " features"
+            )
         if given.shape != (dimension,) or not np.isin(given, (0, 1)).all():
-            raise InvalidInput(f"personal has shape {given.shape}: give True or False for each of the {dimension} features")
+            raise InvalidInput(
+                f"personal has shape {given.shape}: give True or False for each of the {dimension}"
+                " features"
+            )
         personal = None if given.all() else read_only(given.astype(bool))
     recipe = fields.get("recipe")
     if recipe is not None and len(recipe.names) != dimension:
         raise InvalidInput(
-            f"recipe makes {len(recipe.names)} features and there are {dimension}: give recipe=None with features of your own"
+            f"recipe makes {len(recipe.names)} features and there are {dimension}: give recipe=None"
+            " with features of your own"
         )
     held = {"names": names, "personal": personal, "recipe": recipe}
     return held | {"intercept": flag("intercept", fields.get("intercept", True))}

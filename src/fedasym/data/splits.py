@@ -1,11 +1,13 @@
 """Which samples train, validate and test, and which of them are in two of these splits.
 
-Samples are dealt out per client by hashes, so that no client's split depends on another's. Exact duplicates across splits
-are samples that a model may have learnt by heart.
+Samples are dealt out per client by hashes, so that no client's split depends on another's. Exact
+duplicates across splits are samples that a model may have learnt by heart.
 
-Random numbers by counting: each is a hash of what it is for, so that order, batching and machine change nothing.
+Random numbers by counting: each is a hash of what it is for, so that order, batching and machine
+change nothing.
 
-A client's numbers depend on the seed, on its own identity and on what they are for; never on who else takes part.
+A client's numbers depend on the seed, on its own identity and on what they are for; never on who
+else takes part.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ Words = NDArray[np.uint64]
 
 
 def mix(*words: int | np.integer | NDArray[np.integer]) -> Words:
-    """A well-mixed 64-bit hash of whole numbers, broadcast over arrays; the longest array is best given last.
+    """A well-mixed 64-bit hash of whole numbers, broadcast over arrays; the longest array is best
+    given last.
 
     >>> bool(mix(0, 1) == mix(0, 1)), mix(0, [1, 2, 3]).shape
     (True, (3,))
@@ -51,10 +54,11 @@ def mix(*words: int | np.integer | NDArray[np.integer]) -> Words:
 
 
 def orders(streams: Words, sizes: NDArray[np.integer], width: int) -> NDArray[np.int32]:
-    """A random order of 0..size-1 for each stream, padded with -1 to `width`: samples sorted by their hashes.
+    """A random order of 0..size-1 for each stream, padded with -1 to `width`: samples sorted by
+    their hashes.
 
-    `streams` has any shape (..., passes) and `sizes` the shape without the passes. The low bits of a hash carry the sample,
-    so that one sort does it; at least 40 bits stay random.
+    `streams` has any shape (..., passes) and `sizes` the shape without the passes. The low bits of
+    a hash carry the sample, so that one sort does it; at least 40 bits stay random.
 
     >>> order = orders(mix(7, np.arange(2))[None], np.array([3]), 4)
     >>> sorted(order[0, 0].tolist()), int(order[0, 1, 3])
@@ -73,7 +77,13 @@ def orders(streams: Words, sizes: NDArray[np.integer], width: int) -> NDArray[np
 
 SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = 0, 1, 2
-SPELLED = {"train": TRAIN, "validation": VALIDATION, "val": VALIDATION, "valid": VALIDATION, "test": TEST}
+SPELLED = {
+    "train": TRAIN,
+    "validation": VALIDATION,
+    "val": VALIDATION,
+    "valid": VALIDATION,
+    "test": TEST,
+}
 FRACTIONS = (0.8, 0.1, 0.1)
 
 Fractions = Sequence[float]
@@ -88,12 +98,19 @@ def check_fractions(fractions: Any, field: str = "split") -> tuple[float, float,
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"{field} is {fractions!r}: {wanted}") from None
     if not all(np.isfinite(each) and each >= 0 for each in (train, validation, test)):
-        raise InvalidInput(f"{field} is {fractions!r}: they must be finite and at least 0; {wanted}")
+        raise InvalidInput(
+            f"{field} is {fractions!r}: they must be finite and at least 0; {wanted}"
+        )
     total = train + validation + test
     if abs(total - 1) > SUM_TOLERANCE:
-        raise InvalidInput(f"{field} is {fractions!r}: they sum to {total:g} and must sum to 1; {wanted}")
+        raise InvalidInput(
+            f"{field} is {fractions!r}: they sum to {total:g} and must sum to 1; {wanted}"
+        )
     if train == 0:
-        raise InvalidInput(f"{field} is {fractions!r}: without training samples there is nothing to learn from; {wanted}")
+        raise InvalidInput(
+            f"{field} is {fractions!r}: without training samples there is nothing to learn from;"
+            f" {wanted}"
+        )
     return train, validation, test
 
 
@@ -108,12 +125,18 @@ def are_fractions(split: Any, samples: int) -> bool:
     """Whether a split is three fractions rather than one value per sample."""
     if isinstance(split, str) or not hasattr(split, "__len__") or getattr(split, "ndim", 1) != 1:
         raise InvalidInput(
-            f"split is {split!r}: give three fractions such as {FRACTIONS}, or one of {', '.join(SPLITS)} per sample"
+            f"split is {split!r}: give three fractions such as {FRACTIONS}, or one of"
+            f" {', '.join(SPLITS)} per sample"
         )
     if len(split) != len(SPLITS) or not all(isinstance(each, Real) for each in split):
         return False
-    # With three samples, codes such as [0, 1, 2] look like three fractions: a tuple or a broken number decides.
-    return samples != len(SPLITS) or isinstance(split, tuple) or not all(isinstance(each, Integral) for each in split)
+    # With three samples, codes such as [0, 1, 2] look like three fractions: a tuple or a broken
+    # number decides.
+    return (
+        samples != len(SPLITS)
+        or isinstance(split, tuple)
+        or not all(isinstance(each, Integral) for each in split)
+    )
 
 
 def read_codes(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[np.int8]:
@@ -127,11 +150,18 @@ def read_codes(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[
         return split.astype(np.int8)  # codes already: no look at every row in Python
     values = split.tolist() if hasattr(split, "tolist") else list(split)
     if len(values) != samples:
-        raise InvalidInput(f"split has {len(values)} values for {samples} samples: give one per sample, or three fractions")
+        raise InvalidInput(
+            f"split has {len(values)} values for {samples} samples: give one per sample, or three"
+            " fractions"
+        )
     codes = np.empty(samples, np.int8)
     for row, value in enumerate(values):
         code = SPELLED.get(value.lower()) if isinstance(value, str) else None
-        if isinstance(value, Real) and not isinstance(value, bool) and value in (TRAIN, VALIDATION, TEST):
+        if (
+            isinstance(value, Real)
+            and not isinstance(value, bool)
+            and value in (TRAIN, VALIDATION, TEST)
+        ):
             code = int(float(value))
         if code is None:
             raise InvalidInput(f"{spot(row)}: {unknown('split', value, SPLITS)} (or 0, 1, 2)")
@@ -139,11 +169,13 @@ def read_codes(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[
     return codes
 
 
-def split_sizes(counts: Integers, fractions: Fractions) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def split_sizes(
+    counts: Integers, fractions: Fractions
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """How many samples of each client validate and test; the rest, at least one, trains.
 
-    Shares are rounded. From three samples on, each kind with a fraction above 0 has at least one; of two samples one tests
-    (or validates, where nothing tests); a single sample trains.
+    Shares are rounded. From three samples on, each kind with a fraction above 0 has at least one;
+    of two samples one tests (or validates, where nothing tests); a single sample trains.
 
     >>> [kind.tolist() for kind in split_sizes(np.array([1, 2, 3, 10, 25]), (0.8, 0.1, 0.1))]
     [[0, 0, 1, 1, 3], [0, 1, 1, 1, 3]]
@@ -154,8 +186,14 @@ def split_sizes(counts: Integers, fractions: Fractions) -> tuple[NDArray[np.intp
     least_validation = ((n >= (3 if t > 0 else 2)) & (v > 0)).astype(np.intp)
     few = n <= 2
     test = np.where(few, least_test, np.maximum(np.floor(t * n + 0.5), least_test)).astype(np.intp)
-    validation = np.where(few, least_validation, np.maximum(np.floor(v * n + 0.5), least_validation)).astype(np.intp)
-    for _ in range(2):  # two roundings up and two least ones can ask for two samples too many: the larger kind gives way
+    validation = np.where(
+        few, least_validation, np.maximum(np.floor(v * n + 0.5), least_validation)
+    ).astype(np.intp)
+    for _ in range(
+        2
+        # two roundings up and two least ones can ask for two samples too many: the larger kind
+        # gives way
+    ):
         excess = test + validation > np.maximum(n - 1, 0)
         larger = test > validation
         test, validation = test - (excess & larger), validation - (excess & ~larger)
@@ -163,29 +201,46 @@ def split_sizes(counts: Integers, fractions: Fractions) -> tuple[NDArray[np.intp
 
 
 def deal_samples(
-    owner: Integers, identities: NDArray[np.uint64], seed: int, validation: Integers, test: Integers, kept: NDArray[np.bool_]
+    owner: Integers,
+    identities: NDArray[np.uint64],
+    seed: int,
+    validation: Integers,
+    test: Integers,
+    kept: NDArray[np.bool_],
 ) -> NDArray[np.int8]:
-    """Each client's samples in the order of their hashes: first those that test, then those that validate, then the rest.
+    """Each client's samples in the order of their hashes: first those that test, then those that
+    validate, then the rest.
 
-    owner: each sample's client, ascending. kept: samples that test already and are left out of the deal.
+    owner: each sample's client, ascending. kept: samples that test already and are left out of the
+    deal.
     """
     counts = np.bincount(owner, minlength=identities.size)
     position = np.arange(owner.size) - (np.cumsum(counts) - counts)[owner]
     order = np.lexsort((mix(seed, SPLIT, identities[owner], position), kept, owner))
     rank = np.empty_like(position)
     rank[order] = position
-    split = np.where(rank < test[owner], TEST, np.where(rank < (test + validation)[owner], VALIDATION, TRAIN))
+    split = np.where(
+        rank < test[owner], TEST, np.where(rank < (test + validation)[owner], VALIDATION, TRAIN)
+    )
     return np.where(kept, TEST, split).astype(np.int8)
 
 
-def assign_splits(owner: Integers, identities: NDArray[np.uint64], seed: int, fractions: Fractions) -> NDArray[np.int8]:
+def assign_splits(
+    owner: Integers, identities: NDArray[np.uint64], seed: int, fractions: Fractions
+) -> NDArray[np.int8]:
     """A fresh split by fractions.
 
-    >>> assign_splits(np.zeros(5, int), np.array([7], np.uint64), 0, (0.6, 0.2, 0.2)).tolist().count(0)
+    >>> assign_splits(
+    ...     np.zeros(5, int), np.array([7], np.uint64), 0, (0.6, 0.2, 0.2)
+    ... ).tolist().count(0)
     3
     """
-    validation, test = split_sizes(np.bincount(owner, minlength=identities.size), check_fractions(fractions))
-    return deal_samples(owner, identities, check_seed(seed), validation, test, np.zeros(owner.size, bool))
+    validation, test = split_sizes(
+        np.bincount(owner, minlength=identities.size), check_fractions(fractions)
+    )
+    return deal_samples(
+        owner, identities, check_seed(seed), validation, test, np.zeros(owner.size, bool)
+    )
 
 
 def reassign_splits(
@@ -196,10 +251,12 @@ def reassign_splits(
     fractions: Fractions | None,
     keep_test: bool,
 ) -> NDArray[np.int8]:
-    """Another split of the same samples: by fractions, or with each client's counts as they are (None).
+    """Another split of the same samples: by fractions, or with each client's counts as they are
+    (None).
 
-    A kept test set of the size that the fractions give leaves the other counts as the fractions give them; beside one of
-    another size, validation and training share the rest in their own proportion.
+    A kept test set of the size that the fractions give leaves the other counts as the fractions
+    give them; beside one of another size, validation and training share the rest in their own
+    proportion.
     """
     seed, m = check_seed(seed), identities.size
     counts = np.bincount(owner, minlength=m)
@@ -213,7 +270,9 @@ def reassign_splits(
         if keep_test:
             shared, _ = split_sizes(counts - tested, (train / (train + v), v / (train + v), 0.0))
             validation = np.where(test == tested, validation, shared)
-    return deal_samples(owner, identities, seed, validation, np.zeros_like(test) if keep_test else test, kept)
+    return deal_samples(
+        owner, identities, seed, validation, np.zeros_like(test) if keep_test else test, kept
+    )
 
 
 SHOWN = 5  # examples per pair of splits
@@ -232,8 +291,10 @@ class TwinSamples:
 class CommonSamples:
     """What two splits have in common.
 
-    splits: the two. samples: how many of the second split's samples occur in the first. contents: how many different ones.
-    own: how many of those samples occur among the first split's samples of the same client. examples: some of them.
+    splits: the two. samples: how many of the second split's samples occur in the first. contents:
+        how many different ones.
+    own: how many of those samples occur among the first split's samples of the same client.
+        examples: some of them.
     """
 
     splits: tuple[str, str]
@@ -260,7 +321,12 @@ class Duplicates:
     def table(self) -> list[dict[str, Any]]:
         """One record per example: feed it to any data frame."""
         return [
-            {"splits": " and ".join(pair.splits), "rows": twins.rows, "clients": twins.clients, "same_label": twins.same_label}
+            {
+                "splits": " and ".join(pair.splits),
+                "rows": twins.rows,
+                "clients": twins.clients,
+                "same_label": twins.same_label,
+            }
             for pair in self.pairs
             for twins in pair.examples
         ]
@@ -270,7 +336,8 @@ class Duplicates:
         for pair in self.pairs:
             lines.append(str(pair))
             lines += [
-                f"  rows {one.rows[0]} and {one.rows[1]}, clients {one.clients[0]!r} and {one.clients[1]!r}"
+                f"  rows {one.rows[0]} and {one.rows[1]}, clients {one.clients[0]!r} and"
+                f" {one.clients[1]!r}"
                 for one in pair.examples
             ]
         return "\n".join(lines)
@@ -280,11 +347,14 @@ class Duplicates:
 
 
 def duplicates(federation: Federation, examples: int = SHOWN) -> Duplicates:
-    """Samples with exactly the same features in two splits, whatever their labels; padding is left out of the comparison.
+    """Samples with exactly the same features in two splits, whatever their labels; padding is left
+    out of the comparison.
 
     >>> import fedasym as fa
     >>> rows = [[0.0, 1.0], [2.0, 3.0], [0.0, 1.0], [4.0, 5.0]]
-    >>> twice = fa.Federation.from_arrays(rows, [0, 1, 0, 1], list("aabb"), split=["train", "train", "test", "test"])
+    >>> twice = fa.Federation.from_arrays(
+    ...     rows, [0, 1, 0, 1], list("aabb"), split=["train", "train", "test", "test"]
+    ... )
     >>> duplicates(twice)
     exact duplicates across splits
     train and validation: 0 samples of validation in train
@@ -292,9 +362,14 @@ def duplicates(federation: Federation, examples: int = SHOWN) -> Duplicates:
       rows 0 and 2, clients 'a' and 'b'
     validation and test: 0 samples of test in validation
     """
-    _, content = np.unique(np.fromiter(feature_hashes(federation), "S16", len(federation.owner)), return_inverse=True)
+    _, content = np.unique(
+        np.fromiter(feature_hashes(federation), "S16", len(federation.owner)), return_inverse=True
+    )
     return Duplicates(
-        tuple(common_samples(federation, content, pair, examples) for pair in combinations(range(len(SPLITS)), 2))
+        tuple(
+            common_samples(federation, content, pair, examples)
+            for pair in combinations(range(len(SPLITS)), 2)
+        )
     )
 
 
@@ -305,7 +380,9 @@ def feature_hashes(federation: Federation) -> Iterator[bytes]:
         yield hashlib.blake2b(np.ascontiguousarray(real).data, digest_size=8).hexdigest().encode()
 
 
-def common_samples(federation: Federation, content: NDArray[np.intp], pair: tuple[int, int], examples: int) -> CommonSamples:
+def common_samples(
+    federation: Federation, content: NDArray[np.intp], pair: tuple[int, int], examples: int
+) -> CommonSamples:
     """What one pair of splits has in common."""
     first, second = (np.flatnonzero(federation.split == code) for code in pair)
     found = second[np.isin(content[second], content[first])]
@@ -321,7 +398,10 @@ def common_samples(federation: Federation, content: NDArray[np.intp], pair: tupl
         tuple(
             TwinSamples(
                 rows,
-                (federation.clients[federation.owner[rows[0]]], federation.clients[federation.owner[rows[1]]]),
+                (
+                    federation.clients[federation.owner[rows[0]]],
+                    federation.clients[federation.owner[rows[1]]],
+                ),
                 bool(np.array_equal(federation.labels[rows[0]], federation.labels[rows[1]])),
             )
             for rows in twins

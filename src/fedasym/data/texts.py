@@ -1,9 +1,11 @@
 """Texts by client as sequences of tokens, with the next token at every position as label.
 
-Shakespeare by role, next character: TensorFlow Federated's files, cut and split as for the paper's experiments. Stack Overflow
-by user, next word: of TensorFlow Federated's files only the chosen users are read; a sentence is begin and at most 20 words,
-and end where there is room, and `federation.classes` is the vocabulary. Posts and comments of Stack Exchange stand in for it:
-label results so. They come from a file of lines, or from the site's own dumps, `Posts.xml` and `Comments.xml`, row by row.
+Shakespeare by role, next character: TensorFlow Federated's files, cut and split as for the paper's
+experiments. Stack Overflow by user, next word: of TensorFlow Federated's files only the chosen
+users are read; a sentence is begin and at most 20 words, and end where there is room, and
+`federation.classes` is the vocabulary. Posts and comments of Stack Exchange stand in for it: label
+results so. They come from a file of lines, or from the site's own dumps, `Posts.xml` and
+`Comments.xml`, row by row.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from numpy.typing import NDArray
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.core.numbers import check_seed, whole
 from fedasym.data.archives import ADDRESS
-from fedasym.data.assembly import assemble_federation, locate_file, split_by_files, split_by_fractions
+from fedasym.data.assembly import (
+    assemble_federation,
+    locate_file,
+    split_by_files,
+    split_by_fractions,
+)
 from fedasym.data.samples import identities_of
 from fedasym.data.splits import TRAIN, mix
 from fedasym.data.tff import ClientFile, open_clients, same_clients
@@ -35,7 +42,9 @@ if TYPE_CHECKING:
 
 SPECIAL = ("<pad>", "<oov>", "<begin>", "<end>")
 PAD, OOV, BEGIN, END = range(4)  # the first four of every vocabulary
-TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")  # a word with its apostrophes, or one other character
+TOKEN = re.compile(
+    r"\w+(?:['’]\w+)*|[^\w\s]"
+)  # a word with its apostrophes, or one other character
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 Tokens = NDArray[np.int32]
@@ -53,12 +62,15 @@ def split_sentences(text: str) -> list[list[str]]:
 
 
 def most_frequent(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
-    """A vocabulary: the special tokens, then the `size` most frequent words, those as frequent as each other by alphabet.
+    """A vocabulary: the special tokens, then the `size` most frequent words, those as frequent as
+    each other by alphabet.
 
     >>> most_frequent({"n": 2, "b": 1, "a": 3}, 2)
     ('<pad>', '<oov>', '<begin>', '<end>', 'a', 'n')
     """
-    ranked = sorted((word for word in counts if word not in SPECIAL), key=lambda word: (-counts[word], word))
+    ranked = sorted(
+        (word for word in counts if word not in SPECIAL), key=lambda word: (-counts[word], word)
+    )
     return (*SPECIAL, *ranked[:size])
 
 
@@ -68,9 +80,13 @@ def cut_sentence(words: Sequence[str], positions: int) -> list[Sequence[str]]:
 
 
 def number_words(sentence: Iterable[str], code: Mapping[str, int], positions: int) -> Tokens:
-    """Begin, at most `positions` words, and end where there is room: TensorFlow Federated's recipe for next words.
+    """Begin, at most `positions` words, and end where there is room: TensorFlow Federated's recipe
+    for next words.
 
-    >>> number_words(["a", "b", "c"], {"a": 4, "b": 5}, 3).tolist(), number_words(["a"], {"a": 4}, 3).tolist()
+    >>> (
+    ...     number_words(["a", "b", "c"], {"a": 4, "b": 5}, 3).tolist(),
+    ...     number_words(["a"], {"a": 4}, 3).tolist(),
+    ... )
     ([2, 4, 5, 1], [2, 4, 3])
     """
     found = [code.get(word, OOV) for word in sentence][:positions]
@@ -80,8 +96,8 @@ def number_words(sentence: Iterable[str], code: Mapping[str, int], positions: in
 def next_tokens(rows: Sequence[Tokens], positions: int) -> Sequences:
     """Inputs, next tokens and mask from rows of at most positions + 1 tokens.
 
-    A position is real where a token follows. A row of one token has none: there its first position counts, with padding as
-    the token that follows, since every sample needs one.
+    A position is real where a token follows. A row of one token has none: there its first position
+    counts, with padding as the token that follows, since every sample needs one.
 
     >>> features, labels, mask = next_tokens([np.array([2, 7, 3])], 3)
     >>> features[0, :, 0].tolist(), labels.tolist(), mask.tolist()
@@ -89,7 +105,10 @@ def next_tokens(rows: Sequence[Tokens], positions: int) -> Sequences:
     """
     lengths = np.array([len(row) for row in rows], dtype=np.intp)
     if lengths.size == 0 or lengths.min() < 1 or lengths.max() > positions + 1:
-        raise InvalidInput(f"rows have {lengths.min(initial=0)} to {lengths.max(initial=0)} tokens: give 1 to {positions + 1}")
+        raise InvalidInput(
+            f"rows have {lengths.min(initial=0)} to {lengths.max(initial=0)} tokens: give 1 to"
+            f" {positions + 1}"
+        )
     tokens = np.full((len(rows), positions + 1), PAD, np.int32)
     tokens[np.arange(positions + 1) < lengths[:, None]] = np.concatenate(rows)
     mask = np.arange(positions) < np.maximum(lengths - 1, 1)[:, None]
@@ -97,39 +116,57 @@ def next_tokens(rows: Sequence[Tokens], positions: int) -> Sequences:
 
 
 SHAKESPEARE_ARCHIVE = "shakespeare.tar.bz2"
-CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
+CHARACTERS = (
+    "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
+)
 CHARACTER_VOCABULARY = (*SPECIAL, *CHARACTERS)
 CHARACTER_POSITIONS = 80
 FEWEST_WINDOWS = 2  # windows of a role's training file, so that one trains and one validates
 
 CODES = np.full(256, OOV, np.int32)
-CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(len(SPECIAL), len(CHARACTER_VOCABULARY))
+CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(
+    len(SPECIAL), len(CHARACTER_VOCABULARY)
+)
 
 
 def load_shakespeare(folder: str | Path, *, seed: int = 0) -> Federation:
     """Roles and their lines, from `shakespeare_train.h5` and `shakespeare_test.h5` in `folder`.
 
-    A snippet is begin, its characters and end, cut into windows of 81 tokens: 80 characters and their successors, the last
-    window padded. A role is kept if its training file gives 2 windows or more. The test file is the test set; the training
-    windows are shuffled by `seed`, and int(n 0.8/0.9) of n train and the others validate. The true files give 669 roles and
-    33,244, 4,494 and 5,288 windows, the numbers of the paper's table.
+    A snippet is begin, its characters and end, cut into windows of 81 tokens: 80 characters and
+    their successors, the last window padded. A role is kept if its training file gives 2 windows or
+    more. The test file is the test set; the training windows are shuffled by `seed`, and int(n
+    0.8/0.9) of n train and the others validate. The true files give 669 roles and 33,244, 4,494 and
+    5,288 windows, the numbers of the paper's table.
     """
     with (
         open_clients(folder, "shakespeare_train.h5", SHAKESPEARE_ARCHIVE) as train,
         open_clients(folder, "shakespeare_test.h5", SHAKESPEARE_ARCHIVE) as test,
     ):
-        roles = [(role, role_windows(train, role), role_windows(test, role)) for role in same_clients(train, test)]
-        kept = [(role, trained, tested) for role, trained, tested in roles if len(trained) >= FEWEST_WINDOWS]
+        roles = [
+            (role, role_windows(train, role), role_windows(test, role))
+            for role in same_clients(train, test)
+        ]
+        kept = [
+            (role, trained, tested)
+            for role, trained, tested in roles
+            if len(trained) >= FEWEST_WINDOWS
+        ]
         if not kept:
             raise InvalidInput(
-                f"{train.path}: no role has {FEWEST_WINDOWS} windows of {CHARACTER_POSITIONS + 1} characters; extract "
-                f"{SHAKESPEARE_ARCHIVE} again"
+                f"{train.path}: no role has {FEWEST_WINDOWS} windows of {CHARACTER_POSITIONS + 1}"
+                f" characters; extract {SHAKESPEARE_ARCHIVE} again"
             )
     names = [role for role, _, _ in kept]
-    trained, tested = (np.array([len(role[which]) for role in kept], dtype=np.intp) for which in (1, 2))
-    features, labels, mask = next_tokens([window for _, first, last in kept for window in first + last], CHARACTER_POSITIONS)
+    trained, tested = (
+        np.array([len(role[which]) for role in kept], dtype=np.intp) for which in (1, 2)
+    )
+    features, labels, mask = next_tokens(
+        [window for _, first, last in kept for window in first + last], CHARACTER_POSITIONS
+    )
     split = split_by_files(names, trained, tested, seed)
-    return assemble_federation(features, labels, names, trained + tested, split, CHARACTER_VOCABULARY, mask)
+    return assemble_federation(
+        features, labels, names, trained + tested, split, CHARACTER_VOCABULARY, mask
+    )
 
 
 def role_windows(file: ClientFile, role: str) -> list[Tokens]:
@@ -143,8 +180,13 @@ def cut_snippet(snippet: bytes) -> list[Tokens]:
     >>> [len(window) for window in cut_snippet(b"x" * 100)]
     [81, 21]
     """
-    tokens = np.concatenate([[BEGIN], CODES[np.frombuffer(snippet, np.uint8)], [END]]).astype(np.int32)
-    return [tokens[start : start + CHARACTER_POSITIONS + 1] for start in range(0, tokens.size, CHARACTER_POSITIONS + 1)]
+    tokens = np.concatenate([[BEGIN], CODES[np.frombuffer(snippet, np.uint8)], [END]]).astype(
+        np.int32
+    )
+    return [
+        tokens[start : start + CHARACTER_POSITIONS + 1]
+        for start in range(0, tokens.size, CHARACTER_POSITIONS + 1)
+    ]
 
 
 STACKOVERFLOW_ARCHIVE, WORD_COUNTS = "stackoverflow.tar.bz2", "stackoverflow.word_count"
@@ -155,16 +197,25 @@ USERS = 11  # what the numbers that order users are for
 
 
 def load_stackoverflow(
-    folder: str | Path, *, seed: int = 0, users: int = 300, sampling: int = 0, vocabulary: int = 10_000, part: str = "train"
+    folder: str | Path,
+    *,
+    seed: int = 0,
+    users: int = 300,
+    sampling: int = 0,
+    vocabulary: int = 10_000,
+    part: str = "train",
 ) -> Federation:
-    """Users and their sentences, from `stackoverflow_train.h5`, `stackoverflow_test.h5` and `stackoverflow.word_count`.
+    """Users and their sentences, from `stackoverflow_train.h5`, `stackoverflow_test.h5` and
+    `stackoverflow.word_count`.
 
-    Users with more than 8,000 training sentences are dropped, as for the paper's experiments, and those with fewer than 2 or
-    without test sentences; `users` of the others are drawn by the seed `sampling`. The test file is the test set; the
-    training sentences are shuffled by `seed`, and int(n 0.8/0.9) of n train and the others validate.
+    Users with more than 8,000 training sentences are dropped, as for the paper's experiments, and
+    those with fewer than 2 or without test sentences; `users` of the others are drawn by the seed
+    `sampling`. The test file is the test set; the training sentences are shuffled by `seed`, and
+    int(n 0.8/0.9) of n train and the others validate.
 
     vocabulary: how many of the most frequent words are known; four special tokens come before them.
-    part: "train", or "held_out" for the users of `stackoverflow_held_out.h5`, who are others than those of the training file.
+    part: "train", or "held_out" for the users of `stackoverflow_held_out.h5`, who are others than
+        those of the training file.
     """
     if part not in PARTS:
         raise unknown("part", part, PARTS)
@@ -181,34 +232,50 @@ def load_stackoverflow(
         for name in names:
             for file in (train, test):
                 read = file.texts(name, "tokens")
-                rows += [number_words(sentence.decode(errors="replace").split(), code, WORD_POSITIONS) for sentence in read]
+                rows += [
+                    number_words(sentence.decode(errors="replace").split(), code, WORD_POSITIONS)
+                    for sentence in read
+                ]
                 counts.append(len(read))
     trained, tested = np.array(counts[0::2]), np.array(counts[1::2])
     features, labels, mask = next_tokens(rows, WORD_POSITIONS)
     return assemble_federation(
-        features, labels, names, trained + tested, split_by_files(names, trained, tested, seed), words, mask
+        features,
+        labels,
+        names,
+        trained + tested,
+        split_by_files(names, trained, tested, seed),
+        words,
+        mask,
     )
 
 
 def choose_users(train: ClientFile, test: ClientFile, wanted: int, seed: int) -> Sequence[str]:
-    """Users in a random order that depends on their names and the seed, the first of them that qualify."""
+    """Users in a random order that depends on their names and the seed, the first of them that
+    qualify.
+    """
     order = np.argsort(mix(seed, USERS, identities_of(train.clients)))
     names: list[str] = []
     for position in order.tolist():
         name = train.clients[position]
-        if name in test.examples and FEWEST_SENTENCES <= train.length(name, "tokens") <= MOST_SENTENCES:
+        if (
+            name in test.examples
+            and FEWEST_SENTENCES <= train.length(name, "tokens") <= MOST_SENTENCES
+        ):
             names.append(name)
         if len(names) == wanted:
             return names
     raise InvalidInput(
-        f"users is {wanted}: {train.path} has {len(names)} users with {FEWEST_SENTENCES} to {MOST_SENTENCES} sentences "
-        f"who are in "
-        f"{test.path.name} as well; give at most that many, or extract {STACKOVERFLOW_ARCHIVE} again"
+        f"users is {wanted}: {train.path} has {len(names)} users with {FEWEST_SENTENCES} to"
+        f" {MOST_SENTENCES} sentences who are in {test.path.name} as well; give at most that many,"
+        f" or extract {STACKOVERFLOW_ARCHIVE} again"
     )
 
 
 def frequent_words(folder: str | Path, size: int) -> tuple[str, ...]:
-    """The special tokens and the first words of the file of counts, where the most frequent come first."""
+    """The special tokens and the first words of the file of counts, where the most frequent come
+    first.
+    """
     path = locate_file(folder, WORD_COUNTS, f"the archive {ADDRESS}{WORD_COUNTS}.tar.bz2")
     words: dict[str, None] = {}
     with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
@@ -217,10 +284,16 @@ def frequent_words(folder: str | Path, size: int) -> tuple[str, ...]:
                 case [word, count] if count.isdecimal():
                     words |= {} if word in SPECIAL else {word: None}
                 case _:
-                    raise InvalidInput(f"{path}: line {number} is {line.strip()!r} where a word and its count are expected")
+                    raise InvalidInput(
+                        f"{path}: line {number} is {line.strip()!r} where a word and its count are"
+                        " expected"
+                    )
             if len(words) == size:
                 return (*SPECIAL, *words)
-    raise InvalidInput(f"{path}: it has {len(words)} words and vocabulary is {size}: give a smaller one, or extract it again")
+    raise InvalidInput(
+        f"{path}: it has {len(words)} words and vocabulary is {size}: give a smaller one, or"
+        " extract it again"
+    )
 
 
 DUMP_SOURCE = "a site's dump on https://archive.org/details/stackexchange"
@@ -259,7 +332,9 @@ class Prose(HTMLParser):
 def prose(body: str) -> str:
     """The text of a post's HTML, a line for each block.
 
-    >>> prose("<p>Use <code>len</code> &amp; see:</p><pre><code>len(x)</code></pre><p>Done</p>").splitlines()
+    >>> prose(
+    ...     "<p>Use <code>len</code> &amp; see:</p><pre><code>len(x)</code></pre><p>Done</p>"
+    ... ).splitlines()
     ['', 'Use len & see:', '', '', '', 'Done']
     """
     parser = Prose()
@@ -269,7 +344,9 @@ def prose(body: str) -> str:
 
 
 def dump_texts(folder: str | Path) -> Iterator[tuple[str, str]]:
-    """Users' numbers and texts: questions and answers, and comments where there are any; who is deleted has no number."""
+    """Users' numbers and texts: questions and answers, and comments where there are any; who is
+    deleted has no number.
+    """
     paths = [locate_file(folder, POSTS, DUMP_SOURCE)]
     paths += [path for path in (Path(folder) / COMMENTS,) if path.is_file()]
     for path in paths:
@@ -278,7 +355,10 @@ def dump_texts(folder: str | Path) -> Iterator[tuple[str, str]]:
             if user not in row or (path.name == POSTS and row.get("PostTypeId") not in POST_KINDS):
                 continue
             if text not in row:
-                raise InvalidInput(f"{path}: the row with Id {row.get('Id')!r} lacks {text!r}: download the dump again")
+                raise InvalidInput(
+                    f"{path}: the row with Id {row.get('Id')!r} lacks {text!r}: download the dump"
+                    " again"
+                )
             yield row[user], prose(row[text]) if path.name == POSTS else row[text]
 
 
@@ -296,46 +376,69 @@ def dump_rows(path: Path) -> Iterator[dict[str, str]]:
                     root.clear()
     except ParseError as reason:
         raise InvalidInput(
-            f"{path} cannot be read after row {count} ({reason}): it is cut short or no XML; download the dump again"
+            f"{path} cannot be read after row {count} ({reason}): it is cut short or no XML;"
+            " download the dump again"
         ) from None
 
 
 POSTS_FILE = "stackexchange.jsonl.xz"
 POSITIONS = 20
-LONGEST_LINE = 2**24  # characters of a line: a post has at most 30,000, and a packed line may unpack to anything
+LONGEST_LINE = (
+    2**24
+)  # characters of a line: a post has at most 30,000, and a packed line may unpack to anything
 
 
-def load_stackexchange(folder: str | Path, *, seed: int = 0, least: int = 1000, vocabulary: int = 10_000) -> Federation:
+def load_stackexchange(
+    folder: str | Path, *, seed: int = 0, least: int = 1000, vocabulary: int = 10_000
+) -> Federation:
     """Users with at least `least` words, from the posts and comments in `folder`.
 
-    folder: holds `stackexchange.jsonl.xz`, an object with site, user and text a line, whose clients are named "site/user"; or
-        a site's own dump, `Posts.xml` and, where there is one, `Comments.xml`, whose clients are the users' numbers.
+    folder: holds `stackexchange.jsonl.xz`, an object with site, user and text a line, whose clients
+        are named "site/user"; or a site's own dump, `Posts.xml` and, where there is one,
+        `Comments.xml`, whose clients are the users' numbers.
 
-    A text is split at spaces to count a user's words, and into lower-case words and punctuation marks to learn from. A
-    sentence is a sample, one of more than 20 words several. Samples are split 80/10/10 within each user by `seed`, so that
-    sentences of one post may be on both sides; the `vocabulary` most frequent words of the training split are known, and four
-    special tokens come before them.
+    A text is split at spaces to count a user's words, and into lower-case words and punctuation
+    marks to learn from. A sentence is a sample, one of more than 20 words several. Samples are
+    split 80/10/10 within each user by `seed`, so that sentences of one post may be on both sides;
+    the `vocabulary` most frequent words of the training split are known, and four special tokens
+    come before them.
     """
     least, size = whole("least", least, 0), whole("vocabulary", vocabulary, 1)
     dump = (Path(folder) / POSTS).is_file() and not (Path(folder) / POSTS_FILE).is_file()
     source = f"your copy, or put {POSTS} there, from {DUMP_SOURCE}"
     texts: dict[str, list[str]] = {}
-    for name, text in dump_texts(folder) if dump else read_posts(locate_file(folder, POSTS_FILE, source)):
+    for name, text in (
+        dump_texts(folder) if dump else read_posts(locate_file(folder, POSTS_FILE, source))
+    ):
         texts.setdefault(name, []).append(text)
-    active = {name: mine for name, mine in texts.items() if sum(len(text.split()) for text in mine) >= least}
-    samples = {name: [piece for text in mine for piece in cut_text(text)] for name, mine in active.items()}
+    active = {
+        name: mine
+        for name, mine in texts.items()
+        if sum(len(text.split()) for text in mine) >= least
+    }
+    samples = {
+        name: [piece for text in mine for piece in cut_text(text)] for name, mine in active.items()
+    }
     samples = {name: mine for name, mine in samples.items() if mine}
     if not samples:
         raise InvalidInput(
-            f"least is {least}: none of the {len(texts)} users in {str(folder)!r} has as many words; give a smaller number"
+            f"least is {least}: none of the {len(texts)} users in {str(folder)!r} has as many"
+            " words; give a smaller number"
         )
     names, counts = list(samples), np.array([len(mine) for mine in samples.values()], dtype=np.intp)
     rows = [sample for mine in samples.values() for sample in mine]
     split = split_by_fractions(names, counts, seed)
-    heard = Counter(word for row, part in zip(rows, split.tolist(), strict=True) if part == TRAIN for word in row)
+    heard = Counter(
+        word
+        for row, part in zip(rows, split.tolist(), strict=True)
+        if part == TRAIN
+        for word in row
+    )
     words = most_frequent(heard, size)
     code = {word: number for number, word in enumerate(words)}
-    features, labels, mask = next_tokens([number_words(row, code, POSITIONS) for row in rows], POSITIONS)
+    features, labels, mask = next_tokens(
+        [number_words(row, code, POSITIONS) for row in rows], POSITIONS
+    )
     return assemble_federation(features, labels, names, counts, split, words, mask)
 
 
@@ -345,7 +448,9 @@ def cut_text(text: str) -> list[Sequence[str]]:
     >>> [len(sample) for sample in cut_text("word " * 30 + ". Yes.")]
     [20, 11, 2]
     """
-    return [piece for sentence in split_sentences(text) for piece in cut_sentence(sentence, POSITIONS)]
+    return [
+        piece for sentence in split_sentences(text) for piece in cut_sentence(sentence, POSITIONS)
+    ]
 
 
 def read_posts(path: Path) -> Iterator[tuple[str, str]]:
@@ -358,14 +463,20 @@ def read_posts(path: Path) -> Iterator[tuple[str, str]]:
                 site, user, text = (entry[field] for field in ("site", "user", "text"))
                 if not isinstance(text, str):
                     raise InvalidInput(
-                        f"{path}: line {number}, field 'text' is {text!r} where a string is expected; correct it"
+                        f"{path}: line {number}, field 'text' is {text!r} where a string is"
+                        " expected; correct it"
                     )
                 yield f"{site}/{user}", text
     except KeyError as field:
-        raise InvalidInput(f"{path}: line {number}, field {field} is missing; site, user and text are expected") from None
+        raise InvalidInput(
+            f"{path}: line {number}, field {field} is missing; site, user and text are expected"
+        ) from None
     except (lzma.LZMAError, EOFError, UnicodeDecodeError) as reason:
         raise InvalidInput(
-            f"{path} cannot be unpacked after line {number} ({reason}): it is cut short or no .xz file"
+            f"{path} cannot be unpacked after line {number} ({reason}): it is cut short or no .xz"
+            " file"
         ) from None
     except (ValueError, RecursionError, TypeError) as reason:
-        raise InvalidInput(f"{path}: line {number} is no JSON object ({reason}); correct it") from None
+        raise InvalidInput(
+            f"{path}: line {number} is no JSON object ({reason}); correct it"
+        ) from None

@@ -1,7 +1,9 @@
 """The same algorithms solved exactly on the data of finitely many clients: the linear lens.
 
 >>> import fedasym as fa
->>> fit = fa.linear.fit("ftfa", [[[1.0, 0.0]], [[0.0, 2.0]]], [[3.0], [4.0]], clients=["a", "b"], intercept=False)
+>>> fit = fa.linear.fit(
+...     "ftfa", [[[1.0, 0.0]], [[0.0, 2.0]]], [[3.0], [4.0]], clients=["a", "b"], intercept=False
+... )
 >>> fit.shared.tolist()
 [3.0, 2.0]
 """
@@ -25,10 +27,14 @@ __all__ = ["LinearFit", "PersonalizedRegressor", "fit"]
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name where it lives, on first use: scikit-learn only when its estimator is asked for."""
+    """Import a public name where it lives, on first use: scikit-learn only when its estimator is
+    asked for.
+    """
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'fedasym.exact' has no attribute {name!r}; it has {', '.join(sorted(__all__))}")
+    raise AttributeError(
+        f"module 'fedasym.exact' has no attribute {name!r}; it has {', '.join(sorted(__all__))}"
+    )
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,10 @@
-"""Clients with classes, drawn at a finite dimension, and the models of every pair of stages fitted to their labels.
+"""Clients with classes, drawn at a finite dimension, and the models of every pair of stages fitted
+to their labels.
 
-theta_0 and each displacement have exactly the population's energy in every atom and are orthogonal there, as in the limit;
-what is left between a drawn client and the limit is of order 1/dimension, and the luck of the draw. A model is (d, K).
-Every fit that starts from a centre stays in centre + span of the samples, so that with fewer samples than unknowns all work is
-done in n coordinates.
+theta_0 and each displacement have exactly the population's energy in every atom and are orthogonal
+there, as in the limit; what is left between a drawn client and the limit is of order 1/dimension,
+and the luck of the draw. A model is (d, K). Every fit that starts from a centre stays in centre +
+span of the samples, so that with fewer samples than unknowns all work is done in n coordinates.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from fedasym.worlds.spectra import Spectrum
 CENTRE, CLIENT, NEWCOMER = 0, 1, 2  # roles in a path of seeds
 FRESH = 20_000  # samples on which a model of more than two classes is scored
 RUNAWAY = 1e6  # length of a fit that has no end
-Scored = tuple[float, float, float, float]  # accuracy, log-loss, Brier score, slope; NaN where there is none
+Scored = tuple[
+    float, float, float, float
+]  # accuracy, log-loss, Brier score, slope; NaN where there is none
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +61,8 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class DrawnClassClient:
-    """Features, labels, and the truth: models are (d, K) in contrasts of the classes; two classes have labels -1 and +1.
+    """Features, labels, and the truth: models are (d, K) in contrasts of the classes; two classes
+    have labels -1 and +1.
 
     Y: (n, 1) of -1 and +1 for two classes, else one-hot labels (n, C).
     """
@@ -76,18 +80,22 @@ def lay_out(world: ClassPopulation, dimension: int) -> Layout:
     if n < 2:
         least = int(np.ceil(1.5 * gamma))
         raise InvalidInput(
-            f"dimension is {dimension}: with aspect {gamma:g} a client has {n} samples; give dimension of at least {least}"
+            f"dimension is {dimension}: with aspect {gamma:g} a client has {n} samples; give"
+            f" dimension of at least {least}"
         )
     room = apportion(world.spectrum.weights, dimension)
     kept = room > 0
     columns = 2 * (1 if world.classes == 2 else world.classes - 1)
     if np.any(room[kept] < columns):
         raise InvalidInput(
-            f"dimension is {dimension}: an eigenvalue would have {room[kept].min()} directions, and the optima need {columns}; "
-            "give a larger dimension, or a spectrum of fewer eigenvalues (spectra.atoms)"
+            f"dimension is {dimension}: an eigenvalue would have {room[kept].min()} directions, and"
+            f" the optima need {columns}; give a larger dimension, or a spectrum of fewer"
+            " eigenvalues (spectra.atoms)"
         )
     shares = {owner: world.share(owner)[kept] for owner in ("shift", "centre")}
-    weights: dict[str, Any] = {f"{owner}_weights": share / share.sum() for owner, share in shares.items()}
+    weights: dict[str, Any] = {
+        f"{owner}_weights": share / share.sum() for owner, share in shares.items()
+    }
     if np.array_equal(shares["shift"], world.spectrum.weights[kept]):
         weights["shift_weights"] = room[kept] / dimension
     if np.array_equal(shares["centre"], world.spectrum.weights[kept]):
@@ -113,8 +121,12 @@ def draw_shared(layout: Layout, seed: int, trial: int) -> Array:
     return draw_model(layout, layout.world.energies.e0, rng, None)
 
 
-def draw_model(layout: Layout, energy: Array, rng: np.random.Generator, away: Array | None) -> Array:
-    """A model of this energy in each atom, of random direction there; at right angles to the columns of `away`."""
+def draw_model(
+    layout: Layout, energy: Array, rng: np.random.Generator, away: Array | None
+) -> Array:
+    """A model of this energy in each atom, of random direction there; at right angles to the
+    columns of `away`.
+    """
     out = np.zeros((int(layout.room.sum()), layout.K))
     ends = np.cumsum(layout.room)
     for k, (end, size) in enumerate(zip(ends, layout.room, strict=True)):
@@ -143,7 +155,9 @@ def draw_class_client(layout: Layout, theta0: Array, rng: np.random.Generator) -
 
 @dataclass(frozen=True, eq=False)
 class LabelProblem:
-    """(1/n) sum loss(X(centre + Q b)) + (lam/2) |b|^2 in coordinates b: L = XQ, and the outputs of the centre."""
+    """(1/n) sum loss(X(centre + Q b)) + (lam/2) |b|^2 in coordinates b: L = XQ, and the outputs of
+    the centre.
+    """
 
     L: Array
     start: Array  # X centre
@@ -232,11 +246,15 @@ def descend_for(client: DrawnClassClient, time: float, centre: Array) -> Array:
 def step_from(client: DrawnClassClient, size: float, centre: Array) -> Array:
     """One gradient step."""
     start = LabelProblem(client.X, client.X @ centre, client.Y)
-    return np.asarray(centre - size * client.X.T @ start.residual(np.zeros_like(centre)) / len(client.Y))
+    return np.asarray(
+        centre - size * client.X.T @ start.residual(np.zeros_like(centre)) / len(client.Y)
+    )
 
 
 def fit_label_squares(client: DrawnClassClient, lam: float, centre: Array) -> Array:
-    """Ridge regression of the labels (-1 and +1, or one-hot) towards a centre; lam 0: the nearest interpolant, or the fit."""
+    """Ridge regression of the labels (-1 and +1, or one-hot) towards a centre; lam 0: the nearest
+    interpolant, or the fit.
+    """
     if np.isinf(lam):
         return centre
     task, Q = problem_of(client, centre)
@@ -249,9 +267,13 @@ def fit_label_squares(client: DrawnClassClient, lam: float, centre: Array) -> Ar
 
 
 def fit_converged(client: DrawnClassClient) -> tuple[Array, bool]:
-    """Where gradient descent on two classes ends: the max-margin direction if they are separable, else the MLE."""
+    """Where gradient descent on two classes ends: the max-margin direction if they are separable,
+    else the MLE.
+    """
     task, Q = problem_of(client, np.zeros((client.X.shape[1], 1)))
-    if len(task.Y) > 2 * task.L.shape[1]:  # else always separable in the limit, and nearly always here
+    if (
+        len(task.Y) > 2 * task.L.shape[1]
+    ):  # else always separable in the limit, and nearly always here
         b = newton(task, 0.0)
         if np.min(task.Y * (task.L @ b)) <= 0:
             return Q @ b, False
@@ -261,7 +283,9 @@ def fit_converged(client: DrawnClassClient) -> tuple[Array, bool]:
 
 
 def fit_max_margin(G: Array) -> Array | None:
-    """The shortest w with Gw >= 1, by non-negative least squares (Lawson and Hanson's LDP); None if there is none."""
+    """The shortest w with Gw >= 1, by non-negative least squares (Lawson and Hanson's LDP); None if
+    there is none.
+    """
     scale = float(np.abs(G).mean()) or 1.0
     E = np.concatenate([G.T / scale, np.ones((1, len(G)))])
     aim = np.zeros(len(E))
@@ -296,7 +320,9 @@ def fit_pair(
     step: float | None,
     time: float | None,
 ) -> tuple[Array, bool]:
-    """A client's model, and whether it has no probabilities; ridge, step and time are those that the pair takes."""
+    """A client's model, and whether it has no probabilities; ridge, step and time are those that
+    the pair takes.
+    """
     server, stage = pair
     match server, stage:
         case Nothing(), Interpolate():
@@ -325,19 +351,31 @@ def shared_shrinkage(world: ClassPopulation) -> float:
 def squared_slope(world: ClassPopulation) -> float:
     """The zeta of the shared least-squares model zeta theta_0."""
     rho = float(world.energies.rho)
-    return float(label_probe(rho, world.flips).zeta) if world.classes == 2 else softmax_phi(rho, world.classes)
+    return (
+        float(label_probe(rho, world.flips).zeta)
+        if world.classes == 2
+        else softmax_phi(rho, world.classes)
+    )
 
 
-def score_model(one: DrawnClassClient, w: Array, world: ClassPopulation, rng: np.random.Generator, endless: bool) -> Scored:
+def score_model(
+    one: DrawnClassClient, w: Array, world: ClassPopulation, rng: np.random.Generator, endless: bool
+) -> Scored:
     """The scores of a model on fresh samples of its client."""
-    gram = {key: (a.T * one.s) @ b for key, (a, b) in {"T": (w, one.truth), "Q": (w, w), "R": (one.truth, one.truth)}.items()}
+    gram = {
+        key: (a.T * one.s) @ b
+        for key, (a, b) in {"T": (w, one.truth), "Q": (w, w), "R": (one.truth, one.truth)}.items()
+    }
     if world.classes == 2:
         eps = np.asarray(world.flips)
         state = metrics.State.of(gram["T"][0, 0], gram["Q"][0, 0], np.sqrt(gram["R"][0, 0]))
         right = float(metrics.accuracy(state, eps))
         if endless:
             return right, np.nan, np.nan, np.nan
-        loss, brier, slope = (float(each(state, eps)) for each in (metrics.log_loss, metrics.brier, metrics.calibration))
+        loss, brier, slope = (
+            float(each(state, eps))
+            for each in (metrics.log_loss, metrics.brier, metrics.calibration)
+        )
         return right, loss, brier, slope
     B, K = contrasts(world.classes), w.shape[1]
     both = np.block([[gram["R"], gram["T"].T], [gram["T"], gram["Q"]]])

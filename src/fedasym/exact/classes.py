@@ -123,7 +123,11 @@ class ClassFit:
         arrays |= {"samples": np.array([self.samples[name] for name in names], float)}
         if self.variances is not None:
             arrays["variances"] = self.variances
-        about = {"algorithm": describe_algorithm(self.algorithm), "clients": names, "intercept": self.intercept}
+        about = {
+            "algorithm": describe_algorithm(self.algorithm),
+            "clients": names,
+            "intercept": self.intercept,
+        }
         return arrays, about | {
             "classes": list(self.classes),
             "shared_variance": self.shared_variance,
@@ -150,7 +154,9 @@ class ClassFit:
                 about["losses"],
             )
         except (KeyError, ValueError, TypeError):
-            raise InvalidInput(f"{path} is damaged: its parts do not fit together; save the fit again") from None
+            raise InvalidInput(
+                f"{path} is damaged: its parts do not fit together; save the fit again"
+            ) from None
 
 
 def probabilities(logits: Array) -> Array:
@@ -205,12 +211,7 @@ class ScoreTable:
 
 
 def check_table(
-    X: Any,
-    codes: Any,
-    clients: Any,
-    classes: Sequence[Any],
-    personal: Any,
-    intercept: bool,
+    X: Any, codes: Any, clients: Any, classes: Sequence[Any], personal: Any, intercept: bool
 ) -> ScoreTable:
     """The samples, or a sentence about what is wrong with them."""
     try:
@@ -293,10 +294,7 @@ class Factors(NamedTuple):
 
 
 def check_penalties(
-    algorithm: Algorithm,
-    table: ScoreTable,
-    variances: Any,
-    shared_variance: Any,
+    algorithm: Algorithm, table: ScoreTable, variances: Any, shared_variance: Any
 ) -> Penalties | None:
     """The given variances, all that the algorithm has; None: none were given."""
     if variances is None and shared_variance is None:
@@ -388,7 +386,9 @@ def estimate_penalties(
         shared, variance = pooled.shared, pooled.shared_variance
     if stage.objective is Objective.SHARED:
         return Estimate(Penalties(np.zeros(p), variance), pooled, pooled)
-    if stage.objective is Objective.OWN:  # to convergence, were it not for clients that are separable
+    if (
+        stage.objective is Objective.OWN
+    ):  # to convergence, were it not for clients that are separable
         return Estimate(Penalties(np.where(groups >= 0, MOST, 0.0), variance), pooled, pooled)
     found = estimate_class_components(
         samples,
@@ -443,7 +443,9 @@ def held_out_losses(
     return losses
 
 
-def score_rows(samples: ClassSamples, B: Array, U: Array, wanted: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
+def score_rows(
+    samples: ClassSamples, B: Array, U: Array, wanted: NDArray[np.bool_]
+) -> tuple[Array, NDArray[np.bool_]]:
     """Log-losses of the wanted rows, and whether their class is the most probable; 0 elsewhere."""
     losses, hits = np.zeros(samples.rows), np.zeros(samples.rows, bool)
     for block in samples.blocks:
@@ -599,7 +601,9 @@ def fit_classes(
 def score_folds(
     algorithm: Algorithm, table: ScoreTable, penalties: Penalties, folds: int = FOLDS, seed: int = 0
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """The held-out log-loss of every row, and whether its class was the most probable one, at given penalties."""
+    """The held-out log-loss of every row, and whether its class was the most probable one, at given
+    penalties.
+    """
     samples, fold = table.samples(), split_folds(table.places, folds, seed)
     losses, hits = np.zeros(samples.rows), np.zeros(samples.rows, bool)
     for k in range(folds):

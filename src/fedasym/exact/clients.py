@@ -1,8 +1,9 @@
 """The data of finitely many clients: rows checked once at the door, sums of products, folds.
 
-Rows are cut to at most as many as there are unknowns. Linear mixed models look at less: y_j = X_j (beta + u_j) + noise enters
-every formula of this package through n_j, S_j = X_j'X_j, b_j = X_j'y_j and q_j = y_j'y_j alone, so that memory grows with
-clients times unknowns squared and not with samples.
+Rows are cut to at most as many as there are unknowns. Linear mixed models look at less: y_j = X_j
+(beta + u_j) + noise enters every formula of this package through n_j, S_j = X_j'X_j, b_j = X_j'y_j
+and q_j = y_j'y_j alone, so that memory grows with clients times unknowns squared and not with
+samples.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ PerClient = ArrayLike | Mapping[Any, float]  # one number per client, in their o
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One client's least-squares problem |X b - y|^2 + rest, in rows that never outnumber the unknowns.
+    """One client's least-squares problem |X b - y|^2 + rest, in rows that never outnumber the
+    unknowns.
 
-    With more samples than unknowns, X and y are the triangular factor of [X y]: the same problem for every method here,
-    since all of them look at X'X and X'y alone. n stays the number of samples.
+    With more samples than unknowns, X and y are the triangular factor of [X y]: the same problem
+    for every method here, since all of them look at X'X and X'y alone. n stays the number of
+    samples.
     """
 
     name: Label
@@ -49,7 +52,9 @@ class Client:
 
     @cached_property
     def axes(self) -> tuple[Array, Array, Array]:
-        """U, s, V' with X = U diag(s) V'; S = X'X/n has the eigenvalues s^2/n. Rounding is zero: filters divide by s."""
+        """U, s, V' with X = U diag(s) V'; S = X'X/n has the eigenvalues s^2/n. Rounding is zero:
+        filters divide by s.
+        """
         U, s, Vt = np.linalg.svd(self.X, full_matrices=False)
         return U, np.where(s > RANK * s[0], s, 0.0), Vt
 
@@ -59,25 +64,34 @@ def triangular_factor(rows: Array) -> Array:
     return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
-def gather_clients(X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = False) -> list[Client]:
-    """Clients from rows with one label each (in order of appearance), or from one pair of arrays per client.
+def gather_clients(
+    X: Any, y: Any, names: Iterable[Label] | None, intercept: bool = False
+) -> list[Client]:
+    """Clients from rows with one label each (in order of appearance), or from one pair of arrays
+    per client.
 
     intercept: a column of ones is added, the last.
     """
     clients: list[Client] = []
     room = 0.8 * physical_memory()
-    for name, rows, values in iterate_clients(X, y, names) if is_per_client(X) else group_rows(X, y, names):
+    for name, rows, values in (
+        iterate_clients(X, y, names) if is_per_client(X) else group_rows(X, y, names)
+    ):
         clients.append(Client.of(name, append_ones(rows, intercept), values))
         room -= clients[-1].X.nbytes + clients[-1].y.nbytes
         if room < 0:
-            raise InvalidInput(f"client {name!r} is one too many for this machine's memory: give fewer clients or features")
+            raise InvalidInput(
+                f"client {name!r} is one too many for this machine's memory: give fewer clients or"
+                " features"
+            )
     if not clients:
         raise InvalidInput("there are no clients: give at least one sample")
     return clients
 
 
 def reflect_rows(rows: Array, axis: Array) -> Array:
-    """Rows turned by a reflection that puts all of `axis`, a number per row, into the first of them; without that one.
+    """Rows turned by a reflection that puts all of `axis`, a number per row, into the first of
+    them; without that one.
 
     >>> abs(reflect_rows(np.array([[1.0, 10.0], [3.0, 14.0]]), np.ones(2))).round(6).tolist()
     [[1.414214, 2.828427]]
@@ -106,7 +120,9 @@ def is_per_client(X: Any) -> bool:
     return isinstance(X, Iterator) or np.ndim(X) == 3
 
 
-def iterate_clients(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
+def iterate_clients(
+    X: Any, y: Any, names: Iterable[Label] | None
+) -> Iterator[tuple[Label, Array, Array]]:
     """One client after the other: never all of their rows at once."""
     labels = None if names is None else labels_of(names)
     if not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
@@ -114,24 +130,35 @@ def iterate_clients(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[t
     tables, targets, seen, d = iter(X), iter(y), set(), None
     for position, table in enumerate(tables):
         if labels is not None and position >= len(labels):
-            raise InvalidInput(f"there are more clients in X than the {len(labels)} names: give one name per client")
+            raise InvalidInput(
+                f"there are more clients in X than the {len(labels)} names: give one name per"
+                " client"
+            )
         name = position if labels is None else labels[position]
         target = next(targets, None)
         if target is None:
-            raise InvalidInput(f"client {name!r} has rows in X and none in y: give one array of labels per client")
+            raise InvalidInput(
+                f"client {name!r} has rows in X and none in y: give one array of labels per client"
+            )
         if name in seen:
             raise InvalidInput(f"client {name!r} is named twice: give each client its own name")
         seen.add(name)
         rows, values = check_rows(name, table, target)
         d = rows.shape[1] if d is None else d
         if rows.shape[1] != d:
-            raise InvalidInput(f"client {name!r} has {rows.shape[1]} features and the clients before it have {d}")
+            raise InvalidInput(
+                f"client {name!r} has {rows.shape[1]} features and the clients before it have {d}"
+            )
         yield name, rows, values
     if next(targets, None) is not None or (labels is not None and len(labels) > len(seen)):
-        raise InvalidInput(f"X has {len(seen)} clients while y or clients has more: give one of each per client")
+        raise InvalidInput(
+            f"X has {len(seen)} clients while y or clients has more: give one of each per client"
+        )
 
 
-def group_rows(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[Label, Array, Array]]:
+def group_rows(
+    X: Any, y: Any, names: Iterable[Label] | None
+) -> Iterator[tuple[Label, Array, Array]]:
     """The rows of each label; without labels all rows are one client's, named 0."""
     rows, values = check_rows(None, X, y)
     if names is None:
@@ -139,7 +166,9 @@ def group_rows(X: Any, y: Any, names: Iterable[Label] | None) -> Iterator[tuple[
         return
     labels = labels_of(names)
     if len(labels) != len(rows):
-        raise InvalidInput(f"clients has {len(labels)} labels for {len(rows)} rows of X: give one per row")
+        raise InvalidInput(
+            f"clients has {len(labels)} labels for {len(rows)} rows of X: give one per row"
+        )
     for label, where in places_of(labels).items():
         yield label, rows[where], values[where]
 
@@ -154,10 +183,15 @@ def places_of(labels: Sequence[Label]) -> dict[Label, list[int]]:
 
 def labels_of(names: Iterable[Label]) -> list[Label]:
     """Labels as plain Python values, so that 3 finds what an array calls int64(3)."""
-    labels = read_list("clients", names.tolist() if hasattr(names, "tolist") else names, "give a list of names")
+    labels = read_list(
+        "clients", names.tolist() if hasattr(names, "tolist") else names, "give a list of names"
+    )
     for place, label in enumerate(labels):
         if not isinstance(label, Hashable):
-            raise InvalidInput(f"the label of a client is {label!r}: give a number, a string or another hashable value")
+            raise InvalidInput(
+                f"the label of a client is {label!r}: give a number, a string or another hashable"
+                " value"
+            )
         if label is None or (isinstance(label, float) and np.isnan(label)):
             raise InvalidInput(f"entry {place} of clients is {label!r}: give every row a client")
     return labels
@@ -171,29 +205,47 @@ def check_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"{who}: X and y must be arrays of numbers") from None
     if rows.ndim != 2 or values.ndim != 1:
-        raise InvalidInput(f"{who}: X has shape {rows.shape} and y {values.shape}: give (samples, features) and (samples,)")
+        raise InvalidInput(
+            f"{who}: X has shape {rows.shape} and y {values.shape}: give (samples, features) and"
+            " (samples,)"
+        )
     if len(rows) != len(values):
-        raise InvalidInput(f"{who}: X has {len(rows)} rows and y has {len(values)}: give one label per row")
+        raise InvalidInput(
+            f"{who}: X has {len(rows)} rows and y has {len(values)}: give one label per row"
+        )
     if rows.size == 0:
-        raise InvalidInput(f"{who}: X has shape {rows.shape}: leave out clients without samples or features")
+        raise InvalidInput(
+            f"{who}: X has shape {rows.shape}: leave out clients without samples or features"
+        )
     if not (np.isfinite(rows).all() and np.isfinite(values).all()):
         raise InvalidInput(f"{who}: X or y holds NaN or infinity: drop or fill those samples first")
     return rows, values
 
 
 def check_client_weights(weights: str | PerClient, clients: Sequence[Client]) -> Array:
-    """p_j: n_j/N for "samples", 1/m for "uniform", or the given numbers, above 0 and summing to one."""
+    """p_j: n_j/N for "samples", 1/m for "uniform", or the given numbers, above 0 and summing to
+    one.
+    """
     if isinstance(weights, str):
         if weights not in ("samples", "uniform"):
-            raise InvalidInput(f"weights is {weights!r}: give 'samples', 'uniform' or one number per client")
-        sizes = np.array([client.n if weights == "samples" else 1 for client in clients], dtype=float)
+            raise InvalidInput(
+                f"weights is {weights!r}: give 'samples', 'uniform' or one number per client"
+            )
+        sizes = np.array(
+            [client.n if weights == "samples" else 1 for client in clients], dtype=float
+        )
         return np.asarray(sizes / sizes.sum())
     p = numbers_per_client("weights", weights, clients)
     for client, each in zip(clients, p, strict=True):
         if not 0 < each < np.inf:
-            raise InvalidInput(f"the weight of client {client.name!r} is {each:g}: it must be above 0; leave the client out")
+            raise InvalidInput(
+                f"the weight of client {client.name!r} is {each:g}: it must be above 0; leave the"
+                " client out"
+            )
     if abs(p.sum() - 1) > SUM_TOLERANCE:
-        raise InvalidInput(f"weights sum to {p.sum():g}: they must sum to 1; divide them by their sum")
+        raise InvalidInput(
+            f"weights sum to {p.sum():g}: they must sum to 1; divide them by their sum"
+        )
     return p
 
 
@@ -202,14 +254,21 @@ def numbers_per_client(field: str, given: PerClient, clients: Sequence[Client]) 
     if isinstance(given, Mapping):
         missing = [client.name for client in clients if client.name not in given]
         if missing or len(given) > len(clients):
-            what = f"no entry for client {missing[0]!r}" if missing else "entries for clients without samples"
+            what = (
+                f"no entry for client {missing[0]!r}"
+                if missing
+                else "entries for clients without samples"
+            )
             raise InvalidInput(f"{field} has {what}: give one per client")
         given = [given[client.name] for client in clients]
     numbers = floats(given)
     if numbers is None:
         raise InvalidInput(f"{field} is {given!r}: give one number per client")
     if numbers.shape != (len(clients),):
-        raise InvalidInput(f"{field} has shape {numbers.shape}: give one number for each of the {len(clients)} clients")
+        raise InvalidInput(
+            f"{field} has shape {numbers.shape}: give one number for each of the {len(clients)}"
+            " clients"
+        )
     return numbers
 
 
@@ -249,7 +308,9 @@ class ClientSums:
                 gram[first] = X[rows].T @ X[rows]
             else:
                 products = X[rows, :, None] * X[rows, None, :]
-                gram[first:last] = np.add.reduceat(products, starts[first:last] - starts[first], axis=0)
+                gram[first:last] = np.add.reduceat(
+                    products, starts[first:last] - starts[first], axis=0
+                )
             local = starts[first:last] - starts[first]
             cross[first:last] = np.add.reduceat(X[rows] * y[rows, None], local, axis=0)
             square[first:last] = np.add.reduceat(y[rows] ** 2, local)
@@ -273,7 +334,9 @@ class ClientSums:
 
     def take(self, places: NDArray[np.integer[Any]]) -> ClientSums:
         """The sums of some of the clients."""
-        return ClientSums(self.counts[places], self.gram[places], self.cross[places], self.square[places])
+        return ClientSums(
+            self.counts[places], self.gram[places], self.cross[places], self.square[places]
+        )
 
 
 FOLDS = 5

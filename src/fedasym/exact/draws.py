@@ -1,7 +1,9 @@
-"""Clients drawn from populations: features with a population's eigenvalues, every client from a seed of its own.
+"""Clients drawn from populations: features with a population's eigenvalues, every client from a
+seed of its own.
 
-A client is drawn again from its seed whenever it is needed, so that nobody's features are kept. Covariances are diagonal,
-which loses nothing for Gaussian features; directions that no client sees never count and are left out.
+A client is drawn again from its seed whenever it is needed, so that nobody's features are kept.
+Covariances are diagonal, which loses nothing for Gaussian features; directions that no client sees
+never count and are left out.
 """
 
 from __future__ import annotations
@@ -20,17 +22,22 @@ from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
 FEATURES = ("gaussian", "rademacher", "student")
-FREEDOM = 8  # degrees of freedom of Student's t: tails, but the fourth moment that universality asks for
+FREEDOM = (
+    8  # degrees of freedom of Student's t: tails, but the fourth moment that universality asks for
+)
 MOST_SAMPLES = 2**40  # of a client
 CONFLICT = (
-    "norm^2 - radius^2, the squared length of the shared optimum, is negative along some direction: give norm of at least "
-    "radius, and optimum_power or optimum_weights that leave room for the displacement"
+    "norm^2 - radius^2, the squared length of the shared optimum, is negative along some direction:"
+    " give norm of at least radius, and optimum_power or optimum_weights that leave room for the"
+    " displacement"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class ClientKind:
-    """The clients of one population in d dimensions, by energies per seen direction; `population` is exactly what is drawn."""
+    """The clients of one population in d dimensions, by energies per seen direction; `population`
+    is exactly what is drawn.
+    """
 
     place: int  # among the kinds of a federation
     population: Population
@@ -67,7 +74,9 @@ class ClientKind:
 
 @dataclass(frozen=True, eq=False)
 class DrawnClient:
-    """One client's features as the eigenvalues x and scaled eigenvectors of S = X'X/n: S = Y'Y, YY' = diag(x)."""
+    """One client's features as the eigenvalues x and scaled eigenvectors of S = X'X/n: S = Y'Y, YY'
+    = diag(x).
+    """
 
     kind: ClientKind
     x: Array
@@ -91,13 +100,17 @@ class DrawnClient:
     @cached_property
     def spread(self) -> Array:
         """Y E Y'; its diagonal where it is diagonal."""
-        return self.x * self.kind.spread if self.kind.spread is not None else self.shifted @ self.Y.T
+        return (
+            self.x * self.kind.spread if self.kind.spread is not None else self.shifted @ self.Y.T
+        )
 
 
 def kinds_of(populations: Sequence[Population], dimension: int) -> list[ClientKind]:
     """The populations laid out over the same directions."""
     exact, rooms = zip(*(lay_out_population(each, dimension) for each in populations), strict=True)
-    values = [np.repeat(each.spectrum.values, room) for each, room in zip(exact, rooms, strict=True)]
+    values = [
+        np.repeat(each.spectrum.values, room) for each, room in zip(exact, rooms, strict=True)
+    ]
     seen = np.any(np.array(values) > 0, axis=0)
 
     def energy(share: Array, length: Any, room: NDArray[np.intp]) -> Array:
@@ -117,27 +130,40 @@ def kinds_of(populations: Sequence[Population], dimension: int) -> list[ClientKi
 
 
 def lay_out_population(world: Population, dimension: int) -> tuple[Population, NDArray[np.intp]]:
-    """The population that `dimension` directions and whole samples can hold, and how many directions each atom gets."""
+    """The population that `dimension` directions and whole samples can hold, and how many
+    directions each atom gets.
+    """
     spectrum = world.spectrum
     room = apportion(spectrum.weights, dimension)
     kept = room > 0
     if not np.any(spectrum.values[kept] > 0):
-        raise InvalidInput(f"dimension is {dimension}: all directions would have eigenvalue 0; give a larger dimension")
+        raise InvalidInput(
+            f"dimension is {dimension}: all directions would have eigenvalue 0; give a larger"
+            " dimension"
+        )
     changes: dict[str, Any] = {}
     for owner in ("shift", "optimum"):
         given = getattr(world, f"{owner}_weights")
         if given is None:
             continue
-        if np.array_equal(given, spectrum.weights) or spectrum.scale is not None:  # no preferred direction, now as then
+        if (
+            np.array_equal(given, spectrum.weights) or spectrum.scale is not None
+        ):  # no preferred direction, now as then
             changes[f"{owner}_weights"] = None
         elif np.any(given[~kept] > 0):
             raise InvalidInput(
-                f"dimension is {dimension}: an atom with {owner}_weights above 0 gets no direction; give a larger dimension"
+                f"dimension is {dimension}: an atom with {owner}_weights above 0 gets no direction;"
+                " give a larger dimension"
             )
         else:
             changes[f"{owner}_weights"] = given[kept] / given[kept].sum()
     exact = Spectrum(spectrum.values[kept], room[kept] / dimension, spectrum.name)
-    return replace(world, aspect=dimension / count_samples(world, dimension), spectrum=exact, **changes), room[kept]
+    return (
+        replace(
+            world, aspect=dimension / count_samples(world, dimension), spectrum=exact, **changes
+        ),
+        room[kept],
+    )
 
 
 def count_samples(world: Population, dimension: int) -> int:
@@ -145,22 +171,25 @@ def count_samples(world: Population, dimension: int) -> int:
     gamma = float(np.asarray(world.aspect))
     if dimension / gamma > MOST_SAMPLES:
         raise InvalidInput(
-            f"aspect is {gamma:g}: with dimension {dimension} a client would have {dimension / gamma:.3g} samples; give at "
-            f"least {dimension / MOST_SAMPLES:.3g}"
+            f"aspect is {gamma:g}: with dimension {dimension} a client would have"
+            f" {dimension / gamma:.3g} samples; give at least {dimension / MOST_SAMPLES:.3g}"
         )
     n = round(dimension / gamma)
     if n < 1:
         least = int(np.floor(gamma / 2)) + 1
         raise InvalidInput(
-            f"dimension is {dimension}: with aspect {gamma:g} a client would have no sample; give dimension of at least {least}"
+            f"dimension is {dimension}: with aspect {gamma:g} a client would have no sample; give"
+            f" dimension of at least {least}"
         )
     return n
 
 
 def apportion(weights: Array, total: int) -> NDArray[np.intp]:
-    """Whole numbers that sum to `total`, each within one of weights * total, and so for all atoms up to any one.
+    """Whole numbers that sum to `total`, each within one of weights * total, and so for all atoms
+    up to any one.
 
-    Largest remainders would give what is left over to the first of many equal atoms, and so move the mean eigenvalue.
+    Largest remainders would give what is left over to the first of many equal atoms, and so move
+    the mean eigenvalue.
 
     >>> apportion(np.array([0.5, 0.3, 0.2]), 7).tolist()
     [4, 2, 1]
@@ -175,7 +204,9 @@ def seeded_generator(seed: int, *path: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 
-def draw_features(kind: ClientKind, rng: np.random.Generator, law: str, rows: int | None = None) -> Array:
+def draw_features(
+    kind: ClientKind, rng: np.random.Generator, law: str, rows: int | None = None
+) -> Array:
     """X, one row per sample: independent entries of variance one, scaled by the eigenvalues."""
     shape = (kind.n if rows is None else rows, kind.s.size)
     match law:

@@ -1,21 +1,27 @@
-"""Every algorithm's risk given the features: expectations over noise and displacements are traces, so neither is sampled.
+"""Every algorithm's risk given the features: expectations over noise and displacements are traces,
+so neither is sampled.
 
-The shared model is theta_0_hat = Q^-1 sum_j p_j [A_j theta_j + b(S_j) X_j'noise_j/n_j] with A_j = S_j b(S_j) and
-Q = sum_j p_j A_j. Clients are streamed: sums of d x d matrices are all that is kept of them.
+The shared model is theta_0_hat = Q^-1 sum_j p_j [A_j theta_j + b(S_j) X_j'noise_j/n_j] with A_j =
+S_j b(S_j) and Q = sum_j p_j A_j. Clients are streamed: sums of d x d matrices are all that is kept
+of them.
 
-A client keeps P = I - q(S_i) S_i of the shared model's error and adds q(S_i) X_i'noise_i/n_i. In the eigenbasis of S_i, which
-has n of d directions, its bias and its variance are quadratic forms in the vector q, whatever the client stage.
+A client keeps P = I - q(S_i) S_i of the shared model's error and adds q(S_i) X_i'noise_i/n_i. In
+the eigenbasis of S_i, which has n of d directions, its bias and its variance are quadratic forms in
+the vector q, whatever the client stage.
 
-Beside it, expected errors of every algorithm given the clients' own features: no limit, no draw of samples.
+Beside it, expected errors of every algorithm given the clients' own features: no limit, no draw of
+samples.
 
-With y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 D), an algorithm's model of client j is
-b + F_j X_j'(y_j - X_j b), b the shared model sum_i B^{-1} X_i'W_i y_i, B = sum B_i, B_i = X_i'W_i X_i. In units of sigma^2 its
-error has the covariance
+With y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 D), an algorithm's model of client j is b +
+F_j X_j'(y_j - X_j b), b the shared model sum_i B^{-1} X_i'W_i y_i, B = sum B_i, B_i = X_i'W_i X_i.
+In units of sigma^2 its error has the covariance
 
-    T C T' + T D T' + F S F - (T B^{-1} B_j (D T' - F) + its transpose),    T = I - F S,  S = X_j'X_j,
+    T C T' + T D T' + F S F - (T B^{-1} B_j (D T' - F) + its transpose),    T = I - F S,  S =
+    X_j'X_j,
 
-C = B^{-1} (sum_i X_i'W_i^2 X_i + B_i D B_i) B^{-1} that of b itself: the shared error, the client's own displacement, the noise
-that it fits, and what its own samples have to do with b. All of it comes from the clients' sums of products.
+C = B^{-1} (sum_i X_i'W_i^2 X_i + B_i D B_i) B^{-1} that of b itself: the shared error, the client's
+own displacement, the noise that it fits, and what its own samples have to do with b. All of it
+comes from the clients' sums of products.
 """
 
 from __future__ import annotations
@@ -40,7 +46,9 @@ from fedasym.exact.draws import ClientKind, DrawnClient
 
 @dataclass(frozen=True, eq=False)
 class Pull:
-    """How hard each client pulls at the shared model, p_j b_j(S_j); p and ridge have one entry per kind of client."""
+    """How hard each client pulls at the shared model, p_j b_j(S_j); p and ridge have one entry per
+    kind of client.
+    """
 
     server: ServerStage
     p: Array
@@ -54,7 +62,9 @@ class Pull:
 
 
 def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
-    """The pull of a server stage; an endless ridge ties everyone to the shared model, which is then the average."""
+    """The pull of a server stage; an endless ridge ties everyone to the shared model, which is then
+    the average.
+    """
     if "ridge" not in server.settings() or ridge is None:
         return Pull(server, p)
     return Pull(Average(), p) if np.all(np.isinf(ridge)) else Pull(server, p, ridge)
@@ -62,7 +72,8 @@ def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
 
 @dataclass(frozen=True, eq=False)
 class SharedCovariance:
-    """Covariance of theta_0_hat - theta_0 from displacements and from noise, and how theta_0_hat responds to a client.
+    """Covariance of theta_0_hat - theta_0 from displacements and from noise, and how theta_0_hat
+    responds to a client.
 
     response(j, client) is R in theta_0_hat = R (Y theta_j + noise_j/sqrt n) + what the others say.
     """
@@ -76,8 +87,8 @@ class SharedCovariance:
 class PullSums:
     """Q, sum_j p^2 A E A and sum_j p^2 b^2 S noise^2/n for one server stage, as lower triangles.
 
-    None: it follows from the others when all clients are of one kind. The noise of Average is Q again, and
-    x/(x+l) = [x^2/(x+l)^2]/l + x/(x+l)^2 gives the Q of Moreau.
+    None: it follows from the others when all clients are of one kind. The noise of Average is Q
+    again, and x/(x+l) = [x^2/(x+l)^2]/l + x/(x+l)^2 gives the Q of Moreau.
     """
 
     pull: Pull
@@ -93,7 +104,12 @@ class PullSums:
         d, first, alike = kinds[0].s.size, kinds[0], len(kinds) == 1
         Q, away, blur = (np.zeros((d, d), order="F") for _ in range(3))
         room = np.empty((max(min(kind.n, d) for kind in kinds), d))
-        firm = pull.ridge is not None and 0 < pull.ridge[0] < np.inf and bool(first.spread) and first.noise2 > 0
+        firm = (
+            pull.ridge is not None
+            and 0 < pull.ridge[0] < np.inf
+            and bool(first.spread)
+            and first.noise2 > 0
+        )
         if alike and pull.server.objective is Objective.POOLED:
             return cls(pull, kinds, Q, away, None, room)
         return cls(pull, kinds, None if alike and firm else Q, away, blur, room)
@@ -107,7 +123,9 @@ class PullSums:
             self._add(self.blur, np.sqrt(kind.noise2 / kind.n) * pull, client)
         if kind.spread is None:
             rows = np.multiply(pull[:, None], client.Y, out=self.room[: client.x.size])
-            rank_update(self.away, blas.dtrmm(1.0, matrix_root(client.spread), rows.T, side=1, lower=1))
+            rank_update(
+                self.away, blas.dtrmm(1.0, matrix_root(client.spread), rows.T, side=1, lower=1)
+            )
         elif kind.spread > 0:
             self._add(self.away, np.sqrt(client.spread) * pull, client)
 
@@ -118,8 +136,15 @@ class PullSums:
         """The shared model, once every client is in."""
         first, p = self.kinds[0], self.pull.p[0]
         Q, blur = self.Q, self.blur
-        if Q is None and blur is not None and self.pull.ridge is not None and first.spread is not None:
-            Q = (self.away / (first.spread * self.pull.ridge[0]) + blur * (first.n / first.noise2)) / p
+        if (
+            Q is None
+            and blur is not None
+            and self.pull.ridge is not None
+            and first.spread is not None
+        ):
+            Q = (
+                self.away / (first.spread * self.pull.ridge[0]) + blur * (first.n / first.noise2)
+            ) / p
         elif Q is not None and blur is None:
             blur = (first.noise2 / first.n * p) * Q
         assert Q is not None
@@ -127,7 +152,9 @@ class PullSums:
         try:
             factor = cho_factor(Q, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
-            raise InvalidInput("the drawn samples do not determine the shared model: give more clients") from None
+            raise InvalidInput(
+                "the drawn samples do not determine the shared model: give more clients"
+            ) from None
 
         def between(middle: Array) -> Array:
             """Q^-1 middle Q^-1."""
@@ -135,30 +162,39 @@ class PullSums:
             return np.asarray(cho_solve(factor, half.T, overwrite_b=True, check_finite=False))
 
         def response(_: int, client: DrawnClient) -> Array:
-            return np.asarray(cho_solve(factor, client.Y.T * self.pull(client), overwrite_b=True, check_finite=False))
+            return np.asarray(
+                cho_solve(
+                    factor, client.Y.T * self.pull(client), overwrite_b=True, check_finite=False
+                )
+            )
 
         return SharedCovariance(between(self.away), between(blur), response)
 
 
 def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
-    """Fewer samples than unknowns: every server stage finds the minimum-norm interpolant of all samples (section 6.2).
+    """Fewer samples than unknowns: every server stage finds the minimum-norm interpolant of all
+    samples (section 6.2).
 
     It loses what theta_0 has outside the span of the samples, so the energy of theta_0 counts.
     """
     d, centre = clients[0].kind.s.size, clients[0].kind.centre
     if centre is None:
         raise InvalidInput(
-            "the pooled samples are fewer than the unknowns, so the shared model shrinks towards zero and the length of the "
-            "optimum matters: give norm, of at least radius"
+            "the pooled samples are fewer than the unknowns, so the shared model shrinks towards"
+            " zero and the length of the optimum matters: give norm, of at least radius"
         )
     Y = np.vstack([client.Y for client in clients])
     ends = np.cumsum([0, *(client.x.size for client in clients)])
-    M = cho_solve(cho_factor(Y @ Y.T, lower=True, check_finite=False), Y, check_finite=False)  # theta_0_hat = M'y
+    M = cho_solve(
+        cho_factor(Y @ Y.T, lower=True, check_finite=False), Y, check_finite=False
+    )  # theta_0_hat = M'y
     lost = np.eye(d) - Y.T @ M
     away, blur = (lost * centre) @ lost.T, np.zeros((d, d))
     for j, client in enumerate(clients):
         rows = M[ends[j] : ends[j + 1]]
-        away += rows.T @ (client.spread[:, None] * rows if client.spread.ndim == 1 else client.spread @ rows)
+        away += rows.T @ (
+            client.spread[:, None] * rows if client.spread.ndim == 1 else client.spread @ rows
+        )
         blur += (client.kind.noise2 / client.kind.n) * (rows.T @ rows)
     return SharedCovariance(away, blur, lambda j, _: M[ends[j] : ends[j + 1]].T)
 
@@ -174,7 +210,9 @@ def mirror_lower(lower: Array) -> Array:
 
 
 def matrix_root(matrix: Array) -> Array:
-    """L with LL' = a matrix that may be singular, to rounding: what is added to its diagonal is below that."""
+    """L with LL' = a matrix that may be singular, to rounding: what is added to its diagonal is
+    below that.
+    """
     padded = matrix + np.finfo(float).eps * np.trace(matrix) * np.eye(len(matrix))
     lower, failed = lapack.dpotrf(padded, lower=1, clean=1)
     if failed:
@@ -193,7 +231,10 @@ class Form:
 
     def __call__(self, q: Array) -> float:
         """Its value."""
-        return float(self.constant + (self.linear + (self.square * q if self.square.ndim == 1 else self.square @ q)) @ q)
+        return float(
+            self.constant
+            + (self.linear + (self.square * q if self.square.ndim == 1 else self.square @ q)) @ q
+        )
 
 
 Forms = tuple[Form, Form]  # bias, variance
@@ -207,8 +248,8 @@ def learned_share(stage: ClientStage, x: Array, ridge: float | None) -> Array:
             return np.zeros_like(x)
         if ridge <= -x[0]:
             raise InvalidInput(
-                f"ridge is {ridge:g}: a drawn client has the eigenvalue {x[0]:.3g}, and the ridge must stay above minus "
-                "that; give a larger ridge"
+                f"ridge is {ridge:g}: a drawn client has the eigenvalue {x[0]:.3g}, and the ridge"
+                " must stay above minus that; give a larger ridge"
             )
         return 1 / (x + ridge)
     stage.check_largest(float(x.max()), "on a drawn client")
@@ -220,16 +261,20 @@ def alone_forms(client: DrawnClient) -> Forms:
     energy = client.kind.optimum
     assert energy is not None
     nothing = np.zeros_like(client.x)
-    return shared_error_form(client, client.Y * energy, float(client.kind.s @ energy)), variance_form(
-        client, Form(0.0, nothing, nothing), None
-    )
+    return shared_error_form(
+        client, client.Y * energy, float(client.kind.s @ energy)
+    ), variance_form(client, Form(0.0, nothing, nothing), None)
 
 
 def newcomer_forms(client: DrawnClient, shared: SharedCovariance) -> Forms:
     """A client that took no part in the shared model."""
     s, E, Y = client.kind.s, client.kind.shift, client.Y
-    away = shared_error_form(client, Y @ shared.away + client.shifted, float(s @ (np.diag(shared.away) + E)))
-    return away, variance_form(client, shared_error_form(client, Y @ shared.blur, float(s @ np.diag(shared.blur))), None)
+    away = shared_error_form(
+        client, Y @ shared.away + client.shifted, float(s @ (np.diag(shared.away) + E))
+    )
+    return away, variance_form(
+        client, shared_error_form(client, Y @ shared.blur, float(s @ np.diag(shared.blur))), None
+    )
 
 
 def member_forms(client: DrawnClient, shared: SharedCovariance, j: int) -> Forms:
@@ -252,12 +297,16 @@ def shared_error_form(client: DrawnClient, V: Array, trace: float) -> Form:
 
 
 def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
-    """The variance: what is kept of the shared model's noise, the client's own, and what the two have in common.
+    """The variance: what is kept of the shared model's noise, the client's own, and what the two
+    have in common.
 
     c [tr(Sigma Y'q^2 Y) + 2 tr(Sigma P R q Y)], c = noise^2/n.
     """
     c, metric = client.kind.noise2 / client.kind.n, client.metric
-    linear, square = blur.linear, blur.square + c * (metric if metric.ndim == 1 else np.diag(np.diag(metric)))
+    linear, square = (
+        blur.linear,
+        blur.square + c * (metric if metric.ndim == 1 else np.diag(np.diag(metric))),
+    )
     if R is not None:
         linear = linear + 2 * c * diagonal_of_product(R.T, client.scaled)
         square = square - 2 * c * covariance_product(client, R.T)
@@ -265,8 +314,13 @@ def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
 
 
 def covariance_product(client: DrawnClient, V: Array) -> Array:
-    """(Y Sigma Y') * (V Y'), entry by entry; only the diagonal counts where Y Sigma Y' is diagonal."""
-    return np.asarray(client.metric * (diagonal_of_product(V, client.Y) if client.metric.ndim == 1 else V @ client.Y.T))
+    """(Y Sigma Y') * (V Y'), entry by entry; only the diagonal counts where Y Sigma Y' is
+    diagonal.
+    """
+    return np.asarray(
+        client.metric
+        * (diagonal_of_product(V, client.Y) if client.metric.ndim == 1 else V @ client.Y.T)
+    )
 
 
 def diagonal_of_product(first: Array, second: Array) -> Array:
@@ -282,9 +336,10 @@ SHARE = 2**22  # numbers in one batch of clients' matrices
 class ErrorSetting:
     """Clients, how they differ, and where their errors are measured.
 
-    ratios: D's diagonal, tau_k^2/sigma^2 by unknown. beta: the shared weights in units of sigma, for algorithms that share
-    nothing. moments: of a new sample of each client, (clients, p, p), or (p, p) for all. personal: unknowns that a client may
-    change. intercept: whether the last unknown is one; a client on its own has it free.
+    ratios: D's diagonal, tau_k^2/sigma^2 by unknown. beta: the shared weights in units of sigma,
+    for algorithms that share nothing. moments: of a new sample of each client, (clients, p, p), or
+    (p, p) for all. personal: unknowns that a client may change. intercept: whether the last unknown
+    is one; a client on its own has it free.
     """
 
     sums: ClientSums
@@ -302,7 +357,9 @@ class ErrorSetting:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedErrors:
-    """Expected losses above the noise in units of sigma^2, by client: of members of the fit, and of newcomers like them."""
+    """Expected losses above the noise in units of sigma^2, by client: of members of the fit, and of
+    newcomers like them.
+    """
 
     member: Array
     new: Array
@@ -316,7 +373,9 @@ def expected_errors(algorithm: Algorithm, setting: ErrorSetting) -> ExpectedErro
     >>> sums = ClientSums.of(X, X[:, 0], np.repeat(np.arange(4), 10))
     >>> setting = ErrorSetting(sums, np.full(2, 0.5), np.zeros(2), np.eye(2), np.ones(2, bool))
     >>> from fedasym.algorithms import PAPER
-    >>> fedavg, pfedme = (expected_errors(PAPER[name], setting).member.mean() for name in ("fedavg", "pfedme"))
+    >>> fedavg, pfedme = (
+    ...     expected_errors(PAPER[name], setting).member.mean() for name in ("fedavg", "pfedme")
+    ... )
     >>> bool(pfedme < fedavg)
     True
     """
@@ -331,15 +390,21 @@ def expected_errors(algorithm: Algorithm, setting: ErrorSetting) -> ExpectedErro
         own = F @ S @ F
         if shared is None:
             spread = np.diag(setting.ratios) + np.outer(setting.beta, setting.beta)
-            alone = np.einsum("jkl,jlk->j", moments, T @ spread @ transpose_each(T) + own, optimize=True)
+            alone = np.einsum(
+                "jkl,jlk->j", moments, T @ spread @ transpose_each(T) + own, optimize=True
+            )
             member.append(alone)
             new.append(alone)
             continue
         D = np.diag(setting.ratios)
         apart = T @ (shared.covariance + D) @ transpose_each(T) + own
-        mine = T @ shared.inverse @ weigh_sums(server, setting, S, n)[0] @ (D @ transpose_each(T) - F)
+        mine = (
+            T @ shared.inverse @ weigh_sums(server, setting, S, n)[0] @ (D @ transpose_each(T) - F)
+        )
         new.append(np.einsum("jkl,jlk->j", moments, apart, optimize=True))
-        member.append(np.einsum("jkl,jlk->j", moments, apart - mine - transpose_each(mine), optimize=True))
+        member.append(
+            np.einsum("jkl,jlk->j", moments, apart - mine - transpose_each(mine), optimize=True)
+        )
     return ExpectedErrors(np.concatenate(member), np.concatenate(new))
 
 
@@ -349,7 +414,9 @@ def transpose_each(matrices: Array) -> Array:
 
 
 def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Array) -> Array:
-    """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, S^+, or by the stage's filter."""
+    """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, S^+, or by
+    the stage's filter.
+    """
     alone = algorithm.shares_nothing
     stage, p = algorithm.personalise, S.shape[1]
     if stage.objective is Objective.SHARED:
@@ -368,10 +435,11 @@ def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Arr
 
 
 def free_intercept(S: Array) -> Array:
-    """S^+ where the shortest solution is of the slopes alone: least squares about the means, then the intercept.
+    """S^+ where the shortest solution is of the slopes alone: least squares about the means, then
+    the intercept.
 
-    With W = S_ff - n m m', the features about their means m, slopes are W^+ (X_f'y - m sum y), and the intercept is what
-    they leave of the mean label.
+    With W = S_ff - n m m', the features about their means m, slopes are W^+ (X_f'y - m sum y), and
+    the intercept is what they leave of the mean label.
     """
     n, m = S[:, -1, -1], S[:, -1, :-1] / S[:, -1, -1:]
     within = pseudo_inverses(S[:, :-1, :-1] - n[:, None, None] * m[:, :, None] * m[:, None, :])
@@ -396,7 +464,9 @@ def apply_to_eigenvalues(S: Array, function: Callable[[Array], Array]) -> Array:
     return np.asarray((axes * values[:, None, :]) @ transpose_each(axes))
 
 
-def weigh_sums(server: ServerStage, setting: ErrorSetting, S: Array, n: Array) -> tuple[Array, Array]:
+def weigh_sums(
+    server: ServerStage, setting: ErrorSetting, S: Array, n: Array
+) -> tuple[Array, Array]:
     """B_j = X_j'W X_j and X_j'W^2 X_j; W = I, V^{-1} or b(K), K = X_j X_j'/n_j, times nothing else.
 
     The shares p_j/n_j are equal where clients count by their samples.
@@ -420,14 +490,18 @@ def weigh_labels(server: ServerStage, setting: ErrorSetting) -> Array:
         return sums.cross
     if server.objective is Objective.JOINT:
         v = np.where(setting.personal, setting.ratios, 0.0)
-        return np.asarray(np.linalg.solve(np.eye(sums.unknowns) + sums.gram * v, sums.cross[:, :, None])[:, :, 0])
+        return np.asarray(
+            np.linalg.solve(np.eye(sums.unknowns) + sums.gram * v, sums.cross[:, :, None])[:, :, 0]
+        )
     W = apply_to_eigenvalues(sums.gram / sums.counts[:, None, None], server.weight)
     return np.asarray(np.einsum("jkl,jl->jk", W, sums.cross))
 
 
 @dataclass(frozen=True, eq=False)
 class SharedError:
-    """The shared model of a server stage: B^+ and the covariance C of its error, in units of sigma^2."""
+    """The shared model of a server stage: B^+ and the covariance C of its error, in units of
+    sigma^2.
+    """
 
     server: ServerStage
     setting: ErrorSetting
@@ -437,7 +511,12 @@ class SharedError:
         p = self.setting.sums.unknowns
         B, noise, D = np.zeros((p, p)), np.zeros((p, p)), np.diag(self.setting.ratios)
         for part in self.setting.batches():
-            first, second = weigh_sums(self.server, self.setting, self.setting.sums.gram[part], self.setting.sums.counts[part])
+            first, second = weigh_sums(
+                self.server,
+                self.setting,
+                self.setting.sums.gram[part],
+                self.setting.sums.counts[part],
+            )
             B += first.sum(0)
             noise += (second + first @ D @ first).sum(0)
         return B, noise

@@ -1,16 +1,20 @@
-"""The two stages on given clients: what they learn together, what each makes of it, and a ridge by cross-validation.
+"""The two stages on given clients: what they learn together, what each makes of it, and a ridge by
+cross-validation.
 
-theta_0 = argmin sum_j p_j/(2 n_j) (X_j b - y_j)' W_j (X_j b - y_j), of minimum norm where there are several, with
-K_j = X_j X_j'/n_j and W = I for Average (param-fedavg), (I - alpha K)^2 for Meta (param-maml), and (I + K/lambda)^{-1} for
+theta_0 = argmin sum_j p_j/(2 n_j) (X_j b - y_j)' W_j (X_j b - y_j), of minimum norm where there are
+several, with K_j = X_j X_j'/n_j and W = I for Average (param-fedavg), (I - alpha K)^2 for Meta
+(param-maml), and (I + K/lambda)^{-1} for
 Moreau: what is left of param-prox once the personal models are minimised out.
 
-A client stage filters its residuals along the axes of its own samples: theta_i = b + V diag((1 - P(x))/s) U'(y - X b),
-X = U diag(s) V', x = s^2/n, P being what the stage keeps; a ridge (param-perridge) needs no axes.
+A client stage filters its residuals along the axes of its own samples: theta_i = b + V diag((1 -
+P(x))/s) U'(y - X b), X = U diag(s) V', x = s^2/n, P being what the stage keeps; a ridge
+(param-perridge) needs no axes.
 
-Generalised cross-validation finds a common ridge without a model of how clients differ. A client's residuals e are about the
-shared model of all others (theory: with its own samples in, the curve is too low by O(1/m)), and
-GCV_i(lambda) = (|(I - A)e|^2/n) / (1 - tr A/n)^2, A = X(X'X + n lambda)^{-1}X', estimates its test error with that ridge. One
-client's curve is noisy: their mean chooses.
+Generalised cross-validation finds a common ridge without a model of how clients differ. A client's
+residuals e are about the shared model of all others (theory: with its own samples in, the curve is
+too low by O(1/m)), and GCV_i(lambda) = (|(I - A)e|^2/n) / (1 - tr A/n)^2, A = X(X'X + n
+lambda)^{-1}X', estimates its test error with that ridge. One client's curve is noisy: their mean
+chooses.
 """
 
 from __future__ import annotations
@@ -29,7 +33,9 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK, Client, triangular_factor
 
-FIRM = 1e-6  # above this share of the curvature, a ridge makes Cholesky accurate to 10 digits; below, singular values serve
+# above this share of the curvature, a ridge makes Cholesky accurate to 10 digits; below, singular
+# values serve
+FIRM = 1e-6
 LEVERAGE = 1e-8  # a direction whose leverage is this close to one was seen by a single client
 BATCH = 256  # rows that wait for one factorisation
 
@@ -38,7 +44,9 @@ Rows = tuple[Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class SharedSolution:
-    """The minimum-norm minimiser theta of |A b - c|^2, and a factor of (A'A)^+ = B B' to ask more of it."""
+    """The minimum-norm minimiser theta of |A b - c|^2, and a factor of (A'A)^+ = B B' to ask more
+    of it.
+    """
 
     theta: Array
     factor: Array  # the triangular R with A'A = R'R at full rank, B = R^{-1}; otherwise B itself
@@ -75,13 +83,17 @@ class SharedSolution:
     def pull(self, A: Array) -> Array:
         """A (A'A)^+ of the pool, for rows A of one client."""
         AB = self.root(A)
-        return np.asarray(scipy.linalg.solve_triangular(self.factor, AB.T).T if self.full else AB @ self.factor.T)
+        return np.asarray(
+            scipy.linalg.solve_triangular(self.factor, AB.T).T if self.full else AB @ self.factor.T
+        )
 
     def left_out(self, A: Array, c: Array, AB: Array | None = None) -> Array:
-        """Residuals c - A theta^(-i) of one client's rows about the minimum-norm fit to all the others, without a refit.
+        """Residuals c - A theta^(-i) of one client's rows about the minimum-norm fit to all the
+        others, without a refit.
 
-        (I - H)^{-1} (c - A theta), H = A (A'A)^+ A'. Where H has eigenvalue one (Z), the others never saw that direction;
-        as the limit of a vanishing ridge, those residuals Z x minimise |theta - theta^(-i)|. AB: `root(A)`, where it is known.
+        (I - H)^{-1} (c - A theta), H = A (A'A)^+ A'. Where H has eigenvalue one (Z), the others
+        never saw that direction; as the limit of a vanishing ridge, those residuals Z x minimise
+        |theta - theta^(-i)|. AB: `root(A)`, where it is known.
         """
         e = c - A @ self.theta
         AB = self.root(A) if AB is None else AB
@@ -99,8 +111,12 @@ class SharedSolution:
         return np.asarray(e + Z @ scipy.linalg.lstsq(back.T @ Z, self.theta - back.T @ e)[0])
 
 
-def fit_shared(server: ServerStage, clients: Sequence[Client], weights: Array, ridges: Array | None = None) -> SharedSolution:
-    """The shared model of a server stage; Moreau needs each client's ridge, one or one per unknown (clients, unknowns)."""
+def fit_shared(
+    server: ServerStage, clients: Sequence[Client], weights: Array, ridges: Array | None = None
+) -> SharedSolution:
+    """The shared model of a server stage; Moreau needs each client's ridge, one or one per unknown
+    (clients, unknowns).
+    """
 
     def rows(place: int) -> Rows:
         client, scale = clients[place], np.sqrt(weights[place] / clients[place].n)
@@ -111,9 +127,11 @@ def fit_shared(server: ServerStage, clients: Sequence[Client], weights: Array, r
 
 
 def stack_triangle(rows: Iterable[Rows]) -> Array:
-    """All rows [A c] one client after the other, as their triangular factor once they outnumber the unknowns.
+    """All rows [A c] one client after the other, as their triangular factor once they outnumber the
+    unknowns.
 
-    Unlike sums of X'X this does not square the condition number, and with fewer rows than unknowns nothing is lost.
+    Unlike sums of X'X this does not square the condition number, and with fewer rows than unknowns
+    nothing is lost.
     """
     waiting: list[Array] = []
     height = 0
@@ -158,8 +176,9 @@ def half_weight(server: ServerStage, x: Array, ridge: float | Array) -> Array:
     weight = np.broadcast_to(server.filled(ridge=ridge).weight(x), x.shape)
     if not np.all(weight >= 0):
         raise InvalidInput(
-            f"{type(server).__name__} weighs an eigenvalue of {x[np.argmin(weight)]:.3g} with {weight.min():.3g}: below 0 the "
-            "shared model is no minimum; give a smaller step or other settings"
+            f"{type(server).__name__} weighs an eigenvalue of {x[np.argmin(weight)]:.3g} with"
+            f" {weight.min():.3g}: below 0 the shared model is no minimum; give a smaller step or"
+            " other settings"
         )
     return np.sqrt(weight)
 
@@ -168,9 +187,14 @@ LEAST_AXIS = 1e-12  # of the mean curvature: a ridge below this, beside others a
 
 
 def fit_personal(
-    stage: ClientStage, client: Client, shared: Array, ridge: float | Array, personal: NDArray[np.bool_] | None = None
+    stage: ClientStage,
+    client: Client,
+    shared: Array,
+    ridge: float | Array,
+    personal: NDArray[np.bool_] | None = None,
 ) -> Array:
-    """The client's model; `ridge`, one or one per unknown, is for stages with a squared penalty alone.
+    """The client's model; `ridge`, one or one per unknown, is for stages with a squared penalty
+    alone.
 
     personal: unknowns that the client may change; the others stay as they are shared.
     """
@@ -210,7 +234,9 @@ def shrink_residuals(client: Client, e: Array, ridge: float | Array) -> Array:
         return interpolate_residuals(client, e)
     if np.isinf(ridge):
         return np.zeros(X.shape[1])
-    if ridge < FIRM * np.vdot(X, X) / n:  # the factor would lose e / ridge where rows depend on each other
+    if (
+        ridge < FIRM * np.vdot(X, X) / n
+    ):  # the factor would lose e / ridge where rows depend on each other
         x = client.axes[1] ** 2 / n
         return learn_along_axes(client, e, x / (x + ridge))
     gram = X @ X.T + n * ridge * np.eye(len(e))
@@ -223,29 +249,43 @@ def learn_along_axes(client: Client, e: Array, learned: Array) -> Array:
     return np.asarray(Vt.T @ (np.divide(learned, s, out=np.zeros_like(s), where=s > 0) * (U.T @ e)))
 
 
-RIDGE_SPAN = np.log(1e6)  # a ridge this far beyond the mean curvature of the samples is none, or infinite
+RIDGE_SPAN = np.log(
+    1e6
+)  # a ridge this far beyond the mean curvature of the samples is none, or infinite
 RIDGE_POINTS = 25
 
 
 def cross_validate_ridge(server: ServerStage, clients: Sequence[Client], weights: Array) -> float:
     """The ridge of lowest mean GCV: a grid over log lambda, then a search around its best."""
     curvature = np.log(np.mean([np.vdot(c.X, c.X) / (c.n * len(c.X)) for c in clients]) or 1.0)
-    fixed = None if "ridge" in server.settings() else residuals_about_others(server, clients, weights, np.inf)
+    fixed = (
+        None
+        if "ridge" in server.settings()
+        else residuals_about_others(server, clients, weights, np.inf)
+    )
 
     def score(log_ridge: float) -> float:
         ridge = float(np.exp(log_ridge))
         left = residuals_about_others(server, clients, weights, ridge) if fixed is None else fixed
-        return float(np.mean([gcv_score(client, e, ridge) for client, e in zip(clients, left, strict=True)]))
+        return float(
+            np.mean([gcv_score(client, e, ridge) for client, e in zip(clients, left, strict=True)])
+        )
 
     grid = np.linspace(curvature - RIDGE_SPAN, curvature + RIDGE_SPAN, RIDGE_POINTS)
     place = int(np.argmin([score(at) for at in grid]))
     low, high = grid[max(place - 1, 0)], grid[min(place + 1, RIDGE_POINTS - 1)]
-    best = scipy.optimize.minimize_scalar(score, bounds=(low, high), method="bounded", options={"xatol": 1e-4}).x
+    best = scipy.optimize.minimize_scalar(
+        score, bounds=(low, high), method="bounded", options={"xatol": 1e-4}
+    ).x
     return float(np.exp(min(best, grid[place], key=score)))
 
 
-def residuals_about_others(server: ServerStage, clients: Sequence[Client], weights: Array, ridge: float) -> list[Array]:
-    """U'e for every client: its residuals about the shared model of the others, along the axes of its samples."""
+def residuals_about_others(
+    server: ServerStage, clients: Sequence[Client], weights: Array, ridge: float
+) -> list[Array]:
+    """U'e for every client: its residuals about the shared model of the others, along the axes of
+    its samples.
+    """
     if not server.shares:
         return [client.axes[0].T @ client.y for client in clients]
     halves = [

@@ -322,7 +322,9 @@ def factor(M: Array) -> Array:
         jitter = max(100 * jitter, 1e-14 * (float(np.trace(M)) + 1))
 
 
-def minimise(problem: LogisticProblem, start: ClassPoint, tolerance: float = 1e-9, steps: int = 100) -> ClassPoint:
+def minimise(
+    problem: LogisticProblem, start: ClassPoint, tolerance: float = 1e-9, steps: int = 100
+) -> ClassPoint:
     """The minimum, by Newton's method with halved steps: ends one step after the decrease to hope
     for is below tolerance.
 

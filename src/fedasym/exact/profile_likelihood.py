@@ -1,16 +1,19 @@
-"""Likelihoods of noise and radius over many clients, and what they leave open: the restricted one, and that of all labels.
+"""Likelihoods of noise and radius over many clients, and what they leave open: the restricted one,
+and that of all labels.
 
-Restricted (section 8.1), in blocks of rows so that nothing but the turned features is kept: one curve in the ratio
-c = noise^2 d/radius^2; given c, noise^2 is the residual sum over a chi-square. Intervals integrate that curve with a uniform
-weight on the shrinkage c/(c + x), which keeps the ends (no noise, no radius) from running away.
+Restricted (section 8.1), in blocks of rows so that nothing but the turned features is kept: one
+curve in the ratio c = noise^2 d/radius^2; given c, noise^2 is the residual sum over a chi-square.
+Intervals integrate that curve with a uniform weight on the shrinkage c/(c + x), which keeps the
+ends (no noise, no radius) from running away.
 
-All labels at once, where all samples together are too few for a shared model: a shared optimum without preferred directions
-makes the labels y ~ (0, t V), V = (1 - u) ((1 - v) I + v B) + u K, where K = XX'/(d tau) over all samples has the mean
-diagonal 1, and B are its blocks within clients: u is the part of the labels' mean square t that clients share, v the part of
-the rest by which they differ. Products across clients, which B lacks and K has, tell u; the lengths within a client hardly tell
-v from noise, and what is left open about it is in the draws. In coordinates where (1 - v) I + v B is the identity, the
-eigenvalues of K serve every u.
-Given u and v, t is y'V^{-1}y over a chi-square. The three parts (noise, differing, shared) have a uniform
+All labels at once, where all samples together are too few for a shared model: a shared optimum
+without preferred directions makes the labels y ~ (0, t V), V = (1 - u) ((1 - v) I + v B) + u K,
+where K = XX'/(d tau) over all samples has the mean diagonal 1, and B are its blocks within clients:
+u is the part of the labels' mean square t that clients share, v the part of the rest by which they
+differ. Products across clients, which B lacks and K has, tell u; the lengths within a client hardly
+tell v from noise, and what is left open about it is in the draws. In coordinates where (1 - v) I +
+v B is the identity, the eigenvalues of K serve every u. Given u and v, t is y'V^{-1}y over a
+chi-square. The three parts (noise, differing, shared) have a uniform
 weight: without labels, none is likelier than another.
 """
 
@@ -39,11 +42,17 @@ SEGMENTS = 4  # of the rows, added up apart: the same sum on every machine
 DEEP = 20.0  # a deviance this far above the least counts for nothing
 FINE_RATIOS = 4001
 MOST_NODES = 12
-EXACT = 1e-3  # of the deviance, at the error FIRM_ERROR of log c: what the nodes of a window may be off by
+# of the deviance, at the error FIRM_ERROR of log c: what the nodes of a window may be off by
+EXACT = 1e-3
 FIRM_ERROR = 0.05
 WINDOW_ERRORS = 7.0  # errors on either side of the first guess that a window covers
-NARROWEST = (0.02, 0.1)  # errors that a window is made for: with larger ones there are few samples, and passes are cheap
-NEARLY_FLAT = 1.0  # a deviance this near to flat is looked at where the ratio is only nearly infinite
+NARROWEST = (
+    0.02,
+    0.1,
+)  # errors that a window is made for: with larger ones there are few samples, and passes are cheap
+NEARLY_FLAT = (
+    1.0  # a deviance this near to flat is looked at where the ratio is only nearly infinite
+)
 NEAR = 0.3  # of an error: points closer than that are one
 DRAWS = 1024
 MOST_JOINT = 1000  # samples up to which the eigenvalues take seconds; with more, moments
@@ -52,7 +61,9 @@ FINE_PARTS = 200
 
 
 def in_threads(work: Callable[[int], Answer], count: int, dimension: int) -> list[Answer]:
-    """work(0), ..., work(count - 1), several at a time; one at a time where a single matrix product keeps all cores busy."""
+    """work(0), ..., work(count - 1), several at a time; one at a time where a single matrix product
+    keeps all cores busy.
+    """
     threads = min(MOST_THREADS, os.cpu_count() or 1, count)
     if threads < 2 or dimension >= MANY_THREADS:
         return [work(place) for place in range(count)]
@@ -62,15 +73,21 @@ def in_threads(work: Callable[[int], Answer], count: int, dimension: int) -> lis
 
 @dataclass(frozen=True, eq=False)
 class TurnedClients:
-    """All clients along their own axes, residuals about the pooled fit: the letters of `likelihood.Likelihood`."""
+    """All clients along their own axes, residuals about the pooled fit: the letters of
+    `likelihood.Likelihood`.
+    """
 
     x: Array
-    Gu: Array  # the shared unknowns as seen there, in coordinates where G'G = I, and the residuals u as the last column
+    # the shared unknowns as seen there, in coordinates where G'G = I, and the residuals u as the
+    # last column
+    Gu: Array
     rest: float
     freedom: int
 
     def sums(self, ratios: Array) -> Array:
-        """[G u]'K[G u] at each ratio c, K = c/(c + x): what the deviance is made of, (ratios, d + 1, d + 1)."""
+        """[G u]'K[G u] at each ratio c, K = c/(c + x): what the deviance is made of, (ratios, d +
+        1, d + 1).
+        """
         root = np.sqrt(shrink_factors(ratios, self.x))
         edges = np.linspace(0, self.x.size, SEGMENTS + 1).astype(int)
 
@@ -86,7 +103,9 @@ class TurnedClients:
         return np.asarray(sum(in_threads(add_up, SEGMENTS, self.Gu.shape[1])))
 
     def deviance(self, ratio: float, sums: Array) -> tuple[float, float]:
-        """-2 log restricted likelihood at its best noise, and the residual sum of squares that gives it."""
+        """-2 log restricted likelihood at its best noise, and the residual sum of squares that
+        gives it.
+        """
         root = scipy.linalg.cholesky(sums[:-1, :-1], lower=True)
         half = scipy.linalg.solve_triangular(root, sums[:-1, -1], lower=True)
         rss = max(float(sums[-1, -1]) + self.rest - float(half @ half), np.finfo(float).tiny)
@@ -105,23 +124,29 @@ class TurnedClients:
 
 
 class RatioWindow:
-    """The sums of `Turned` about one log c, from a few Chebyshev nodes: one pass over the samples serves every point there.
+    """The sums of `Turned` about one log c, from a few Chebyshev nodes: one pass over the samples
+    serves every point there.
 
-    In z = (c - m)/(c + m) the weight c/(c + x) = (1 + z) m/((m + x) + (m - x) z) is nearly a line where x is near m, and a few
-    nodes make it exact: as many as it takes for the deviance, which adds up as many errors as there are samples. m lies
-    between the ratios looked at and the x. Outside of the window the samples are asked again.
+    In z = (c - m)/(c + m) the weight c/(c + x) = (1 + z) m/((m + x) + (m - x) z) is nearly a line
+    where x is near m, and a few nodes make it exact: as many as it takes for the deviance, which
+    adds up as many errors as there are samples. m lies between the ratios looked at and the x.
+    Outside of the window the samples are asked again.
     """
 
     def __init__(self, turned: TurnedClients, centre: float, error: float) -> None:
         self.turned, self.centre = turned, centre
         self.half = half = WINDOW_ERRORS * float(np.clip(error, *NARROWEST))
-        exact = EXACT * min(FIRM_ERROR / max(error, 1e-3), 1.0) ** 2  # where the deviance is flat, little moves its least point
+        exact = (
+            EXACT * min(FIRM_ERROR / max(error, 1e-3), 1.0) ** 2
+        )  # where the deviance is flat, little moves its least point
         self.pivot = float(np.sqrt(np.exp(centre) * np.mean(turned.x)))
         logs = centre + half * np.linspace(-1, 1, 2 * MOST_NODES)
         some = np.quantile(turned.x, np.linspace(0, 1, 200))
         for count in range(3, MOST_NODES + 1):
             self.angles = np.pi * (np.arange(count) + 0.5) / count
-            between = np.stack([self.weights(log) for log in logs]) @ shrink_factors(self.nodes, some)
+            between = np.stack([self.weights(log) for log in logs]) @ shrink_factors(
+                self.nodes, some
+            )
             off = np.abs(between - shrink_factors(np.exp(logs), some)).mean(1).max()
             if off * turned.x.size < exact:
                 break
@@ -130,7 +155,9 @@ class RatioWindow:
     @property
     def ends(self) -> tuple[float, float]:
         """Middle and half width in z."""
-        low, high = (np.tanh((self.centre + way * self.half - np.log(self.pivot)) / 2) for way in (-1, 1))
+        low, high = (
+            np.tanh((self.centre + way * self.half - np.log(self.pivot)) / 2) for way in (-1, 1)
+        )
         return float(low + high) / 2, float(high - low) / 2
 
     @property
@@ -153,7 +180,9 @@ class RatioWindow:
             return self.turned.at(float(np.exp(log)))
         if self.values is None:
             self.values = self.turned.sums(self.nodes)
-        return self.turned.deviance(float(np.exp(log)), np.tensordot(self.weights(log), self.values, 1))
+        return self.turned.deviance(
+            float(np.exp(log)), np.tensordot(self.weights(log), self.values, 1)
+        )
 
 
 def shrink_factors(ratios: Array, x: Array) -> Array:
@@ -163,7 +192,9 @@ def shrink_factors(ratios: Array, x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class DevianceCurve:
-    """Deviance and log residual sum along log c, its lowest point, and whether no radius at all fits nearly as well."""
+    """Deviance and log residual sum along log c, its lowest point, and whether no radius at all
+    fits nearly as well.
+    """
 
     logs: Array
     deviance: Array
@@ -178,7 +209,9 @@ class DevianceCurve:
 
 
 def trace_deviance(turned: TurnedClients, start: float, error: float) -> DevianceCurve:
-    """Sample the deviance around `start` (with a first guess of its error in log c) as far out as it matters."""
+    """Sample the deviance around `start` (with a first guess of its error in log c) as far out as
+    it matters.
+    """
     middle = float(np.log(max(float(np.mean(turned.x)), np.finfo(float).tiny)))
     low, high = middle - RATIO_SPAN, middle + RATIO_SPAN
     seen: dict[float, tuple[float, float]] = {}
@@ -217,7 +250,9 @@ def trace_deviance(turned: TurnedClients, start: float, error: float) -> Devianc
 
 
 def thin_points(seen: dict[float, tuple[float, float]], least: float) -> Array:
-    """The points seen, the lowest first, without those too near another: between such a pair a spline magnifies rounding."""
+    """The points seen, the lowest first, without those too near another: between such a pair a
+    spline magnifies rounding.
+    """
     kept: list[float] = []
     for at in sorted(seen, key=lambda each: seen[each][0]):
         if all(abs(at - other) >= least for other in kept):
@@ -225,8 +260,12 @@ def thin_points(seen: dict[float, tuple[float, float]], least: float) -> Array:
     return np.array(sorted(kept))
 
 
-def descend(look: Callable[[float], float], here: float, step: float, low: float, high: float) -> tuple[float, float]:
-    """The lowest point by parabolas, and the error that the curvature there gives: deviance 1 above the least."""
+def descend(
+    look: Callable[[float], float], here: float, step: float, low: float, high: float
+) -> tuple[float, float]:
+    """The lowest point by parabolas, and the error that the curvature there gives: deviance 1 above
+    the least.
+    """
     for _ in range(40):
         left, right = max(here - step, low), min(here + step, high)
         below, now, above = look(left), look(here), look(right)
@@ -248,8 +287,12 @@ def descend(look: Callable[[float], float], here: float, step: float, low: float
     return here, step
 
 
-def draw_variances(curve: DevianceCurve, turned: TurnedClients, dimension: int, grid: Array) -> Array:
-    """(noise^2, radius^2) as the likelihood leaves them open, at the given points of the unit square: (B, 2)."""
+def draw_variances(
+    curve: DevianceCurve, turned: TurnedClients, dimension: int, grid: Array
+) -> Array:
+    """(noise^2, radius^2) as the likelihood leaves them open, at the given points of the unit
+    square: (B, 2).
+    """
     middle = np.log(np.mean(turned.x))
     shrunk = 1 / (1 + np.exp(middle - curve.logs))
     weight = np.exp(-curve.deviance / 2) * shrunk * (1 - shrunk)
@@ -261,16 +304,22 @@ def draw_variances(curve: DevianceCurve, turned: TurnedClients, dimension: int, 
 
 
 def even_points(count: int, width: int) -> Array:
-    """Points that fill a cube evenly (the additive recurrence of Roberts): draws that are the same every time."""
+    """Points that fill a cube evenly (the additive recurrence of Roberts): draws that are the same
+    every time.
+    """
     root = 2.0
     for _ in range(60):
         root = (1 + root) ** (1 / (width + 1))
-    return np.asarray((0.5 + np.arange(1, count + 1)[:, None] * root ** -np.arange(1.0, width + 1)) % 1)
+    return np.asarray(
+        (0.5 + np.arange(1, count + 1)[:, None] * root ** -np.arange(1.0, width + 1)) % 1
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class JointDraws:
-    """Draws (B, 3) of noise^2, radius^2 and centre^2, and whether clients that do not differ fit nearly as well."""
+    """Draws (B, 3) of noise^2, radius^2 and centre^2, and whether clients that do not differ fit
+    nearly as well.
+    """
 
     draws: Array
     flat: bool
@@ -278,7 +327,9 @@ class JointDraws:
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodSurface:
-    """Twice the log likelihood, t at its best, and log y'V^{-1}y at the nodes of v (rows) and of u (columns)."""
+    """Twice the log likelihood, t at its best, and log y'V^{-1}y at the nodes of v (rows) and of u
+    (columns).
+    """
 
     v: Array
     u: Array
@@ -292,14 +343,25 @@ def draw_jointly(clients: Iterable[tuple[Array, Array]]) -> JointDraws:
     """What all labels together leave open."""
     seen = likelihood_surface(clients)
     v = (np.arange(FINE_PARTS) + 0.5) / FINE_PARTS
-    twice, squares = (scipy.interpolate.CubicSpline(seen.v, each)(v) for each in (seen.twice, seen.squares))
+    twice, squares = (
+        scipy.interpolate.CubicSpline(seen.v, each)(v) for each in (seen.twice, seen.squares)
+    )
     bounds = np.concatenate([[0.0], (seen.u[1:] + seen.u[:-1]) / 2, [1.0]])
-    weight = np.exp((twice - twice.max()) / 2) * (1 - seen.u) * np.diff(bounds)  # uniform over the three parts is 1 - u here
+    weight = (
+        np.exp((twice - twice.max()) / 2) * (1 - seen.u) * np.diff(bounds)
+    )  # uniform over the three parts is 1 - u here
     grid = even_points(DRAWS, 3)
     at = np.interp(grid[:, 0], cumulative_shares(weight.sum(1)), np.linspace(0, 1, FINE_PARTS + 1))
     rows = np.minimum((at * FINE_PARTS).astype(int), FINE_PARTS - 1)
-    u = np.array([np.interp(p, cumulative_shares(weight[row]), bounds) for p, row in zip(grid[:, 1], rows, strict=True)])
-    log_square = np.array([np.interp(each, seen.u, squares[row]) for each, row in zip(u, rows, strict=True)])
+    u = np.array(
+        [
+            np.interp(p, cumulative_shares(weight[row]), bounds)
+            for p, row in zip(grid[:, 1], rows, strict=True)
+        ]
+    )
+    log_square = np.array(
+        [np.interp(each, seen.u, squares[row]) for each, row in zip(u, rows, strict=True)]
+    )
     t = np.exp(log_square) / scipy.stats.chi2.ppf(grid[:, 2], seen.samples)
     draws = np.column_stack([t * (1 - u) * (1 - at), t * (1 - u) * at / seen.tau, t * u / seen.tau])
     flat = bool(seen.twice.max() - seen.twice[0].max() < scipy.stats.chi2.ppf(0.95, 1))
@@ -316,7 +378,10 @@ def likelihood_surface(clients: Iterable[tuple[Array, Array]]) -> LikelihoodSurf
     K /= tau
     edges = np.cumsum([0, *(len(each) for each in X)])
     own = [np.linalg.eigh(K[a:b, a:b]) for a, b in pairwise(edges)]
-    x, U = np.maximum(np.concatenate([each[0] for each in own]), 0), scipy.linalg.block_diag(*(each[1] for each in own))
+    x, U = (
+        np.maximum(np.concatenate([each[0] for each in own]), 0),
+        scipy.linalg.block_diag(*(each[1] for each in own)),
+    )
     K, labels = U.T @ K @ U, U.T @ np.concatenate(y)
     v, u = chebyshev_points(NODES), chebyshev_points(FINE_PARTS)
     twice, squares = np.empty((NODES, FINE_PARTS)), np.empty((NODES, FINE_PARTS))
@@ -331,7 +396,9 @@ def likelihood_surface(clients: Iterable[tuple[Array, Array]]) -> LikelihoodSurf
 
 
 def chebyshev_points(count: int) -> Array:
-    """Points between 0 and 1, denser towards the ends (Chebyshev's): a part may be small, and small parts matter."""
+    """Points between 0 and 1, denser towards the ends (Chebyshev's): a part may be small, and small
+    parts matter.
+    """
     return np.asarray((1 - np.cos(np.pi * (np.arange(count) + 0.5) / count)) / 2)
 
 

@@ -18,17 +18,21 @@ try:
     from sklearn.metrics import r2_score
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 except ImportError as missing:
-    raise ImportError("PersonalizedRegressor needs scikit-learn: pip install 'fedasym[sklearn]'") from missing
+    raise ImportError(
+        "PersonalizedRegressor needs scikit-learn: pip install 'fedasym[sklearn]'"
+    ) from missing
 
 
 class PersonalizedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Personalised linear regressions, one per group, by any algorithm of `fedasym.linear.fit`.
 
-    Without groups all samples are one client's. A group that was not in the fit is predicted with the shared model. The
-    intercept is one more unknown, shared and personalised like the others. To choose parameters over groups, turn on
-    scikit-learn's metadata routing and ask for them: `set_fit_request(groups=True)`.
+    Without groups all samples are one client's. A group that was not in the fit is predicted with
+    the shared model. The intercept is one more unknown, shared and personalised like the others. To
+    choose parameters over groups, turn on scikit-learn's metadata routing and ask for them:
+    `set_fit_request(groups=True)`.
 
-    coef_, intercept_: the shared model. personal_: each group's coefficients, the intercept last. linear_fit_: the fit.
+    coef_, intercept_: the shared model. personal_: each group's coefficients, the intercept last.
+    linear_fit_: the fit.
 
     >>> import numpy as np, fedasym as fa
     >>> X, groups = np.array([[0.0], [1.0], [0.0], [1.0]]), ["a", "a", "b", "b"]
@@ -52,7 +56,9 @@ class PersonalizedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         self.maml_step = maml_step
         self.fit_intercept = fit_intercept
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: Iterable[Any] | None = None) -> PersonalizedRegressor:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, groups: Iterable[Any] | None = None
+    ) -> PersonalizedRegressor:
         """Fit all models to samples and their groups."""
         rows, values = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         check_consistent_length(rows, groups)
@@ -83,7 +89,11 @@ class PersonalizedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         return self.linear_fit_.predict(rows, client=labels_of(groups))
 
     def score(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: Iterable[Any] | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: Iterable[Any] | None = None,
     ) -> float:
         """R^2 of the predictions for these groups."""
         return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))

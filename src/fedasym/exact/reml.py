@@ -1,12 +1,13 @@
 """Restricted maximum likelihood (REML): how much clients differ, in each direction or all together.
 
-y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 diag(v)): V_j = I + X_j diag(v) X_j' in units of the noise. The restricted
-likelihood is blind to beta, and sigma^2 is profiled out of it; what is searched over are the ratios v, one per component:
-one for the intercept and one for all features, or one for each feature where the data carry it.
+y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 diag(v)): V_j = I + X_j diag(v) X_j' in units of
+the noise. The restricted likelihood is blind to beta, and sigma^2 is profiled out of it; what is
+searched over are the ratios v, one per component: one for the intercept and one for all features,
+or one for each feature where the data carry it.
 
-For many features there is one ratio: theta_j is spread by (r^2/d) I around theta_0, so that y_j has the mean X_j theta_0 and
-the covariance sigma^2 (I + X_j X_j'/c), c = sigma^2 d/r^2, and the best ridge of a client is
-lambda_j = c/n_j = sigma^2 gamma_j/r^2.
+For many features there is one ratio: theta_j is spread by (r^2/d) I around theta_0, so that y_j has
+the mean X_j theta_0 and the covariance sigma^2 (I + X_j X_j'/c), c = sigma^2 d/r^2, and the best
+ridge of a client is lambda_j = c/n_j = sigma^2 gamma_j/r^2.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from fedasym.exact.clients import Client, ClientSums
 from fedasym.exact.least_squares import SharedSolution, fit_shared
 
 WARM = 12  # steps of the monotone iteration before the search proper
-SMALL, LARGE = 1e-9, 1e8  # of a component's own scale: beyond, clients do not differ, or have no noise
+SMALL, LARGE = (
+    1e-9,
+    1e8,
+)  # of a component's own scale: beyond, clients do not differ, or have no noise
 POLISH = 4
 FLAT = 1e-7  # of twice the log-likelihood: no data tell this from none
 FEW = 24  # features up to which each may have a variance of its own
@@ -36,7 +40,9 @@ SHARE = 2**24  # numbers in one batch of clients' matrices
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """The restricted likelihood at some ratios: deviance, noise^2, beta, its information A, gradient by unknown."""
+    """The restricted likelihood at some ratios: deviance, noise^2, beta, its information A,
+    gradient by unknown.
+    """
 
     deviance: float
     noise2: float
@@ -55,8 +61,10 @@ class Point:
 class Components:
     """Variances of clients' coefficients around the shared ones, and what was estimated with them.
 
-    ratios: v_k = tau_k^2/sigma^2 by unknown, 0 where clients do not differ. noise2: sigma^2. beta: the shared model.
-    deviance: -2 log restricted likelihood, up to a constant of the data. parameters: how many ratios were free.
+    ratios: v_k = tau_k^2/sigma^2 by unknown, 0 where clients do not differ. noise2: sigma^2. beta:
+        the shared model.
+    deviance: -2 log restricted likelihood, up to a constant of the data. parameters: how many
+        ratios were free.
     information: of beta, in units of the noise: its covariance is noise2 times the inverse.
     groups: which component each unknown belongs to; -1 for those that serve the shared model only.
     """
@@ -95,8 +103,8 @@ class Likelihood:
     def at(self, ratios: Array) -> Point:
         """Deviance and slopes at v.
 
-        L = diag(sqrt v), M_j = I + L S_j L, G_j = S_j - S_j L M_j^{-1} L S_j = X_j'V_j^{-1}X_j, A = sum G_j;
-        deviance = (N - rank) log rss + sum log det M_j + log det A.
+        L = diag(sqrt v), M_j = I + L S_j L, G_j = S_j - S_j L M_j^{-1} L S_j = X_j'V_j^{-1}X_j, A =
+        sum G_j; deviance = (N - rank) log rss + sum log det M_j + log det A.
         """
         sums, p = self.sums, self.sums.unknowns
         root = np.sqrt(ratios)
@@ -124,7 +132,9 @@ class Likelihood:
         pull, trace = np.zeros(p), np.zeros(p)
         for G, h in held:
             pull += ((h - G @ beta) ** 2).sum(0) / noise2
-            trace += np.einsum("jkk->k", G) - np.einsum("jkl,lm,jmk->k", G, inverse, G, optimize=True)
+            trace += np.einsum("jkk->k", G) - np.einsum(
+                "jkl,lm,jmk->k", G, inverse, G, optimize=True
+            )
         deviance = self.freedom * np.log(rss) + log_det + float(np.log(x).sum())
         return Point(float(deviance), noise2, beta, A, pull, trace)
 
@@ -134,11 +144,14 @@ class Likelihood:
         return [slice(first, first + each) for first in range(0, len(self.sums.counts), each)]
 
 
-def maximise(sums: ClientSums, groups: Sequence[int] | NDArray[np.integer[Any]], shape: Array | None = None) -> Components:
+def maximise(
+    sums: ClientSums, groups: Sequence[int] | NDArray[np.integer[Any]], shape: Array | None = None
+) -> Components:
     """The likeliest ratios with v_k = w[groups[k]] shape_k; unknowns of group -1 have none.
 
-    A monotone iteration (each ratio times the root of what the data say over what is expected) comes near from anywhere;
-    a bounded quasi-Newton search in units of where it came to ends it, zeros included.
+    A monotone iteration (each ratio times the root of what the data say over what is expected)
+    comes near from anywhere; a bounded quasi-Newton search in units of where it came to ends it,
+    zeros included.
     """
     group, p = np.asarray(groups, np.intp), sums.unknowns
     shape = np.ones(p) if shape is None else np.asarray(shape, float)
@@ -152,7 +165,9 @@ def maximise(sums: ClientSums, groups: Sequence[int] | NDArray[np.integer[Any]],
     w = scale.copy()
     for _ in range(WARM if many else 0):
         point = likelihood.at(ratios(w))
-        moved = np.sqrt(np.maximum(member @ point.pull, 0) / np.maximum(member @ point.trace, 1e-300))
+        moved = np.sqrt(
+            np.maximum(member @ point.pull, 0) / np.maximum(member @ point.trace, 1e-300)
+        )
         w = np.clip(w * moved, SMALL * scale, None)
     if not many:
         return make_components(likelihood, np.zeros(0), member, group)
@@ -164,7 +179,12 @@ def maximise(sums: ClientSums, groups: Sequence[int] | NDArray[np.integer[Any]],
 
     bounds = np.log(scale)[:, None] + np.log([SMALL, LARGE])
     found = scipy.optimize.minimize(
-        score, np.log(w), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-6}
+        score,
+        np.log(w),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"ftol": 1e-15, "gtol": 1e-6},
     )
     best = drop_components(likelihood, np.exp(found.x), member)
     return make_components(likelihood, polish_ratios(likelihood, best, member), member, group)
@@ -182,7 +202,9 @@ def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
 
 
 def polish_ratios(likelihood: Likelihood, w: Array, member: Array) -> Array:
-    """A few steps of Fisher scoring in log w: a search by values of the likelihood ends at half the digits."""
+    """A few steps of Fisher scoring in log w: a search by values of the likelihood ends at half the
+    digits.
+    """
     active = np.flatnonzero(w)
     for _ in range(POLISH if active.size else 0):
         point = likelihood.at(w @ member)
@@ -200,23 +222,40 @@ def polish_ratios(likelihood: Likelihood, w: Array, member: Array) -> Array:
 
 
 def natural_scale(sums: ClientSums, row: Array) -> float:
-    """A component's natural scale: one over the mean square that a sample has along its unknowns."""
+    """A component's natural scale: one over the mean square that a sample has along its
+    unknowns.
+    """
     power = float(np.diagonal(sums.total) @ row) / max(sums.samples, 1.0)
     return 1 / power if power > 0 else 1.0
 
 
-def make_components(likelihood: Likelihood, w: Array, member: Array, group: NDArray[np.intp]) -> Components:
-    """What was estimated at the ratios w of the components, with the covariance of the estimates."""
+def make_components(
+    likelihood: Likelihood, w: Array, member: Array, group: NDArray[np.intp]
+) -> Components:
+    """What was estimated at the ratios w of the components, with the covariance of the
+    estimates.
+    """
     v = np.asarray(w @ member)
     point = likelihood.at(v)
     covariance = covariance_of(information(likelihood, w, member, point))
-    return Components(v, point.noise2, point.beta, point.deviance, int(w.size), point.information, group, covariance)
+    return Components(
+        v,
+        point.noise2,
+        point.beta,
+        point.deviance,
+        int(w.size),
+        point.information,
+        group,
+        covariance,
+    )
 
 
 def information(likelihood: Likelihood, w: Array, member: Array, point: Point) -> Array:
-    """Expected, of log w by component and of log sigma^2 last, with clients apart from the shared model.
+    """Expected, of log w by component and of log sigma^2 last, with clients apart from the shared
+    model.
 
-    1/2 sum_j (G_j[k, l])^2 between ratios, 1/2 sum_j G_j[k, k] between a ratio and log sigma^2, (N - rank)/2 for that alone.
+    1/2 sum_j (G_j[k, l])^2 between ratios, 1/2 sum_j G_j[k, k] between a ratio and log sigma^2, (N
+    - rank)/2 for that alone.
     """
     size, root = int(w.size), np.sqrt(w @ member)
     J = np.zeros((size + 1, size + 1))
@@ -241,14 +280,20 @@ def covariance_of(J: Array) -> Array:
 
 
 def estimate_components(
-    sums: ClientSums, intercept: bool, personal: NDArray[np.bool_] | None = None, shape: Array | None = None
+    sums: ClientSums,
+    intercept: bool,
+    personal: NDArray[np.bool_] | None = None,
+    shape: Array | None = None,
 ) -> Components:
     """The variances that the data support: of the intercept and of the rest, or of each feature.
 
-    intercept: whether the last unknown is one. personal: by unknown, whether it may differ between clients.
-    shape: by unknown, a common variance's share where one is estimated for all (1: alike in the units given).
+    intercept: whether the last unknown is one. personal: by unknown, whether it may differ between
+        clients.
+    shape: by unknown, a common variance's share where one is estimated for all (1: alike in the
+        units given).
 
-    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1), k free ratios for m clients.
+    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1), k free
+    ratios for m clients.
     """
     p, m = sums.unknowns, len(sums.counts)
     may = np.ones(p, bool) if personal is None else np.asarray(personal, bool)
@@ -281,7 +326,9 @@ def penalised_deviance(found: Components, clients: int) -> float:
     return found.deviance + (2 * used * clients / room if room > 0 else np.inf)
 
 
-RATIO_SPAN = np.log(1e8)  # ratios this far beyond the samples' own scale mean no noise, or no radius
+RATIO_SPAN = np.log(
+    1e8
+)  # ratios this far beyond the samples' own scale mean no noise, or no radius
 FLAT_RATIO = 1e-8  # a difference in likelihood that no data tell from none
 
 
@@ -296,7 +343,9 @@ class Variances:
 
 @dataclass(frozen=True, eq=False)
 class RatioLikelihood:
-    """All clients along their own axes: squared singular values x, residuals u, and the shared unknowns as seen there, G."""
+    """All clients along their own axes: squared singular values x, residuals u, and the shared
+    unknowns as seen there, G.
+    """
 
     x: Array
     u: Array
@@ -306,26 +355,39 @@ class RatioLikelihood:
 
     @classmethod
     def of(cls, clients: Sequence[Client], pool: SharedSolution | None) -> RatioLikelihood:
-        """Residuals are about the pooled fit: the likelihood is blind to it, and so no digits cancel."""
+        """Residuals are about the pooled fit: the likelihood is blind to it, and so no digits
+        cancel.
+        """
         x = np.concatenate([client.axes[1] ** 2 for client in clients])
         start = np.zeros(clients[0].X.shape[1]) if pool is None else pool.theta
         u = np.concatenate([client.axes[0].T @ (client.y - client.X @ start) for client in clients])
-        # In the pool's coordinates the columns of G are orthogonal: well scaled, without directions that nobody saw.
-        G = np.zeros((x.size, 0)) if pool is None else np.vstack([pool.root(c.axes[1][:, None] * c.axes[2]) for c in clients])
+        # In the pool's coordinates the columns of G are orthogonal: well scaled, without directions
+        # that nobody saw.
+        G = (
+            np.zeros((x.size, 0))
+            if pool is None
+            else np.vstack([pool.root(c.axes[1][:, None] * c.axes[2]) for c in clients])
+        )
         return cls(x, u, G, sum(c.rest for c in clients), sum(c.n for c in clients) - G.shape[1])
 
     def at(self, ratio: float) -> tuple[float, float]:
-        """-2 log restricted likelihood at its best noise, up to a constant, and that noise variance.
+        """-2 log restricted likelihood at its best noise, up to a constant, and that noise
+        variance.
 
-        k = c/(c + x), P = G'kG, t = P^{-1} G'ku, rss = sum k (u - Gt)^2 + rest, noise^2 = rss/freedom:
-        freedom log noise^2 - sum log k + log det P.
+        k = c/(c + x), P = G'kG, t = P^{-1} G'ku, rss = sum k (u - Gt)^2 + rest, noise^2 =
+        rss/freedom: freedom log noise^2 - sum log k + log det P.
         """
         k, P, rss, _ = self._fitted(ratio)
         noise2 = rss / self.freedom
-        return float(self.freedom * np.log(noise2) - np.log(k).sum() + np.linalg.slogdet(P)[1]), noise2
+        return (
+            float(self.freedom * np.log(noise2) - np.log(k).sum() + np.linalg.slogdet(P)[1]),
+            noise2,
+        )
 
     def slope(self, ratio: float) -> float:
-        """Its derivative in log c, with dk/dlog c = k (1 - k); t is at its best, so that it does not move."""
+        """Its derivative in log c, with dk/dlog c = k (1 - k); t is at its best, so that it does
+        not move.
+        """
         k, P, rss, left = self._fitted(ratio)
         speed = k * (1 - k)
         turned = np.linalg.solve(P, self.G.T @ (speed[:, None] * self.G))
@@ -340,19 +402,25 @@ class RatioLikelihood:
 
 
 def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
-    """Noise and radius of these clients; not `shared`: around the origin, with no common model to estimate."""
+    """Noise and radius of these clients; not `shared`: around the origin, with no common model to
+    estimate.
+    """
     N, d = sum(client.n for client in clients), clients[0].X.shape[1]
-    pool = fit_shared(Average(), clients, np.array([client.n / N for client in clients])) if shared else None
+    pool = (
+        fit_shared(Average(), clients, np.array([client.n / N for client in clients]))
+        if shared
+        else None
+    )
     rank = 0 if pool is None else pool.rank
     if rank >= N:
         raise InvalidInput(
-            f"ridge='optimal' needs more samples than unknowns, and all clients together have {N} for {d}: "
-            "give ridge as a number, or ridge='cv'"
+            f"ridge='optimal' needs more samples than unknowns, and all clients together have {N}"
+            f" for {d}: give ridge as a number, or ridge='cv'"
         )
     if shared and len(clients) == 1:
         raise InvalidInput(
-            f"ridge='optimal' needs two clients to see how they differ, and there is only {clients[0].name!r}: "
-            "give ridge as a number, or ridge='cv'"
+            "ridge='optimal' needs two clients to see how they differ, and there is only"
+            f" {clients[0].name!r}: give ridge as a number, or ridge='cv'"
         )
     likelihood = RatioLikelihood.of(clients, pool)
     unexplained = float(likelihood.u @ likelihood.u) + likelihood.rest
@@ -365,7 +433,9 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
 
 
 def best_ratio(likelihood: RatioLikelihood) -> float:
-    """The likeliest c: a grid, a search around its best, and a Newton step on the slope; infinite when r = 0 does as well."""
+    """The likeliest c: a grid, a search around its best, and a Newton step on the slope; infinite
+    when r = 0 does as well.
+    """
     scale = np.log(np.mean(likelihood.x) or 1.0)
 
     def deviance(log_ratio: float) -> float:

@@ -1,17 +1,20 @@
-"""How much clients differ, from their samples: a variance per unknown, of linear models and of models of classes.
+"""How much clients differ, from their samples: a variance per unknown, of linear models and of
+models of classes.
 
-Linear models with few features have a restricted likelihood with a variance for the intercept and one for the rest, or one
-per feature (`fedasym.exact.reml`). With many there is one for all features, from samples about their clients' own means,
-whose likelihood no intercept enters; the intercept's comes from what the clients' mean residuals vary beyond that.
+Linear models with few features have a restricted likelihood with a variance for the intercept and
+one for the rest, or one per feature (`fedasym.exact.reml`). With many there is one for all
+features, from samples about their clients' own means, whose likelihood no intercept enters; the
+intercept's comes from what the clients' mean residuals vary beyond that.
 
-For classes the marginal likelihood is Gaussian in the weights around the minimum (Laplace; penalised quasi-likelihood,
-Breslow and Clayton 1993), and its stationary points in D satisfy
+For classes the marginal likelihood is Gaussian in the weights around the minimum (Laplace;
+penalised quasi-likelihood, Breslow and Clayton 1993), and its stationary points in D satisfy
 
     D_k = sum_jc U_jkc^2 / sum_jc (1 - Cov(U_jkc)/D_k),
 
-squares over effective numbers of weights (MacKay 1992); the same holds for the shared weights and one variance for all of
-them. Cov is that of all weights together, so that the shared ones cost degrees of freedom (restricted likelihood). Small
-clients with two classes make it too small, by a known bias of the approximation.
+squares over effective numbers of weights (MacKay 1992); the same holds for the shared weights and
+one variance for all of them. Cov is that of all weights together, so that the shared ones cost
+degrees of freedom (restricted likelihood). Small clients with two classes make it too small, by a
+known bias of the approximation.
 """
 
 from __future__ import annotations
@@ -28,7 +31,14 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client, ClientSums, reflect_rows
 from fedasym.exact.least_squares import fit_shared
-from fedasym.exact.logistic import ClassPoint, ClassSamples, Equations, Integers, LogisticProblem, minimise
+from fedasym.exact.logistic import (
+    ClassPoint,
+    ClassSamples,
+    Equations,
+    Integers,
+    LogisticProblem,
+    minimise,
+)
 from fedasym.exact.reml import Components, estimate_components, estimate_variances
 
 MANY_UNKNOWNS = 60  # unknowns from which on one variance serves all features
@@ -47,24 +57,33 @@ class Spread:
 
     def ridges(self, counts: Array) -> Array:
         """sigma^2/(n_j tau_k^2), (clients, unknowns); infinite where clients do not differ."""
-        ratio = np.divide(self.noise2, self.variances, out=np.full(self.variances.shape, np.inf), where=self.variances > 0)
+        ratio = np.divide(
+            self.noise2,
+            self.variances,
+            out=np.full(self.variances.shape, np.inf),
+            where=self.variances > 0,
+        )
         return np.asarray(ratio / np.asarray(counts, float)[:, None])
 
 
 def estimate_spread(
-    clients: Sequence[Client], intercept: bool, personal: NDArray[np.bool_] | None, shared: bool = True
+    clients: Sequence[Client],
+    intercept: bool,
+    personal: NDArray[np.bool_] | None,
+    shared: bool = True,
 ) -> Spread:
     """Noise and variances of these clients; not `shared`: of the coefficients themselves, about 0.
 
-    intercept: whether the last unknown is one. personal: by unknown, whether it may differ between clients.
+    intercept: whether the last unknown is one. personal: by unknown, whether it may differ between
+    clients.
     """
     p, N = clients[0].X.shape[1], sum(client.n for client in clients)
     if p > MANY_UNKNOWNS or not shared:
         return estimate_many(clients, intercept, personal, shared)
     if len(clients) == 1:
         raise InvalidInput(
-            f"ridge='optimal' needs two clients to see how they differ, and there is only {clients[0].name!r}: "
-            "give ridge as a number, or ridge='cv'"
+            "ridge='optimal' needs two clients to see how they differ, and there is only"
+            f" {clients[0].name!r}: give ridge as a number, or ridge='cv'"
         )
     pool = fit_shared(Average(), clients, np.array([client.n / N for client in clients]))
     # About the pooled fit, to which the restricted likelihood is blind, no digits cancel.
@@ -72,8 +91,8 @@ def estimate_spread(
     rank = pool.rank
     if rank >= N:
         raise InvalidInput(
-            f"ridge='optimal' needs more samples than unknowns, and all clients together have {N} for {p}: "
-            "give ridge as a number, or ridge='cv'"
+            f"ridge='optimal' needs more samples than unknowns, and all clients together have {N}"
+            f" for {p}: give ridge as a number, or ridge='cv'"
         )
     lengths = sum(float(client.y @ client.y) + client.rest for client in clients)
     if float(sums.square.sum()) <= (np.finfo(float).eps * N) ** 2 * lengths:
@@ -92,7 +111,9 @@ def gather_sums(clients: Sequence[Client]) -> ClientSums:
     )
 
 
-def estimate_many(clients: Sequence[Client], intercept: bool, personal: NDArray[np.bool_] | None, shared: bool) -> Spread:
+def estimate_many(
+    clients: Sequence[Client], intercept: bool, personal: NDArray[np.bool_] | None, shared: bool
+) -> Spread:
     """One variance for all of many features, and the intercept's own."""
     p = clients[0].X.shape[1]
     may = np.ones(p, bool) if personal is None or not shared else np.asarray(personal, bool)
@@ -103,12 +124,15 @@ def estimate_many(clients: Sequence[Client], intercept: bool, personal: NDArray[
     found = estimate_variances(within, shared=shared)
     variances = np.where(may, found.radius**2 / (p - 1), 0.0)
     variances[-1] = 0.0
-    variances[-1] = intercept_variance(clients, found.noise**2, variances, shared) if may[-1] else 0.0
+    variances[-1] = (
+        intercept_variance(clients, found.noise**2, variances, shared) if may[-1] else 0.0
+    )
     return Spread(found.noise**2, variances)
 
 
 def about_means(client: Client) -> Client | None:
-    """The client's problem once its intercept, the last unknown, is minimised out: one sample less; None where none is left.
+    """The client's problem once its intercept, the last unknown, is minimised out: one sample less;
+    None where none is left.
 
     The rows are turned so that one of them holds all of the intercept's column, and that row goes.
     """
@@ -121,13 +145,21 @@ def about_means(client: Client) -> Client | None:
     return Client(client.name, rest[:, :-1], rest[:, -1], client.n - 1, client.rest)
 
 
-def intercept_variance(clients: Sequence[Client], noise2: float, variances: Array, shared: bool) -> float:
-    """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part in it."""
+def intercept_variance(
+    clients: Sequence[Client], noise2: float, variances: Array, shared: bool
+) -> float:
+    """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part in
+    it.
+    """
     means = np.array([mean_row(client) for client in clients])
     x, y = means[:, :-1], means[:, -1]
     if shared:
         weights = np.sqrt([float(client.n) for client in clients])
-        slope = np.linalg.lstsq(weights[:, None] * x, weights * y, rcond=None)[0] if len(x) > x.shape[1] else None
+        slope = (
+            np.linalg.lstsq(weights[:, None] * x, weights * y, rcond=None)[0]
+            if len(x) > x.shape[1]
+            else None
+        )
         y = y - (x @ slope if slope is not None else y.mean())
     expected = np.array([noise2 / client.n for client in clients]) + x[:, :-1] ** 2 @ variances[:-1]
     return max(float(np.mean(y**2 - expected)), 0.0)
@@ -205,10 +237,7 @@ def estimate_class_components(
 
 
 def update_variances(
-    problem: LogisticProblem,
-    point: ClassPoint,
-    groups: Integers,
-    intercept: bool,
+    problem: LogisticProblem, point: ClassPoint, groups: Integers, intercept: bool
 ) -> tuple[Array, float]:
     """The next variances of the personal weights, and of the shared ones."""
     equations = Equations.of(problem, problem.evaluate(point).probabilities)

@@ -1,7 +1,8 @@
 """Paired comparisons of algorithms over trials, and the paper's findings held against them.
 
-Trials are paired by their seed or split: what both algorithms share, the draw of cohorts or of training samples, cancels.
-Every verdict rests on paired 95% intervals, so that it can be wrong by chance but not by eye.
+Trials are paired by their seed or split: what both algorithms share, the draw of cohorts or of
+training samples, cancels. Every verdict rests on paired 95% intervals, so that it can be wrong by
+chance but not by eye.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ ROUNDING = 1e-12  # differences of accuracies that are the same but for rounding
 
 @dataclass(frozen=True)
 class Paired:
-    """The difference of two algorithms over paired trials, first minus second; NaN where a trial is not finite.
+    """The difference of two algorithms over paired trials, first minus second; NaN where a trial is
+    not finite.
 
-    low, high: 95% interval by Student's t. p: of no difference, by t; permutation: the same by flipping signs, which assumes
-    nothing of the distribution. equivalence: p of a difference beyond the margin (two one-sided t tests), None without margin.
+    low, high: 95% interval by Student's t. p: of no difference, by t; permutation: the same by
+    flipping signs, which assumes nothing of the distribution. equivalence: p of a difference beyond
+    the margin (two one-sided t tests), None without margin.
     """
 
     sweep: str
@@ -57,7 +60,9 @@ class Paired:
         if not np.isfinite(self.p):
             return "-"
         same = self.equivalence is not None and self.equivalence < LEVEL
-        least = 2 / 2**self.trials  # no choice of signs is rarer: with few trials that is above the level
+        least = (
+            2 / 2**self.trials
+        )  # no choice of signs is rarer: with few trials that is above the level
         different = self.p < LEVEL and self.permutation <= max(LEVEL, least)
         if same:
             return "different, but within the margin" if different else "the same within the margin"
@@ -75,7 +80,10 @@ class Comparisons:
         for pair in self.pairs:
             if (pair.sweep, pair.first, pair.second) == which:
                 return pair
-        raise KeyError(f"{which}: the comparisons are {', '.join(str((p.sweep, p.first, p.second)) for p in self.pairs)}")
+        raise KeyError(
+            f"{which}: the comparisons are"
+            f" {', '.join(str((p.sweep, p.first, p.second)) for p in self.pairs)}"
+        )
 
     def table(self) -> list[dict[str, Any]]:
         """One record per pair: feed it to any data frame."""
@@ -84,27 +92,57 @@ class Comparisons:
     def to_json(self) -> str:
         """Full precision."""
         return json.dumps(
-            [{k: v if isinstance(v, str | int) else json_value(v) for k, v in row.items()} for row in self.table()]
+            [
+                {k: v if isinstance(v, str | int) else json_value(v) for k, v in row.items()}
+                for row in self.table()
+            ]
         )
 
     def __str__(self) -> str:
         if not self.pairs:
             return "There is nothing to compare: it takes two algorithms and two trials."
         fraction = self.statistic != "loss"
-        head = ["sweep", "first", "second", "difference", "95% interval", "p", "p, signs", "p, beyond margin", "verdict"]
+        head = [
+            "sweep",
+            "first",
+            "second",
+            "difference",
+            "95% interval",
+            "p",
+            "p, signs",
+            "p, beyond margin",
+            "verdict",
+        ]
         rows = [head]
         for pair in self.pairs:
-            ends = f"{show_difference(pair.low, fraction)} to {show_difference(pair.high, fraction)}"
-            cells = [pair.sweep, pair.first, pair.second, show_difference(pair.difference, fraction), ends]
+            ends = (
+                f"{show_difference(pair.low, fraction)} to {show_difference(pair.high, fraction)}"
+            )
+            cells = [
+                pair.sweep,
+                pair.first,
+                pair.second,
+                show_difference(pair.difference, fraction),
+                ends,
+            ]
             cells += [show_probability(pair.p), show_probability(pair.permutation)]
-            rows.append([*cells, "-" if pair.equivalence is None else show_probability(pair.equivalence), pair.verdict])
+            rows.append(
+                [
+                    *cells,
+                    "-" if pair.equivalence is None else show_probability(pair.equivalence),
+                    pair.verdict,
+                ]
+            )
         margin = self.pairs[0].margin
         unit = "points of accuracy" if fraction else "loss"
         told = [f"Difference: first minus second, in {unit}, paired by trial."]
         if margin is not None:
             told.append(f"Margin: {show_difference(margin, fraction).lstrip('+')}.")
         told.append(f"Each p is for one comparison; {len(self.pairs)} are shown.")
-        told.append("Trials repeat training on the same clients and test samples: other clients may differ by more.")
+        told.append(
+            "Trials repeat training on the same clients and test samples: other clients may differ"
+            " by more."
+        )
         return "\n".join([*align_columns(rows, left=3), "", *textwrap.wrap(" ".join(told), WIDTH)])
 
     __repr__ = __str__
@@ -126,29 +164,47 @@ def show_probability(value: float) -> str:
 
 
 def compare_finals(
-    finals: Mapping[str, Mapping[str, Array]], pairs: Iterable[tuple[str, str]] | None, margin: float | None, statistic: str
+    finals: Mapping[str, Mapping[str, Array]],
+    pairs: Iterable[tuple[str, str]] | None,
+    margin: float | None,
+    statistic: str,
 ) -> Comparisons:
-    """Compare algorithms in every sweep; `finals` holds a number per trial, by sweep and algorithm."""
+    """Compare algorithms in every sweep; `finals` holds a number per trial, by sweep and
+    algorithm.
+    """
     if margin is not None and not (np.isfinite(margin) and margin > 0):
-        raise InvalidInput(f"margin is {margin!r}: it must be finite and above 0; leave it out for none")
+        raise InvalidInput(
+            f"margin is {margin!r}: it must be finite and above 0; leave it out for none"
+        )
     asked = None if pairs is None else [tuple(pair) for pair in pairs]
     found = []
     for sweep, by_name in finals.items():
         names = list(by_name)
-        wanted = asked or [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
+        wanted = asked or [
+            (first, second) for i, first in enumerate(names) for second in names[i + 1 :]
+        ]
         for first, second in wanted:
             for name in (first, second):
                 if name not in by_name:
-                    raise InvalidInput(f"pairs has {name}, which has no trials: those that have are {', '.join(names)}")
+                    raise InvalidInput(
+                        f"pairs has {name}, which has no trials: those that have are"
+                        f" {', '.join(names)}"
+                    )
             if len(by_name[first]) > 1:
-                found.append(compare_pair(sweep, first, second, by_name[first] - by_name[second], margin))
+                found.append(
+                    compare_pair(sweep, first, second, by_name[first] - by_name[second], margin)
+                )
     return Comparisons(tuple(found), statistic)
 
 
-def compare_pair(sweep: str, first: str, second: str, differences: Array, margin: float | None) -> Paired:
+def compare_pair(
+    sweep: str, first: str, second: str, differences: Array, margin: float | None
+) -> Paired:
     """Tests and interval of one pair.
 
-    >>> pair = compare_pair("seeds", "ftfa", "maml_fo", np.array([0.001, -0.001, 0.002, 0.0, -0.001]), 0.005)
+    >>> pair = compare_pair(
+    ...     "seeds", "ftfa", "maml_fo", np.array([0.001, -0.001, 0.002, 0.0, -0.001]), 0.005
+    ... )
     >>> pair.verdict, round(pair.difference, 6)
     ('the same within the margin', 0.0002)
     """
@@ -172,11 +228,14 @@ def compare_pair(sweep: str, first: str, second: str, differences: Array, margin
         below = ttest_1samp(differences, margin, alternative="less").pvalue
         equivalence = float(max(above, below))
     ends = float(low), float(high)
-    return Paired(sweep, first, second, n, mean, *ends, float(test.pvalue), flipped, margin, equivalence)
+    return Paired(
+        sweep, first, second, n, mean, *ends, float(test.pvalue), flipped, margin, equivalence
+    )
 
 
 def sign_flips(differences: Array) -> float:
-    """How often the mean is at least as far from 0 when the sign of every difference is chosen by chance.
+    """How often the mean is at least as far from 0 when the sign of every difference is chosen by
+    chance.
 
     >>> sign_flips(np.array([1.0, 2.0, 3.0]))
     0.25
@@ -222,10 +281,15 @@ class Claims:
 
     def to_json(self) -> str:
         """Full text of every claim."""
-        return json.dumps({"name": self.name, "claims": [asdict(claim) for claim in self.found]}, indent=2)
+        return json.dumps(
+            {"name": self.name, "claims": [asdict(claim) for claim in self.found]}, indent=2
+        )
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: the paper's findings on these runs (differences in points, paired 95% intervals)"]
+        lines = [
+            f"{self.name}: the paper's findings on these runs (differences in points, paired 95%"
+            " intervals)"
+        ]
         for claim in self.found:
             lines += ["", f"{claim.verdict.upper()}, over {claim.sweep}: {claim.says}"]
             lines += [f"  {each}" for each in claim.evidence]
@@ -243,18 +307,27 @@ def check_claims(results: Results, margin: float = POINT) -> Claims:
     margin: the difference in accuracy within which algorithms count as the same.
     """
     if results.task != "classification":
-        raise InvalidInput("the paper's findings are about accuracy: these results are of a regression")
+        raise InvalidInput(
+            "the paper's findings are about accuracy: these results are of a regression"
+        )
     found: list[Claim] = []
     for sweep in ("seeds", "splits"):
         finals = {name: values for name, values in results.finals(sweep).items() if len(values) > 1}
         found += [
             claim
-            for claim in (claim_same(finals, sweep, margin), claim_above(finals, sweep), claim_between(finals, sweep))
+            for claim in (
+                claim_same(finals, sweep, margin),
+                claim_above(finals, sweep),
+                claim_between(finals, sweep),
+            )
             if claim
         ]
     found += claim_growing(results)
     if not found:
-        raise InvalidInput("there is nothing to check: the findings compare algorithms over at least two seeds or splits")
+        raise InvalidInput(
+            "there is nothing to check: the findings compare algorithms over at least two seeds or"
+            " splits"
+        )
     return Claims(results.experiment.name, tuple(found))
 
 
@@ -265,21 +338,29 @@ def claim_same(finals: Finals, sweep: str, margin: float) -> Claim | None:
     """FTFA, RTFA and MAML come to the same."""
     names = [name for name in PERSONAL if name in finals]
     pairs = [
-        compare_pair(sweep, first, second, finals[first] - finals[second], margin) for first, second in combinations(names, 2)
+        compare_pair(sweep, first, second, finals[first] - finals[second], margin)
+        for first, second in combinations(names, 2)
     ]
     if not pairs:
         return None
     within = [pair.equivalence is not None and pair.equivalence < 0.05 for pair in pairs]
     outside = [pair.low > margin or pair.high < -margin for pair in pairs]
     verdict = SUPPORTED if all(within) else REFUTED if any(outside) else UNDECIDED
-    says = f"{join_with_and(names)} come to the same, within {100 * margin:g} point{'' if margin == 0.01 else 's'}"
+    says = (
+        f"{join_with_and(names)} come to the same, within {100 * margin:g}"
+        f" point{'' if margin == 0.01 else 's'}"
+    )
     return Claim(says, sweep, verdict, tuple(map(describe_difference, pairs)))
 
 
 def claim_above(finals: Finals, sweep: str) -> Claim | None:
     """Personalised models beat the shared one and local training."""
     high, low = ([name for name in names if name in finals] for names in (PERSONAL, LOWER))
-    pairs = [compare_pair(sweep, first, second, finals[first] - finals[second], None) for first in high for second in low]
+    pairs = [
+        compare_pair(sweep, first, second, finals[first] - finals[second], None)
+        for first in high
+        for second in low
+    ]
     if not pairs:
         return None
     return Claim(
@@ -297,7 +378,10 @@ def claim_between(finals: Finals, sweep: str) -> Claim | None:
         return None
     lowest = min(high, key=lambda name: float(np.mean(finals[name])))
     order = [("pfedme", "fedavg"), (lowest, "pfedme")]
-    pairs = [compare_pair(sweep, first, second, finals[first] - finals[second], None) for first, second in order]
+    pairs = [
+        compare_pair(sweep, first, second, finals[first] - finals[second], None)
+        for first, second in order
+    ]
     says = f"pfedme is between fedavg and the others ({lowest} is the lowest of them)"
     return Claim(says, sweep, judge_order(pairs), tuple(map(describe_difference, pairs)))
 
@@ -316,13 +400,27 @@ def claim_growing(results: Results) -> list[Claim]:
         trials = sorted(set.intersection(*(set(values) for values in by_epochs.values())))
         if len(amounts) < 2 or len(trials) < 2:
             continue
-        finals = {amount: np.array([by_epochs[amount][trial] for trial in trials]) for amount in amounts}
-        steps = [compare_pair("seeds", more, less, finals[more] - finals[less], None) for less, more in pairwise(amounts)]
-        whole = compare_pair("seeds", amounts[-1], amounts[0], finals[amounts[-1]] - finals[amounts[0]], None)
+        finals = {
+            amount: np.array([by_epochs[amount][trial] for trial in trials]) for amount in amounts
+        }
+        steps = [
+            compare_pair("seeds", more, less, finals[more] - finals[less], None)
+            for less, more in pairwise(amounts)
+        ]
+        whole = compare_pair(
+            "seeds", amounts[-1], amounts[0], finals[amounts[-1]] - finals[amounts[0]], None
+        )
         falls = any(step.high < 0 for step in steps)
         verdict = REFUTED if falls or whole.high < 0 else SUPPORTED if whole.low > 0 else UNDECIDED
         lines = [describe_difference(step, " epoch") for step in (*steps, whole)]
-        claims.append(Claim(f"the gains of {name} grow with its personalization epochs", "seeds", verdict, tuple(lines)))
+        claims.append(
+            Claim(
+                f"the gains of {name} grow with its personalization epochs",
+                "seeds",
+                verdict,
+                tuple(lines),
+            )
+        )
     return claims
 
 
@@ -337,7 +435,11 @@ def describe_difference(pair: Paired, unit: str = "") -> str:
     """A difference with its interval, in points."""
 
     def words(name: str) -> str:
-        return f"one {name}" if name == "batch" else f"{name}{unit}{'s' if unit and name != '1' else ''}"
+        return (
+            f"one {name}"
+            if name == "batch"
+            else f"{name}{unit}{'s' if unit and name != '1' else ''}"
+        )
 
     ends = f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}"
     return f"{words(pair.first)} - {words(pair.second)}: {100 * pair.difference:+.2f} ({ends})"

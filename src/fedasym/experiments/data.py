@@ -37,12 +37,17 @@ class Record(NamedTuple):
     counts: dict[str, int]
     dimension: int
     outputs: int
-    curvature: float | None = None  # the largest of a client's training loss with an intercept, in regression
-    out_of_scale: dict[str, float] | None = None  # columns far larger than the others, and their usual size
+    curvature: float | None = (
+        None  # the largest of a client's training loss with an intercept, in regression
+    )
+    out_of_scale: dict[str, float] | None = (
+        None  # columns far larger than the others, and their usual size
+    )
 
 
 def read_record(text: str) -> Record:
-    """The record that a file keeps; a `ValueError` where it is not whole, whatever is wrong with it.
+    """The record that a file keeps; a `ValueError` where it is not whole, whatever is wrong with
+    it.
 
     >>> read_record('{"format": "fedasym data 1"}')
     Traceback (most recent call last):
@@ -51,15 +56,23 @@ def read_record(text: str) -> Record:
     """
     try:
         held = Record(**json.loads(text))
-        json.dumps(held, ensure_ascii=False).encode()  # a ValueError for half a character, which JSON can hold and no file
+        json.dumps(
+            held, ensure_ascii=False
+        ).encode()  # a ValueError for half a character, which JSON can hold and no file
         whole = (
             held.format == FORMAT
             and held.task in ("classification", "regression")
-            and all(isinstance(each, str) for each in (held.samples, held.split, *held.splits.values(), *held.clients))
-            and all(is_whole_number(each) for each in (*held.training, *held.counts.values(), held.dimension, held.outputs))
+            and all(
+                isinstance(each, str)
+                for each in (held.samples, held.split, *held.splits.values(), *held.clients)
+            )
+            and all(
+                is_whole_number(each)
+                for each in (*held.training, *held.counts.values(), held.dimension, held.outputs)
+            )
             and len(held.clients) == len(held.training)
             and set(held.counts) == set(SPLITS)
-            and all(is_amount(each) for each in ((held.out_of_scale or {}).values()))
+            and all(is_amount(each) for each in (held.out_of_scale or {}).values())
             and (held.curvature is None or is_amount(held.curvature))
         )
     except (TypeError, AttributeError, RecursionError):
@@ -82,7 +95,10 @@ def is_amount(value: Any) -> bool:
 def load_data(data: Data | None) -> Federation:
     """The federation that an experiment names."""
     if data is None:
-        raise InvalidInput("data is missing: the experiment names none; give it a [data] table, or a federation to run on")
+        raise InvalidInput(
+            "data is missing: the experiment names none; give it a [data] table, or a federation to"
+            " run on"
+        )
     return first_clients(read_source(data), data.clients)
 
 
@@ -99,7 +115,9 @@ def read_source(data: Data) -> Federation:
     from fedasym.experiments.fields import TABLES
 
     assert data.file is not None
-    named: dict[str, Any] = {name: getattr(data, name) for name in ("label", "client", "split", "task", *TABLES)}
+    named: dict[str, Any] = {
+        name: getattr(data, name) for name in ("label", "client", "split", "task", *TABLES)
+    }
     if data.columns is not None:
         named["features"] = data.columns[0] if len(data.columns) == 1 else list(data.columns)
     told = {name: value for name, value in named.items() if value is not None}
@@ -142,14 +160,19 @@ def record_data(federation: Federation, splits: tuple[int, ...]) -> Record:
         format=FORMAT,
         samples=fingerprint(federation),
         split=digest(federation.split),
-        splits={str(number): digest(federation.resplit(number, fractions=None).split) for number in splits},
+        splits={
+            str(number): digest(federation.resplit(number, fractions=None).split)
+            for number in splits
+        },
         task=federation.task,
         clients=[str(name) for name in federation.clients],
         training=federation.counts("train").tolist(),
         counts={name: int(federation.counts(name).sum()) for name in SPLITS},
         dimension=federation.dimension,
         outputs=federation.outputs,
-        curvature=curvature(federation, True, Settings.batch) if federation.classes is None else None,
+        curvature=(
+            curvature(federation, True, Settings.batch) if federation.classes is None else None
+        ),
         out_of_scale=columns_out_of_scale(federation) or None,
     )
 
@@ -159,7 +182,9 @@ def fingerprint(federation: Federation) -> str:
     total = hashlib.sha256(json.dumps([federation.clients, federation.classes]).encode())
     for name in ("features", "labels", "owner", "mask", "personal"):
         array = getattr(federation, name)
-        if array is not None and not (name == "personal" and array.all()):  # all personal is what is meant without
+        if array is not None and not (
+            name == "personal" and array.all()
+        ):  # all personal is what is meant without
             total.update(f"{name} {array.dtype.str} {array.shape}".encode())
             total.update(np.ascontiguousarray(array).data.cast("B"))
     return total.hexdigest()

@@ -1,4 +1,6 @@
-"""The verbs `run` and `sweep`: an experiment's pieces, computed here or on a cluster, in a folder that survives anything."""
+"""The verbs `run` and `sweep`: an experiment's pieces, computed here or on a cluster, in a folder
+that survives anything.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from fedasym.core.runtime import Executor, Notice, Progress, ask, check_progress
 from fedasym.data.federation import Federation, check_federation
 from fedasym.experiments import plan
 from fedasym.experiments.data import Record, load_data, record_data
-from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, Damaged, Finished, RunFolder, kind_of
+from fedasym.experiments.folder import (
+    COMPUTED,
+    DAMAGED,
+    ENVIRONMENT,
+    Damaged,
+    Finished,
+    RunFolder,
+    kind_of,
+)
 from fedasym.experiments.plan import Piece, chosen_settings
 from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.results import Results
@@ -35,7 +45,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Pace:
-    """Work in units that are proportional to time within a kind of piece; kinds that have not finished any go by the others.
+    """Work in units that are proportional to time within a kind of piece; kinds that have not
+    finished any go by the others.
 
     >>> pace = Pace({"a": ("tuning", 10.0), "b": ("tuning", 30.0)})
     >>> pace.finished("a", seconds=5.0)
@@ -73,7 +84,11 @@ class Pace:
         """The share of the work that is done."""
         total = sum(work for _, work in self.planned.values())
         done = sum(work for key, (_, work) in self.planned.items() if key in self.seconds)
-        done += sum(work * (begun or {}).get(key, 0.0) for key, (_, work) in self.planned.items() if key not in self.seconds)
+        done += sum(
+            work * (begun or {}).get(key, 0.0)
+            for key, (_, work) in self.planned.items()
+            if key not in self.seconds
+        )
         return done / total if total else 1.0
 
     def say(self, text: str, begun: Mapping[str, float] | None = None) -> None:
@@ -84,7 +99,9 @@ class Pace:
         left = self.left(begun)
         rest = "" if left is None else f" · about {duration(left)} left"
         words = f"{count} of {len(self.planned)} pieces{rest} · {text}"
-        self.tell(min(self.share(begun), 0.999), Notice(words) if isinstance(text, Notice) else words)
+        self.tell(
+            min(self.share(begun), 0.999), Notice(words) if isinstance(text, Notice) else words
+        )
 
 
 POLL = 0.2  # seconds between two looks at pieces that other processes hold
@@ -100,19 +117,29 @@ def run(
 ) -> Results:
     """Tune, repeat and compare: run what is missing of an experiment, and return its results.
 
-    Every finished piece is kept in the folder at once; run again, after whatever interruption, it goes on with the next.
-    Several processes may run the same experiment into the same folder: each piece is computed by one of them.
+    Every finished piece is kept in the folder at once; run again, after whatever interruption, it
+    goes on with the next. Several processes may run the same experiment into the same folder: each
+    piece is computed by one of them.
 
-    experiment: an `Experiment`, or the path of its file. federation: the data, instead of those that the experiment names.
+    experiment: an `Experiment`, or the path of its file. federation: the data, instead of those
+        that the experiment names.
     into: the run folder, `runs/<name>` unless given; a path, or a URL that fsspec knows.
     progress: called with the share that is done and a few words.
-    on: "ray", or a `fedasym.runtimes.Ray` that says where and with what: pieces are computed on a cluster, side by side.
+    on: "ray", or a `fedasym.runtimes.Ray` that says where and with what: pieces are computed on a
+        cluster, side by side.
 
     >>> import tempfile, fedasym as fa
-    >>> data = fa.datasets.synthetic(task="classification", clients=5, dimension=5, classes=2, aspect=0.5)
+    >>> data = fa.datasets.synthetic(
+    ...     task="classification", clients=5, dimension=5, classes=2, aspect=0.5
+    ... )
     >>> few = {"rounds": 2, "evaluate_every": 2, "local_steps": 2, "personal_epochs": 1}
-    >>> tiny = fa.Experiment(name="tiny", algorithms=["fedavg", "ftfa"], settings=few, grid={"server_step": [0.1, 1]},
-    ...                      trials={"seeds": 2})
+    >>> tiny = fa.Experiment(
+    ...     name="tiny",
+    ...     algorithms=["fedavg", "ftfa"],
+    ...     settings=few,
+    ...     grid={"server_step": [0.1, 1]},
+    ...     trials={"seeds": 2},
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     results = fa.run(tiny, data, into=folder)
     >>> sorted(results.tuned), results.trials.height
@@ -131,11 +158,21 @@ def run(
     experiment = experiment.settled_on(clients)
     data = record_data(clients, experiment.trials.splits)
     check_cohort(experiment, data)
-    place = Path(RUNS, experiment.name) if into is None else into if isinstance(into, str) else path_of("into", into)
+    place = (
+        Path(RUNS, experiment.name)
+        if into is None
+        else into
+        if isinstance(into, str)
+        else path_of("into", into)
+    )
     with ExitStack() as stack:
         make: Callable[..., Worker] = Worker
-        if ray is not None:  # joined before the folder is touched: a wrong address leaves nothing behind
-            make = partial(ask("make crew"), stack.enter_context(ask("open pool for pieces")(ray, clients)))
+        if (
+            ray is not None
+        ):  # joined before the folder is touched: a wrong address leaves nothing behind
+            make = partial(
+                ask("make crew"), stack.enter_context(ask("open pool for pieces")(ray, clients))
+            )
         folder = kind_of(place).prepared(place, experiment, data)
         stack.callback(folder.close)
         return complete_run(experiment, make(clients, data, folder, progress))
@@ -144,7 +181,8 @@ def run(
 def complete_run(experiment: Experiment, work: Worker) -> Results:
     """Tuning, what it chose, and the trials of that."""
     tuning = plan.tuning(experiment)
-    # The trials' pieces are known once tuning is done; until then others of the same size stand for them.
+    # The trials' pieces are known once tuning is done; until then others of the same size stand for
+    # them.
     work.expect([*tuning, *plan.trials(experiment, plan.placeholder(experiment))])
     task = work.data.task
     rows = join_rows(work.complete(tuning), plan.TUNING, task)
@@ -162,14 +200,17 @@ def check_cohort(experiment: Experiment, data: Record) -> None:
     alone = all(REGISTRY[name].shares_nothing for name in experiment.algorithms)
     if cohort is not None and cohort > able and not alone:
         raise InvalidInput(
-            f"settings.cohort is {cohort}, and {able} clients have training samples: give at most that many, or leave it out"
+            f"settings.cohort is {cohort}, and {able} clients have training samples: give at most"
+            " that many, or leave it out"
         )
 
 
 class Worker:
     """One process at work on a run folder."""
 
-    def __init__(self, federation: Federation, data: Record, folder: RunFolder, progress: Progress | None) -> None:
+    def __init__(
+        self, federation: Federation, data: Record, folder: RunFolder, progress: Progress | None
+    ) -> None:
         self.federation, self.data, self.folder = federation, data, folder
         self.environment: dict[str, str] | None = None  # of the last piece that was computed
         self.pace = Pace({}, progress)
@@ -177,12 +218,17 @@ class Worker:
     def expect(self, pieces: Sequence[Piece]) -> None:
         """Measure the pace against these pieces."""
         self.pace.planned = {
-            piece.key(self.data): (f"{piece.stage} {' '.join(piece.grid)}", plan.estimate_work(piece, self.data))
+            piece.key(self.data): (
+                f"{piece.stage} {' '.join(piece.grid)}",
+                plan.estimate_work(piece, self.data),
+            )
             for piece in pieces
         }
 
     def complete(self, pieces: Sequence[Piece]) -> list[Finished]:
-        """Have all of these pieces: computed here, or by other processes, whose pieces are waited for at the end."""
+        """Have all of these pieces: computed here, or by other processes, whose pieces are waited
+        for at the end.
+        """
         finished: dict[str, Finished] = {}
         keyed = {piece.key(self.data): piece for piece in pieces}
         while len(finished) < len(keyed):
@@ -204,12 +250,18 @@ class Worker:
             return (self.found(key, piece) or self.compute(key, piece)) if mine else None
 
     def found(self, key: str, piece: Piece | None = None) -> Finished | None:
-        """A finished piece, if there is one; the lock's holder names the piece, and is told if it is damaged."""
+        """A finished piece, if there is one; the lock's holder names the piece, and is told if it
+        is damaged.
+        """
         try:
             return self.folder.piece(key)
         except Damaged as reason:
             if piece is not None:
-                self.say(DAMAGED, key, f"piece {key[:12]} is damaged, {reason}: it is computed again ({piece.title})")
+                self.say(
+                    DAMAGED,
+                    key,
+                    f"piece {key[:12]} is damaged, {reason}: it is computed again ({piece.title})",
+                )
             return None
 
     def compute(self, key: str, piece: Piece) -> Finished:
@@ -217,10 +269,16 @@ class Worker:
         made = self.environment or describe_environment()
         self.pace.say(piece.title)
         start = time.monotonic()
-        frame = compute_piece(piece, self.federation, lambda share, text: self.pace.say(f"{piece.title}, {text}", {key: share}))
+        frame = compute_piece(
+            piece,
+            self.federation,
+            lambda share, text: self.pace.say(f"{piece.title}, {text}", {key: share}),
+        )
         return self.keep(key, piece, frame, made, time.monotonic() - start)
 
-    def keep(self, key: str, piece: Piece, frame: pl.DataFrame, by: dict[str, str], seconds: float) -> Finished:
+    def keep(
+        self, key: str, piece: Piece, frame: pl.DataFrame, by: dict[str, str], seconds: float
+    ) -> Finished:
         """Keep what came of a piece, and what computed it."""
         if by != self.environment:
             self.environment = by
@@ -251,18 +309,23 @@ def sweep(
 ) -> Results:
     """Tune algorithms over a grid by validation samples, then test what was chosen on some seeds.
 
-    Like a `fedasym.train` with a grid, but for grids that take long: finished pieces are kept in `into` (`runs/<name>` unless
-    given), and the same call goes on after any interruption.
+    Like a `fedasym.train` with a grid, but for grids that take long: finished pieces are kept in
+    `into` (`runs/<name>` unless given), and the same call goes on after any interruption.
 
-    grid: "paper", or as in `fedasym.train`. By default, where no protocol is named, the paper's with steps for the scale of
-        the features: in regression multiples of the stable step 1/L, L being the largest curvature of a client's loss.
+    grid: "paper", or as in `fedasym.train`. By default, where no protocol is named, the paper's
+        with steps for the scale of the features: in regression multiples of the stable step 1/L, L
+        being the largest curvature of a client's loss.
     seeds: how many, or which, test what was chosen; 0: none. on: where, as in `fedasym.run`.
     settings: those of `fedasym.train`: rounds, evaluate_every, cohort, protocol, intercept, ...
 
     >>> import tempfile, fedasym as fa
-    >>> data = fa.datasets.synthetic(task="classification", clients=9, dimension=5, classes=2, aspect=0.1)
+    >>> data = fa.datasets.synthetic(
+    ...     task="classification", clients=9, dimension=5, classes=2, aspect=0.1
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = fa.sweep("fedavg", data, grid={"server_step": [1e-9, 1]}, rounds=9, seeds=0, into=folder)
+    ...     found = fa.sweep(
+    ...         "fedavg", data, grid={"server_step": [1e-9, 1]}, rounds=9, seeds=0, into=folder
+    ...     )
     >>> found.tuned
     {'fedavg': {'server_step': 1.0}}
     """
@@ -270,7 +333,11 @@ def sweep(
 
     check_federation(federation)
     chosen = as_names([find(each) for each in asked(algorithms, ())])
-    tested = seeds if isinstance(seeds, int) else read_list("seeds", seeds, "give how many, or a list of them")
+    tested = (
+        seeds
+        if isinstance(seeds, int)
+        else read_list("seeds", seeds, "give how many, or a list of them")
+    )
     experiment = Experiment(
         name=name,
         algorithms=chosen,
@@ -282,10 +349,14 @@ def sweep(
     return run(experiment, federation, into=into, progress=progress, on=on)
 
 
-def default_grid(names: list[Any], federation: Federation, settings: Mapping[str, Any]) -> str | dict[str, Any]:
+def default_grid(
+    names: list[Any], federation: Federation, settings: Mapping[str, Any]
+) -> str | dict[str, Any]:
     """The paper's grids, with steps for the scale of the features unless a protocol is named."""
     batch, given = settings.get("batch") or Settings.batch, settings.get("intercept")
     known = is_size(batch, 1) and not any(name in TRAINED and name not in GRIDS for name in names)
     if settings.get("protocol") is not None or not known:
         return "paper"  # which is refused, like a wrong batch, where all is checked
-    return stable_grids(names, federation, federation.intercept if given is None else bool(given), batch)
+    return stable_grids(
+        names, federation, federation.intercept if given is None else bool(given), batch
+    )

@@ -1,4 +1,6 @@
-"""The fields of experiment files: tables as pydantic models, grids that are tuned over, and TOML in and out."""
+"""The fields of experiment files: tables as pydantic models, grids that are tuned over, and TOML in
+and out.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ try:
 except ImportError:
     raise MissingPackage("experiments need pydantic: pip install 'fedasym[experiments]'") from None
 
-PERSONALISED = ("ftfa", "maml_fo", "maml_hf")  # whose gain over the epochs of personalization it draws
+PERSONALISED = (
+    "ftfa",
+    "maml_fo",
+    "maml_hf",
+)  # whose gain over the epochs of personalization it draws
 MOST = 100_000  # trials that a number alone may ask for: a slip of the finger is no experiment
 BATCH = "batch"  # personalization by a single batch, among numbers of epochs
 
@@ -47,8 +53,12 @@ def number_trials(value: Any) -> Any:
         if value > MOST:
             raise ValueError(f"it must be at most {MOST:,}")
         return tuple(range(1, value + 1))
-    if not isinstance(value, list | tuple) or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in value):
-        raise ValueError("it must be how many, numbered from 1, or a list of whole numbers of at least 0")
+    if not isinstance(value, list | tuple) or any(
+        isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in value
+    ):
+        raise ValueError(
+            "it must be how many, numbered from 1, or a list of whole numbers of at least 0"
+        )
     if len(set(value)) < len(value):
         raise ValueError("a number stands in it twice: give each once")
     return tuple(value)
@@ -57,10 +67,14 @@ def number_trials(value: Any) -> Any:
 def epoch_list(value: Any) -> Any:
     """Numbers of epochs, and the word for a single batch."""
     whole = isinstance(value, list | tuple) and all(
-        each == BATCH or (isinstance(each, int) and not isinstance(each, bool) and each >= 0) for each in value
+        each == BATCH or (isinstance(each, int) and not isinstance(each, bool) and each >= 0)
+        for each in value
     )
     if not whole or set(value) <= {BATCH} or len(set(value)) < len(value):
-        raise ValueError(f'it must be a list of different whole numbers of at least 0, to which "{BATCH}" may be added')
+        raise ValueError(
+            f'it must be a list of different whole numbers of at least 0, to which "{BATCH}" may be'
+            " added"
+        )
     return tuple(value)
 
 
@@ -70,9 +84,15 @@ def list_schema(of: dict[str, Any]) -> dict[str, Any]:
 
 
 WHOLE = {"type": "integer", "minimum": 0}
-Numbers = Annotated[tuple[int, ...], BeforeValidator(number_trials), WithJsonSchema({"anyOf": [WHOLE, list_schema(WHOLE)]})]
+Numbers = Annotated[
+    tuple[int, ...],
+    BeforeValidator(number_trials),
+    WithJsonSchema({"anyOf": [WHOLE, list_schema(WHOLE)]}),
+]
 Epochs = Annotated[
-    tuple[int | str, ...], BeforeValidator(epoch_list), WithJsonSchema(list_schema({"anyOf": [WHOLE, {"const": BATCH}]}))
+    tuple[int | str, ...],
+    BeforeValidator(epoch_list),
+    WithJsonSchema(list_schema({"anyOf": [WHOLE, {"const": BATCH}]})),
 ]
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 Fractions = Annotated[tuple[float, float, float], Field(strict=False)]
@@ -111,52 +131,77 @@ TABLES = ("scale", "missing", "roles", "dates", "intercept")  # what is said of 
 class Data(Part):
     """Which client data: one of `features`, `file` and `synthetic`."""
 
-    features: str | None = Field(None, description="A data set by name: its newest file of features (fedasym features NAME).")
-    file: str | None = Field(None, description="A file or folder that fedasym.datasets.read takes; relative to this file.")
+    features: str | None = Field(
+        None, description="A data set by name: its newest file of features (fedasym features NAME)."
+    )
+    file: str | None = Field(
+        None,
+        description="A file or folder that fedasym.datasets.read takes; relative to this file.",
+    )
     synthetic: Synthetic | None = None
     label: str | None = Field(None, description="Of `file`: the column of the labels.")
     client: str | None = Field(None, description="Of `file`: the column of the clients.")
     columns: Names | None = Field(None, description="Of `file`: the columns of the features.")
-    split: str | None = Field(None, description="Of `file`: the column that says train, validation or test.")
+    split: str | None = Field(
+        None, description="Of `file`: the column that says train, validation or test."
+    )
     task: Literal["classification", "regression"] | None = None
-    scale: Literal["standard", "none"] | None = Field(None, description="Of a table: whether numbers are centred and scaled.")
+    scale: Literal["standard", "none"] | None = Field(
+        None, description="Of a table: whether numbers are centred and scaled."
+    )
     missing: Literal["error", "drop", "mean", "indicator"] | None = Field(
         None, description="Of a table: what becomes of rows with missing values."
     )
-    roles: dict[str, str] | None = Field(None, description='Of a table: columns and their roles, such as zip = "ignore".')
-    dates: Literal["ignore", "number"] | None = Field(None, description="Of a table: whether dates serve as numbers.")
-    intercept: bool | None = Field(None, description="Of a file: whether models of it have an intercept.")
+    roles: dict[str, str] | None = Field(
+        None, description='Of a table: columns and their roles, such as zip = "ignore".'
+    )
+    dates: Literal["ignore", "number"] | None = Field(
+        None, description="Of a table: whether dates serve as numbers."
+    )
+    intercept: bool | None = Field(
+        None, description="Of a file: whether models of it have an intercept."
+    )
     seed: int = Field(0, description="Of `file`: deals out the split where the file has none.")
     clients: int | None = Field(None, description="Only the first so many clients.", ge=1)
 
     @model(mode="after")
     def _one_source(self) -> Self:
-        given = [name for name in ("features", "file", "synthetic") if getattr(self, name) is not None]
+        given = [
+            name for name in ("features", "file", "synthetic") if getattr(self, name) is not None
+        ]
         if len(given) != 1:
             told = f"{' and '.join(given)} are both given" if given else "nothing says which data"
             raise InvalidInput(f"{told}: give one of features, file and synthetic")
         for name in ("label", "client", "columns", "split", "task", *TABLES):
             if self.file is None and getattr(self, name) is not None:
-                raise InvalidInput(f"{name} is given, which is for a file: leave it out, or give file instead of {given[0]}")
+                raise InvalidInput(
+                    f"{name} is given, which is for a file: leave it out, or give file instead of"
+                    f" {given[0]}"
+                )
         return self
 
 
 def number_field(name: str) -> tuple[Any, Any]:
-    """A setting of training as a field of the file; None where it is chosen for the data, or by the algorithm."""
+    """A setting of training as a field of the file; None where it is chosen for the data, or by the
+    algorithm.
+    """
     about, default = ABOUT[name], default_for(name)
     kind: Any = int if about.whole else float
     return (kind if default is not None else kind | None), Field(default, description=about.meaning)
 
 
 TrainingNumbers: Any = create_model(
-    "TrainingNumbers", __base__=Part, **dict[str, Any]({name: number_field(name) for name in SETTINGS})
+    "TrainingNumbers",
+    __base__=Part,
+    **dict[str, Any]({name: number_field(name) for name in SETTINGS}),
 )
 
 
 class Settings(TrainingNumbers):  # type: ignore[misc]
     """What every run is told, as `fedasym.train` takes it; a grid varies some of it.
 
-    What is chosen for the data, the intercept and the steps where no protocol is named, is put in by `run` (`settled_on`).
+    What is chosen for the data, the intercept and the steps where no protocol is named, is put in
+    by `run` (`settled_on`).
     """
 
     protocol: Literal["text", "code"] | None = None
@@ -165,24 +210,32 @@ class Settings(TrainingNumbers):  # type: ignore[misc]
 
     @model(mode="after")
     def _in_range(self) -> Self:
-        Checked(**self.model_dump(exclude={"protocol", "intercept", "precision"}, exclude_none=True))
+        Checked(
+            **self.model_dump(exclude={"protocol", "intercept", "precision"}, exclude_none=True)
+        )
         return self
 
     @property
     def rules(self) -> Protocol:
-        """The protocol with its intercept; where the file says neither, as far as it is known without the data."""
+        """The protocol with its intercept; where the file says neither, as far as it is known
+        without the data.
+        """
         return resolve_protocol(self.protocol, self.intercept)
 
 
 class Trials(Part):
-    """How often what was chosen is repeated: seeds of training, and reshuffles of training and validation samples."""
+    """How often what was chosen is repeated: seeds of training, and reshuffles of training and
+    validation samples.
+    """
 
     seeds: Numbers = tuple(range(1, 12))
     splits: Numbers = ()
 
 
 class Gains(Part):
-    """Runs that show what personalization gains: the same shared model after several numbers of epochs."""
+    """Runs that show what personalization gains: the same shared model after several numbers of
+    epochs.
+    """
 
     algorithms: Names = PERSONALISED
     epochs: Epochs = (0, BATCH, 1, 2, 5, 10)
@@ -192,17 +245,23 @@ class Gains(Part):
 Axes = dict[str, tuple[int | float, ...]]
 Grid = dict[str, Axes]
 Values = dict[str, int | float]
-TUNED = tuple(name for name in (*RATES, *SIZES) if name not in ("rounds", "evaluate_every"))  # what a grid may vary
+TUNED = tuple(
+    name for name in (*RATES, *SIZES) if name not in ("rounds", "evaluate_every")
+)  # what a grid may vary
 ARRAY = {"type": "array", "items": {"type": "number"}, "minItems": 1}
 TABLE = {"type": "object", "additionalProperties": ARRAY}
 GRID_SCHEMA = {
     "anyOf": [{"const": "paper"}, TABLE, {"type": "object", "additionalProperties": TABLE}],
-    "description": 'Values to try: "paper", settings for all algorithms that use them, or settings by algorithm.',
+    "description": (
+        'Values to try: "paper", settings for all algorithms that use them, or settings by'
+        " algorithm."
+    ),
 }
 
 
 def complete_grid(grid: Any, names: Sequence[str]) -> Grid:
-    """The values that each algorithm tries, checked; an algorithm without any has its one configuration.
+    """The values that each algorithm tries, checked; an algorithm without any has its one
+    configuration.
 
     >>> complete_grid({"server_step": [0.1, 1]}, ["local", "fedavg"])
     {'local': {}, 'fedavg': {'server_step': (0.1, 1.0)}}
@@ -211,14 +270,22 @@ def complete_grid(grid: Any, names: Sequence[str]) -> Grid:
         if grid != "paper":
             raise unknown("grid", grid, ["paper"])
         if missing := [name for name in names if name in TRAINED and name not in GRIDS]:
-            raise InvalidInput(f'the paper has no grid for {missing[0]}: give one for each algorithm instead of "paper"')
+            raise InvalidInput(
+                f"the paper has no grid for {missing[0]}: give one for each algorithm instead of"
+                ' "paper"'
+            )
         grid = {name: REGISTRY[name].default_grid() for name in names}
     tried, algorithms = read_grid(grid), find_algorithms(names)[0]
-    return {algorithm.name: check_grid(grid_of(algorithm, algorithms, tried), algorithm) for algorithm in algorithms}
+    return {
+        algorithm.name: check_grid(grid_of(algorithm, algorithms, tried), algorithm)
+        for algorithm in algorithms
+    }
 
 
 def check_grid(axes: Mapping[str, Iterable[Any]], algorithm: Algorithm) -> Axes:
-    """The values of one algorithm, each once and in its own type, settings in one order: equal grids make equal pieces."""
+    """The values of one algorithm, each once and in its own type, settings in one order: equal
+    grids make equal pieces.
+    """
     own = own_settings(algorithm)
     for name in axes:
         if name not in TUNED and name not in own:
@@ -228,7 +295,9 @@ def check_grid(axes: Mapping[str, Iterable[Any]], algorithm: Algorithm) -> Axes:
         return own[name].check(value) if name in own else getattr(Checked(**{name: value}), name)
 
     return {
-        name: tuple(dict.fromkeys(value_of(name, value) for value in axes[name])) for name in (*TUNED, *own) if name in axes
+        name: tuple(dict.fromkeys(value_of(name, value) for value in axes[name]))
+        for name in (*TUNED, *own)
+        if name in axes
     }
 
 
@@ -254,7 +323,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"{path}: it cannot be read: {reason.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{path}: this is not text in UTF-8; give a TOML file") from None
-    except (ValueError, RecursionError) as reason:  # a number of more digits than Python reads is a plain ValueError
+    except (
+        ValueError,
+        RecursionError,
+    ) as reason:  # a number of more digits than Python reads is a plain ValueError
         raise InvalidInput(f"{path}: this is not TOML: {reason}") from None
     data = held.get("data")
     if isinstance(data, dict) and isinstance(data.get("file"), str):
@@ -263,7 +335,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def write_toml(experiment: Experiment) -> str:
-    """An experiment as TOML; what is as by default is written too, so that a later default changes nothing."""
+    """An experiment as TOML; what is as by default is written too, so that a later default changes
+    nothing.
+    """
     held = experiment.model_dump(exclude_none=True)
     for table, field in (("trials", "seeds"), ("trials", "splits"), ("gains", "seeds")):
         if table in held:
@@ -281,7 +355,8 @@ def shorten_numbers(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
 
 
 def lines_of(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
-    """A table's own values, then the tables in it: in TOML nothing can be added to a table after another has begun.
+    """A table's own values, then the tables in it: in TOML nothing can be added to a table after
+    another has begun.
 
     >>> lines_of({"grid": {"ftfa": {"ridge": (0.1, 1)}}, "name": "a"}, ())
     ['name = "a"', '', '[grid.ftfa]', 'ridge = [0.1, 1]']
@@ -301,7 +376,9 @@ def toml_key(name: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value: JSON's strings are TOML's, but for the one control character that JSON leaves as it is."""
+    """A value: JSON's strings are TOML's, but for the one control character that JSON leaves as it
+    is.
+    """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, str):

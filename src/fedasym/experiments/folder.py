@@ -1,14 +1,18 @@
-"""A run folder, here or behind a URL: the experiment, the data's record, a sealed file per finished piece, locks, a log.
+"""A run folder, here or behind a URL: the experiment, the data's record, a sealed file per finished
+piece, locks, a log.
 
-Whatever kills a process, what was finished is whole and found again; several processes may fill one folder together.
+Whatever kills a process, what was finished is whole and found again; several processes may fill one
+folder together.
 
-A finished piece is a Parquet file with its own SHA-256 inside: a parser in compiled code may end the whole process over
-bytes that it did not expect, so a flipped bit is noticed before. The seal lies between the rows and the footer, where no
-reader looks: each finds the footer by its length, from the file's end, and the rows by their places.
+A finished piece is a Parquet file with its own SHA-256 inside: a parser in compiled code may end
+the whole process over bytes that it did not expect, so a flipped bit is noticed before. The seal
+lies between the rows and the footer, where no reader looks: each finds the footer by its length,
+from the file's end, and the rows by their places.
 
-A folder behind a URL (s3://, gs://, sftp://, file://, whatever fsspec knows) has a mirror on this machine. What is there is
-fetched once; what is finished is written to the mirror, sent under another name and then renamed, so that the URL never
-shows half a file. All that reads run folders reads the mirror. No lock reaches beyond it.
+A folder behind a URL (s3://, gs://, sftp://, file://, whatever fsspec knows) has a mirror on this
+machine. What is there is fetched once; what is finished is written to the mirror, sent under
+another name and then renamed, so that the URL never shows half a file. All that reads run folders
+reads the mirror. No lock reaches beyond it.
 """
 
 from __future__ import annotations
@@ -54,7 +58,8 @@ def seal(file: bytes) -> bytes:
 
 
 def is_broken(file: bytes) -> bool:
-    """Whether a seal says that bytes have changed; a file without one, as older versions wrote them, says nothing.
+    """Whether a seal says that bytes have changed; a file without one, as older versions wrote
+    them, says nothing.
 
     >>> file = seal(b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1")
     >>> is_broken(file), is_broken(file.replace(b"rows", b"rowz"))
@@ -107,14 +112,23 @@ def key_of(description: dict[str, Any]) -> str:
 
 def piece_checksum(frame: pl.DataFrame, description: str, made: str) -> str:
     """The checksum of everything in a file, its rows to the last bit."""
-    rows = json.dumps([[name, str(kind)] for name, kind in frame.schema.items()]) + json.dumps(frame.to_dict(as_series=False))
+    rows = json.dumps([[name, str(kind)] for name, kind in frame.schema.items()]) + json.dumps(
+        frame.to_dict(as_series=False)
+    )
     return hashlib.sha256("\n".join((FORMAT, rows, description, made)).encode()).hexdigest()
 
 
-def write_piece(path: Path, frame: pl.DataFrame, description: dict[str, Any], made: dict[str, Any]) -> None:
+def write_piece(
+    path: Path, frame: pl.DataFrame, description: dict[str, Any], made: dict[str, Any]
+) -> None:
     """Write a piece."""
     texts = canonical_json(description), canonical_json(made)
-    held = {"format": FORMAT, "description": texts[0], "made": texts[1], "sum": piece_checksum(frame, *texts)}
+    held = {
+        "format": FORMAT,
+        "description": texts[0],
+        "made": texts[1],
+        "sum": piece_checksum(frame, *texts),
+    }
     write_frame(path, frame, metadata={META: json.dumps(held)})
 
 
@@ -173,7 +187,9 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.pieces, self.locks = self.path / PIECES, self.path / LOCKS
-        self._read: dict[str, Finished] = {}  # checked once in a process: nobody writes a finished piece again
+        self._read: dict[
+            str, Finished
+        ] = {}  # checked once in a process: nobody writes a finished piece again
 
     @classmethod
     def prepared(cls, path: str | Path, experiment: Experiment, data: Record) -> RunFolder:
@@ -181,11 +197,16 @@ class RunFolder:
         folder = cls(path)
         try:
             if folder.foreign():
-                raise InvalidInput(f"into is {str(path)!r}: this folder holds other things; name a new one, or an empty one")
+                raise InvalidInput(
+                    f"into is {str(path)!r}: this folder holds other things; name a new one, or an"
+                    " empty one"
+                )
             for each in (folder.pieces, folder.locks):
                 each.mkdir(parents=True, exist_ok=True)
         except OSError as reason:
-            raise InvalidInput(f"into is {str(path)!r}: it cannot be a run folder: {reason.strerror}; name another") from None
+            raise InvalidInput(
+                f"into is {str(path)!r}: it cannot be a run folder: {reason.strerror}; name another"
+            ) from None
         folder.write(EXPERIMENT, experiment.to_toml())
         folder.write(DATA, json.dumps(data._asdict()))
         if brought := describe_brought(experiment.algorithms):
@@ -197,12 +218,19 @@ class RunFolder:
         """A folder that was run in."""
         folder = cls(path)
         if not is_run(folder.path):
-            raise InvalidInput(f"{path} is not a run folder, with {EXPERIMENT} and {PIECES}: fedasym runs list shows those")
+            raise InvalidInput(
+                f"{path} is not a run folder, with {EXPERIMENT} and {PIECES}: fedasym runs list"
+                " shows those"
+            )
         return folder
 
     def foreign(self) -> bool:
-        """Whether there are other things than a run, or one that another process has only just begun."""
-        begun = (each.name in (PIECES, LOCKS) or each.name.endswith(PART) for each in self.path.glob("*"))
+        """Whether there are other things than a run, or one that another process has only just
+        begun.
+        """
+        begun = (
+            each.name in (PIECES, LOCKS) or each.name.endswith(PART) for each in self.path.glob("*")
+        )
         return not all(begun) and not is_run(self.path)
 
     def write(self, name: str, text: str) -> None:
@@ -224,7 +252,9 @@ class RunFolder:
         try:
             held = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
             words = {str(name): str(value) for name, value in held.items()}
-            "".join((*words, *words.values())).encode()  # a ValueError for half a character, which no page can hold
+            "".join(
+                (*words, *words.values())
+            ).encode()  # a ValueError for half a character, which no page can hold
         except (OSError, ValueError, AttributeError, RecursionError):
             return {}
         return words
@@ -235,7 +265,8 @@ class RunFolder:
             return read_record((self.path / DATA).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise InvalidInput(
-                f"{self.path / DATA} is missing or damaged: run the experiment again, it goes on from here"
+                f"{self.path / DATA} is missing or damaged: run the experiment again, it goes on"
+                " from here"
             ) from None
 
     def has(self, key: str) -> bool:
@@ -251,13 +282,17 @@ class RunFolder:
     def add(self, key: str, frame: Any, description: dict[str, Any], made: dict[str, Any]) -> None:
         """Keep a finished piece."""
         path = self.pieces / f"{key}.parquet"
-        for left in self.pieces.glob(f".{path.name}.*{PART}"):  # by a process that was killed: only a lock's holder writes
+        for left in self.pieces.glob(
+            f".{path.name}.*{PART}"
+        ):  # by a process that was killed: only a lock's holder writes
             left.unlink(missing_ok=True)
         write_piece(path, frame, description, made)
 
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Try to hold a piece; the system frees it when its holder dies, however it dies. False: another process has it."""
+        """Try to hold a piece; the system frees it when its holder dies, however it dies. False:
+        another process has it.
+        """
         with try_lock(self.locks / f"{key}.lock") as free:
             yield free
 
@@ -273,21 +308,36 @@ class RunFolder:
         """Add a line to the log; one write, so that lines of several processes do not mix."""
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         with (self.path / LOG).open("ab", buffering=0) as file:
-            file.write(("\t".join((when, str(os.getpid()), event, key, " ".join(text.split()))) + "\n").encode())
+            file.write(
+                (
+                    "\t".join((when, str(os.getpid()), event, key, " ".join(text.split()))) + "\n"
+                ).encode()
+            )
 
     def log(self) -> list[Entry]:
         """All that was said; a line that a killed process left half is passed over."""
         path = self.path / LOG
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        return [Entry(*parts) for parts in (line.split("\t") for line in lines) if len(parts) == len(Entry._fields)]
+        lines = (
+            path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        )
+        return [
+            Entry(*parts)
+            for parts in (line.split("\t") for line in lines)
+            if len(parts) == len(Entry._fields)
+        ]
 
     def clean(self, wanted: set[str]) -> tuple[int, int]:
-        """Remove pieces that the experiment does not ask for, damaged ones, and what killed processes left: files and bytes.
+        """Remove pieces that the experiment does not ask for, damaged ones, and what killed
+        processes left: files and bytes.
 
         What another process is computing right now is left alone.
         """
         removed = size = 0
-        halves = [file for file in self.path.glob(f".*{PART}") if time.time() - file.stat().st_mtime > STALE]
+        halves = [
+            file
+            for file in self.path.glob(f".*{PART}")
+            if time.time() - file.stat().st_mtime > STALE
+        ]
         for file in [*self.pieces.glob("*.parquet"), *self.pieces.glob(f".*{PART}"), *halves]:
             key = file.name.lstrip(".").split(".")[0]
             with self.lock(key) as free:
@@ -382,7 +432,9 @@ def open_store(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise MissingPackage(f"{url!r} is a URL, which needs fsspec: pip install 'fedasym[remote]'") from None
+        raise MissingPackage(
+            f"{url!r} is a URL, which needs fsspec: pip install 'fedasym[remote]'"
+        ) from None
     try:
         system, root = fsspec.url_to_fs(url)
     except ImportError as reason:
@@ -400,7 +452,8 @@ def explain_errors(url: str) -> Iterator[None]:
     except Exception as reason:
         what = f"{type(reason).__name__}: {reason}".rstrip(": ")
         raise InvalidInput(
-            f"{url!r} cannot be used: {what}; what is finished is kept, check the address and your access"
+            f"{url!r} cannot be used: {what}; what is finished is kept, check the address and your"
+            " access"
         ) from None
 
 

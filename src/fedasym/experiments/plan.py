@@ -1,9 +1,11 @@
-"""The plan: which calls of `train` an experiment is made of, how settings are chosen, and what every algorithm is given.
+"""The plan: which calls of `train` an experiment is made of, how settings are chosen, and what
+every algorithm is given.
 
-A piece is one call of fixed composition, decided by the experiment and by what was chosen, never by what is missing: so a
-resumed run gives the same bits as an undisturbed one. Algorithms with the same server stage, a family, share a piece, since
-`train` computes their common trajectory once. Settings are chosen by validation samples alone: pieces of tuning hold no test
-statistic at all, so that there is nothing else to choose by.
+A piece is one call of fixed composition, decided by the experiment and by what was chosen, never by
+what is missing: so a resumed run gives the same bits as an undisturbed one. Algorithms with the
+same server stage, a family, share a piece, since `train` computes their common trajectory once.
+Settings are chosen by validation samples alone: pieces of tuning hold no test statistic at all, so
+that there is nothing else to choose by.
 """
 
 from __future__ import annotations
@@ -31,10 +33,17 @@ if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
 
 
-NUMBERS = "fedasym numbers 1"  # to be raised when training gives other numbers for the same settings
+NUMBERS = (  # to be raised when training gives other numbers for the same settings
+    "fedasym numbers 1"
+)
 FIRST = 1  # the seed of tuning, and of training on reshuffled samples
 TUNING, SEEDS, SPLITS, GAINS = "tuning", "seeds", "splits", "gains"
-JUDGED = ("training_loss", "exact_loss", "excess", "shared_excess")  # of training samples, in regression
+JUDGED = (
+    "training_loss",
+    "exact_loss",
+    "excess",
+    "shared_excess",
+)  # of training samples, in regression
 ONE = " one batch"  # how the single batch is named beside its algorithm
 
 Chosen = dict[str, Values]  # the settings that validation chose, by algorithm
@@ -50,14 +59,20 @@ class Piece:
     seeds: tuple[int, ...]
     splits: tuple[int, ...] = ()  # numbers of reshuffles, side by side; none: the data as they are
     one_batch: tuple[str, ...] = ()  # algorithms that are also personalised by a single batch
-    brought: dict[str, Algorithm] = field(default_factory=dict)  # algorithms from outside the package: they travel with it
+    brought: dict[str, Algorithm] = field(
+        default_factory=dict
+    )  # algorithms from outside the package: they travel with it
 
     def __post_init__(self) -> None:
         self.brought.update({name: REGISTRY[name] for name in self.grid if name not in TRAINED})
 
     def description(self, data: Record) -> dict[str, Any]:
         """Everything that its numbers depend on."""
-        told = {name: value for name, value in self.settings.items() if name not in ("protocol", "intercept")}
+        told = {
+            name: value
+            for name, value in self.settings.items()
+            if name not in ("protocol", "intercept")
+        }
         protocol = vars(resolve_protocol(self.settings["protocol"], self.settings["intercept"]))
         named = {"bias" if name == "intercept" else name: value for name, value in protocol.items()}
         return {
@@ -66,12 +81,23 @@ class Piece:
             "data": {"samples": data.samples, "split": self.dealt(data)},
             "algorithms": list(self.grid),
             "one_batch": list(self.one_batch),
-            "grid": {name: {axis: list(values) for axis, values in axes.items()} for name, axes in self.grid.items()},
+            "grid": {
+                name: {axis: list(values) for axis, values in axes.items()}
+                for name, axes in self.grid.items()
+            },
             "settings": told,
-            "protocol": named | {"name": named["name"].replace("intercept", "bias")},  # as finished pieces have it
+            "protocol": (
+                named | {"name": named["name"].replace("intercept", "bias")}
+            ),  # as finished pieces have it
             "seeds": list(self.seeds),
-            **({"stages": [describe_algorithm(each) for each in self.brought.values()]} if self.brought else {}),
-            **({"judged": True} if data.task == "regression" else {}),  # pieces without the excess of training are made again
+            **(
+                {"stages": [describe_algorithm(each) for each in self.brought.values()]}
+                if self.brought
+                else {}
+            ),
+            **(
+                {"judged": True} if data.task == "regression" else {}
+            ),  # pieces without the excess of training are made again
         }
 
     def dealt(self, data: Record) -> str | list[str]:
@@ -86,11 +112,18 @@ class Piece:
     def algorithms(self) -> list[Algorithm]:
         """What to hand to `train`; a single batch is a stage with numbers of its own."""
         known = {name: self.brought.get(name) or REGISTRY[name] for name in self.grid}
-        return [*known.values(), *(single_batch(known[name], self.grid[name]) for name in self.one_batch)]
+        return [
+            *known.values(),
+            *(single_batch(known[name], self.grid[name]) for name in self.one_batch),
+        ]
 
     def brought_settings(self) -> dict[str, bool]:
         """The settings that these algorithms bring, and whether they are whole numbers."""
-        return {name: each.whole for algorithm in self.brought.values() for name, each in own_settings(algorithm).items()}
+        return {
+            name: each.whole
+            for algorithm in self.brought.values()
+            for name, each in own_settings(algorithm).items()
+        }
 
     def grids(self) -> Grid:
         """What to hand to `train` as its grid."""
@@ -104,15 +137,25 @@ class Piece:
     def title(self) -> str:
         """In a few words."""
         steps = {step for axes in self.grid.values() for step in axes.get("server_step", ())}
-        at = f", server_step {next(iter(steps)):g}" if self.stage == TUNING and len(steps) == 1 else ""
+        at = (
+            f", server_step {next(iter(steps)):g}"
+            if self.stage == TUNING and len(steps) == 1
+            else ""
+        )
         kind = "split" if self.splits else "seed"
         numbers = self.splits or self.seeds
-        which = "" if self.stage == TUNING else f", {kind}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+        which = (
+            ""
+            if self.stage == TUNING
+            else f", {kind}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+        )
         return f"{self.stage}: {', '.join(self.grid)}{at}{which}"
 
 
 def single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
-    """An algorithm whose clients take one step, on one batch; a stage like Meta keeps the step that was tuned."""
+    """An algorithm whose clients take one step, on one batch; a stage like Meta keeps the step that
+    was tuned.
+    """
     (step,) = axes["local_step"]
     server = algorithm.server.at(local_step=step)  # nothing changes where it has no such setting
     return Algorithm(algorithm.name + ONE, server, Descend(step, 1))
@@ -138,7 +181,9 @@ def algorithms_to_tune(experiment: Experiment) -> list[str]:
 def fixed_axes(experiment: Experiment) -> Chosen:
     """The settings of the algorithms with one configuration."""
     over = algorithms_to_tune(experiment)
-    return {name: combinations(axes)[0] for name, axes in experiment.grid.items() if name not in over}
+    return {
+        name: combinations(axes)[0] for name, axes in experiment.grid.items() if name not in over
+    }
 
 
 def placeholder(experiment: Experiment) -> Chosen:
@@ -147,25 +192,35 @@ def placeholder(experiment: Experiment) -> Chosen:
 
 
 def train_settings(experiment: Experiment) -> dict[str, Any]:
-    """What `train` is told in every piece: steps that are not given are the paper's, unless `run` chose them for the data."""
+    """What `train` is told in every piece: steps that are not given are the paper's, unless `run`
+    chose them for the data.
+    """
     told: dict[str, Any] = experiment.settings.model_dump()
     return told | {name: value for name, value in PAPER_STEPS.items() if told[name] is None}
 
 
 def tuning(experiment: Experiment) -> list[Piece]:
-    """One seed, tested after the last round; fine: one piece for each family and server step, coarse: for each family."""
+    """One seed, tested after the last round; fine: one piece for each family and server step,
+    coarse: for each family.
+    """
     told = train_settings(experiment)
     told["evaluate_every"] = 0  # the last round decides
     pieces = []
     for family in families(algorithms_to_tune(experiment)):
         grids = {name: experiment.grid[name] for name in family}
-        if experiment.pieces == "coarse" or not any("server_step" in axes for axes in grids.values()):
+        if experiment.pieces == "coarse" or not any(
+            "server_step" in axes for axes in grids.values()
+        ):
             pieces.append(Piece(TUNING, grids, told, (FIRST,)))
             continue
         fixed: Axes = {"server_step": (told["server_step"],)}
         full = {name: check_grid(fixed | axes, REGISTRY[name]) for name, axes in grids.items()}
         for step in dict.fromkeys(step for axes in full.values() for step in axes["server_step"]):
-            mine = {name: axes | {"server_step": (step,)} for name, axes in full.items() if step in axes["server_step"]}
+            mine = {
+                name: axes | {"server_step": (step,)}
+                for name, axes in full.items()
+                if step in axes["server_step"]
+            }
             pieces.append(Piece(TUNING, mine, told, (FIRST,)))
     return pieces
 
@@ -176,7 +231,11 @@ def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
     pieces = []
     together = families(name for name in experiment.algorithms if name in chosen)
     grids = [{name: as_grid(chosen[name]) for name in family} for family in together]
-    pieces += [Piece(SEEDS, grid, told, seeds) for grid in grids for seeds in split_trials(experiment, experiment.trials.seeds)]
+    pieces += [
+        Piece(SEEDS, grid, told, seeds)
+        for grid in grids
+        for seeds in split_trials(experiment, experiment.trials.seeds)
+    ]
     for splits in split_trials(experiment, experiment.trials.splits):
         pieces += [Piece(SPLITS, grid, told, (FIRST,), splits) for grid in grids]
     for family in families(name for name in (gains.algorithms if gains else ()) if name in chosen):
@@ -185,9 +244,20 @@ def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
         for seeds in split_trials(experiment, gains.seeds):
             given: Axes = {"local_step": (told["local_step"],)}
             grid = {
-                name: check_grid(given | as_grid(chosen[name]) | {"personal_epochs": epochs}, REGISTRY[name]) for name in family
+                name: check_grid(
+                    given | as_grid(chosen[name]) | {"personal_epochs": epochs}, REGISTRY[name]
+                )
+                for name in family
             }
-            pieces.append(Piece(GAINS, grid, told, seeds, one_batch=tuple(family) if BATCH in gains.epochs else ()))
+            pieces.append(
+                Piece(
+                    GAINS,
+                    grid,
+                    told,
+                    seeds,
+                    one_batch=tuple(family) if BATCH in gains.epochs else (),
+                )
+            )
     return pieces
 
 
@@ -198,7 +268,11 @@ def as_grid(values: Values) -> Axes:
 
 def split_trials(experiment: Experiment, numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The seeds or splits of each piece: one at a time, or all."""
-    return [(number,) for number in numbers] if experiment.pieces == "fine" else [numbers] * bool(numbers)
+    return (
+        [(number,) for number in numbers]
+        if experiment.pieces == "fine"
+        else [numbers] * bool(numbers)
+    )
 
 
 class Score(NamedTuple):
@@ -207,7 +281,9 @@ class Score(NamedTuple):
     settings: Values
     validation: float
     diverged: bool
-    judged: Mapping[str, float | None] = MappingProxyType({})  # how far training was from its end, in regression
+    judged: Mapping[str, float | None] = MappingProxyType(
+        {}
+    )  # how far training was from its end, in regression
 
 
 def validation_score(task: str) -> str:
@@ -234,8 +310,14 @@ def scores(experiment: Experiment, name: str, rows: pl.DataFrame, task: str) -> 
 def choose(tried: Sequence[Score], task: str) -> Values | None:
     """The best settings by validation, the first of equal ones; None where nothing can be chosen.
 
-    >>> choose([Score({"ridge": 1.0}, 0.7, False), Score({"ridge": 2.0}, 0.8, False), Score({"ridge": 3.0}, 0.8, False)],
-    ...        "classification")
+    >>> choose(
+    ...     [
+    ...         Score({"ridge": 1.0}, 0.7, False),
+    ...         Score({"ridge": 2.0}, 0.8, False),
+    ...         Score({"ridge": 3.0}, 0.8, False),
+    ...     ],
+    ...     "classification",
+    ... )
     {'ridge': 2.0}
     >>> choose([Score({"ridge": 1.0}, 0.7, True)], "classification") is None
     True
@@ -246,7 +328,9 @@ def choose(tried: Sequence[Score], task: str) -> Values | None:
 
 
 def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Chosen:
-    """What every algorithm goes on with, in their order; one without a sound configuration is left out."""
+    """What every algorithm goes on with, in their order; one without a sound configuration is left
+    out.
+    """
     given = fixed_axes(experiment)
     found = {
         name: given[name] if name in given else choose(scores(experiment, name, rows, task), task)
@@ -258,7 +342,11 @@ def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Ch
 def gradients_per_step(name: str, inner_steps: int) -> int:
     """Gradients of a batch that one local step takes.
 
-    >>> gradients_per_step("fedavg", 5), gradients_per_step("maml_hf", 5), gradients_per_step("pfedme", 5)
+    >>> (
+    ...     gradients_per_step("fedavg", 5),
+    ...     gradients_per_step("maml_hf", 5),
+    ...     gradients_per_step("pfedme", 5),
+    ... )
     (1, 4, 5)
     """
     return REGISTRY[name].server.at(inner_steps=inner_steps).gradients
@@ -271,7 +359,9 @@ def batches_per_epoch(data: Record, batch: int) -> int:
 
 
 def count_planned_steps(name: str, told: dict[str, Any], data: Record) -> tuple[int, int]:
-    """Local steps of one run: those of the shared model, and those of one personalization of all clients."""
+    """Local steps of one run: those of the shared model, and those of one personalization of all
+    clients.
+    """
     algorithm = REGISTRY[name]
     epoch = batches_per_epoch(data, told["batch"])
     if algorithm.shares_nothing:
@@ -288,7 +378,9 @@ def cohort_of(told: dict[str, Any], data: Record) -> int:
 def estimate_work(piece: Piece, data: Record) -> float:
     """Gradients that a piece takes, roughly: what its share of the time is guessed by."""
     told = piece.settings
-    evaluations = len(Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated)
+    evaluations = len(
+        Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
+    )
     total, trajectories = 0, dict[Any, int]()
     for name, axes in piece.grid.items():
         alone = REGISTRY[name].shares_nothing
@@ -296,16 +388,23 @@ def estimate_work(piece: Piece, data: Record) -> float:
         for values in combinations(axes):
             full = told | values
             shared, personal = count_planned_steps(name, full, data)
-            trajectories[tuple(full.get(axis) for axis in of_server)] = shared * gradients_per_step(name, full["inner_steps"])
+            trajectories[tuple(full.get(axis) for axis in of_server)] = shared * gradients_per_step(
+                name, full["inner_steps"]
+            )
             total += personal * (1 if alone else evaluations)
-    return float((total + sum(trajectories.values())) * len(piece.seeds) * max(len(piece.splits), 1)) or 1.0
+    return (
+        float((total + sum(trajectories.values())) * len(piece.seeds) * max(len(piece.splits), 1))
+        or 1.0
+    )
 
 
 def server_settings(name: str) -> tuple[str, ...]:
     """The settings that the shared model of an algorithm depends on."""
     algorithm = REGISTRY[name]
     used = used_settings(algorithm)
-    of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()} - set(algorithm.server.settings())
+    of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()} - set(
+        algorithm.server.settings()
+    )
     return tuple(axis for axis in used if axis not in of_client)
 
 
@@ -319,16 +418,33 @@ def describe_budget(experiment: Experiment, data: Record) -> list[str]:
         each = gradients_per_step(name, told["inner_steps"])
         parts = []
         if shared:
-            sizes = f"{told['rounds']} rounds of {cohort_of(told, data)} clients with {told['local_steps']} steps"
-            parts.append(f"{sizes}, {shared:,} in all" + (f", of {each} gradients each" if each > 1 else ""))
+            sizes = (
+                f"{told['rounds']} rounds of {cohort_of(told, data)} clients with"
+                f" {told['local_steps']} steps"
+            )
+            parts.append(
+                f"{sizes}, {shared:,} in all" + (f", of {each} gradients each" if each > 1 else "")
+            )
         if personal:
             epochs = told["rounds"] if REGISTRY[name].shares_nothing else told["personal_epochs"]
             parts.append(f"{epochs} epochs of each client's own, {personal:,} steps in all")
-        tuned = f"{tried[name]} configurations tried with seed 1" if tried[name] > 1 else "one configuration, not tuned"
-        repeated = f"then seeds {describe_numbers(trials.seeds)} and splits {describe_numbers(trials.splits)}"
+        tuned = (
+            f"{tried[name]} configurations tried with seed 1"
+            if tried[name] > 1
+            else "one configuration, not tuned"
+        )
+        repeated = (
+            f"then seeds {describe_numbers(trials.seeds)} and splits"
+            f" {describe_numbers(trials.splits)}"
+        )
         lines.append(f"{name}: {tuned}, {repeated}; a run takes {'; '.join(parts) or 'no steps'}.")
     if len(set(tried.values())) > 1:
-        most, least = max(tried, key=lambda name: tried[name]), min(tried, key=lambda name: tried[name])
+        most, least = (
+            max(tried, key=lambda name: tried[name]),
+            min(tried, key=lambda name: tried[name]),
+        )
         counts = f"{most} {tried[most]} and {least} {tried[least]} configurations"
-        lines.append(f"Tuning budgets differ, {counts}: the comparison favours those that tried more.")
+        lines.append(
+            f"Tuning budgets differ, {counts}: the comparison favours those that tried more."
+        )
     return lines

@@ -1,11 +1,13 @@
-"""What can be reproduced of the paper: targets and how far they are, published curves beside ours, theory beside both.
+"""What can be reproduced of the paper: targets and how far they are, published curves beside ours,
+theory beside both.
 
-`paper/published.json` holds, by data set, `seeds`, `splits` and `gains`: for each algorithm (and number of personalization
-epochs) the rounds and, for each round, an accuracy per trial; `"mean": "clients"` marks the two local curves that the paper
-averaged over clients alike instead of pooling samples.
+`paper/published.json` holds, by data set, `seeds`, `splits` and `gains`: for each algorithm (and
+number of personalization epochs) the rounds and, for each round, an accuracy per trial; `"mean":
+"clients"` marks the two local curves that the paper averaged over clients alike instead of pooling
+samples.
 
-`foreseen.json`, in a run folder or among saved tables, holds what the advisor says before training: accuracies by algorithm,
-means over clients, or why there are none.
+`foreseen.json`, in a run folder or among saved tables, holds what the advisor says before training:
+accuracies by algorithm, means over clients, or why there are none.
 """
 
 from __future__ import annotations
@@ -91,13 +93,25 @@ def agenda(name: str, runs: str | Path = RUNS) -> tuple[str, list[Item]]:
     """
     if name == "theory":
         drawn = (Path(runs, name) / "aspect.png").is_file()
-        return f"theory: {TARGETS[name]}", [Item(THEORY_FIGURES, "minutes on two cores", "drawn" if drawn else "not yet")]
+        return f"theory: {TARGETS[name]}", [
+            Item(THEORY_FIGURES, "minutes on two cores", "drawn" if drawn else "not yet")
+        ]
     counts, done = count_runs(name), count_pieces(Path(runs, name))
     items = []
     for stage, what in PRODUCTS.items():
         ready, planned = done.get(stage, (0, 0))
-        state = "not yet" if not ready else "done" if ready == planned else f"{ready} of {planned} pieces"
-        items.append(Item(what, f"{counts[stage]} {'configurations' if stage == 'tuning' else 'runs'}", state))
+        state = (
+            "not yet"
+            if not ready
+            else "done"
+            if ready == planned
+            else f"{ready} of {planned} pieces"
+        )
+        items.append(
+            Item(
+                what, f"{counts[stage]} {'configurations' if stage == 'tuning' else 'runs'}", state
+            )
+        )
     return f"{name}: {TARGETS[name]} ({describe_data_here(name)})", items
 
 
@@ -112,7 +126,9 @@ def count_runs(name: str) -> dict[str, int]:
         "tuning": sum(len(combinations(axes)) for axes in experiment.grid.values()),
         "seeds": len(experiment.algorithms) * len(trials.seeds),
         "splits": len(experiment.algorithms) * len(trials.splits),
-        "gains": 0 if gains is None else len(gains.algorithms) * len(gains.epochs) * len(gains.seeds),
+        "gains": (
+            0 if gains is None else len(gains.algorithms) * len(gains.epochs) * len(gains.seeds)
+        ),
     }
 
 
@@ -133,7 +149,9 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
     counts: dict[str, tuple[int, int]] = {}
     for piece in pieces:
         ready, planned = counts.get(piece.stage, (0, 0))
-        there = (folder.pieces / f"{piece.key(data)}.parquet").is_file() and (known or piece.stage == plan.TUNING)
+        there = (folder.pieces / f"{piece.key(data)}.parquet").is_file() and (
+            known or piece.stage == plan.TUNING
+        )
         counts[piece.stage] = ready + there, planned + 1
     return counts
 
@@ -156,7 +174,10 @@ def describe_data_here(name: str) -> str:
 
 
 FILE = Path(__file__).parent / "paper" / "published.json"
-STANDS_FOR = {"digits": "emnist", "stackexchange": "stackoverflow"}  # whose curves a stand-in is set beside
+STANDS_FOR = {
+    "digits": "emnist",
+    "stackexchange": "stackoverflow",
+}  # whose curves a stand-in is set beside
 
 
 class PaperCurve(NamedTuple):
@@ -173,23 +194,34 @@ class PaperCurve(NamedTuple):
 
 
 class PaperCurves(NamedTuple):
-    """What the paper has of a data set: curves by sweep and algorithm, gains by algorithm and epochs."""
+    """What the paper has of a data set: curves by sweep and algorithm, gains by algorithm and
+    epochs.
+    """
 
     name: str  # of the paper's data set
     trials: dict[str, dict[str, PaperCurve]]
     gains: dict[str, dict[str, PaperCurve]]
 
     def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
-        """Rounds and accuracies (trials, rounds) by sweep and algorithm, as figures take them; gains by "ftfa 10"."""
-        named = {f"{name} {epochs}": each for name, by in self.gains.items() for epochs, each in by.items()}
+        """Rounds and accuracies (trials, rounds) by sweep and algorithm, as figures take them;
+        gains by "ftfa 10".
+        """
+        named = {
+            f"{name} {epochs}": each
+            for name, by in self.gains.items()
+            for epochs, each in by.items()
+        }
         return {
-            sweep: {name: (each.rounds.astype(int).tolist(), each.accuracy) for name, each in by.items()}
+            sweep: {
+                name: (each.rounds.astype(int).tolist(), each.accuracy) for name, each in by.items()
+            }
             for sweep, by in (self.trials | ({"gains": named} if named else {})).items()
         }
 
 
 def published_accuracies(name: str) -> PaperCurves | None:
-    """The paper's curves for a data set, or for the one that it stands in for; None where there are none.
+    """The paper's curves for a data set, or for the one that it stands in for; None where there are
+    none.
 
     >>> curves = published_accuracies("cifar100")
     >>> round(float(curves.trials["splits"]["ftfa"].final.mean()), 4)
@@ -202,13 +234,19 @@ def published_accuracies(name: str) -> PaperCurves | None:
     if held is None:
         return None
     sweeps = [sweep for sweep in ("seeds", "splits") if sweep in held]
-    trials = {sweep: {each: read_curve(entry) for each, entry in held[sweep].items()} for sweep in sweeps}
-    gains = {each: {epochs: read_curve(entry) for epochs, entry in by.items()} for each, by in held.get("gains", {}).items()}
+    trials = {
+        sweep: {each: read_curve(entry) for each, entry in held[sweep].items()} for sweep in sweeps
+    }
+    gains = {
+        each: {epochs: read_curve(entry) for epochs, entry in by.items()}
+        for each, by in held.get("gains", {}).items()
+    }
     return PaperCurves(source, trials, gains)
 
 
 def curves_of(name: str) -> dict[str, dict[str, tuple[list[int], Array]]] | None:
-    """What figures draw beside a run: none for a stand-in, since accuracies on other data do not belong on one axis.
+    """What figures draw beside a run: none for a stand-in, since accuracies on other data do not
+    belong on one axis.
 
     >>> sorted(curves_of("cifar100")), curves_of("digits")
     (['gains', 'seeds', 'splits'], None)
@@ -226,7 +264,11 @@ def read_published() -> dict[str, Any]:
 
 def read_curve(entry: dict[str, Any]) -> PaperCurve:
     """One curve of the file."""
-    return PaperCurve(np.array(entry["rounds"]), np.array(entry["accuracy"], float).T, entry.get("mean") == "clients")
+    return PaperCurve(
+        np.array(entry["rounds"]),
+        np.array(entry["accuracy"], float).T,
+        entry.get("mean") == "clients",
+    )
 
 
 PAPER_HEAD = ["sweep", "algorithm", "ours", "worst–best", "paper", "worst–best", "ours - paper"]
@@ -252,13 +294,22 @@ def compare_with_paper(results: Results, name: str) -> str | None:
                 else [*show_spread(curve.final), f"{100 * (ours.mean() - curve.final.mean()):+.2f}"]
             )
             rows.append([sweep, algorithm, *show_spread(ours), *theirs])
-    what = "" if paper.name == name else f" These are not the paper's data: {name} stands in for {paper.name}."
-    return "\n".join([*columns(rows, left=2), "", f"Percent after the last round, mean over trials.{what}"])
+    what = (
+        ""
+        if paper.name == name
+        else f" These are not the paper's data: {name} stands in for {paper.name}."
+    )
+    return "\n".join(
+        [*columns(rows, left=2), "", f"Percent after the last round, mean over trials.{what}"]
+    )
 
 
 def show_spread(values: Array) -> list[str]:
     """Mean, and worst to best."""
-    return [f"{100 * np.mean(values):.2f}", f"{100 * np.min(values):.2f}–{100 * np.max(values):.2f}"]
+    return [
+        f"{100 * np.mean(values):.2f}",
+        f"{100 * np.min(values):.2f}–{100 * np.max(values):.2f}",
+    ]
 
 
 WORLD = Population(radius=1.0, noise=0.5, aspect=2.0, norm=2.0)
@@ -273,7 +324,8 @@ SIZES = {False: {"dimension": 200, "trials": 8}, True: {"dimension": 60, "trials
 def simulate_limits(
     folder: str | Path, *, quick: bool = False, progress: Progress | None = None
 ) -> dict[str, Simulation[Simulated]]:
-    """Simulate along clients, noise and aspect, and draw each beside the predictions; finished trials are kept in the folder.
+    """Simulate along clients, noise and aspect, and draw each beside the predictions; finished
+    trials are kept in the folder.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -300,17 +352,22 @@ def simulate_limits(
 
 FORESIGHT_FILE = "foreseen.json"
 FORMAT = "fedasym foreseen 1"
-LIKE = {"local": "local_ridge"}  # local training that validation stops is nearer to a ridge than to convergence
+LIKE = {
+    "local": "local_ridge"
+}  # local training that validation stops is nearer to a ridge than to convergence
 THEORY_HEAD = ["algorithm", "theory", "advised", "measured", "off by"]
 
 
 class Foreseen(NamedTuple):
-    """Accuracies by algorithm: by the theory on the estimated population, and by what the advisor trusts; or a reason."""
+    """Accuracies by algorithm: by the theory on the estimated population, and by what the advisor
+    trusts; or a reason.
+    """
 
     theory: dict[str, float]
     advised: dict[str, float]
     reason: str | None = None
-    merged: int | None = None  # so many classes, where these are more than are predicted, and the rare ones were taken as one
+    # so many classes, where these are more than are predicted, and the rare ones were taken as one
+    merged: int | None = None
 
 
 class Row(NamedTuple):
@@ -324,7 +381,9 @@ class Row(NamedTuple):
 
 def keep_foresight(folder: Path, found: Foreseen) -> None:
     """Write the file."""
-    write_text(folder / FORESIGHT_FILE, json.dumps({"format": FORMAT} | found._asdict(), indent=2) + "\n")
+    write_text(
+        folder / FORESIGHT_FILE, json.dumps({"format": FORMAT} | found._asdict(), indent=2) + "\n"
+    )
 
 
 def read_foresight(folder: str | Path) -> Foreseen | None:
@@ -337,35 +396,62 @@ def read_foresight(folder: str | Path) -> Foreseen | None:
         accuracies = [*found.theory.values(), *found.advised.values()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    fits = set(found.theory) == set(found.advised) and all(isinstance(each, float) for each in accuracies)
-    return found if fits and isinstance(found.reason, str | None) and isinstance(found.merged, int | None) else None
+    fits = set(found.theory) == set(found.advised) and all(
+        isinstance(each, float) for each in accuracies
+    )
+    return (
+        found
+        if fits and isinstance(found.reason, str | None) and isinstance(found.merged, int | None)
+        else None
+    )
 
 
 def foresight_rows(results: Results) -> list[Row]:
-    """Predicted beside measured: means over clients after the last round, over the seeds or else the splits."""
+    """Predicted beside measured: means over clients after the last round, over the seeds or else
+    the splits.
+    """
     foreseen = results.foreseen
     if foreseen is None or results.task != "classification":
         return []
     sweep = "seeds" if results.experiment.trials.seeds else "splits"
-    measured = {name: float(np.mean(values)) for name, values in results.finals(sweep, "mean_accuracy").items()}
+    measured = {
+        name: float(np.mean(values))
+        for name, values in results.finals(sweep, "mean_accuracy").items()
+    }
     pairs = [(name, LIKE.get(name, name), value) for name, value in measured.items()]
-    return [Row(name, foreseen.theory[of], foreseen.advised[of], value) for name, of, value in pairs if of in foreseen.advised]
+    return [
+        Row(name, foreseen.theory[of], foreseen.advised[of], value)
+        for name, of, value in pairs
+        if of in foreseen.advised
+    ]
 
 
 def describe_agreement(found: list[Row], merged: int | None = None) -> str:
-    """Where the rankings agree, in a sentence; levels can be compared where no classes were merged."""
-    advised, measured = (np.array([getattr(row, name) for row in found]) for name in ("advised", "measured"))
+    """Where the rankings agree, in a sentence; levels can be compared where no classes were
+    merged.
+    """
+    advised, measured = (
+        np.array([getattr(row, name) for row in found]) for name in ("advised", "measured")
+    )
     first, best = found[int(np.argmax(advised))], found[int(np.argmax(measured))]
-    right = "which is the best measured" if first == best else (
-        f"{100 * (best.measured - first.measured):.2f} points below {best.algorithm}, the best measured"
-    )  # fmt: skip
+    right = (
+        "which is the best measured"
+        if first == best
+        else (
+            f"{100 * (best.measured - first.measured):.2f} points below {best.algorithm}, the best"
+            " measured"
+        )
+    )
     pairs = [(i, j) for i in range(len(found)) for j in range(i)]
     same = sum((advised[i] - advised[j]) * (measured[i] - measured[j]) >= 0 for i, j in pairs)
     levels = (
-        f"advised accuracies are off by at most {100 * float(np.abs(advised - measured).max()):.1f} points"
+        f"advised accuracies are off by at most {100 * float(np.abs(advised - measured).max()):.1f}"
+        " points"
         if merged is None
-        else f"advised are accuracies in a coarser task, the {MOST_CLASSES - 1} commonest of {merged:,} classes and one of all "
-        "others, so that only their order can be compared"
+        else (
+            f"advised are accuracies in a coarser task, the {MOST_CLASSES - 1} commonest of"
+            f" {merged:,} classes and one of all others, so that only their order can be compared"
+        )
     )
     order = f"Of {len(pairs)} pairs {same} are in the measured order; {levels}."
     return f"The advisor puts {first.algorithm} first, {right}. {order}"
@@ -377,12 +463,20 @@ def compare_with_theory(results: Results) -> str | None:
     if results.foreseen is None or not found:
         return None
     merged = results.foreseen.merged
-    table = [THEORY_HEAD, *([row.algorithm, *map(show_share, row[1:]), "-" if merged else show_error(row)] for row in found)]
+    table = [
+        THEORY_HEAD,
+        *(
+            [row.algorithm, *map(show_share, row[1:]), "-" if merged else show_error(row)]
+            for row in found
+        ),
+    ]
     return "\n".join([*columns(table, left=1), "", describe_agreement(found, merged)])
 
 
 def show_error(row: Row) -> str:
-    """Advised less measured, in points; it says nothing where classes were merged, and these are accuracies in two tasks."""
+    """Advised less measured, in points; it says nothing where classes were merged, and these are
+    accuracies in two tasks.
+    """
     return f"{100 * (row.advised - row.measured):+.2f}"
 
 

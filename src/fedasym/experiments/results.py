@@ -1,4 +1,6 @@
-"""What an experiment found, from its run folder alone or from saved tables; and its printed form."""
+"""What an experiment found, from its run folder alone or from saved tables; and its printed
+form.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,33 @@ from fedasym.experiments import plan, tables
 from fedasym.experiments.comparisons import MARGIN, Comparisons, compare_finals
 from fedasym.experiments.data import Record
 from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, kind_of
-from fedasym.experiments.plan import GAINS, SEEDS, SPLITS, TUNING, Chosen, Piece, chosen_settings, validation_score
+from fedasym.experiments.plan import (
+    GAINS,
+    SEEDS,
+    SPLITS,
+    TUNING,
+    Chosen,
+    Piece,
+    chosen_settings,
+    validation_score,
+)
 from fedasym.experiments.reproduction import Foreseen, read_foresight
 from fedasym.experiments.spec import align_columns, describe_numbers
 from fedasym.results.result import Result
 from fedasym.training.convergence import NEAR
 from fedasym.training.histories import EDGES, spread
-from fedasym.training.wording import HEADS, WIDTH, above, cell, columns, folded, meanings, one_scale, shown, smaller_steps
+from fedasym.training.wording import (
+    HEADS,
+    WIDTH,
+    above,
+    cell,
+    columns,
+    folded,
+    meanings,
+    one_scale,
+    shown,
+    smaller_steps,
+)
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
@@ -43,7 +65,10 @@ SWEEPS = {
 def result_lines(results: Results) -> list[str]:
     """Everything that a results object prints."""
     data, told = results.data, results.experiment.settings
-    sizes = [f"{len(data.clients)} clients", *(f"{name} {count:,}" for name, count in data.counts.items())]
+    sizes = [
+        f"{len(data.clients)} clients",
+        *(f"{name} {count:,}" for name, count in data.counts.items()),
+    ]
     what = [results.experiment.name, results.experiment.about.rstrip("."), *sizes]
     what += [f"{told.rounds} rounds", f"protocol {told.rules.name}"]
     out = [*folded(" · ".join(filter(None, what))), "", *chosen_lines(results)]
@@ -64,9 +89,20 @@ def chosen_lines(results: Results) -> list[str]:
     """The settings that validation chose, out of how many."""
     name = validation_score(results.task)
     judged = results.task == "regression"
-    rows = [["algorithm", "tried", "diverged", "validation", *(["excess"] if judged else []), "chosen settings"]]
+    rows = [
+        [
+            "algorithm",
+            "tried",
+            "diverged",
+            "validation",
+            *(["excess"] if judged else []),
+            "chosen settings",
+        ]
+    ]
     for algorithm in results.experiment.algorithms:
-        tried = [row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm]
+        tried = [
+            row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm
+        ]
         best = next((row for row in tried if row["chosen"]), None)
         score = "-" if best is None else cell(name, best[name])
         settings = results.tuned.get(algorithm)
@@ -87,9 +123,15 @@ def describe_settings(settings: dict[str, Any]) -> str:
 
 
 def sweep_lines(results: Results, sweep: str) -> list[str]:
-    """The paper's table: pooled mean with worst to best trial, beside the clients' mean and the worst decile."""
+    """The paper's table: pooled mean with worst to best trial, beside the clients' mean and the
+    worst decile.
+    """
     heads = HEADS[results.task]
-    kept = [name for name in heads if not name.startswith("validation") and (name != "loss" or name == results.statistic)]
+    kept = [
+        name
+        for name in heads
+        if not name.startswith("validation") and (name != "loss" or name == results.statistic)
+    ]
     first, *others = sorted(kept, key=lambda name: name.startswith("shared"))
     finals = {name: results.finals(sweep, name) for name in kept}
     if not finals[first]:
@@ -100,7 +142,8 @@ def sweep_lines(results: Results, sweep: str) -> list[str]:
         rows.append([*row, *(cell(name, float(finals[name][algorithm].mean())) for name in others)])
     numbers = describe_numbers(getattr(results.experiment.trials, sweep))
     title = (
-        f"{sweep.capitalize()} {numbers}: {SWEEPS[sweep]}; mean over trials after round {results.experiment.settings.rounds}."
+        f"{sweep.capitalize()} {numbers}: {SWEEPS[sweep]}; mean over trials after round"
+        f" {results.experiment.settings.rounds}."
     )
     return ["", title, *columns(rows, left=1)]
 
@@ -110,34 +153,55 @@ def gain_lines(results: Results) -> list[str]:
     gains, name = results.experiment.gains, results.statistic
     if gains is None or not results.gains.height:
         return []
-    last = [row for row in results.gains.iter_rows(named=True) if row["round"] == results.experiment.settings.rounds]
-    rows = [["algorithm", *("one batch" if each == "batch" else str(each) for each in gains.epochs)]]
+    last = [
+        row
+        for row in results.gains.iter_rows(named=True)
+        if row["round"] == results.experiment.settings.rounds
+    ]
+    rows = [
+        ["algorithm", *("one batch" if each == "batch" else str(each) for each in gains.epochs)]
+    ]
     for algorithm in dict.fromkeys(row["algorithm"] for row in last):
         values = [
-            [row[name] for row in last if (row["algorithm"], row["epochs"]) == (algorithm, str(epochs))]
+            [
+                row[name]
+                for row in last
+                if (row["algorithm"], row["epochs"]) == (algorithm, str(epochs))
+            ]
             for epochs in gains.epochs
         ]
-        rows.append([algorithm, *(cell(name, float(np.mean(each))) if each else "-" for each in values)])
-    title = f"Gains of personalization: {name} by epochs, mean over seeds {describe_numbers(gains.seeds)}."
+        rows.append(
+            [algorithm, *(cell(name, float(np.mean(each))) if each else "-" for each in values)]
+        )
+    title = (
+        f"Gains of personalization: {name} by epochs, mean over seeds"
+        f" {describe_numbers(gains.seeds)}."
+    )
     return ["", title, *columns(rows, left=1)]
 
 
 def omission_notes(results: Results) -> list[str]:
-    """Algorithms for which nothing could be chosen, trials that diverged, and a missing baseline."""
+    """Algorithms for which nothing could be chosen, trials that diverged, and a missing
+    baseline.
+    """
     notes, experiment, data = [], results.experiment, results.data
     tuned = results.tuning.filter(results.tuning["chosen"])["algorithm"].to_list()
     for name in experiment.algorithms:
         tried = results.tuning.filter(results.tuning["algorithm"] == name)
         if name in tuned or not tried.height:
             continue
-        mend = smaller_steps(data.out_of_scale or {}, 2 / data.curvature if data.curvature else None)
+        mend = smaller_steps(
+            data.out_of_scale or {}, 2 / data.curvature if data.curvature else None
+        )
         reason = f"every configuration diverged: {mend}" if tried["diverged"].all() else (
             "no configuration has a finite validation score: are there validation samples?"
         )  # fmt: skip
         notes.append(f"Nothing is chosen for {name}, and it is left out of the trials: {reason}.")
     many = int(results.tuning["diverged"].sum())
     if 2 * many > results.tuning.height > 1 and tuned:
-        mend = smaller_steps(data.out_of_scale or {}, 2 / data.curvature if data.curvature else None)
+        mend = smaller_steps(
+            data.out_of_scale or {}, 2 / data.curvature if data.curvature else None
+        )
         notes.append(f"Most configurations diverged, {many} of {results.tuning.height}: {mend}.")
     failed = results.trials.filter(results.trials["diverged"])
     for sweep, name in dict.fromkeys(zip(failed["sweep"], failed["algorithm"], strict=True)):
@@ -148,7 +212,9 @@ def omission_notes(results: Results) -> list[str]:
 
 
 def convergence_notes(results: Results) -> list[str]:
-    """The algorithms whose chosen settings did not take training to its end; fine-tuning may be meant to stop early."""
+    """The algorithms whose chosen settings did not take training to its end; fine-tuning may be
+    meant to stop early.
+    """
     short: list[str] = []
     early: list[str] = []
     for name in results.tuned:
@@ -160,18 +226,22 @@ def convergence_notes(results: Results) -> list[str]:
         elif own > NEAR:
             tunes = REGISTRY[name].fine_tunes
             loss = above(found["training_loss"], found["exact_loss"])
-            (early if tunes and not shared > NEAR else short).append(f"{name}, whose training loss is {loss}")
+            (early if tunes and not shared > NEAR else short).append(
+                f"{name}, whose training loss is {loss}"
+            )
     notes = []
     if short:
         notes.append(
-            f"Not converged: {'; '.join(short)}. What it loses by that is no property of the algorithm. Try more rounds or "
-            f"personal_epochs, larger steps, {one_scale(results.data.out_of_scale or {})}; fedasym fit (fa.linear.fit) "
-            "solves it exactly."
+            f"Not converged: {'; '.join(short)}. What it loses by that is no property of the"
+            " algorithm. Try more rounds or personal_epochs, larger steps,"
+            f" {one_scale(results.data.out_of_scale or {})}; fedasym fit (fa.linear.fit) solves it"
+            " exactly."
         )
     if early:
         notes.append(
-            f"Not converged in personalization: {'; '.join(early)}. Stopping early can be right, and validation chose it "
-            "among the steps tried; more personal_epochs come nearer, fedasym fit (fa.linear.fit) is exact."
+            f"Not converged in personalization: {'; '.join(early)}. Stopping early can be right,"
+            " and validation chose it among the steps tried; more personal_epochs come nearer,"
+            " fedasym fit (fa.linear.fit) is exact."
         )
     return notes
 
@@ -181,34 +251,58 @@ def edge_notes(results: Results) -> list[str]:
     ends, name = [], validation_score(results.task)
     sign = -1 if results.task == "regression" else 1
     for algorithm, settings in results.tuned.items():
-        tried = [row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm and not row["diverged"]]
+        tried = [
+            row
+            for row in results.tuning.iter_rows(named=True)
+            if row["algorithm"] == algorithm and not row["diverged"]
+        ]
         best = max((sign * row[name] for row in tried if row["chosen"]), default=np.nan)
         for axis in EDGES:
             values = sorted(results.experiment.grid[algorithm].get(axis, ()))
             if len(values) < 3 or settings[axis] not in (values[0], values[-1]):
                 continue
-            if axis != "ridge" and settings[axis] * (results.data.curvature or 0.0) > NEARLY_UNSTABLE:
+            if (
+                axis != "ridge"
+                and settings[axis] * (results.data.curvature or 0.0) > NEARLY_UNSTABLE
+            ):
                 continue  # what lies beyond diverges
-            if best > max((sign * row[name] for row in tried if row[axis] != settings[axis]), default=-np.inf):
+            if best > max(
+                (sign * row[name] for row in tried if row[axis] != settings[axis]), default=-np.inf
+            ):
                 side = "smallest" if settings[axis] == values[0] else "largest"
                 ends.append(f"{algorithm} {axis} {shown(settings[axis])} ({side})")
-    return [f"Chosen at the end of the values tried, so that the best may lie beyond: {', '.join(ends)}."] if ends else []
+    return (
+        [
+            "Chosen at the end of the values tried, so that the best may lie beyond:"
+            f" {', '.join(ends)}."
+        ]
+        if ends
+        else []
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results(Result):
-    """Tables of an experiment, polars frames; made by `fedasym.run` and `fedasym.sweep`, or read from a folder.
+    """Tables of an experiment, polars frames; made by `fedasym.run` and `fedasym.sweep`, or read
+    from a folder.
 
-    tuning: algorithm, the settings that were varied, validation_accuracy (regression: validation_loss), chosen, diverged.
-    trials: sweep ("seeds" or "splits"), algorithm, trial, round, and the statistics of `History`, which says what they are.
+    tuning: algorithm, the settings that were varied, validation_accuracy (regression:
+        validation_loss), chosen, diverged.
+    trials: sweep ("seeds" or "splits"), algorithm, trial, round, and the statistics of `History`,
+        which says what they are.
     gains: algorithm, epochs ("0", "batch", "1", ...), trial, round, and the statistics.
-    clients: sweep, algorithm, trial, client, samples, tested, accuracy, shared_accuracy, gain after the last round.
+    clients: sweep, algorithm, trial, client, samples, tested, accuracy, shared_accuracy, gain after
+        the last round.
     tuned: the settings that validation chose, by algorithm.
 
     >>> import tempfile, fedasym as fa
-    >>> data = fa.datasets.synthetic(task="classification", clients=5, dimension=5, classes=2, aspect=0.5)
+    >>> data = fa.datasets.synthetic(
+    ...     task="classification", clients=5, dimension=5, classes=2, aspect=0.5
+    ... )
     >>> few = {"rounds": 2, "evaluate_every": 2, "local_steps": 2, "personal_epochs": 1}
-    >>> tiny = fa.Experiment(name="tiny", algorithms=["fedavg"], settings=few, grid={}, trials={"seeds": 2})
+    >>> tiny = fa.Experiment(
+    ...     name="tiny", algorithms=["fedavg"], settings=few, grid={}, trials={"seeds": 2}
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     results = fa.run(tiny, data, into=folder + "/run")
     ...     again = Results.load(results.save(folder + "/tables"))
@@ -223,7 +317,9 @@ class Results(Result):
     gains: pl.DataFrame
     clients: pl.DataFrame
     tuned: Chosen
-    remarks: tuple[str, ...] = ()  # what the run folder tells: unfinished or damaged pieces, several devices
+    remarks: tuple[
+        str, ...
+    ] = ()  # what the run folder tells: unfinished or damaged pieces, several devices
     environment: Mapping[str, str] = field(default_factory=dict)  # what computed the last piece
     foreseen: Foreseen | None = None  # what the advisor said of the data, where it was asked
 
@@ -238,7 +334,9 @@ class Results(Result):
         tuned = {} if rows is None else chosen_settings(experiment, rows, task)
         pieces = plan.trials(experiment, tuned)
         by_stage = {
-            stage: tables.join_rows(reader.finished([piece for piece in pieces if piece.stage == stage]), stage, task)
+            stage: tables.join_rows(
+                reader.finished([piece for piece in pieces if piece.stage == stage]), stage, task
+            )
             for stage in (SEEDS, SPLITS, GAINS)
         }
         sweeps = (SEEDS, SPLITS)
@@ -265,7 +363,9 @@ class Results(Result):
         return cls(**load_tables(Path(folder)))
 
     def save(self, folder: str | Path) -> Path:
-        """Write the tables as small files that can be committed and read without the run; returns the folder."""
+        """Write the tables as small files that can be committed and read without the run; returns
+        the folder.
+        """
         from fedasym.experiments.tables import save_tables
 
         return save_tables(self, Path(folder))
@@ -283,7 +383,9 @@ class Results(Result):
     @property
     def sweep(self) -> str:
         """The trials that stand for the results: over seeds, or else over splits."""
-        return SEEDS if self.experiment.trials.seeds or not self.experiment.trials.splits else SPLITS
+        return (
+            SEEDS if self.experiment.trials.seeds or not self.experiment.trials.splits else SPLITS
+        )
 
     @property
     def best(self) -> str | None:
@@ -292,55 +394,87 @@ class Results(Result):
         known = {name: value for name, value in means.items() if np.isfinite(value)}
         if not known:
             return None
-        return min(known, key=lambda name: known[name] if self.statistic == "loss" else -known[name])
+        return min(
+            known, key=lambda name: known[name] if self.statistic == "loss" else -known[name]
+        )
 
     def table(self) -> list[dict[str, Any]]:
-        """One record per algorithm and sweep: the mean of what it is compared by after the last round, worst and best trial."""
+        """One record per algorithm and sweep: the mean of what it is compared by after the last
+        round, worst and best trial.
+        """
         worst, best = (np.max, np.min) if self.statistic == "loss" else (np.min, np.max)
         return [
-            {"sweep": sweep, "algorithm": name, self.statistic: float(np.mean(values)), "worst": float(worst(values))}
+            {
+                "sweep": sweep,
+                "algorithm": name,
+                self.statistic: float(np.mean(values)),
+                "worst": float(worst(values)),
+            }
             | {"best": float(best(values)), "trials": len(values), **self.tuned.get(name, {})}
             for sweep in (SEEDS, SPLITS)
             for name, values in self.finals(sweep).items()
         ]
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the curves of the trials to a file (PNG, SVG or PDF by its ending); returns where it is."""
+        """Draw the curves of the trials to a file (PNG, SVG or PDF by its ending); returns where it
+        is.
+        """
         return write_file("draw results", self, path)
 
     @property
     def budget(self) -> list[str]:
-        """What every algorithm was given, in sentences: configurations, trials, rounds and steps."""
+        """What every algorithm was given, in sentences: configurations, trials, rounds and
+        steps.
+        """
         return plan.describe_budget(self.experiment, self.data)
 
     def finals(self, sweep: str, statistic: str | None = None) -> dict[str, Array]:
-        """A statistic after the last round, a number per trial, by algorithm; trials that are not there are NaN."""
+        """A statistic after the last round, a number per trial, by algorithm; trials that are not
+        there are NaN.
+        """
         name = statistic or self.statistic
         if name not in self.trials.columns[4:-1]:
-            raise InvalidInput(f"statistic is {name!r}: there are {', '.join(self.trials.columns[4:-1])}")
+            raise InvalidInput(
+                f"statistic is {name!r}: there are {', '.join(self.trials.columns[4:-1])}"
+            )
         numbers = getattr(self.experiment.trials, sweep)
         found: dict[str, dict[int, float]] = {}
         rounds = self.experiment.settings.rounds
         for row in self.trials.iter_rows(named=True):
             if row["sweep"] == sweep and row["round"] == rounds:
                 found.setdefault(row["algorithm"], {})[row["trial"]] = row[name]
-        return {each: np.array([values.get(number, np.nan) for number in numbers]) for each, values in found.items()}
+        return {
+            each: np.array([values.get(number, np.nan) for number in numbers])
+            for each, values in found.items()
+        }
 
     def comparisons(
-        self, pairs: Iterable[tuple[str, str]] | None = None, *, margin: float | None = None, statistic: str | None = None
+        self,
+        pairs: Iterable[tuple[str, str]] | None = None,
+        *,
+        margin: float | None = None,
+        statistic: str | None = None,
     ) -> Comparisons:
-        """Paired tests of algorithms over trials, of all pairs or of these: difference, interval, equivalence.
+        """Paired tests of algorithms over trials, of all pairs or of these: difference, interval,
+        equivalence.
 
-        margin: what counts as the same, 0.005 (half a point) for accuracies; in regression no equivalence without one.
+        margin: what counts as the same, 0.005 (half a point) for accuracies; in regression no
+            equivalence without one.
         statistic: pooled accuracy (regression: loss) after the last round unless named.
         """
         name = statistic or self.statistic
         default = None if name.endswith("loss") else MARGIN
         finals = {sweep: self.finals(sweep, name) for sweep in (SEEDS, SPLITS)}
-        return compare_finals(finals, pairs, default if margin is None else margin, "loss" if name.endswith("loss") else name)
+        return compare_finals(
+            finals,
+            pairs,
+            default if margin is None else margin,
+            "loss" if name.endswith("loss") else name,
+        )
 
     def judged(self, algorithm: str) -> dict[str, float]:
-        """How far the chosen settings took training, in regression: the worst trial's training_loss, exact_loss, excess, ...
+        """How far the chosen settings took training, in regression: the worst trial's
+        training_loss, exact_loss, excess, ...
 
         Before any trial, as tuning found it; empty where that is not known.
         """
@@ -352,7 +486,9 @@ class Results(Result):
         mine = [
             {name: np.nan if row[name] is None else float(row[name]) for name in plan.JUDGED}
             for row in rows
-            if row["algorithm"] == algorithm and row.get("excess") is not None and not row["diverged"]
+            if row["algorithm"] == algorithm
+            and row.get("excess") is not None
+            and not row["diverged"]
         ]
         known = [row for row in mine if not np.isnan(row["excess"])]
         return max(known, key=lambda row: row["excess"], default={})
@@ -363,9 +499,14 @@ class Results(Result):
         return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
 
     def to_json(self) -> str:
-        """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes; not by client."""
+        """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes; not
+        by client.
+        """
         frames = {name: records(getattr(self, name)) for name in ("tuning", "trials", "gains")}
-        sizes = {name: getattr(self.data, name) for name in ("task", "counts", "dimension", "outputs", "samples", "split")}
+        sizes = {
+            name: getattr(self.data, name)
+            for name in ("task", "counts", "dimension", "outputs", "samples", "split")
+        }
         held = {
             "experiment": self.experiment.model_dump(exclude_none=True),
             "data": sizes | {"clients": len(self.data.clients)},
@@ -386,7 +527,10 @@ class Results(Result):
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """A table for JSON."""
     return [
-        {name: json_value(value) if isinstance(value, float) else value for name, value in row.items()}
+        {
+            name: json_value(value) if isinstance(value, float) else value
+            for name, value in row.items()
+        }
         for row in frame.iter_rows(named=True)
     ]
 
@@ -424,12 +568,21 @@ class RunReader:
         if self.missing:
             damaged = f", {self.damaged} of them damaged" if self.damaged else ""
             told.append(
-                f"Unfinished: {self.missing} of the {len(self.keys)} pieces planned so far are missing{damaged}; "
-                "run the experiment again, it goes on from here."
+                f"Unfinished: {self.missing} of the {len(self.keys)} pieces planned so far are"
+                f" missing{damaged}; run the experiment again, it goes on from here."
             )
-        again = {entry.key for entry in self.folder.log() if entry.event == DAMAGED and entry.key in self.keys}
+        again = {
+            entry.key
+            for entry in self.folder.log()
+            if entry.event == DAMAGED and entry.key in self.keys
+        }
         if again and not self.damaged:
-            told.append(f"Damaged on the disk and computed again: {len(again)} of {len(self.keys)} pieces.")
+            told.append(
+                f"Damaged on the disk and computed again: {len(again)} of {len(self.keys)} pieces."
+            )
         if len(self.devices) > 1:
-            told.append(f"Computed in part on {' and in part on '.join(sorted(self.devices))}: these may round differently.")
+            told.append(
+                f"Computed in part on {' and in part on '.join(sorted(self.devices))}: these may"
+                " round differently."
+            )
         return told

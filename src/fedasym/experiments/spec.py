@@ -1,6 +1,8 @@
-"""An experiment as a value: which data, which algorithms, what is tuned over, how often it is repeated; also in words.
+"""An experiment as a value: which data, which algorithms, what is tuned over, how often it is
+repeated; also in words.
 
-It is what a TOML file says, checked at the door; the rules for numbers are those of `fedasym.train` itself.
+It is what a TOML file says, checked at the door; the rules for numbers are those of `fedasym.train`
+itself.
 """
 
 from __future__ import annotations
@@ -40,26 +42,35 @@ ALL = ("local", "fedavg", "ftfa", "rtfa", "maml_fo", "maml_hf", "pfedme")  # wha
 
 
 class Experiment(Part):
-    """Data, algorithms, grids and trials: all that decides the numbers of a comparison; `fedasym.run` runs it.
+    """Data, algorithms, grids and trials: all that decides the numbers of a comparison;
+    `fedasym.run` runs it.
 
     name: of its run folder. about: what it is, in words.
-    data: one of features = "cifar100", file = "clients.parquet" (with label, client, columns, split) and synthetic = {...};
-        left out, the federation is given to `run`.
-    algorithms: names, the paper's seven by default. settings: as `fedasym.train` takes them; name the protocol to have the
-        paper's head and steps, whatever the data.
-    grid: "paper"; or settings and values, {"server_step": [0.01, 0.1]}, for all that use them; or such a grid by algorithm.
-    trials: seeds and splits of the chosen settings; a number n stands for 1, ..., n. gains: see `Gains`; none by default.
-    pieces: "fine" (one server step, seed or split is the least that a crash can cost) or "coarse" (fewer, larger calls).
+    data: one of features = "cifar100", file = "clients.parquet" (with label, client, columns,
+        split) and synthetic = {...}; left out, the federation is given to `run`.
+    algorithms: names, the paper's seven by default. settings: as `fedasym.train` takes them; name
+        the protocol to have the paper's head and steps, whatever the data.
+    grid: "paper"; or settings and values, {"server_step": [0.01, 0.1]}, for all that use them; or
+        such a grid by algorithm.
+    trials: seeds and splits of the chosen settings; a number n stands for 1, ..., n. gains: see
+        `Gains`; none by default.
+    pieces: "fine" (one server step, seed or split is the least that a crash can cost) or "coarse"
+        (fewer, larger calls).
 
     >>> import fedasym as fa
-    >>> mine = fa.Experiment(name="mine", algorithms=["fedavg", "ftfa"], grid={"server_step": [0.01, 0.1]}, trials={"seeds": 3})
+    >>> mine = fa.Experiment(
+    ...     name="mine",
+    ...     algorithms=["fedavg", "ftfa"],
+    ...     grid={"server_step": [0.01, 0.1]},
+    ...     trials={"seeds": 3},
+    ... )
     >>> mine.grid["ftfa"], mine.trials.seeds
     ({'server_step': (0.01, 0.1)}, (1, 2, 3))
-    >>> fa.Experiment(name="mine", settings={"round": 3})
+    >>> fa.Experiment(name="mine", settings={"round": 3})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: settings.round is 3: there is no such field; did you mean rounds? known are rounds, evaluate_every, cohort, local_steps, batch, personal_epochs, server_step, local_step, ridge, difference, mixing, inner_step, inner_steps, protocol, intercept, precision
-    """  # noqa: E501
+    fedasym.InvalidInput: settings.round is 3: there is no such field; did you mean rounds? ...
+    """
 
     name: str
     about: str = ""
@@ -86,7 +97,9 @@ class Experiment(Part):
     @classmethod
     def _folder_name(cls, name: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            raise ValueError("it names a folder: use letters, digits, points, dashes and underscores")
+            raise ValueError(
+                "it names a folder: use letters, digits, points, dashes and underscores"
+            )
         return name
 
     @field("algorithms")
@@ -101,16 +114,23 @@ class Experiment(Part):
     @classmethod
     def _by_algorithm(cls, grid: Any, info: ValidationInfo) -> Any:
         names = info.data.get("algorithms")
-        return {} if names is None else complete_grid(grid, names)  # wrong algorithms are a problem of their own
+        return (
+            {} if names is None else complete_grid(grid, names)
+        )  # wrong algorithms are a problem of their own
 
     @model(mode="after")
     def _gains_of_tuned(self) -> Self:
         for name in self.gains.algorithms if self.gains else ():
             if name not in self.algorithms:
                 trained = ", ".join(self.algorithms)
-                raise InvalidInput(f"gains.algorithms has {name}, which is not trained: trained are {trained}")
+                raise InvalidInput(
+                    f"gains.algorithms has {name}, which is not trained: trained are {trained}"
+                )
             if not REGISTRY[name].fine_tunes:
-                raise InvalidInput(f"gains.algorithms has {name}, which does not fine-tune a shared model: leave it out")
+                raise InvalidInput(
+                    f"gains.algorithms has {name}, which does not fine-tune a shared model: leave"
+                    " it out"
+                )
         return self
 
     @classmethod
@@ -120,7 +140,10 @@ class Experiment(Part):
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = Path(folder, "mine.toml")
-        ...     size = file.write_text('name = "mine"\nalgorithms = ["fedavg"]\n[data.synthetic]\nalpha = 1\nbeta = 1\n')
+        ...     size = file.write_text(
+        ...         'name = "mine"\nalgorithms = ["fedavg"]\n'
+        ...         "[data.synthetic]\nalpha = 1\nbeta = 1\n"
+        ...     )
         ...     Experiment.from_toml(file).data.synthetic.alpha
         1.0
         """
@@ -147,7 +170,11 @@ class Experiment(Part):
     def to_toml(self) -> str:
         """The experiment as a file's text: what `from_toml` reads back as the same.
 
-        >>> print(Experiment(name="mine", algorithms=["local"], trials={"seeds": 3, "splits": 0}).to_toml().splitlines()[0])
+        >>> print(
+        ...     Experiment(name="mine", algorithms=["local"], trials={"seeds": 3, "splits": 0})
+        ...     .to_toml()
+        ...     .splitlines()[0]
+        ... )
         name = "mine"
         """
         from fedasym.experiments.fields import write_toml
@@ -155,7 +182,8 @@ class Experiment(Part):
         return write_toml(self)
 
     def quick(self) -> Experiment:
-        """A scaled copy for a first look: few clients, rounds, values and trials; its numbers mean little.
+        """A scaled copy for a first look: few clients, rounds, values and trials; its numbers mean
+        little.
 
         >>> Experiment.paper("cifar100").quick().settings.rounds
         20
@@ -165,15 +193,26 @@ class Experiment(Part):
     def with_data(self, file: str | Path) -> Experiment:
         """The same on the data of a file, whose columns have the usual names."""
         limit = self.data.clients if self.data else None
-        return self.model_copy(update={"data": Data.model_validate({"file": str(Path(file).absolute()), "clients": limit})})
+        return self.model_copy(
+            update={
+                "data": Data.model_validate({"file": str(Path(file).absolute()), "clients": limit})
+            }
+        )
 
     def settled_on(self, federation: Federation) -> Experiment:
-        """The same with all that is left to the data put in: the intercept, and the steps where no protocol is named.
+        """The same with all that is left to the data put in: the intercept, and the steps where no
+        protocol is named.
 
         >>> import fedasym as fa
-        >>> long = fa.Federation.from_arrays([[30.0], [10.0]] * 5, [1.0, 2.0] * 5, clients=list("aabbccddee"))
+        >>> long = fa.Federation.from_arrays(
+        ...     [[30.0], [10.0]] * 5, [1.0, 2.0] * 5, clients=list("aabbccddee")
+        ... )
         >>> told = Experiment(name="mine").settled_on(long).settings
-        >>> told.rules.name, told.server_step, Experiment(name="mine", settings={"protocol": "text"}).settings.rules.name
+        >>> (
+        ...     told.rules.name,
+        ...     told.server_step,
+        ...     Experiment(name="mine", settings={"protocol": "text"}).settings.rules.name,
+        ... )
         ('text with intercept', 0.0011, 'text')
         """
         told = self.settings
@@ -194,7 +233,9 @@ class Experiment(Part):
         """
         if self.data is None or self.data.file is None:
             return self
-        return self.model_copy(update={"data": self.data.model_copy(update={"file": Path(self.data.file).name})})
+        return self.model_copy(
+            update={"data": self.data.model_copy(update={"file": Path(self.data.file).name})}
+        )
 
     @classmethod
     def schema_text(cls) -> str:
@@ -220,14 +261,23 @@ TRIALS = 3
 
 def scale_experiment(experiment: Experiment) -> Experiment:
     """The copy, named so; what is small already stays."""
-    told, trials, gains, data = experiment.settings, experiment.trials, experiment.gains, experiment.data
+    told, trials, gains, data = (
+        experiment.settings,
+        experiment.trials,
+        experiment.gains,
+        experiment.data,
+    )
     rounds = min(told.rounds, ROUNDS)
     every = min(told.evaluate_every, max(1, rounds // EVALUATIONS))
     changed: dict[str, Any] = {
         "name": f"{experiment.name}-quick",
-        "settings": told.model_copy(update={"rounds": rounds, "evaluate_every": every, "cohort": None}),
+        "settings": told.model_copy(
+            update={"rounds": rounds, "evaluate_every": every, "cohort": None}
+        ),
         "grid": {name: thin_values(axes) for name, axes in experiment.grid.items()},
-        "trials": trials.model_copy(update={"seeds": trials.seeds[:TRIALS], "splits": trials.splits[:TRIALS]}),
+        "trials": trials.model_copy(
+            update={"seeds": trials.seeds[:TRIALS], "splits": trials.splits[:TRIALS]}
+        ),
         "gains": gains and gains.model_copy(update={"seeds": gains.seeds[:TRIALS]}),
         "data": data and data.model_copy(update={"clients": min(data.clients or CLIENTS, CLIENTS)}),
     }
@@ -235,12 +285,15 @@ def scale_experiment(experiment: Experiment) -> Experiment:
 
 
 def thin_values(axes: Axes) -> Axes:
-    """Two values of each setting, from the upper half: too small a step learns nothing in few rounds.
+    """Two values of each setting, from the upper half: too small a step learns nothing in few
+    rounds.
 
     >>> thin_values({"server_step": (0.0001, 0.001, 0.01, 0.1, 1.0), "mixing": (1.0, 2.0)})
     {'server_step': (0.01, 0.1), 'mixing': (1.0, 2.0)}
     """
-    return {name: values if len(values) <= VALUES else upper(values) for name, values in axes.items()}
+    return {
+        name: values if len(values) <= VALUES else upper(values) for name, values in axes.items()
+    }
 
 
 def upper(values: tuple[int | float, ...]) -> tuple[int | float, ...]:
@@ -263,7 +316,9 @@ LONG = 60  # characters of a value that a sentence repeats
 
 
 def rephrase_error(error: ValidationError, experiment: type[BaseModel]) -> str:
-    """The first problem as one sentence: the field by its path, the value, what is allowed; misspelt fields first."""
+    """The first problem as one sentence: the field by its path, the value, what is allowed;
+    misspelt fields first.
+    """
     problems = error.errors(include_url=False)
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     problem, others = problems[0], len(problems) - 1
@@ -321,13 +376,21 @@ def summarize(experiment: Experiment) -> str:
     lines = [
         *folded(" · ".join(parts)),
         *folded(" · ".join(sizes)),
-        "Configurations to tune over: " + ", ".join(f"{name} {count}" for name, count in tried.items()) + ".",
-        f"Trials of what is chosen: seeds {describe_numbers(trials.seeds)}; splits {describe_numbers(trials.splits)}.",
+        "Configurations to tune over: "
+        + ", ".join(f"{name} {count}" for name, count in tried.items())
+        + ".",
+        (
+            f"Trials of what is chosen: seeds {describe_numbers(trials.seeds)}; splits"
+            f" {describe_numbers(trials.splits)}."
+        ),
     ]
     if experiment.gains:
         gains = experiment.gains
         epochs = ", ".join(map(str, gains.epochs))
-        lines.append(f"Gains of {', '.join(gains.algorithms)} over epochs {epochs}: seeds {describe_numbers(gains.seeds)}.")
+        lines.append(
+            f"Gains of {', '.join(gains.algorithms)} over epochs {epochs}: seeds"
+            f" {describe_numbers(gains.seeds)}."
+        )
     return "\n".join(lines)
 
 

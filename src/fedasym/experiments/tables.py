@@ -1,4 +1,6 @@
-"""From pieces to tables: the rows of a call of `train`, the tables of results, files that keep them; which runs there are."""
+"""From pieces to tables: the rows of a call of `train`, the tables of results, files that keep
+them; which runs there are.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +69,22 @@ CLIENT_STATISTICS = {  # what is kept of each client after the last round
 
 
 def statistic_names(stage: str, task: str) -> tuple[str, ...]:
-    """The statistics that a stage keeps: tuning those of validation samples, and how far training is from its end."""
-    return tuple(name for name in COLUMNS[task] if stage != TUNING or name.startswith("validation") or name in JUDGED)
+    """The statistics that a stage keeps: tuning those of validation samples, and how far training
+    is from its end.
+    """
+    return tuple(
+        name
+        for name in COLUMNS[task]
+        if stage != TUNING or name.startswith("validation") or name in JUDGED
+    )
 
 
-def row_schema(stage: str, task: str, brought: Mapping[str, bool] = MappingProxyType({})) -> dict[str, Any]:
-    """The columns of a piece; `brought`: settings of its algorithms' own, and whether they are whole numbers."""
+def row_schema(
+    stage: str, task: str, brought: Mapping[str, bool] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The columns of a piece; `brought`: settings of its algorithms' own, and whether they are
+    whole numbers.
+    """
     columns: dict[str, Any] = {"algorithm": pl.String, "epochs": pl.String}
     columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in TUNED}
     columns |= {name: pl.Int64 if whole else pl.Float64 for name, whole in brought.items()}
@@ -83,7 +95,9 @@ def row_schema(stage: str, task: str, brought: Mapping[str, bool] = MappingProxy
     return columns
 
 
-def compute_piece(piece: Piece, federation: Federation, progress: Callable[[float, str], None]) -> pl.DataFrame:
+def compute_piece(
+    piece: Piece, federation: Federation, progress: Callable[[float, str], None]
+) -> pl.DataFrame:
     """Train a piece on its federation; a Ctrl-C leaves nothing of it."""
     from fedasym.training.training import train
 
@@ -91,16 +105,26 @@ def compute_piece(piece: Piece, federation: Federation, progress: Callable[[floa
 
     def heard(share: float, text: str) -> None:
         nonlocal done
-        done = share >= 1  # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
+        done = (
+            share >= 1
+        )  # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
         progress(share, text)
 
-    wanted: dict[str, Any] = {"grid": piece.grids(), "seeds": piece.seeds, "splits": piece.splits or None}
+    wanted: dict[str, Any] = {
+        "grid": piece.grids(),
+        "seeds": piece.seeds,
+        "splits": piece.splits or None,
+    }
     runs = train(piece.algorithms(), federation, progress=heard, **wanted, **piece.settings)
     if not done:
         raise KeyboardInterrupt
     assert isinstance(runs, Histories)
     rows = [row for run in runs for row in piece_rows(piece, run)]
-    return pl.DataFrame(rows, schema=row_schema(piece.stage, federation.task, piece.brought_settings()), orient="row")
+    return pl.DataFrame(
+        rows,
+        schema=row_schema(piece.stage, federation.task, piece.brought_settings()),
+        orient="row",
+    )
 
 
 def piece_rows(piece: Piece, run: History) -> list[dict[str, Any]]:
@@ -110,7 +134,9 @@ def piece_rows(piece: Piece, run: History) -> list[dict[str, Any]]:
     single = run.algorithm.name != name
     what: dict[str, Any] = {
         "algorithm": name,
-        "epochs": None if piece.stage != GAINS else BATCH if single else str(run.settings.personal_epochs),
+        "epochs": (
+            None if piece.stage != GAINS else BATCH if single else str(run.settings.personal_epochs)
+        ),
         **{axis: used.get(axis) for axis in (*TUNED, *piece.brought_settings())},
         "seed": run.seed,
         "split": run.split,
@@ -124,12 +150,17 @@ def piece_rows(piece: Piece, run: History) -> list[dict[str, Any]]:
     ]
     if piece.stage in (SEEDS, SPLITS):
         clients = run.clients()
-        rows[-1] |= {f"client_{name}": [float(client[name]) for client in clients] for name in CLIENT_STATISTICS[run.task]}
+        rows[-1] |= {
+            f"client_{name}": [float(client[name]) for client in clients]
+            for name in CLIENT_STATISTICS[run.task]
+        }
     return rows
 
 
 def describe_environment() -> dict[str, str]:
-    """What computes: versions, device, system and command, without names of this machine or its folders."""
+    """What computes: versions, device, system and command, without names of this machine or its
+    folders.
+    """
     import_module("fedasym.training.runner")  # starts JAX, which is about to be needed
     jax = sys.modules["jax"]
     device = jax.devices()[0]
@@ -147,12 +178,17 @@ def command_line() -> str:
     """The command of this process, without folders of this machine."""
     script, *arguments = sys.argv or [""]
     program = "fedasym" if Path(script).name == "__main__.py" else Path(script).name
-    return " ".join([program, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)])
+    return " ".join(
+        [program, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)]
+    )
 
 
 def join_rows(pieces: Iterable[Finished], stage: str, task: str) -> pl.DataFrame:
     """The rows of all pieces of a stage."""
-    return pl.concat([pl.DataFrame(schema=row_schema(stage, task)), *(piece.frame for piece in pieces)], how="diagonal")
+    return pl.concat(
+        [pl.DataFrame(schema=row_schema(stage, task)), *(piece.frame for piece in pieces)],
+        how="diagonal",
+    )
 
 
 def tuning_columns(experiment: Experiment, task: str) -> dict[str, Any]:
@@ -163,14 +199,24 @@ def tuning_columns(experiment: Experiment, task: str) -> dict[str, Any]:
     columns: dict[str, Any] = {"algorithm": pl.String}
     columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in varied}
     columns |= {
-        name: pl.Int64 if all(isinstance(each, int) for each in values) else pl.Float64 for name, values in brought.items()
+        name: pl.Int64 if all(isinstance(each, int) for each in values) else pl.Float64
+        for name, values in brought.items()
     }
     judged = dict.fromkeys(JUDGED if task == "regression" else (), pl.Float64)
-    return columns | {validation_score(task): pl.Float64, **judged, "chosen": pl.Boolean, "diverged": pl.Boolean}
+    return columns | {
+        validation_score(task): pl.Float64,
+        **judged,
+        "chosen": pl.Boolean,
+        "diverged": pl.Boolean,
+    }
 
 
-def tuning_table(experiment: Experiment, rows: pl.DataFrame | None, chosen: Chosen, task: str) -> pl.DataFrame:
-    """Every configuration in the order of its grid, how it validates, and which was chosen; `rows` None: not tuned yet."""
+def tuning_table(
+    experiment: Experiment, rows: pl.DataFrame | None, chosen: Chosen, task: str
+) -> pl.DataFrame:
+    """Every configuration in the order of its grid, how it validates, and which was chosen; `rows`
+    None: not tuned yet.
+    """
     records: list[dict[str, Any]] = []
     for name, axes in experiment.grid.items():
         configurations = combinations(axes)
@@ -179,7 +225,12 @@ def tuning_table(experiment: Experiment, rows: pl.DataFrame | None, chosen: Chos
         else:
             tried = [] if rows is None else scores(experiment, name, rows, task)
         records += [
-            {"algorithm": name, **score.settings, validation_score(task): score.validation, "diverged": score.diverged}
+            {
+                "algorithm": name,
+                **score.settings,
+                validation_score(task): score.validation,
+                "diverged": score.diverged,
+            }
             | {"chosen": score.settings == chosen.get(name), **score.judged}
             for score in tried
         ]
@@ -188,8 +239,15 @@ def tuning_table(experiment: Experiment, rows: pl.DataFrame | None, chosen: Chos
 
 def trial_columns(task: str) -> dict[str, Any]:
     """The columns of the table of trials."""
-    columns: dict[str, Any] = {"sweep": pl.String, "algorithm": pl.String, "trial": pl.UInt64, "round": pl.Int64}
-    return columns | dict.fromkeys(statistic_names(SEEDS, task), pl.Float64) | {"diverged": pl.Boolean}
+    columns: dict[str, Any] = {
+        "sweep": pl.String,
+        "algorithm": pl.String,
+        "trial": pl.UInt64,
+        "round": pl.Int64,
+    }
+    return (
+        columns | dict.fromkeys(statistic_names(SEEDS, task), pl.Float64) | {"diverged": pl.Boolean}
+    )
 
 
 def trial_table(rows: pl.DataFrame, sweep: str, task: str) -> pl.DataFrame:
@@ -199,36 +257,61 @@ def trial_table(rows: pl.DataFrame, sweep: str, task: str) -> pl.DataFrame:
 
 def number_rows(rows: pl.DataFrame, sweep: str) -> pl.DataFrame:
     """Rows with their sweep and the number of the trial, a seed or a split."""
-    return rows.with_columns(pl.lit(sweep).alias("sweep"), pl.col("seed" if sweep == SEEDS else "split").alias("trial"))
+    return rows.with_columns(
+        pl.lit(sweep).alias("sweep"), pl.col("seed" if sweep == SEEDS else "split").alias("trial")
+    )
 
 
 def gain_columns(task: str) -> dict[str, Any]:
     """The columns of the table of gains."""
-    columns: dict[str, Any] = {"algorithm": pl.String, "epochs": pl.String, "trial": pl.UInt64, "round": pl.Int64}
-    return columns | dict.fromkeys(statistic_names(GAINS, task), pl.Float64) | {"diverged": pl.Boolean}
+    columns: dict[str, Any] = {
+        "algorithm": pl.String,
+        "epochs": pl.String,
+        "trial": pl.UInt64,
+        "round": pl.Int64,
+    }
+    return (
+        columns | dict.fromkeys(statistic_names(GAINS, task), pl.Float64) | {"diverged": pl.Boolean}
+    )
 
 
 def gain_table(experiment: Experiment, rows: pl.DataFrame, task: str) -> pl.DataFrame:
     """Statistics by epochs of personalization, in the order in which the experiment lists them."""
     epochs = map(str, experiment.gains.epochs if experiment.gains else ())
-    order = (place_in("algorithm", experiment.algorithms), place_in("epochs", epochs), "trial", "round")
+    order = (
+        place_in("algorithm", experiment.algorithms),
+        place_in("epochs", epochs),
+        "trial",
+        "round",
+    )
     table = rows.with_columns(pl.col("seed").alias("trial")).sort(*order)
     return table.select(gain_columns(task).keys())
 
 
 def client_columns(task: str) -> dict[str, Any]:
     """The columns of the table of clients."""
-    columns = {"sweep": pl.String, "algorithm": pl.String, "trial": pl.UInt64, "client": pl.String, "samples": pl.Int64}
-    return columns | {name: pl.Int64 if name == "tested" else pl.Float64 for name in CLIENT_STATISTICS[task]}
+    columns = {
+        "sweep": pl.String,
+        "algorithm": pl.String,
+        "trial": pl.UInt64,
+        "client": pl.String,
+        "samples": pl.Int64,
+    }
+    return columns | {
+        name: pl.Int64 if name == "tested" else pl.Float64 for name in CLIENT_STATISTICS[task]
+    }
 
 
 def client_table(rows: pl.DataFrame, sweep: str, data: Record) -> pl.DataFrame:
     """Every client after the last round of every trial; samples: those it trains on."""
     lists = {f"client_{name}": name for name in CLIENT_STATISTICS[data.task]}
     last = number_rows(rows.filter(pl.col("client_tested").is_not_null()), sweep).with_columns(
-        pl.lit(pl.Series([data.clients])).first().alias("client"), pl.lit(pl.Series([data.training])).first().alias("samples")
+        pl.lit(pl.Series([data.clients])).first().alias("client"),
+        pl.lit(pl.Series([data.training])).first().alias("samples"),
     )
-    table = last.select("sweep", "algorithm", "trial", "client", "samples", *lists).explode("client", "samples", *lists)
+    table = last.select("sweep", "algorithm", "trial", "client", "samples", *lists).explode(
+        "client", "samples", *lists
+    )
     return table.rename(lists).cast(pl.Schema(client_columns(data.task)))
 
 
@@ -238,14 +321,20 @@ def empty_table(columns: dict[str, Any]) -> pl.DataFrame:
 
 
 def order_rows(table: pl.DataFrame, experiment: Experiment) -> pl.DataFrame:
-    """Seeds before splits, algorithms in the experiment's order, then trials, then rounds; clients stay in theirs."""
+    """Seeds before splits, algorithms in the experiment's order, then trials, then rounds; clients
+    stay in theirs.
+    """
     keys = ["trial", *(["round"] if "round" in table.columns else [])]
-    return table.sort("sweep", place_in("algorithm", experiment.algorithms), *keys, maintain_order=True)
+    return table.sort(
+        "sweep", place_in("algorithm", experiment.algorithms), *keys, maintain_order=True
+    )
 
 
 def place_in(column: str, names: Iterable[str]) -> pl.Expr:
     """Where a column's name stands in a list: what to sort by."""
-    return pl.col(column).replace_strict({name: at for at, name in enumerate(names)}, return_dtype=pl.Int64)
+    return pl.col(column).replace_strict(
+        {name: at for at, name in enumerate(names)}, return_dtype=pl.Int64
+    )
 
 
 SUMMARY = "results.json"
@@ -259,7 +348,11 @@ UNREADABLE = (
 
 def columns_of(experiment: Experiment, task: str) -> dict[str, dict[str, Any]]:
     """The tables in CSV, and their columns."""
-    return {"tuning": tuning_columns(experiment, task), "trials": trial_columns(task), "gains": gain_columns(task)}
+    return {
+        "tuning": tuning_columns(experiment, task),
+        "trials": trial_columns(task),
+        "gains": gain_columns(task),
+    }
 
 
 def save_tables(results: Results, folder: Path) -> Path:
@@ -267,7 +360,9 @@ def save_tables(results: Results, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise InvalidInput(f"folder is {str(folder)!r}: it cannot be made: {reason.strerror}") from None
+        raise InvalidInput(
+            f"folder is {str(folder)!r}: it cannot be made: {reason.strerror}"
+        ) from None
     experiment = results.experiment.portable()
     write_text(folder / EXPERIMENT, experiment.to_toml())
     if brought := describe_brought(experiment.algorithms):
@@ -276,7 +371,11 @@ def save_tables(results: Results, folder: Path) -> Path:
     for name in columns_of(experiment, results.task):
         write_text(folder / f"{name}.csv", getattr(results, name).write_csv())
     write_frame(folder / CLIENTS_FILE, results.clients, compression="zstd", compression_level=19)
-    told = {"remarks": results.remarks, "budget": results.budget, "environment": dict(results.environment)}
+    told = {
+        "remarks": results.remarks,
+        "budget": results.budget,
+        "environment": dict(results.environment),
+    }
     held = {"format": FORMAT, "tuned": results.tuned, **told}
     write_text(folder / SUMMARY, json.dumps(held, indent=2) + "\n")
     if results.foreseen is not None:
@@ -296,7 +395,10 @@ def load_tables(folder: Path) -> dict[str, Any]:
     try:
         held = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
         if held["format"] != FORMAT:
-            raise InvalidInput(f"{folder} holds {held['format']!r}, and this version reads {FORMAT!r}: save the results again")
+            raise InvalidInput(
+                f"{folder} holds {held['format']!r}, and this version reads {FORMAT!r}: save the"
+                " results again"
+            )
         data = read_record((folder / DATA).read_text(encoding="utf-8"))
         remember_brought(folder)
         experiment = Experiment.from_toml(folder / EXPERIMENT)
@@ -314,19 +416,27 @@ def load_tables(folder: Path) -> dict[str, Any]:
     except InvalidInput:
         raise
     except UNREADABLE as reason:
-        raise InvalidInput(f"{folder} does not hold saved results: {reason}; name a folder that Results.save wrote") from None
+        raise InvalidInput(
+            f"{folder} does not hold saved results: {reason}; name a folder that Results.save wrote"
+        ) from None
     told["foreseen"] = read_foresight(folder)
     return {"experiment": experiment, "data": data, **told, **tables, "clients": clients}
 
 
 def read_run_summary(held: dict[str, Any], experiment: Experiment) -> dict[str, Any]:
-    """What the summary says beside the tables: settings by algorithm, sentences, and what computed it, in words."""
+    """What the summary says beside the tables: settings by algorithm, sentences, and what computed
+    it, in words.
+    """
     tuned, remarks, environment = held["tuned"], held["remarks"], held.get("environment", {})
-    settings = set(tuned) <= set(experiment.algorithms) and all(isinstance(each, dict | None) for each in tuned.values())
+    settings = set(tuned) <= set(experiment.algorithms) and all(
+        isinstance(each, dict | None) for each in tuned.values()
+    )
     words = all(isinstance(each, str) for each in (*remarks, *environment.values()))
     if not (settings and words and isinstance(remarks, list)):
         raise ValueError(f"{SUMMARY} was edited or damaged")
-    "".join((*remarks, *environment, *environment.values())).encode()  # a ValueError for half a character
+    "".join(
+        (*remarks, *environment, *environment.values())
+    ).encode()  # a ValueError for half a character
     return {"tuned": tuned, "remarks": tuple(remarks), "environment": environment}
 
 
@@ -344,11 +454,19 @@ class Status(NamedTuple):
     @property
     def state(self) -> str:
         """In a word."""
-        return "running" if self.running else "complete" if self.finished == self.planned else "unfinished"
+        return (
+            "running"
+            if self.running
+            else "complete"
+            if self.finished == self.planned
+            else "unfinished"
+        )
 
 
 def wanted_pieces(folder: RunFolder) -> tuple[set[str], set[str] | None]:
-    """The keys of the pieces that the experiment asks for: of tuning, and of trials, which are not known before it is done."""
+    """The keys of the pieces that the experiment asks for: of tuning, and of trials, which are not
+    known before it is done.
+    """
     experiment, data = folder.experiment(), folder.data()
     pieces = plan.tuning(experiment)
     tuning = {piece.key(data) for piece in pieces}
@@ -386,12 +504,17 @@ def run_folders(folder: str | Path = RUNS) -> list[Path]:
     """The run folders in a folder, or the folder itself where it is one."""
     place = Path(folder)
     if not place.is_dir():
-        raise InvalidInput(f"there is no folder {str(folder)!r}: run an experiment first, or name the folder of your runs")
+        raise InvalidInput(
+            f"there is no folder {str(folder)!r}: run an experiment first, or name the folder of"
+            " your runs"
+        )
     return [place] if is_run(place) else sorted(filter(is_run, place.iterdir()))
 
 
 def find_run(run: str) -> Path:
-    """The folder of a run: a path, a name in the folder of runs, or the mirror of a URL, to be read."""
+    """The folder of a run: a path, a name in the folder of runs, or the mirror of a URL, to be
+    read.
+    """
     if is_url(run):
         return mirror_folder(run)
     place = Path(run)
@@ -408,14 +531,28 @@ def list_runs(folder: str | Path = RUNS) -> str:
             rows.append([str(each), f"unreadable: {reason}", "", "", "", ""])
             continue
         when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(now.changed))
-        rows.append([str(each), now.state, f"{now.finished}/{now.planned}", str(now.orphans), f"{now.size / 1e6:.1f}", when])
+        rows.append(
+            [
+                str(each),
+                now.state,
+                f"{now.finished}/{now.planned}",
+                str(now.orphans),
+                f"{now.size / 1e6:.1f}",
+                when,
+            ]
+        )
     return "\n".join(columns(rows, left=2)) if len(rows) > 1 else f"There are no runs in {folder}."
 
 
 def clean_run(path: str | Path) -> tuple[int, int]:
-    """Remove what a run's experiment does not ask for, and what killed processes left; returns files and bytes."""
+    """Remove what a run's experiment does not ask for, and what killed processes left; returns
+    files and bytes.
+    """
     folder = RunFolder.existing(path)
     tuning, trials = wanted_pieces(folder)
     if trials is None:
-        raise InvalidInput(f"{path} has not finished tuning, so that what its trials need is not known: finish the run first")
+        raise InvalidInput(
+            f"{path} has not finished tuning, so that what its trials need is not known: finish the"
+            " run first"
+        )
     return folder.clean(tuning | trials)

@@ -1,4 +1,5 @@
-"""From raw samples to features: train a network as the paper did, and keep what its last layer sees of every sample.
+"""From raw samples to features: train a network as the paper did, and keep what its last layer sees
+of every sample.
 
 >>> import fedasym as fa
 >>> fa.pretraining.RECIPES["cifar100"].epochs
@@ -29,7 +30,10 @@ def __getattr__(name: str) -> object:
     """Import a public name where it lives, on first use."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'fedasym.pretraining' has no attribute {name!r}; it has {', '.join(sorted(__all__))}")
+    raise AttributeError(
+        f"module 'fedasym.pretraining' has no attribute {name!r}; it has"
+        f" {', '.join(sorted(__all__))}"
+    )
 
 
 def __dir__() -> list[str]:

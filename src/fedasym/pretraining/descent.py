@@ -1,7 +1,9 @@
-"""Epochs of stochastic gradients with checkpoints: what `pretrain` does for one recipe. No file is ever unpickled.
+"""Epochs of stochastic gradients with checkpoints: what `pretrain` does for one recipe. No file is
+ever unpickled.
 
-A network of this size takes hundreds of small kernels a step, and starting them one by one on a GPU takes longer than running
-them; so the whole step is recorded once and replayed, which starts them all at once.
+A network of this size takes hundreds of small kernels a step, and starting them one by one on a GPU
+takes longer than running them; so the whole step is recorded once and replayed, which starts them
+all at once.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def write_checkpoint(path: Path, tensors: Tensors, description: dict[str, Any]) 
         with replace_file(path) as fresh:
             safetensors.torch.save_file(held, fresh, metadata={KEY: json.dumps(description)})
     except (OSError, safetensors.SafetensorError) as reason:
-        raise InvalidInput(f"{path} cannot be written ({reason}): make room, or give another folder with --into") from None
+        raise InvalidInput(
+            f"{path} cannot be written ({reason}): make room, or give another folder with --into"
+        ) from None
 
 
 def read_checkpoint(path: Path) -> tuple[Tensors, dict[str, Any]]:
@@ -47,17 +51,24 @@ def read_checkpoint(path: Path) -> tuple[Tensors, dict[str, Any]]:
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
             description = json.loads((file.metadata() or {})[KEY])
-            return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118 - no mapping
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, description
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as reason:
-        raise InvalidInput(f"{path} cannot be read as a network of fedasym pretrain ({reason}): delete it") from None
+        raise InvalidInput(
+            f"{path} cannot be read as a network of fedasym pretrain ({reason}): delete it"
+        ) from None
 
 
-def training_state(network: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device) -> Tensors:
+def training_state(
+    network: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
+) -> Tensors:
     """All tensors that going on needs."""
     tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
     for number, entries in optimiser.state_dict()["state"].items():
         tensors |= {
-            f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in entries.items() if value is not None
+            f"optimiser.{number}.{name}": torch.as_tensor(value)
+            for name, value in entries.items()
+            if value is not None
         }
     tensors["random.cpu"] = torch.get_rng_state()
     if device.type == "cuda":
@@ -65,7 +76,9 @@ def training_state(network: nn.Module, optimiser: torch.optim.Optimizer, device:
     return tensors
 
 
-def restore_state(tensors: Tensors, network: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device) -> None:
+def restore_state(
+    tensors: Tensors, network: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
+) -> None:
     """Put everything back where `state` took it from."""
     network.load_state_dict(select_prefix("network", tensors))
     entries: dict[int, Tensors] = {}
@@ -84,7 +97,11 @@ def select_prefix(prefix: str, tensors: Tensors) -> Tensors:
     >>> list(select_prefix("a", {"a.b": torch.zeros(1), "c": torch.zeros(1)}))
     ['b']
     """
-    return {name.removeprefix(f"{prefix}."): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")}
+    return {
+        name.removeprefix(f"{prefix}."): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(f"{prefix}.")
+    }
 
 
 REHEARSALS = 3  # steps before recording, so that libraries have made their choices
@@ -94,17 +111,26 @@ TESTED = 1024  # samples tested at once
 def find_device(name: str | None) -> torch.device:
     """The device of that name, such as cpu or cuda; by default a GPU where there is one."""
     try:
-        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name is None else name)
+        device = torch.device(
+            ("cuda" if torch.cuda.is_available() else "cpu") if name is None else name
+        )
     except (RuntimeError, TypeError, ValueError):
         raise InvalidInput(f"device is {name!r}: give cpu, or cuda for a GPU") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput(f"device is {name!r}, and PyTorch finds no GPU here: give cpu, or install a torch build for yours")
+        raise InvalidInput(
+            f"device is {name!r}, and PyTorch finds no GPU here: give cpu, or install a torch build"
+            " for yours"
+        )
     return device
 
 
 def find_precision(name: str | None, device: torch.device) -> bool:
     """Whether products are taken in bfloat16: by default on a GPU."""
-    return device.type == "cuda" if name is None else one_of("precision", name, ("mixed", "float32")) == "mixed"
+    return (
+        device.type == "cuda"
+        if name is None
+        else one_of("precision", name, ("mixed", "float32")) == "mixed"
+    )
 
 
 def cast_products(device: torch.device, mixed: bool) -> AbstractContextManager[object]:
@@ -117,19 +143,37 @@ def optimiser_of(recipe: Recipe, network: nn.Module, device: torch.device) -> to
     fast = device.type == "cuda"
     rate = torch.tensor(recipe.step, device=device)
     if recipe.optimiser == "sgd":
-        return torch.optim.SGD(network.parameters(), rate, recipe.momentum, weight_decay=recipe.weight_decay, fused=fast)
-    return torch.optim.Adam(network.parameters(), rate, weight_decay=recipe.weight_decay, fused=fast, capturable=fast)
+        return torch.optim.SGD(
+            network.parameters(),
+            rate,
+            recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            fused=fast,
+        )
+    return torch.optim.Adam(
+        network.parameters(), rate, weight_decay=recipe.weight_decay, fused=fast, capturable=fast
+    )
 
 
 def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy over all real labels."""
-    return functional.cross_entropy(scores.flatten(0, -2).float(), labels.flatten(), ignore_index=-100)
+    return functional.cross_entropy(
+        scores.flatten(0, -2).float(), labels.flatten(), ignore_index=-100
+    )
 
 
 class Step:
-    """A step on one batch after another; the summed loss stays on the device until it is asked for."""
+    """A step on one batch after another; the summed loss stays on the device until it is
+    asked for.
+    """
 
-    def __init__(self, network: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device, mixed: bool) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        device: torch.device,
+        mixed: bool,
+    ) -> None:
         self.network, self.optimiser, self.device, self.mixed = network, optimiser, device, mixed
         self.total = torch.zeros((), device=device)
         self.recordable = device.type == "cuda"
@@ -168,7 +212,8 @@ class Step:
     def record(self, inputs: Tensor, labels: Tensor) -> None:
         """Record a step on copies that later batches are written into; recording computes nothing.
 
-        A user's network may do what cannot be recorded, such as asking for a value in the middle: it then runs as it is.
+        A user's network may do what cannot be recorded, such as asking for a value in the middle:
+        it then runs as it is.
         """
         self.held = inputs.clone(memory_format=torch.preserve_format), labels.clone()
         torch.cuda.synchronize()
@@ -227,10 +272,12 @@ def fit_network(
     progress: Progress | None,
     every: float = EVERY,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The trained weights, and losses and accuracies; goes on from the checkpoint where there is one.
+    """The trained weights, and losses and accuracies; goes on from the checkpoint where there is
+    one.
 
-    The order of an epoch's samples comes from the seed and the epoch alone, other random numbers are part of the checkpoint:
-    a run that was killed ends with the same weights as one that was not.
+    The order of an epoch's samples comes from the seed and the epoch alone, other random numbers
+    are part of the checkpoint: a run that was killed ends with the same weights as one that was
+    not.
     """
     train, validation, test = sources
     device = train.device
@@ -247,13 +294,17 @@ def fit_network(
             for name, source in (("validation", validation), ("test", test))
         }
     sound = bool(run.epochs) and math.isfinite(run.epochs[-1]["loss"])
-    known = {name: score if sound and math.isfinite(score) else None for name, score in scores.items()}
+    known = {
+        name: score if sound and math.isfinite(score) else None for name, score in scores.items()
+    }
     return dict(network.state_dict()), {"epochs": run.epochs, **known}
 
 
 @contextmanager
 def hold_interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: a step is not broken off in the middle, where weights and counts would not fit together."""
+    """Whether Ctrl-C was pressed: a step is not broken off in the middle, where weights and counts
+    would not fit together.
+    """
     pressed: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -266,7 +317,9 @@ def hold_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 def start_run(recipe: Recipe, train: Source, classes: int) -> nn.Module:
-    """The network on its device, shown one sample so that every layer knows its size; it must give a score per class."""
+    """The network on its device, shown one sample so that every layer knows its size; it must give
+    a score per class.
+    """
     network = build(recipe.network, classes)
     with torch.no_grad():
         network.eval()
@@ -275,12 +328,13 @@ def start_run(recipe: Recipe, train: Source, classes: int) -> nn.Module:
             scores = network(inputs)
         except (RuntimeError, TypeError, IndexError) as reason:
             raise InvalidInput(
-                f"network is {recipe.network!r}: it does not take an input of shape {tuple(inputs.shape)} ({reason}); change it"
+                f"network is {recipe.network!r}: it does not take an input of shape"
+                f" {tuple(inputs.shape)} ({reason}); change it"
             ) from None
     if tuple(scores.shape) != (*labels.shape, classes):
         raise InvalidInput(
-            f"network is {recipe.network!r}: it gives scores of shape {tuple(scores.shape)} where {(*labels.shape, classes)} "
-            f"is expected, one score for each of {classes} classes"
+            f"network is {recipe.network!r}: it gives scores of shape {tuple(scores.shape)} where"
+            f" {(*labels.shape, classes)} is expected, one score for each of {classes} classes"
         )
     last_layer(network)
     if train.reader.kind == "image":
@@ -318,24 +372,35 @@ class TrainingRun:
         except InvalidInput:
             return  # a damaged checkpoint costs its work, not the run
         restore_state(tensors, self.network, self.optimiser, self.train.device)
-        self.epoch, self.batch, self.lost, self.seconds = (held[name] for name in ("epoch", "batch", "lost", "seconds"))
+        self.epoch, self.batch, self.lost, self.seconds = (
+            held[name] for name in ("epoch", "batch", "lost", "seconds")
+        )
         self.epochs = held["epochs"]
 
     def save(self) -> None:
         """Write the checkpoint."""
         self.lost += self.step.loss()
-        held = {name: getattr(self, name) for name in ("epoch", "batch", "lost", "seconds", "epochs")}
-        write_checkpoint(self.checkpoint, training_state(self.network, self.optimiser, self.train.device), held)
+        held = {
+            name: getattr(self, name) for name in ("epoch", "batch", "lost", "seconds", "epochs")
+        }
+        write_checkpoint(
+            self.checkpoint, training_state(self.network, self.optimiser, self.train.device), held
+        )
 
     def go(self, progress: Progress | None, asked: Callable[[], bool]) -> None:
-        """All epochs that are left; a loss that is no number ends the run, and so does a wish to stop, after a checkpoint."""
+        """All epochs that are left; a loss that is no number ends the run, and so does a wish to
+        stop, after a checkpoint.
+        """
         batches = -(-len(self.train) // self.recipe.batch)
         total, saved = self.recipe.epochs * batches, time.monotonic()
         while self.epoch < self.recipe.epochs:
             order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.train))
             while self.batch < batches:
                 began = time.monotonic()
-                self.learn(order[self.batch * self.recipe.batch :][: self.recipe.batch], self.batch / batches)
+                self.learn(
+                    order[self.batch * self.recipe.batch :][: self.recipe.batch],
+                    self.batch / batches,
+                )
                 self.batch += 1
                 now = time.monotonic()
                 self.seconds += now - began
@@ -364,7 +429,11 @@ class TrainingRun:
         """Test on validation samples, and go on to the next."""
         began = time.monotonic()
         loss = (self.lost + self.step.loss()) / batches
-        known = accuracy(self.network, self.validation, self.mixed) if len(self.validation) else math.nan
+        known = (
+            accuracy(self.network, self.validation, self.mixed)
+            if len(self.validation)
+            else math.nan
+        )
         self.seconds += time.monotonic() - began
         self.epochs.append({"loss": loss, "validation": known, "seconds": self.seconds})
         self.epoch, self.batch, self.lost, self.seconds = self.epoch + 1, 0, 0.0, 0.0

@@ -1,14 +1,14 @@
-"""`pretrain`: a network trained on the training samples of all clients together, as the paper's were; `features`: what its
-last layer sees of every sample, as a federation in a file.
+"""`pretrain`: a network trained on the training samples of all clients together, as the paper's
+were; `features`: what its last layer sees of every sample, as a federation in a file.
 
-Both are made once; killed or interrupted, the same call goes on from the last checkpoint, of half a minute before.
+Both are made once; killed or interrupted, the same call goes on from the last checkpoint, of half a
+minute before.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,11 +52,17 @@ class Pretrained:
         spent = sum(each["seconds"] for each in self.epochs)
         lines = [
             f"{self.name}: {self.recipe.network}, {self.recipe.epochs} epochs in {spent:,.0f} s",
-            f"accuracy of the network itself: validation {self.validation:.4f}, test {self.test:.4f}",
+            (
+                f"accuracy of the network itself: validation {self.validation:.4f}, test"
+                f" {self.test:.4f}"
+            ),
         ]
         for recipe, validation in self.tried:
             mark = "  chosen" if recipe == self.recipe else ""
-            lines.append(f"  step {recipe.step:<7g} decay {recipe.decay:<4g} validation {validation:.4f}{mark}")
+            lines.append(
+                f"  step {recipe.step:<7g} decay {recipe.decay:<4g} validation"
+                f" {validation:.4f}{mark}"
+            )
         return "\n".join([*lines, f"in {self.path}"])
 
     __repr__ = __str__
@@ -75,31 +81,36 @@ def pretrain(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Pretrained:
-    """Train a network on all clients' training samples together; what is finished already is not done again.
+    """Train a network on all clients' training samples together; what is finished already is not
+    done again.
 
-    name: a data set of `fedasym data list`, which is loaded (from `folder` where it is given); or any name, with `federation`.
+    name: a data set of `fedasym data list`, which is loaded (from `folder` where it is given); or
+        any name, with `federation`.
     recipe: `RECIPES[name]` by default, or with changes: `RECIPES[name].changed(epochs=10)`.
     tune: train every step size and decay of the paper's grid, and choose on validation samples.
-    device: "cpu" or "cuda"; by default a GPU where there is one, with products in bfloat16 unless precision is "float32".
+    device: "cpu" or "cuda"; by default a GPU where there is one, with products in bfloat16 unless
+        precision is "float32".
     into: a folder for networks and checkpoints; by default in the cache of this system.
 
     >>> import tempfile, fedasym as fa
     >>> clients = fa.datasets.synthetic(task="classification", clients=5, dimension=12, seed=1)
-    >>> fa.pretraining.pretrain("mine", clients)
+    >>> fa.pretraining.pretrain("mine", clients)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, shakespeare, stackoverflow, stackexchange; give fa.pretraining.Recipe("module:name") with your own network
-    """  # noqa: E501
+    fedasym.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, ...
+    """
     recipes.check_torch()
     if recipe is not None and not isinstance(recipe, Recipe):
-        raise InvalidInput(f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's")
+        raise InvalidInput(
+            f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's"
+        )
     check_progress(progress)
     tune, seed = flag("tune", tune), check_seed(seed)
     base = recipe or RECIPES.get(str(name))
     if base is None:
         raise InvalidInput(
-            f'recipe is missing: {name} is none of {", ".join(RECIPES)}; give fa.pretraining.Recipe("module:name") with '
-            "your own network"
+            f"recipe is missing: {name} is none of {', '.join(RECIPES)}; give"
+            ' fa.pretraining.Recipe("module:name") with your own network'
         )
     data = load_samples(name, federation, folder)
     runs = []
@@ -109,7 +120,10 @@ def pretrain(
         runs.append(learn_network(name, data, each, seed, device, precision, into, told))
     best = max(runs, key=lambda run: (np.isfinite(run.validation), run.validation))
     if not np.isfinite(best.validation):
-        raise InvalidInput(f"step is {base.step:g}: the loss became infinite or not a number; give a smaller one: --step")
+        raise InvalidInput(
+            f"step is {base.step:g}: the loss became infinite or not a number; give a smaller one:"
+            " --step"
+        )
     recipes.choose_network(name, best.path)
     if not tune:
         return best
@@ -122,7 +136,9 @@ def load_samples(name: str, federation: Federation | None, folder: str | Path | 
     from fedasym.data.catalogue import load
 
     if not isinstance(name, str):
-        raise InvalidInput(f"name is {name!r}: give the name of a data set, or any name for your own")
+        raise InvalidInput(
+            f"name is {name!r}: give the name of a data set, or any name for your own"
+        )
     if federation is not None:
         check_federation(federation)
     return load(name, folder=folder) if federation is None else federation
@@ -130,7 +146,9 @@ def load_samples(name: str, federation: Federation | None, folder: str | Path | 
 
 def progress_of_run(progress: Progress, number: int, total: int) -> Progress:
     """The progress of one of several runs."""
-    return lambda share, text: progress((number + share) / total, f"{number + 1} of {total}: {text}" if total > 1 else text)
+    return lambda share, text: progress(
+        (number + share) / total, f"{number + 1} of {total}: {text}" if total > 1 else text
+    )
 
 
 def learn_network(
@@ -156,21 +174,32 @@ def learn_network(
         "recipe": asdict(recipe),
         "seed": seed,
     }
-    path = recipes.folder_of(into, "networks") / f"{name}-{recipes.description_key(described | {'mixed': mixed})}.safetensors"
+    path = (
+        recipes.folder_of(into, "networks")
+        / f"{name}-{recipes.description_key(described | {'mixed': mixed})}.safetensors"
+    )
     if not path.is_file():
         reader = reader_for(name, federation)
         splits = (np.flatnonzero(federation.split == code) for code in (TRAIN, VALIDATION, TEST))
         sources: list[Source] = [Source(federation, reader, rows, where) for rows in splits]
         started = time.monotonic()
         tensors, results = fit_network(
-            recipe, sources, federation.outputs, mixed, seed, path.with_suffix(".checkpoint"), progress
+            recipe,
+            sources,
+            federation.outputs,
+            mixed,
+            seed,
+            path.with_suffix(".checkpoint"),
+            progress,
         )
         described |= {"reader": asdict(reader), "mixed": mixed, "device": where.type, **results}
         described["seconds"] = time.monotonic() - started
         descent.write_checkpoint(path, tensors, described)
         path.with_suffix(".checkpoint").unlink(missing_ok=True)
     held = descent.read_checkpoint(path)[1]
-    validation, test = (float("nan") if held[field] is None else held[field] for field in ("validation", "test"))
+    validation, test = (
+        float("nan") if held[field] is None else held[field] for field in ("validation", "test")
+    )
     return Pretrained(path, name, recipe, validation, test, tuple(held["epochs"]))
 
 
@@ -192,14 +221,17 @@ def features(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The file with the features of every sample by client; `Federation.from_safetensors` reads it, `fa.train` trains on it.
+    """The file with the features of every sample by client; `Federation.from_safetensors` reads it,
+    `fa.train` trains on it.
 
-    network: a file of `pretrain`, or "module:name" of your own; by default the one that was pretrained last for this data set.
-    array: instead of a network, a file (.npy, or .npz or .safetensors with one array) that has the features of the samples
-        in the order of `fa.datasets.load(name)`.
+    network: a file of `pretrain`, or "module:name" of your own; by default the one that was
+        pretrained last for this data set.
+    array: instead of a network, a file (.npy, or .npz or .safetensors with one array) that has the
+        features of the samples in the order of `fa.datasets.load(name)`.
     dtype: "float16" or "float32".
 
-    The file is named by the hash of the data, the network and the type: when none changed, nothing is computed again.
+    The file is named by the hash of the data, the network and the type: when none changed, nothing
+    is computed again.
 
     >>> import tempfile, numpy as np, fedasym as fa
     >>> clients = fa.datasets.synthetic(task="classification", clients=5, dimension=12, seed=1)
@@ -215,7 +247,10 @@ def features(
     if array is not None:
         source = path_of("array", array)
         origin: dict[str, Any] = {"array": recipes.file_digest(check_features_file(source))}
-        made: Callable[[Path], NDArray[Any]] = lambda _: as_dtype(read_array(source, len(data.features)), dtype)  # noqa: E731
+
+        def made(part: Path) -> NDArray[Any]:
+            return as_dtype(read_array(source, len(data.features)), dtype)
+
     else:
         recipes.check_torch()
         from fedasym.pretraining.descent import find_device, find_precision
@@ -224,8 +259,17 @@ def features(
         mixed = find_precision(precision, where)
         model, reader, origin = prepare_network(name, data, network, into)
         origin |= {"mixed": mixed}
-        made = lambda part: extract_features(model, reader, data, dtype, where, mixed, part, progress)  # noqa: E731
-    recipe = {"format": FORMAT, "data": name, "fingerprint": recipes.describe_federation(data), "dtype": dtype, **origin}
+
+        def made(part: Path) -> NDArray[Any]:
+            return extract_features(model, reader, data, dtype, where, mixed, part, progress)
+
+    recipe = {
+        "format": FORMAT,
+        "data": name,
+        "fingerprint": recipes.describe_federation(data),
+        "dtype": dtype,
+        **origin,
+    }
     key = recipes.description_key(recipe)
     path = recipes.folder_of(into, "features") / f"{name}-{key}.safetensors"
     if not path.is_file():
@@ -251,26 +295,40 @@ def prepare_network(
     if isinstance(network, str) and ":" in network and not Path(network).exists():
         model = build(network, data.outputs)
         return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
-    path = recipes.chosen_network(name, into) if network is None else check_features_file(path_of("network", network))
+    path = (
+        recipes.chosen_network(name, into)
+        if network is None
+        else check_features_file(path_of("network", network))
+    )
     tensors, held = descent.read_checkpoint(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
         reader = Reader(kind, *map(tuple, numbers))
         asked = str(held["recipe"]["network"])
     except (KeyError, TypeError):
-        raise InvalidInput(f"network is {str(path)!r}: it is no file of fedasym pretrain; give one, or module:name") from None
+        raise InvalidInput(
+            f"network is {str(path)!r}: it is no file of fedasym pretrain; give one, or module:name"
+        ) from None
     if ":" in asked and path.parent.resolve() != recipes.folder_of(into, "networks").resolve():
         raise InvalidInput(
-            f"network is {str(path)!r}: it asks for code, {asked}, and comes from elsewhere; if you trust it, move it into "
-            f"{recipes.folder_of(into, 'networks')}"
+            f"network is {str(path)!r}: it asks for code, {asked}, and comes from elsewhere; if you"
+            f" trust it, move it into {recipes.folder_of(into, 'networks')}"
         )
     model = build(asked, data.outputs)
     try:
         model.load_state_dict(tensors)
-        model.eval()(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0])  # do samples fit it?
+        model.eval()(
+            Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0]
+        )  # do samples fit it?
     except (RuntimeError, TypeError, ValueError, IndexError) as reason:
-        raise InvalidInput(f"network is {str(path)!r}: its weights do not fit this data set ({reason})") from None
-    return model, reader, {"network": held["recipe"]["network"], "weights": recipes.file_digest(path)}
+        raise InvalidInput(
+            f"network is {str(path)!r}: its weights do not fit this data set ({reason})"
+        ) from None
+    return (
+        model,
+        reader,
+        {"network": held["recipe"]["network"], "weights": recipes.file_digest(path)},
+    )
 
 
 def weights_sum(network: nn.Module) -> str:
@@ -279,7 +337,10 @@ def weights_sum(network: nn.Module) -> str:
 
     total = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
-        total.update(f"{name} {tuple(tensor.shape)}".encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        total.update(
+            f"{name} {tuple(tensor.shape)}".encode()
+            + tensor.detach().cpu().contiguous().numpy().tobytes()
+        )
     return total.hexdigest()
 
 
@@ -293,7 +354,9 @@ def extract_features(
     part: Path,
     progress: Progress | None,
 ) -> NDArray[Any]:
-    """The inputs of the last layer for all samples, kept in a file while it grows; goes on where it was killed."""
+    """The inputs of the last layer for all samples, kept in a file while it grows; goes on where it
+    was killed.
+    """
     import torch
 
     from fedasym.pretraining.descent import cast_products
@@ -305,21 +368,35 @@ def extract_features(
     note, count = part.with_suffix(".progress"), len(data.features)
     try:
         with torch.no_grad(), cast_products(device, mixed):
-            network(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0].to(device))
+            network(
+                Source(data, reader, np.arange(1), torch.device("cpu"))
+                .batch(np.arange(1))[0]
+                .to(device)
+            )
             shape = (count, *seen.pop().shape[1:])
             done = count_finished(note, shape, dtype) if part.is_file() else 0
             held = np.lib.format.open_memmap(part, "r+" if done else "w+", np.dtype(dtype), shape)
             noted = time.monotonic()
             for start in range(done, count, SIZE):
                 rows = np.arange(start, min(start + SIZE, count))
-                network(Source(data, reader, rows, torch.device("cpu")).batch(np.arange(rows.size))[0].to(device))
+                network(
+                    Source(data, reader, rows, torch.device("cpu"))
+                    .batch(np.arange(rows.size))[0]
+                    .to(device)
+                )
                 held[rows] = as_dtype(seen.pop().float().cpu().numpy(), dtype)
                 if time.monotonic() - noted > EVERY:
                     held.flush()
-                    replace_text(note, json.dumps({"done": int(rows[-1]) + 1, "shape": shape, "dtype": dtype}))
+                    replace_text(
+                        note,
+                        json.dumps({"done": int(rows[-1]) + 1, "shape": shape, "dtype": dtype}),
+                    )
                     noted = time.monotonic()
                 if progress:
-                    progress(0.99 * (int(rows[-1]) + 1) / count, f"features of {rows[-1] + 1:,} of {count:,} samples")
+                    progress(
+                        0.99 * (int(rows[-1]) + 1) / count,
+                        f"features of {rows[-1] + 1:,} of {count:,} samples",
+                    )
     finally:
         watch.remove()
     return held
@@ -342,16 +419,22 @@ def as_dtype(values: NDArray[Any], dtype: str) -> NDArray[Any]:
         largest = np.abs(values[np.isfinite(values)]).max(initial=0)
         if np.isfinite(values).all() and dtype == "float16":
             raise InvalidInput(
-                f"dtype is float16, which holds numbers up to 65,504, and a feature is {largest:g}: give float32"
+                f"dtype is float16, which holds numbers up to 65,504, and a feature is {largest:g}:"
+                " give float32"
             )
-        raise InvalidInput("the features are not all finite numbers: the network, or the array, is broken")
+        raise InvalidInput(
+            "the features are not all finite numbers: the network, or the array, is broken"
+        )
     return stored
 
 
 def check_features_file(path: Path) -> Path:
     """A file that is there."""
     if not path.is_file():
-        raise InvalidInput(f"{str(path)!r} is no file: check the name, or give module:name for a network of your own")
+        raise InvalidInput(
+            f"{str(path)!r} is no file: check the name, or give module:name for a network of"
+            " your own"
+        )
     return path
 
 

@@ -1,4 +1,6 @@
-"""The paper's networks, each ending in the linear layer that the federation trains anew; and samples as networks read them."""
+"""The paper's networks, each ending in the linear layer that the federation trains anew; and
+samples as networks read them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from fedasym.data.splits import TRAIN
 
 
 def cnn(classes: int, channels: int = 1) -> nn.Module:
-    """EMNIST's: two 5x5 convolutions of 32 and 64 with pooling and dropout, 512 units, for 28x28 (Reddi et al. 2021)."""
+    """EMNIST's: two 5x5 convolutions of 32 and 64 with pooling and dropout, 512 units, for 28x28
+    (Reddi et al. 2021).
+    """
     return nn.Sequential(
         *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.4)),
         *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.4)),
@@ -40,7 +44,11 @@ class Residual(nn.Module):
         )
         same = stride == 1 and before == after
         self.cut = (
-            nn.Identity() if same else nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+            nn.Identity()
+            if same
+            else nn.Sequential(
+                nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)
+            )
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,7 +59,11 @@ class Residual(nn.Module):
 def resnet18(classes: int, channels: int = 3) -> nn.Module:
     """CIFAR's ResNet-18: a 3x3 stem without pooling, 512 features."""
     widths = [(64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)]
-    layers: list[nn.Module] = [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    layers: list[nn.Module] = [
+        nn.Conv2d(channels, 64, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+    ]
     before = 64
     for after, stride in widths:
         layers.append(Residual(before, after, stride))
@@ -60,9 +72,18 @@ def resnet18(classes: int, channels: int = 3) -> nn.Module:
 
 
 class Recurrent(nn.Module):
-    """Embedding, LSTM layers, perhaps a projection, and the next token's scores at every position."""
+    """Embedding, LSTM layers, perhaps a projection, and the next token's scores at every
+    position.
+    """
 
-    def __init__(self, vocabulary: int, embedding: int, width: int, layers: int, projection: int | None = None) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        embedding: int,
+        width: int,
+        layers: int,
+        projection: int | None = None,
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.lstm = nn.LSTM(embedding, width, layers, batch_first=True)
@@ -106,7 +127,9 @@ def build(name: str, classes: int) -> nn.Module:
 
 
 def own_network(name: str) -> nn.Module:
-    """The user's own network: a Module, or a function without arguments that returns one. The current folder is searched."""
+    """The user's own network: a Module, or a function without arguments that returns one. The
+    current folder is searched.
+    """
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -115,14 +138,18 @@ def own_network(name: str) -> nn.Module:
         found = getattr(importlib.import_module(module), attribute)
     except ImportError as reason:
         raise InvalidInput(
-            f"network is {name!r}: the module {module!r} cannot be imported ({reason}); check its name"
+            f"network is {name!r}: the module {module!r} cannot be imported ({reason}); check its"
+            " name"
         ) from None
     except AttributeError:
-        raise InvalidInput(f"network is {name!r}: the module {module!r} has nothing named {attribute!r}") from None
+        raise InvalidInput(
+            f"network is {name!r}: the module {module!r} has nothing named {attribute!r}"
+        ) from None
     network = found if isinstance(found, nn.Module) else found() if callable(found) else found
     if not isinstance(network, nn.Module):
         raise InvalidInput(
-            f"network is {name!r}, a {type(network).__name__}: give a torch Module, or a function that returns one"
+            f"network is {name!r}, a {type(network).__name__}: give a torch Module, or a function"
+            " that returns one"
         )
     last_layer(network)
     return network
@@ -133,12 +160,17 @@ def last_layer(network: nn.Module) -> nn.Linear:
     layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
     if not layers:
         raise InvalidInput(
-            "the network has no torch.nn.Linear: its last one is the layer whose inputs are the features; add one"
+            "the network has no torch.nn.Linear: its last one is the layer whose inputs are the"
+            " features; add one"
         )
     return layers[-1]
 
 
-IMAGES = {"emnist": (28, 28, 1), "digits": (28, 28, 1), "cifar100": (32, 32, 3)}  # rows, columns, colours
+IMAGES = {
+    "emnist": (28, 28, 1),
+    "digits": (28, 28, 1),
+    "cifar100": (32, 32, 3),
+}  # rows, columns, colours
 TOKENS = ("shakespeare", "stackoverflow", "stackexchange")
 PADDING, ANGLE = 4, 15.0  # pixels around an image before a crop; degrees
 CHUNK = 4096  # samples that are brought to the device at once
@@ -148,7 +180,9 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Reader:
-    """How rows of a federation become a network's input; mean and std are those of the training samples, by colour."""
+    """How rows of a federation become a network's input; mean and std are those of the training
+    samples, by colour.
+    """
 
     kind: str  # image, token or vector
     shape: tuple[int, ...]
@@ -184,11 +218,18 @@ def reader_for(name: str, federation: Federation) -> Reader:
 
 
 class Source:
-    """Batches of a federation's rows on a device: kept there on an accelerator, read row by row on the CPU."""
+    """Batches of a federation's rows on a device: kept there on an accelerator, read row by row on
+    the CPU.
+    """
 
-    def __init__(self, federation: Federation, reader: Reader, rows: Rows, device: torch.device) -> None:
+    def __init__(
+        self, federation: Federation, reader: Reader, rows: Rows, device: torch.device
+    ) -> None:
         if federation.classes is None:
-            raise InvalidInput("the federation is a regression: a network is pretrained on classes; give its features instead")
+            raise InvalidInput(
+                "the federation is a regression: a network is pretrained on classes; give its"
+                " features instead"
+            )
         self.federation, self.reader, self.rows, self.device = federation, reader, rows, device
         self.kept = None if device.type == "cpu" else self.moved()
 
@@ -196,11 +237,17 @@ class Source:
         return int(self.rows.size)
 
     def moved(self) -> tuple[Tensor, Tensor]:
-        """All rows on the device, piece by piece; tokens and pixels from 0 to 255 in their smallest exact type."""
+        """All rows on the device, piece by piece; tokens and pixels from 0 to 255 in their smallest
+        exact type.
+        """
         held = self.federation.features
         small = held.dtype if self.reader.kind != "token" else np.dtype(np.int32)
-        features = torch.empty((len(self), *held.shape[1:]), dtype=torch_type(small), device=self.device)
-        labels = torch.empty((len(self), *self.federation.labels.shape[1:]), dtype=torch.int64, device=self.device)
+        features = torch.empty(
+            (len(self), *held.shape[1:]), dtype=torch_type(small), device=self.device
+        )
+        labels = torch.empty(
+            (len(self), *self.federation.labels.shape[1:]), dtype=torch.int64, device=self.device
+        )
         for start in range(0, len(self), CHUNK):
             part = self.rows[start : start + CHUNK]
             features[start : start + part.size] = torch.from_numpy(held[part].astype(small))
@@ -210,7 +257,11 @@ class Source:
     def labels_of(self, rows: Rows) -> NDArray[np.int64]:
         """Class numbers, -100 at padding, which torch's losses leave out."""
         labels = self.federation.labels[rows].astype(np.int64)
-        return labels if self.federation.mask is None else np.where(self.federation.mask[rows], labels, -100)
+        return (
+            labels
+            if self.federation.mask is None
+            else np.where(self.federation.mask[rows], labels, -100)
+        )
 
     def batch(self, positions: Rows) -> tuple[Tensor, Tensor]:
         """Input and labels of those of the rows."""
@@ -218,7 +269,9 @@ class Source:
             chosen = torch.from_numpy(positions).to(self.device)
             return self.reader.prepared(self.kept[0][chosen]), self.kept[1][chosen]
         rows = self.rows[positions]
-        return self.reader.prepared(torch.from_numpy(self.federation.features[rows])), torch.from_numpy(self.labels_of(rows))
+        return self.reader.prepared(
+            torch.from_numpy(self.federation.features[rows])
+        ), torch.from_numpy(self.labels_of(rows))
 
     def batches(self, size: int) -> Iterator[tuple[Rows, Tensor, Tensor]]:
         """All rows in their order: positions, input and labels."""
@@ -235,9 +288,13 @@ def torch_type(dtype: np.dtype[Any]) -> torch.dtype:
 def augment(images: Tensor, ways: tuple[str, ...]) -> Tensor:
     """Random variants of a batch of images, from the default random numbers of their device."""
     if "rotation" in ways:
-        images = rotate(images, (2 * torch.rand(len(images), device=images.device) - 1) * np.deg2rad(ANGLE))
+        images = rotate(
+            images, (2 * torch.rand(len(images), device=images.device) - 1) * np.deg2rad(ANGLE)
+        )
     if "crop" in ways:
-        images = crop(images, torch.randint(0, 2 * PADDING + 1, (2, len(images)), device=images.device))
+        images = crop(
+            images, torch.randint(0, 2 * PADDING + 1, (2, len(images)), device=images.device)
+        )
     if "flip" in ways:
         mirror = torch.rand(len(images), device=images.device) < 0.5
         images = torch.where(mirror[:, None, None, None], images.flip(-1), images)
@@ -245,7 +302,8 @@ def augment(images: Tensor, ways: tuple[str, ...]) -> Tensor:
 
 
 def crop(images: Tensor, shifts: Tensor) -> Tensor:
-    """Windows of the padded images whose corners are the shifts, one pair of row and column per image.
+    """Windows of the padded images whose corners are the shifts, one pair of row and column per
+    image.
 
     >>> image = torch.arange(9.0).reshape(1, 1, 3, 3)
     >>> crop(image, torch.tensor([[PADDING], [PADDING + 1]]))[0, 0].tolist()
@@ -256,12 +314,18 @@ def crop(images: Tensor, shifts: Tensor) -> Tensor:
     rows = shifts[0][:, None] + torch.arange(high, device=images.device)
     columns = shifts[1][:, None] + torch.arange(wide, device=images.device)
     which = torch.arange(len(images), device=images.device)[:, None, None]
-    return padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(
+        0, 3, 1, 2
+    )
 
 
 def rotate(images: Tensor, angles: Tensor) -> Tensor:
-    """Images turned about their centres by angles in radians, the outside as the mean colour, which is 0 after normalising."""
+    """Images turned about their centres by angles in radians, the outside as the mean colour, which
+    is 0 after normalising.
+    """
     cosines, sines, zeros = torch.cos(angles), torch.sin(angles), torch.zeros_like(angles)
-    turns = torch.stack([torch.stack([cosines, -sines, zeros], -1), torch.stack([sines, cosines, zeros], -1)], 1)
+    turns = torch.stack(
+        [torch.stack([cosines, -sines, zeros], -1), torch.stack([sines, cosines, zeros], -1)], 1
+    )
     grid = functional.affine_grid(turns, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, mode="nearest", align_corners=False)

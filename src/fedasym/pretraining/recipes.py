@@ -1,7 +1,9 @@
-"""How each network is trained, as the paper's were, and where networks and features are kept, by the hash of what made them.
+"""How each network is trained, as the paper's were, and where networks and features are kept, by
+the hash of what made them.
 
-Appendix "Pretrained Model". The text leaves the optimiser and the period of StepLR open: for images they are those of the
-released code, for text the period is the one of 1, 2, 3, 5 and 8 epochs with the best validation accuracy (docs/data.md).
+Appendix "Pretrained Model". The text leaves the optimiser and the period of StepLR open: for images
+they are those of the released code, for text the period is the one of 1, 2, 3, 5 and 8 epochs with
+the best validation accuracy (docs/data.md).
 """
 
 from __future__ import annotations
@@ -30,10 +32,13 @@ STEPS, DECAYS = (0.0001, 0.001, 0.01, 0.1, 1.0), (0.1, 0.3, 0.5)
 class Recipe:
     """One way to train a network.
 
-    network: a built-in one, or "module:name" of a user's own, a torch Module or a function that returns one.
-    step: the first step size; it is multiplied by `decay` after every `decay_every` epochs, or at the epochs `decay_at`.
+    network: a built-in one, or "module:name" of a user's own, a torch Module or a function that
+        returns one.
+    step: the first step size; it is multiplied by `decay` after every `decay_every` epochs, or at
+        the epochs `decay_at`.
     warm_up: epochs over which the step size grows from 0.
-    augmentation: of training images: "crop" (32x32 from 4 pixels of padding), "flip", "rotation" (by at most 15 degrees).
+    augmentation: of training images: "crop" (32x32 from 4 pixels of padding), "flip", "rotation"
+        (by at most 15 degrees).
 
     >>> Recipe("cnn", step=0.01, decay=0.5, decay_every=2).rate(4, 0)
     0.0025
@@ -58,24 +63,40 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, str):
-            raise InvalidInput(f'network is {self.network!r}: give a name, such as cnn, or "module:name" of your own')
+            raise InvalidInput(
+                f'network is {self.network!r}: give a name, such as cnn, or "module:name" of'
+                " your own"
+            )
         for name, least in (("epochs", 1), ("batch", 1), ("decay_every", 1), ("warm_up", 0)):
             object.__setattr__(self, name, whole(name, getattr(self, name), least))
         for name in ("step", "decay"):
             if not 0 < one_float(getattr(self, name)) < math.inf:
-                raise InvalidInput(f"{name} is {getattr(self, name)!r}: it must be finite and above 0")
+                raise InvalidInput(
+                    f"{name} is {getattr(self, name)!r}: it must be finite and above 0"
+                )
         for name in ("momentum", "weight_decay"):
             amount(name, getattr(self, name))
         one_of("optimiser", self.optimiser, OPTIMISERS)
-        object.__setattr__(self, "decay_at", tuple(whole("decay_at", each, 0) for each in read_list("decay_at", self.decay_at)))
-        names = tuple(one_of("augmentation", each, AUGMENTATIONS) for each in read_list("augmentation", self.augmentation))
+        object.__setattr__(
+            self,
+            "decay_at",
+            tuple(whole("decay_at", each, 0) for each in read_list("decay_at", self.decay_at)),
+        )
+        names = tuple(
+            one_of("augmentation", each, AUGMENTATIONS)
+            for each in read_list("augmentation", self.augmentation)
+        )
         object.__setattr__(self, "augmentation", names)
 
     def rate(self, epoch: int, share: float) -> float:
         """The step size when that share of an epoch is done."""
         if epoch < self.warm_up:
             return self.step * (epoch + share) / self.warm_up
-        times = sum(epoch >= each for each in self.decay_at) if self.decay_at else epoch // self.decay_every
+        times = (
+            sum(epoch >= each for each in self.decay_at)
+            if self.decay_at
+            else epoch // self.decay_every
+        )
         return self.step * float(self.decay**times)
 
     def changed(self, **options: Any) -> Recipe:
@@ -94,7 +115,12 @@ class Recipe:
         return [replace(self, step=step, decay=decay) for step, decay in product(STEPS, DECAYS)]
 
 
-FEATURES = {"cnn": 512, "resnet18": 512, "character_lstm": 256, "word_lstm": 96}  # inputs of each network's last layer
+FEATURES = {
+    "cnn": 512,
+    "resnet18": 512,
+    "character_lstm": 256,
+    "word_lstm": 96,
+}  # inputs of each network's last layer
 RECIPES = {
     "emnist": Recipe("cnn"),
     "digits": Recipe("cnn"),
@@ -125,7 +151,8 @@ def check_torch() -> None:
         import torch  # noqa: F401
     except ImportError:
         raise MissingPackage(
-            "networks need PyTorch: pip install 'fedasym[pretrain]' (or a torch build for your accelerator)"
+            "networks need PyTorch: pip install 'fedasym[pretrain]' (or a torch build for your"
+            " accelerator)"
         ) from None
 
 
@@ -135,13 +162,20 @@ def folder_of(into: str | Path | None, kind: str) -> Path:
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise InvalidInput(f"into is {str(into)!r}: {place} cannot be made ({reason.strerror}); give another folder") from None
+        raise InvalidInput(
+            f"into is {str(into)!r}: {place} cannot be made ({reason.strerror}); give another"
+            " folder"
+        ) from None
     return place
 
 
 def describe_federation(federation: Federation) -> dict[str, Any]:
     """What tells one federation from another: its sizes and a checksum of all its arrays."""
-    return {"clients": len(federation), "samples": len(federation.features), "sum": fields_checksum(vars(federation))}
+    return {
+        "clients": len(federation),
+        "samples": len(federation.features),
+        "sum": fields_checksum(vars(federation)),
+    }
 
 
 def description_key(description: Mapping[str, Any]) -> str:
@@ -161,7 +195,9 @@ def file_digest(path: Path) -> str:
 
 
 def choose_network(name: str, network: Path) -> None:
-    """Remember which network the features of a data set are made with: the last that was pretrained."""
+    """Remember which network the features of a data set are made with: the last that was
+    pretrained.
+    """
     replace_text(network.parent / f"{name}.json", json.dumps({"network": network.name}))
 
 
@@ -174,7 +210,8 @@ def chosen_network(name: str, into: str | Path | None) -> Path:
         path = None
     if path is None or path.parent != place or not path.is_file():
         raise InvalidInput(
-            f"{name} has no pretrained network in {place}: run fedasym pretrain {name}, or name one: --network module:name"
+            f"{name} has no pretrained network in {place}: run fedasym pretrain {name}, or name"
+            " one: --network module:name"
         )
     return path
 

@@ -1,4 +1,6 @@
-"""What separates regimes: who wins where, when to stop, where classes become separable, what mixing repairs."""
+"""What separates regimes: who wins where, when to stop, where classes become separable, what mixing
+repairs.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ from fedasym.worlds.population import describe_values
 
 @dataclass(frozen=True, eq=False)
 class Diagram(MetricResult):
-    """Losses (with classes, accuracies) of two algorithms over one or two parameters; prints itself and draws itself.
+    """Losses (with classes, accuracies) of two algorithms over one or two parameters; prints itself
+    and draws itself.
 
-    `axes` maps each varied parameter to its values; `first_values` and `second_values` have one axis per parameter, in that
-    order. `boundary` has one row per point where the winner changes, one column per parameter.
+    `axes` maps each varied parameter to its values; `first_values` and `second_values` have one
+    axis per parameter, in that order. `boundary` has one row per point where the winner changes,
+    one column per parameter.
 
     >>> import fedasym as fa
     >>> world = fa.Population(radius=1, noise=0.5, aspect=2)
@@ -60,7 +64,9 @@ class Diagram(MetricResult):
 
     @property
     def gain(self) -> Array:
-        """By how much the first is better: log2(second loss / first loss), 1 where it halves the loss; points of accuracy."""
+        """By how much the first is better: log2(second loss / first loss), 1 where it halves the
+        loss; points of accuracy.
+        """
         if self.metric.share:
             return np.asarray(100 * (self.first_values - self.second_values))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -92,7 +98,9 @@ class Diagram(MetricResult):
         return json.dumps(held, indent=2)
 
     def __str__(self) -> str:
-        spans = ", ".join(f"{name} from {v.min():g} to {v.max():g}" for name, v in self.axes.items())
+        spans = ", ".join(
+            f"{name} from {v.min():g} to {v.max():g}" for name, v in self.axes.items()
+        )
         opening = [self.title, "", f"{self.first} against {self.second} over {spans}:"]
         return "\n".join([*opening, *self._shares(), "", *self._ahead(), *boundary_lines(self)])
 
@@ -102,7 +110,10 @@ class Diagram(MetricResult):
         for name, values in ((self.first, self.first_values), (self.second, self.second_values)):
             share, span = float(np.mean(winner == name)), ""
             if self.metric.share:
-                span = f", accuracy {self.metric.show(np.nanmin(values))} to {self.metric.show(np.nanmax(values))}"
+                span = (
+                    f", accuracy {self.metric.show(np.nanmin(values))} to"
+                    f" {self.metric.show(np.nanmax(values))}"
+                )
             lines += [f"  {name:<12}wins {share:.1%}{span}"] if share > 0 or span else []
         tied = float(np.mean(winner == "tie"))
         return lines + ([f"  {'tie':<12}is {tied:.1%}"] if tied > 0 else [])
@@ -121,15 +132,24 @@ def boundary_lines(diagram: Diagram) -> list[str]:
     if not points.size:
         return ["There is no boundary within this range."]
     shown = points[np.unique(np.linspace(0, len(points) - 1, 9).astype(int))]
-    head = f"The boundary ({len(points)} points, {len(shown)} shown):" if len(names) == 2 else "They cross at:"
+    head = (
+        f"The boundary ({len(points)} points, {len(shown)} shown):"
+        if len(names) == 2
+        else "They cross at:"
+    )
     return [
         head,
-        *("  " + "  ".join(f"{name} {number(x)}" for name, x in zip(names, row, strict=True)) for row in shown),
+        *(
+            "  " + "  ".join(f"{name} {number(x)}" for name, x in zip(names, row, strict=True))
+            for row in shown
+        ),
     ]
 
 
 class Stop(NamedTuple, Generic[Scores]):
-    """The best stopping point: steps or time (infinite: train to convergence) and the scores there."""
+    """The best stopping point: steps or time (infinite: train to convergence) and the scores
+    there.
+    """
 
     at: float | Array
     scores: Scores
@@ -139,14 +159,17 @@ class Stop(NamedTuple, Generic[Scores]):
 class FineTuning(MetricResult, Generic[Scores]):
     """Scores along fine-tuning; `times` are steps or flow times, the last axis of every array.
 
-    The numbers along the path are attributes: `loss`, `bias` and `variance`; with classes `accuracy`, `log_loss`, `brier`,
-    `slope`, and `ridge`, that of rtfa with the same model: stopping early is a ridge in disguise.
+    The numbers along the path are attributes: `loss`, `bias` and `variance`; with classes
+    `accuracy`, `log_loss`, `brier`, `slope`, and `ridge`, that of rtfa with the same model:
+    stopping early is a ridge in disguise.
 
     >>> import fedasym as fa
     >>> path = fa.fine_tuning(fa.Population(1, 0.5**0.5, 2), flow=True)
     >>> round(path.best.at, 4), round(path.best.scores.loss, 5)
     (0.6185, 0.71162)
-    >>> path = fa.fine_tuning(fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), times=[0, 1, 100])
+    >>> path = fa.fine_tuning(
+    ...     fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), times=[0, 1, 100]
+    ... )
     >>> path.accuracy.round(3).tolist(), round(path.best.scores.accuracy, 3), round(path.best.at, 2)
     ([0.686, 0.696, 0.627], 0.697, 0.66)
     """
@@ -186,8 +209,12 @@ class FineTuning(MetricResult, Generic[Scores]):
     def table(self) -> list[dict[str, float]]:
         """One record per stopping time (of a single world): feed it to any data frame."""
         if self._values.ndim > 1:
-            raise InvalidInput(f"table() is for a path of a single world; index .{self.metric.name} for a grid")
-        columns = {self.unit: self.times} | {each.name: getattr(self, each.name) for each in self._columns}
+            raise InvalidInput(
+                f"table() is for a path of a single world; index .{self.metric.name} for a grid"
+            )
+        columns = {self.unit: self.times} | {
+            each.name: getattr(self, each.name) for each in self._columns
+        }
         rows = zip(*columns.values(), strict=True)
         return [dict(zip(columns, map(float, row), strict=True)) for row in rows]
 
@@ -195,27 +222,43 @@ class FineTuning(MetricResult, Generic[Scores]):
         """Full precision: the path and its best stopping point."""
         names = [each.name for each in self._columns]
         path = {name: json_value(getattr(self, name)) for name in names}
-        best = {self.unit: json_value(self.best.at)} | {name: json_value(getattr(self.best.scores, name)) for name in names}
-        return json.dumps({"step": self.step, self.unit: json_value(self.times), **path, "best": best}, indent=2)
+        best = {self.unit: json_value(self.best.at)} | {
+            name: json_value(getattr(self.best.scores, name)) for name in names
+        }
+        return json.dumps(
+            {"step": self.step, self.unit: json_value(self.times), **path, "best": best}, indent=2
+        )
 
     def __str__(self) -> str:
         lines = [self.title, ""]
         if self._values.ndim > 1:
             count = self._values[..., 0].size
-            return "\n".join([*lines, f"{self.times.size} stopping times for each of {count} worlds"])
+            return "\n".join(
+                [*lines, f"{self.times.size} stopping times for each of {count} worlds"]
+            )
         first, *others = self._columns
         columns = [first._replace(width=11), *others]
-        lines.append(f"  {self.unit:>11}" + "".join(f"{each.head:>{each.width}}" for each in columns))
+        lines.append(
+            f"  {self.unit:>11}" + "".join(f"{each.head:>{each.width}}" for each in columns)
+        )
         for record in self.table():
-            lines.append(f"  {number(record[self.unit]):>11}" + "".join(each.cell(record) for each in columns))
-        where = "at convergence" if np.isinf(self.best.at) else f"at {self.unit} {number(self.best.at)}"
+            lines.append(
+                f"  {number(record[self.unit]):>11}"
+                + "".join(each.cell(record) for each in columns)
+            )
+        where = (
+            "at convergence" if np.isinf(self.best.at) else f"at {self.unit} {number(self.best.at)}"
+        )
         value = self.metric.show(getattr(self.best.scores, self.metric.name))
-        return "\n".join([*lines, "", f"Best stopping point: {where}, {self.metric.name} {value}.", *self.notes])
+        return "\n".join(
+            [*lines, "", f"Best stopping point: {where}, {self.metric.name} {value}.", *self.notes]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Separability:
-    """Whether a client's classes can be separated: aspect (unknowns that samples see, per sample) against its threshold.
+    """Whether a client's classes can be separated: aspect (unknowns that samples see, per sample)
+    against its threshold.
 
     >>> import fedasym as fa
     >>> str(fa.separability(fa.ClassPopulation(radius=1, centre=1, aspect=2)))
@@ -235,16 +278,30 @@ class Separability:
         """Full precision."""
         over = self.separable if isinstance(self.separable, bool) else self.separable.tolist()
         return json.dumps(
-            {"aspect": json_value(self.aspect), "threshold": json_value(self.threshold), "separable": over},
+            {
+                "aspect": json_value(self.aspect),
+                "threshold": json_value(self.threshold),
+                "separable": over,
+            },
             indent=2,
         )
 
     def __str__(self) -> str:
         if np.ndim(self.separable):
-            return f"separable in {np.mean(self.separable):.0%} of the grid; thresholds {describe_values(self.threshold)}"
-        side, end = ("above", "has no end") if self.separable else ("below", "is the maximum-likelihood estimate")
+            return (
+                f"separable in {np.mean(self.separable):.0%} of the grid; thresholds"
+                f" {describe_values(self.threshold)}"
+            )
+        side, end = (
+            ("above", "has no end")
+            if self.separable
+            else ("below", "is the maximum-likelihood estimate")
+        )
         word = "separable" if self.separable else "not separable"
-        return f"{word}: aspect {number(self.aspect)} is {side} the threshold {number(self.threshold)}; the logistic fit {end}"
+        return (
+            f"{word}: aspect {number(self.aspect)} is {side} the threshold"
+            f" {number(self.threshold)}; the logistic fit {end}"
+        )
 
     def _repr_html_(self) -> str:
         return notebook_text(self)
@@ -252,10 +309,11 @@ class Separability:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """The shared and the personal model mixed by their weights, theta_bar + alpha (theta_hat - theta_bar).
+    """The shared and the personal model mixed by their weights, theta_bar + alpha (theta_hat -
+    theta_bar).
 
-    For a personal model without a length (trained to convergence on separable classes, `direction`) it is
-    theta_bar + alpha theta_hat, with theta_hat scaled to margin 1.
+    For a personal model without a length (trained to convergence on separable classes, `direction`)
+    it is theta_bar + alpha theta_hat, with theta_hat scaled to margin 1.
 
     >>> import fedasym as fa
     >>> mixed = fa.interpolation(fa.ClassPopulation(radius=1.5, centre=1.5, aspect=2), ridge=0.01)
@@ -273,15 +331,25 @@ class Mixture:
         """Full precision: alpha, and the scores of the mixture and its two parts."""
         scores = ("accuracy", "log_loss", "brier", "slope")
         rows = {"mixed": self.mixed, "personal": self.personal, "shared": self.shared}
-        parts = {part: {name: json_value(getattr(row, name)) for name in scores} for part, row in rows.items()}
-        return json.dumps({"alpha": json_value(self.alpha), "direction": self.direction, **parts}, indent=2)
+        parts = {
+            part: {name: json_value(getattr(row, name)) for name in scores}
+            for part, row in rows.items()
+        }
+        return json.dumps(
+            {"alpha": json_value(self.alpha), "direction": self.direction, **parts}, indent=2
+        )
 
     def __str__(self) -> str:
         if np.ndim(self.alpha):
             return f"mixtures of {np.size(self.alpha)} worlds, alpha {describe_values(self.alpha)}"
-        formula = "shared + alpha personal" if self.direction else "shared + alpha (personal - shared)"
+        formula = (
+            "shared + alpha personal" if self.direction else "shared + alpha (personal - shared)"
+        )
         told = f"alpha {number(self.alpha)} in {formula}: accuracy {percent(self.mixed.accuracy)}"
-        return f"{told}; personal alone {percent(self.personal.accuracy)}, shared alone {percent(self.shared.accuracy)}"
+        return (
+            f"{told}; personal alone {percent(self.personal.accuracy)}, shared alone"
+            f" {percent(self.shared.accuracy)}"
+        )
 
     def _repr_html_(self) -> str:
         return notebook_text(self)
@@ -301,14 +369,19 @@ class BestRounds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rounds(Result):
-    """What `fedasym.rounds` predicts; the last axis of every path is `rounds`, those before it are settings.
+    """What `fedasym.rounds` predicts; the last axis of every path is `rounds`, those before it are
+    settings.
 
     bias, variance: of the personal model's loss; what label noise and privacy noise left in the
-        shared model counts as variance. ridge: at which it was reached, where the algorithm has one.
-    shared_error: E||theta_t - theta_0||^2 in the covariance's norm, the excess loss of the shared model.
-    floor: where shared_error ends, however many rounds; NaN where clipping makes it depend on the path.
+        shared model counts as variance. ridge: at which it was reached, where the algorithm has
+        one.
+    shared_error: E||theta_t - theta_0||^2 in the covariance's norm, the excess loss of the shared
+        model.
+    floor: where shared_error ends, however many rounds; NaN where clipping makes it depend on the
+        path.
     length: of a client's update before it is clipped.
-    settings: the varied numbers by name, broadcast to the shape of the grid; last: the last round of each setting.
+    settings: the varied numbers by name, broadcast to the shape of the grid; last: the last round
+        of each setting.
 
     >>> import fedasym as fa
     >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
@@ -331,7 +404,9 @@ class Rounds(Result):
     dimension: int | None
     title: str
     notes: tuple[str, ...] = ()
-    privacy: dict[str, Array] = field(default_factory=dict)  # epsilon, noise multiplier and clip by setting
+    privacy: dict[str, Array] = field(
+        default_factory=dict
+    )  # epsilon, noise multiplier and clip by setting
 
     @property
     def loss(self) -> Array:
@@ -383,14 +458,20 @@ class Rounds(Result):
                 place = (*at, i)
                 record = setting | {"round": int(t), "loss": float(self.loss[place])}
                 record |= {"bias": float(self.bias[place]), "variance": float(self.variance[place])}
-                record |= {"shared_error": float(self.shared_error[place]), "length": float(self.length[place])}
-                records.append(record if self.ridge is None else record | {"ridge": float(self.ridge[place])})
+                record |= {
+                    "shared_error": float(self.shared_error[place]),
+                    "length": float(self.length[place]),
+                }
+                records.append(
+                    record if self.ridge is None else record | {"ridge": float(self.ridge[place])}
+                )
         return records
 
     def to_json(self) -> str:
         """Full precision: settings, rounds, paths, the best setting, what privacy costs."""
         paths = {
-            name: json_value(getattr(self, name)) for name in ("loss", "bias", "variance", "ridge", "shared_error", "length")
+            name: json_value(getattr(self, name))
+            for name in ("loss", "bias", "variance", "ridge", "shared_error", "length")
         }
         held = {
             "algorithm": self.algorithm,
@@ -398,22 +479,39 @@ class Rounds(Result):
             "settings": {name: json_value(values) for name, values in self.settings.items()},
             **paths,
             "floor": json_value(self.floor),
-            "best": {"settings": self.best.settings, "loss": self.best.loss, "rounds": self.best.rounds},
+            "best": {
+                "settings": self.best.settings,
+                "loss": self.best.loss,
+                "rounds": self.best.rounds,
+            },
             "privacy": {name: json_value(values) for name, values in self.privacy.items()},
             "notes": list(self.notes),
         }
         return json.dumps(held, indent=2)
 
     def plot(self, path: str | Path) -> Path:
-        """Draw losses over rounds, or the last loss over a grid of two settings, to a PNG, SVG or PDF file."""
+        """Draw losses over rounds, or the last loss over a grid of two settings, to a PNG, SVG or
+        PDF file.
+        """
         return write_file("draw rounds", self, path)
 
     def __str__(self) -> str:
-        lines = [self.title, "", *(self._path_lines() if self.loss.ndim == 1 else self._grid_lines())]
+        lines = [
+            self.title,
+            "",
+            *(self._path_lines() if self.loss.ndim == 1 else self._grid_lines()),
+        ]
         return "\n".join([*lines, "", *self.notes] if self.notes else lines)
 
     def _path_lines(self) -> list[str]:
-        heads = ("round", "loss", "bias", "variance", "shared error", *(() if self.ridge is None else ("ridge",)))
+        heads = (
+            "round",
+            "loss",
+            "bias",
+            "variance",
+            "shared error",
+            *(() if self.ridge is None else ("ridge",)),
+        )
         lines = ["  " + "".join(f"{head:>14}" for head in heads)]
         keys = [head.replace(" ", "_") for head in heads]
         records = self.table()

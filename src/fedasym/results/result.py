@@ -31,7 +31,8 @@ def fixed(value: Any) -> str:
 class NumberColumn(NamedTuple):
     """One number of every row: its name, its heading, its width and its format.
 
-    optional: whether it is left out where no row has it. needs: a number without which it is not shown.
+    optional: whether it is left out where no row has it. needs: a number without which it is not
+    shown.
     """
 
     name: str
@@ -51,7 +52,8 @@ class NumberColumn(NamedTuple):
 class Metric:
     """A number by which algorithms are ranked, and the numbers that stand beside it.
 
-    tie: values closer than this, relatively for losses and absolutely for shares, are the same limit.
+    tie: values closer than this, relatively for losses and absolutely for shares, are the same
+    limit.
 
     >>> ACCURACY.show(0.8125), LOSS.show(0.8125), LOSS.better(1.0, 2.0), ACCURACY.better(1.0, 2.0)
     ('81.25%', '0.8125', True, False)
@@ -80,7 +82,8 @@ class Metric:
         return bool(np.allclose(one, other, **near, equal_nan=True))
 
     def winners(self, names: list[str], values: Array) -> str | NDArray[np.str_]:
-        """The first name whose value, along the first axis, is the best; an array of names for a grid.
+        """The first name whose value, along the first axis, is the best; an array of names for a
+        grid.
 
         NaN is never the best.
         """
@@ -134,7 +137,9 @@ ACCURACY = Metric(
 
 
 class Result:
-    """An answer that prints itself; a class that inherits from it says how it is tabled, drawn and written."""
+    """An answer that prints itself; a class that inherits from it says how it is tabled, drawn and
+    written.
+    """
 
     @abstractmethod
     def table(self) -> list[dict[str, Any]]:
@@ -142,7 +147,9 @@ class Result:
 
     def frame(self) -> Any:
         """Its rows as a polars data frame."""
-        return import_package("polars", "a data frame").DataFrame(self.table(), infer_schema_length=None)
+        return import_package("polars", "a data frame").DataFrame(
+            self.table(), infer_schema_length=None
+        )
 
     @abstractmethod
     def to_json(self) -> str:
@@ -199,9 +206,13 @@ def group_ties(names: Iterable[str], agree: Callable[[str, str], bool]) -> list[
 def records_of(
     rows: Mapping[str, Mapping[str, Any]], place: Callable[[tuple[int, ...]], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One record per row (and entry, for arrays, with its `place`), whose shape is that of the first column."""
+    """One record per row (and entry, for arrays, with its `place`), whose shape is that of the
+    first column.
+    """
     return [
-        {"algorithm": name} | (place(index) if index else {}) | {key: entry_of(value, index) for key, value in columns.items()}
+        {"algorithm": name}
+        | (place(index) if index else {})
+        | {key: entry_of(value, index) for key, value in columns.items()}
         for name, columns in rows.items()
         for index in np.ndindex(np.shape(next(iter(columns.values()))))
     ]
@@ -213,10 +224,15 @@ def table_json(
     after: dict[str, Any],
     before: dict[str, Any] | None = None,
 ) -> str:
-    """A table as JSON, in full precision: its rows, the best of them, and what else there is to be said of it."""
+    """A table as JSON, in full precision: its rows, the best of them, and what else there is to be
+    said of it.
+    """
     import json  # only what is written needs it
 
-    algorithms = {name: {key: json_value(value) for key, value in columns.items()} for name, columns in rows.items()}
+    algorithms = {
+        name: {key: json_value(value) for key, value in columns.items()}
+        for name, columns in rows.items()
+    }
     held = (before or {}) | {"algorithms": algorithms, "best": np.asarray(best).tolist()} | after
     return json.dumps(held, indent=2)
 
@@ -231,10 +247,11 @@ LISTED = 40  # entries up to which a list of worlds or clients is printed one by
 
 @dataclass(frozen=True)
 class Risk:
-    """Test loss above the noise floor, E||theta_hat - theta_i||^2_Sigma = bias + variance, and the ridge it was reached at.
+    """Test loss above the noise floor, E||theta_hat - theta_i||^2_Sigma = bias + variance, and the
+    ridge it was reached at.
 
-    Bias is the part that comes from the clients' differences (it scales with radius^2), variance the part that comes
-    from label noise. Numbers for one world, arrays for a grid.
+    Bias is the part that comes from the clients' differences (it scales with radius^2), variance
+    the part that comes from label noise. Numbers for one world, arrays for a grid.
 
     >>> Risk(bias=0.5, variance=0.25).loss
     0.75
@@ -243,7 +260,9 @@ class Risk:
     bias: float | Array
     variance: float | Array
     ridge: float | Array | None = None
-    error: float | Array | None = None  # standard error of the loss, where it was found by drawing clients
+    error: float | Array | None = (
+        None  # standard error of the loss, where it was found by drawing clients
+    )
 
     @property
     def loss(self) -> float | Array:
@@ -253,15 +272,18 @@ class Risk:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Scores of one algorithm on fresh samples of a client; numbers for one world, arrays for a grid.
+    """Scores of one algorithm on fresh samples of a client; numbers for one world, arrays for a
+    grid.
 
     accuracy: the share of labels that it gets right.
     log_loss: the mean of -log(probability given to the label), in nats.
-    brier: half of the squared distance between the probabilities and the label, E|e_y - p|^2/2, between 0 and 1 for any
-        number of classes; for two classes the usual (y - p)^2.
-    slope: of calibration: multiply the logits by it to calibrate them; below 1 they are over-confident.
-    ridge: at which it was reached, where the algorithm has one; step, time: of a single gradient step, of early stopping.
-    None where an algorithm has no such number: scores of least squares are no probabilities.
+    brier: half of the squared distance between the probabilities and the label, E|e_y - p|^2/2,
+        between 0 and 1 for any number of classes; for two classes the usual (y - p)^2.
+    slope: of calibration: multiply the logits by it to calibrate them; below 1 they are
+        over-confident.
+    ridge: at which it was reached, where the algorithm has one; step, time: of a single gradient
+    step, of early stopping. None where an algorithm has no such number: scores of least squares are
+    no probabilities.
 
     >>> import fedasym as fa
     >>> best = fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3))["rtfa"]
@@ -288,10 +310,11 @@ Scores = TypeVar("Scores", bound=Risk | Accuracy)
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Named[Scores]):
-    """Several algorithms on one population (or a grid, or one entry per client): risks, or accuracies; prints itself.
+    """Several algorithms on one population (or a grid, or one entry per client): risks, or
+    accuracies; prints itself.
 
-    references: rows that are no algorithms but ceilings (with classes, `bayes` and `truth`), and what each is; they are
-    never the `best`.
+    references: rows that are no algorithms but ceilings (with classes, `bayes` and `truth`), and
+    what each is; they are never the `best`.
 
     >>> import fedasym as fa
     >>> table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2), ["fedavg", "ftfa", "rtfa"])
@@ -326,7 +349,9 @@ class Comparison(Named[Scores]):
 
     @property
     def best(self) -> str | NDArray[np.str_]:
-        """The winner; of algorithms with the same value the first. An array of names for a grid or several clients."""
+        """The winner; of algorithms with the same value the first. An array of names for a grid or
+        several clients.
+        """
         return self.metric.winners(self.algorithms, self.stack(self.algorithms))
 
     @property
@@ -346,15 +371,22 @@ class Comparison(Named[Scores]):
         ]
 
     def _numbers(self) -> dict[str, dict[str, Any]]:
-        return {name: {each.name: getattr(row, each.name) for each in self.columns} for name, row in self.rows.items()}
+        return {
+            name: {each.name: getattr(row, each.name) for each in self.columns}
+            for name, row in self.rows.items()
+        }
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm (and entry, for arrays): feed it to any data frame."""
         labels = self.labels
-        return records_of(self._numbers(), lambda at: {"entry": labels[at[0]] if labels and len(at) == 1 else at})
+        return records_of(
+            self._numbers(), lambda at: {"entry": labels[at[0]] if labels and len(at) == 1 else at}
+        )
 
     def to_json(self) -> str:
-        """Full precision, stable keys: algorithms.<name>.{loss,bias,variance,ridge} or .{accuracy,...}, best, ties, notes."""
+        """Full precision, stable keys: algorithms.<name>.{loss,bias,variance,ridge} or
+        .{accuracy,...}, best, ties, notes.
+        """
         return table_json(self._numbers(), self.best, {"ties": self.ties, "notes": self.notes})
 
     def __str__(self) -> str:
@@ -371,7 +403,9 @@ class Comparison(Named[Scores]):
     def _single_lines(self) -> list[str]:
         """One world: all numbers of every row, and marks beside the best and its equals."""
         same = {name: group[0] for group in self.ties for name in group[1:]}
-        lines = [f"  {'algorithm':<14}" + "".join(f"{each.head:>{each.width}}" for each in self.columns)]
+        lines = [
+            f"  {'algorithm':<14}" + "".join(f"{each.head:>{each.width}}" for each in self.columns)
+        ]
         for name, numbers in self._numbers().items():
             told = f"   <- {self.metric.most}" if name == self.best else ""
             if name in self.references:
@@ -379,7 +413,9 @@ class Comparison(Named[Scores]):
             elif name in same:
                 told = f"   same as {same[name]}"
             mark = "*" if self.best in (name, same.get(name)) else " "
-            lines.append(f"{mark} {name:<14}" + "".join(each.cell(numbers) for each in self.columns) + told)
+            lines.append(
+                f"{mark} {name:<14}" + "".join(each.cell(numbers) for each in self.columns) + told
+            )
         return lines
 
     def _entry_lines(self, values: Array) -> list[str]:
@@ -398,7 +434,13 @@ class Comparison(Named[Scores]):
         low, width = ("lowest", 10) if self.metric.share else ("lowest loss", 12)
         lines = [f"  {'algorithm':<14}{low:>{width}}{'highest':>{width}}{'wins':>9}"]
         for name, row in zip(self.rows, values, strict=True):
-            wins = "ceiling" if name in self.references else f"{np.mean(np.asarray(self.best) == name):.0%}"
+            wins = (
+                "ceiling"
+                if name in self.references
+                else f"{np.mean(np.asarray(self.best) == name):.0%}"
+            )
             ends = (self.metric.show(end(row)) for end in (np.nanmin, np.nanmax))
-            lines.append(f"  {name:<14}" + "".join(f"{each:>{width}}" for each in ends) + f"{wins:>9}")
+            lines.append(
+                f"  {name:<14}" + "".join(f"{each:>{width}}" for each in ends) + f"{wins:>9}"
+            )
         return lines

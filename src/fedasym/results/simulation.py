@@ -1,4 +1,6 @@
-"""What `simulate` returns: for each algorithm what was simulated beside what the theory says; and finished trials in a file."""
+"""What `simulate` returns: for each algorithm what was simulated beside what the theory says; and
+finished trials in a file.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,12 @@ from fedasym.results.result import (
 )
 
 FORMAT = "fedasym simulation 1"
-Losses = dict[str, list[list[float]]]  # of a trial by algorithm and kind of client: bias and variance, or the loss alone
-Curve = Callable[[str, Array], tuple[Array, Array]]  # of an algorithm: prediction and limit over what varies
+Losses = dict[
+    str, list[list[float]]
+]  # of a trial by algorithm and kind of client: bias and variance, or the loss alone
+Curve = Callable[
+    [str, Array], tuple[Array, Array]
+]  # of an algorithm: prediction and limit over what varies
 
 
 def count_errors(value: float | None) -> str:
@@ -53,8 +59,9 @@ def number_or_dash(value: float | None) -> str:
 class Simulated:
     """One algorithm: its loss averaged over trials, the best and the worst trial, and the theory.
 
-    Numbers for one population; arrays over what varies, or over the populations of a list. `predicted` is for this many
-    clients, `limit` for infinitely many; NaN where no formula covers it. Bias and variance are None for sampled labels.
+    Numbers for one population; arrays over what varies, or over the populations of a list.
+    `predicted` is for this many clients, `limit` for infinitely many; NaN where no formula covers
+    it. Bias and variance are None for sampled labels.
 
     >>> row = Simulated(1.02, 0.9, 1.1, 0.01, 0.5, 0.52, Risk(0.5, 0.5), Risk(0.4, 0.4))
     >>> round(row.deviation, 1)
@@ -92,7 +99,9 @@ class Simulated:
 
     def numbers(self) -> dict[str, Any]:
         """Everything, in the order of records."""
-        own = {key: getattr(self, key) for key in ("loss", "low", "high", "error", "bias", "variance")}
+        own = {
+            key: getattr(self, key) for key in ("loss", "low", "high", "error", "bias", "variance")
+        }
         theory = {
             "predicted": self.predicted.loss,
             "deviation": self.deviation,
@@ -103,9 +112,11 @@ class Simulated:
 
 @dataclass(frozen=True)
 class SimulatedAccuracy:
-    """One algorithm: its scores averaged over trials, the extreme trials, standard errors, and the prediction.
+    """One algorithm: its scores averaged over trials, the extreme trials, standard errors, and the
+    prediction.
 
-    Models are scored exactly given their weights for two classes, and on fresh draws for more. None: no probabilities.
+    Models are scored exactly given their weights for two classes, and on fresh draws for more.
+    None: no probabilities.
     """
 
     shown: ClassVar[tuple[NumberColumn, ...]] = (
@@ -132,13 +143,17 @@ class SimulatedAccuracy:
 
     @classmethod
     def of_trials(cls, predicted: Accuracy, found: Array) -> SimulatedAccuracy:
-        """Trials (rows of accuracy, log-loss, Brier score and slope) as means and standard errors."""
+        """Trials (rows of accuracy, log-loss, Brier score and slope) as means and standard
+        errors.
+        """
         mean = found.mean(0)
         error = found.std(0, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.full(4, np.nan)
         low, high = float(found[:, 0].min()), float(found[:, 0].max())
         loss, brier, slope = (None if np.isnan(x) else float(x) for x in mean[1:])
         spread = None if loss is None else float(error[1])
-        return cls(float(mean[0]), low, high, float(error[0]), loss, spread, brier, slope, predicted)
+        return cls(
+            float(mean[0]), low, high, float(error[0]), loss, spread, brier, slope, predicted
+        )
 
     @property
     def deviation(self) -> float:
@@ -175,12 +190,19 @@ Drawn = TypeVar("Drawn", bound=Simulated | SimulatedAccuracy)
 
 @dataclass(frozen=True, eq=False)
 class Simulation(Named[Drawn]):
-    """Several algorithms simulated on the same clients: a mapping from names to simulated losses, or accuracies.
+    """Several algorithms simulated on the same clients: a mapping from names to simulated losses,
+    or accuracies.
 
     vary: the parameter that varies and its values; labels: what the entries of arrays stand for.
 
     >>> import fedasym as fa
-    >>> table = fa.simulate(fa.Population(1, 0.5, 2), dimension=40, clients=6, trials=2, algorithms=["fedavg", "pfedme"])
+    >>> table = fa.simulate(
+    ...     fa.Population(1, 0.5, 2),
+    ...     dimension=40,
+    ...     clients=6,
+    ...     trials=2,
+    ...     algorithms=["fedavg", "pfedme"],
+    ... )
     >>> list(table), table.best, table["fedavg"].low <= table["fedavg"].loss <= table["fedavg"].high
     (['fedavg', 'pfedme'], 'pfedme', True)
     >>> world = fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)
@@ -202,9 +224,13 @@ class Simulation(Named[Drawn]):
 
     @property
     def best(self) -> Any:
-        """The algorithm with the best simulated value; an array of names where values are arrays."""
+        """The algorithm with the best simulated value; an array of names where values are
+        arrays.
+        """
         values = np.array([getattr(row, self.metric.name) for row in self.rows.values()])
-        winner = np.array(list(self.rows))[(np.argmin if self.metric.lower else np.argmax)(values, axis=0)]
+        winner = np.array(list(self.rows))[
+            (np.argmin if self.metric.lower else np.argmax)(values, axis=0)
+        ]
         return str(winner) if winner.ndim == 0 else winner
 
     def _numbers(self) -> dict[str, dict[str, Any]]:
@@ -216,13 +242,17 @@ class Simulation(Named[Drawn]):
         return records_of(self._numbers(), lambda at: {field: values[at[0]]})
 
     def to_json(self) -> str:
-        """Full precision, stable keys: algorithms.<name>.{loss or accuracy,low,high,error,predicted,...}, vary, best, notes."""
+        """Full precision, stable keys: algorithms.<name>.{loss or
+        accuracy,low,high,error,predicted,...}, vary, best, notes.
+        """
         vary = None if self.vary is None else {self.vary[0]: self.vary[1]}
         before = {"title": self.title, "vary": vary, "trials": self.trials}
         return table_json(self._numbers(), self.best, {"notes": self.notes}, before)
 
     def curve(self, name: str, at: Array) -> tuple[Array, Array]:
-        """Prediction and limit of an algorithm over values of the parameter that varies; NaN where there is no formula."""
+        """Prediction and limit of an algorithm over values of the parameter that varies; NaN where
+        there is no formula.
+        """
         if self.lines is None:
             raise InvalidInput("nothing varies in this simulation: give vary to simulate")
         return self.lines(name, at)
@@ -238,14 +268,21 @@ class Simulation(Named[Drawn]):
                 cells = {key: entry_of(value, index) for key, value in numbers.items()}
                 label = f"  {self.labels[index[0]]}" if index else name
                 mark = "*" if np.asarray(self.best)[index] == name else " "
-                lines.append(f"{mark} {label:<{width}}" + "".join(each.cell(cells) for each in columns))
+                lines.append(
+                    f"{mark} {label:<{width}}" + "".join(each.cell(cells) for each in columns)
+                )
         order = "" if "dimension" in (self.vary or ()) else f" ({1 / self.dimension:.2g})"
-        told = f"* {self.metric.most} {self.metric.name}. Off by: standard errors from the prediction, a limit that holds"
+        told = (
+            f"* {self.metric.most} {self.metric.name}. Off by: standard errors from the prediction,"
+            " a limit that holds"
+        )
         return "\n".join([*lines, "", f"{told} to order 1/dimension{order}.", *self.notes])
 
 
 class Ledger:
-    """The losses of finished trials by point and trial; with a path they are also in that file, whole at every moment."""
+    """The losses of finished trials by point and trial; with a path they are also in that file,
+    whole at every moment.
+    """
 
     def __init__(self, path: str | Path | None, arguments: dict[str, Any]) -> None:
         # Through JSON and back, so that what is compared is what a file can hold.
@@ -255,7 +292,10 @@ class Ledger:
 
     def _opened(self, path: Path) -> dict[str, Losses]:
         if not path.parent.exists():
-            raise InvalidInput(f"save is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first")
+            raise InvalidInput(
+                f"save is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it"
+                " first"
+            )
         if not path.exists():
             return {}
         try:
@@ -263,7 +303,10 @@ class Ledger:
             known, trials = held["arguments"], held["trials"]
             if held["format"] != FORMAT or not isinstance(known, dict):
                 raise ValueError
-            if len({shape_of(losses, len(self.arguments["world"])) for losses in trials.values()}) > 1:
+            if (
+                len({shape_of(losses, len(self.arguments["world"])) for losses in trials.values()})
+                > 1
+            ):
                 raise ValueError
         except (
             ValueError,
@@ -278,13 +321,15 @@ class Ledger:
         other = [name for name in self.arguments if known.get(name) != self.arguments[name]]
         if other:
             raise InvalidInput(
-                f"save is {str(path)!r}: this file holds a simulation with another {' and '.join(other)}; "
-                "name another file, or ask for the same again"
+                f"save is {str(path)!r}: this file holds a simulation with another"
+                f" {' and '.join(other)}; name another file, or ask for the same again"
             )
         return dict(trials)
 
     def _foreign(self) -> InvalidInput:
-        return InvalidInput(f"save is {str(self.path)!r}: this file is not a saved simulation; name another one")
+        return InvalidInput(
+            f"save is {str(self.path)!r}: this file is not a saved simulation; name another one"
+        )
 
     def check(self, names: set[str]) -> None:
         """Refuse a file whose trials are of other algorithms than these."""
@@ -313,11 +358,14 @@ class Ledger:
         try:
             replace_text(self.path, json.dumps(held))
         except OSError as reason:
-            raise InvalidInput(f"save is {str(self.path)!r}: it cannot be written: {reason.strerror}") from None
+            raise InvalidInput(
+                f"save is {str(self.path)!r}: it cannot be written: {reason.strerror}"
+            ) from None
 
 
 def shape_of(losses: Any, kinds: int) -> tuple[Any, ...]:
-    """The algorithms of a trial in a file, and how many numbers each has for a kind of clients; a `ValueError` for no trial.
+    """The algorithms of a trial in a file, and how many numbers each has for a kind of clients; a
+    `ValueError` for no trial.
 
     >>> shape_of({"fedavg": [[1.0, 0.5]], "ftfa": [[0.25, 0.0]]}, kinds=1)
     (2, 'fedavg', 'ftfa')

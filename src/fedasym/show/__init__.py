@@ -1,4 +1,6 @@
-"""What people look at: figures, pages, the explorer. It fills the roles that these have for the layers below."""
+"""What people look at: figures, pages, the explorer. It fills the roles that these have for the
+layers below.
+"""
 
 from fedasym.core.runtime import fill
 

@@ -1,4 +1,6 @@
-"""Advice as one page of HTML: what to do, the predictions as a figure and a table, doubts, every client, how to check."""
+"""Advice as one page of HTML: what to do, the predictions as a figure and a table, doubts, every
+client, how to check.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.estimates import Quantity
 
-WIDE = 20  # losses that many times the least are left out of the figure: the others would be one dot
+WIDE = (
+    20  # losses that many times the least are left out of the figure: the others would be one dot
+)
 MOST = 500  # clients in the table: the rest is in `advice.clients`
 MEANINGS = {
     "radius": "distance of a client's optimum from the shared one",
@@ -32,7 +36,9 @@ MEANINGS = {
 
 
 class Expected(NamedTuple):
-    """What every algorithm is expected to do: drawn, where there is anything to draw, and in numbers."""
+    """What every algorithm is expected to do: drawn, where there is anything to draw, and in
+    numbers.
+    """
 
     key: str
     title: str
@@ -65,9 +71,17 @@ def write_advice(advice: Advice, path: str | Path) -> Path:
 
 def advice_page(advice: Advice) -> str:
     """The whole page; the same advice gives the same text."""
-    answer = {LOSS: answer_regression, ACCURACY: answer_classes}.get(advice.metric, answer_scores)(advice)
+    answer = {LOSS: answer_regression, ACCURACY: answer_classes}.get(advice.metric, answer_scores)(
+        advice
+    )
     clients = describe_gainers(advice) if advice.clients else None
-    held = [answer.expected, answer.estimates, Heading("doubts", "Doubts"), clients, Heading("check", "To prove this wrong")]
+    held = [
+        answer.expected,
+        answer.estimates,
+        Heading("doubts", "Doubts"),
+        clients,
+        Heading("check", "To prove this wrong"),
+    ]
     held.append(Heading("columns", "The columns") if advice.columns else None)
     context = {
         "recommended": advice.recommended,
@@ -97,7 +111,11 @@ def answer_scores(advice: Advice) -> AdviceParts:
     from fedasym.advisor.wording import scored_sentence
 
     about = advice.population
-    sizes = [f"{about.clients:,} clients", f"{about.samples:,} samples", f"{len(about.names):,} features"]
+    sizes = [
+        f"{about.clients:,} clients",
+        f"{about.samples:,} samples",
+        f"{len(about.names):,} features",
+    ]
     sizes.append(f"{len(about.classes)} classes")
     rows = sorted(advice.predictions.values(), key=lambda row: row.log_loss.value)
     bars = [bar_of(row.algorithm, row.log_loss, None, advice.recommended) for row in rows]
@@ -117,7 +135,9 @@ def answer_scores(advice: Advice) -> AdviceParts:
         "Scores on held-out folds",
         [at for at, row in enumerate(rows) if row.algorithm == advice.recommended],
     )
-    expected = Expected("scores", "Held-out scores", draw_intervals(bars, "log-loss", caption), table)
+    expected = Expected(
+        "scores", "Held-out scores", draw_intervals(bars, "log-loss", caption), table
+    )
     return AdviceParts(scored_sentence(advice), sizes, expected, None)
 
 
@@ -135,15 +155,18 @@ def answer_classes(advice: Advice) -> AdviceParts:
     rows = sorted(advice.predictions.values(), key=lambda row: -row.trusted)
     bars = [bar_of(row.algorithm, row.level, row.measured, advice.recommended) for row in rows]
     caption = (
-        "Predicted accuracy of a member with its 95% interval; hollow: a least-squares classifier on these samples, "
-        "held out or left out one by one."
+        "Predicted accuracy of a member with its 95% interval; hollow: a least-squares classifier"
+        " on these samples, held out or left out one by one."
     )
     heads = ("accuracy", "low", "high", "new client", "probe", "log-loss", "ridge")
     columns = [Column("algorithm", True), *map(Column, heads), Column("remark", True)]
     cells = [
         [
             Cell(row.algorithm),
-            *(percent_cell(v) for v in (row.trusted, row.level.low, row.level.high, row.new.value, row.measured)),
+            *(
+                percent_cell(v)
+                for v in (row.trusted, row.level.low, row.level.high, row.new.value, row.measured)
+            ),
             number_cell(row.log_loss.value),
             number_cell(row.ridge),
             Cell(row.note + (" (moved to the probe)" if row.contradicted else "")),
@@ -152,10 +175,23 @@ def answer_classes(advice: Advice) -> AdviceParts:
     ]
     best = [at for at, row in enumerate(rows) if row.algorithm == advice.recommended]
     drawing = draw_intervals(bars, "accuracy", caption, percent=True)
-    expected = Expected("accuracies", "Predicted accuracy", drawing, Table(columns, cells, "Predicted accuracies", best))
-    named = {"radius": about.radius, "centre": about.centre, "signal": about.signal, "aspect": about.aspect}
+    expected = Expected(
+        "accuracies",
+        "Predicted accuracy",
+        drawing,
+        Table(columns, cells, "Predicted accuracies", best),
+    )
+    named = {
+        "radius": about.radius,
+        "centre": about.centre,
+        "signal": about.signal,
+        "aspect": about.aspect,
+    }
     return AdviceParts(
-        class_sentence(advice), sizes, expected, Passage("population", "The population", "", estimates_table(named))
+        class_sentence(advice),
+        sizes,
+        expected,
+        Passage("population", "The population", "", estimates_table(named)),
     )
 
 
@@ -164,23 +200,45 @@ def answer_regression(advice: Advice) -> AdviceParts:
     from fedasym.advisor.wording import regression_sentence
 
     about, floor = advice.population, advice.floor
-    sizes = [f"{about.clients:,} clients", f"{about.samples:,} samples", f"{about.dimension:,} features", about.method]
-    rows = sorted(advice.predictions.values(), key=lambda row: (not math.isfinite(row.trusted), row.trusted))
-    beside = "held-out folds of the training samples" if advice.weights else "cross-validation over clients, for a new client"
+    sizes = [
+        f"{about.clients:,} clients",
+        f"{about.samples:,} samples",
+        f"{about.dimension:,} features",
+        about.method,
+    ]
+    rows = sorted(
+        advice.predictions.values(), key=lambda row: (not math.isfinite(row.trusted), row.trusted)
+    )
+    beside = (
+        "held-out folds of the training samples"
+        if advice.weights
+        else "cross-validation over clients, for a new client"
+    )
     bars = []
     for row in rows:
         measured = None if row.measured is None else max(row.measured + floor, 0.0)
-        bars.append(bar_of(row.algorithm, add_noise(row.level, floor), measured, advice.recommended))
+        bars.append(
+            bar_of(row.algorithm, add_noise(row.level, floor), measured, advice.recommended)
+        )
     least = min((each.value for each in bars if each.value > 0), default=math.inf)
     narrow = [each for each in bars if each.value <= WIDE * least]
     left = [each.name for each in bars if each not in narrow]
-    caption = f"Expected squared error of a member's new sample with its 95% interval; hollow: {beside}."
+    caption = (
+        f"Expected squared error of a member's new sample with its 95% interval; hollow: {beside}."
+    )
     if left:
         caption += f" Too large to draw: {', '.join(left)}."
     if any(not math.isfinite(each.value) for each in bars):
         caption += f" {NO_FINITE_ERROR.capitalize()}"
     other = "by folds" if advice.weights else "by GCV"
-    heads = ["squared error", "low", "high", "new client", other, *([] if advice.weights else ["ridge"])]
+    heads = [
+        "squared error",
+        "low",
+        "high",
+        "new client",
+        other,
+        *([] if advice.weights else ["ridge"]),
+    ]
     columns = [Column("algorithm", True), *map(Column, heads), Column("remark", True)]
     cells = []
     for row, each in zip(rows, bars, strict=True):
@@ -190,23 +248,37 @@ def answer_regression(advice: Advice) -> AdviceParts:
         cells.append([Cell(row.algorithm), *map(number_cell, values), Cell(remark)])
     best = [at for at, row in enumerate(rows) if row.algorithm == advice.recommended]
     drawing = draw_intervals(narrow, "squared error", caption)
-    expected = Expected("errors", "Expected error", drawing, Table(columns, cells, "Expected squared errors", best))
-    named = {"radius": about.radius, "noise": about.noise, "norm": about.norm, "aspect": about.aspect}
-    why = weights_passage(advice) if advice.weights else Passage("why", "Why", "", estimates_table(named))
+    expected = Expected(
+        "errors", "Expected error", drawing, Table(columns, cells, "Expected squared errors", best)
+    )
+    named = {
+        "radius": about.radius,
+        "noise": about.noise,
+        "norm": about.norm,
+        "aspect": about.aspect,
+    }
+    why = (
+        weights_passage(advice)
+        if advice.weights
+        else Passage("why", "Why", "", estimates_table(named))
+    )
     return AdviceParts(regression_sentence(advice), sizes, expected, why)
 
 
 def add_noise(quantity: Quantity, floor: float) -> Quantity:
     """A loss above the noise as an error: the noise is added."""
-    return replace(quantity, value=quantity.value + floor, low=quantity.low + floor, high=quantity.high + floor)
+    return replace(
+        quantity, value=quantity.value + floor, low=quantity.low + floor, high=quantity.high + floor
+    )
 
 
 def weights_passage(advice: Advice) -> Passage:
     """The estimates of few features: what is shared, and how much clients differ, by name."""
     noise = advice.population.noise
     text = (
-        f"No model of these features explains noise with a standard deviation of {noise}. Clients differ by the standard "
-        "deviations below; weights without one serve the shared model only."
+        f"No model of these features explains noise with a standard deviation of {noise}. Clients"
+        " differ by the standard deviations below; weights without one serve the shared model"
+        " only."
     )
     heads = ("shared weight", "low", "high", "clients differ by", "low", "high")
     columns = [Column("feature", True), *map(Column, heads)]
@@ -216,14 +288,21 @@ def weights_passage(advice: Advice) -> Passage:
         apart = [None] * 3 if own is None else [own.value, own.low, own.high]
         values = [each.shared.value, each.shared.low, each.shared.high, *apart]
         cells.append([Cell(each.name), *map(number_cell, values)])
-    return Passage("why", "Why", text, Table(columns, cells, "Shared weights and how clients differ"))
+    return Passage(
+        "why", "Why", text, Table(columns, cells, "Shared weights and how clients differ")
+    )
 
 
 def estimates_table(named: dict[str, Quantity]) -> Table:
     """The estimates with their intervals."""
-    columns = [Column("quantity", True), *map(Column, ("estimate", "low", "high")), Column("meaning", True)]
+    columns = [
+        Column("quantity", True),
+        *map(Column, ("estimate", "low", "high")),
+        Column("meaning", True),
+    ]
     cells = [
-        [Cell(name), *(number_cell(v) for v in (q.value, q.low, q.high)), Cell(MEANINGS[name])] for name, q in named.items()
+        [Cell(name), *(number_cell(v) for v in (q.value, q.low, q.high)), Cell(MEANINGS[name])]
+        for name, q in named.items()
     ]
     return Table(columns, cells, "Estimates with 95% intervals")
 
@@ -231,23 +310,33 @@ def estimates_table(named: dict[str, Quantity]) -> Table:
 def describe_gainers(advice: Advice) -> Passage:
     """Every client: the ones that lose first."""
     points = advice.metric.share
-    tally = {word: sum(each.verdict == word for each in advice.clients) for word in ("gains", "loses", "unclear")}
+    tally = {
+        word: sum(each.verdict == word for each in advice.clients)
+        for word in ("gains", "loses", "unclear")
+    }
     text = (
-        f"With a model of its own (rtfa) instead of the shared one (fedavg): {tally['gains']} clients gain, {tally['loses']} "
-        f"are predicted to lose, {tally['unclear']} unclear. "
-        f"Gains are in {'points of accuracy' if points else 'squared labels'}."
+        f"With a model of its own (rtfa) instead of the shared one (fedavg): {tally['gains']}"
+        f" clients gain, {tally['loses']} are predicted to lose, {tally['unclear']} unclear. Gains"
+        f" are in {'points of accuracy' if points else 'squared labels'}."
     )
     order = sorted(advice.clients, key=lambda each: each.gain)
     if len(order) > MOST:
         text += f" Shown are the {MOST} with the lowest gains of {len(order):,}."
         order = order[:MOST]
     scale = 100 if points else 1
-    columns = [Column("client", True), *map(Column, ("samples", "gain", "low", "high", "ridge")), Column("verdict", True)]
+    columns = [
+        Column("client", True),
+        *map(Column, ("samples", "gain", "low", "high", "ridge")),
+        Column("verdict", True),
+    ]
     cells = [
         [
             Cell(str(each.client)),
             count(each.samples),
-            *(Cell(minus(f"{scale * v:+.3g}"), scale * v) for v in (each.gain, each.low, each.high)),
+            *(
+                Cell(minus(f"{scale * v:+.3g}"), scale * v)
+                for v in (each.gain, each.low, each.high)
+            ),
             number_cell(each.ridge),
             Cell(each.verdict),
         ]
@@ -261,8 +350,12 @@ def bar_of(name: str, quantity: Quantity, beside: float | None, recommended: str
     return Bar(name, quantity.value, quantity.low, quantity.high, beside, name == recommended)
 
 
-def draw_intervals(bars: Sequence[Bar], across: str, caption: str, *, percent: bool = False) -> Drawing | None:
-    """The figure with its caption; those who do not see it hear the numbers. None where there is nothing to draw."""
+def draw_intervals(
+    bars: Sequence[Bar], across: str, caption: str, *, percent: bool = False
+) -> Drawing | None:
+    """The figure with its caption; those who do not see it hear the numbers. None where there is
+    nothing to draw.
+    """
     finite = [each for each in bars if math.isfinite(each.value)]
     if not finite:
         return None
@@ -290,9 +383,15 @@ def describe_bar(bar: Bar, percent: bool) -> str:
 
 def percent_cell(value: float | None) -> Cell:
     """A share in percent."""
-    return Cell("–") if value is None or not math.isfinite(value) else Cell(f"{100 * value:.1f} %", value)
+    return (
+        Cell("–")
+        if value is None or not math.isfinite(value)
+        else Cell(f"{100 * value:.1f} %", value)
+    )
 
 
 def number_cell(value: float | None) -> Cell:
     """Three significant digits."""
-    return Cell("–") if value is None or math.isnan(value) else Cell(minus(three_digits(value)), value)
+    return (
+        Cell("–") if value is None or math.isnan(value) else Cell(minus(three_digits(value)), value)
+    )

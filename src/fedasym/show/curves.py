@@ -1,4 +1,6 @@
-"""The curves of an experiment, by sweep and algorithm, with those that somebody published, and the frame that shows them."""
+"""The curves of an experiment, by sweep and algorithm, with those that somebody published, and the
+frame that shows them.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ from fedasym.experiments.plan import GAINS, SEEDS, SPLITS
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
 
-LEAST = 12.0  # points of accuracy that are shown below the second half of training, where there are any
+LEAST = (
+    12.0  # points of accuracy that are shown below the second half of training, where there are any
+)
 WIDE = 20  # ratio of the largest to the smallest loss from which the axis is logarithmic
 Published = Mapping[str, Mapping[str, tuple[Sequence[int], Any]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A statistic after each evaluated round of each trial: values has trials along the first axis, rounds along the second.
+    """A statistic after each evaluated round of each trial: values has trials along the first axis,
+    rounds along the second.
 
     >>> curve = Curve((0, 50), np.array([[0.1, 0.8], [0.3, 0.6]]))
     >>> curve.mean.tolist(), curve.trials
@@ -86,7 +91,11 @@ def gain_curves(results: Results) -> dict[str, Curves]:
 
 def scale_curves(results: Results, curves: Curves) -> Curves:
     """As they are drawn: accuracies in percent, losses as they are."""
-    return curves if results.statistic == "loss" else {name: curve.times(100) for name, curve in curves.items()}
+    return (
+        curves
+        if results.statistic == "loss"
+        else {name: curve.times(100) for name, curve in curves.items()}
+    )
 
 
 def arrange(rows: Sequence[tuple[int, int, float]]) -> Curve:
@@ -104,7 +113,8 @@ def arrange(rows: Sequence[tuple[int, int, float]]) -> Curve:
 
 
 def published_curves(published: Published | None, sweep: str) -> Curves:
-    """The published curves of a sweep, checked; those of gains are named by algorithm and epochs, "ftfa 10".
+    """The published curves of a sweep, checked; those of gains are named by algorithm and epochs,
+    "ftfa 10".
 
     >>> published_curves({"seeds": {"ftfa": ([0, 50], [[0.01, 0.8]])}}, "seeds")["ftfa"].last
     0.8
@@ -112,7 +122,10 @@ def published_curves(published: Published | None, sweep: str) -> Curves:
     for name in published or {}:
         if name not in (SEEDS, SPLITS, GAINS):
             raise unknown("sweep of published curves", name, (SEEDS, SPLITS, GAINS))
-    return {name: check_curve(sweep, name, *given) for name, given in (published or {}).get(sweep, {}).items()}
+    return {
+        name: check_curve(sweep, name, *given)
+        for name, given in (published or {}).get(sweep, {}).items()
+    }
 
 
 def check_curve(sweep: str, name: str, rounds: Sequence[int], values: Any) -> Curve:
@@ -124,17 +137,29 @@ def check_curve(sweep: str, name: str, rounds: Sequence[int], values: Any) -> Cu
             f"give trials x rounds, here trials x {len(rounds)}"
         )
     if any(after <= before for before, after in pairwise(rounds)):
-        raise InvalidInput(f"published has {sweep} of {name!r} with rounds {list(rounds)}: give them in increasing order")
+        raise InvalidInput(
+            f"published has {sweep} of {name!r} with rounds {list(rounds)}: give them in increasing"
+            " order"
+        )
     return Curve(tuple(int(each) for each in rounds), held)
 
 
 def select_gains(curves: Curves, algorithm: str) -> Curves:
     """Of published gains, those of one algorithm, by epochs.
 
-    >>> list(select_gains({"ftfa 0": Curve((0,), np.ones((1, 1))), "maml_fo 0": Curve((0,), np.ones((1, 1)))}, "ftfa"))
+    >>> list(
+    ...     select_gains(
+    ...         {"ftfa 0": Curve((0,), np.ones((1, 1))), "maml_fo 0": Curve((0,), np.ones((1, 1)))},
+    ...         "ftfa",
+    ...     )
+    ... )
     ['0']
     """
-    return {name.rpartition(" ")[2]: curve for name, curve in curves.items() if name.rpartition(" ")[0] == algorithm}
+    return {
+        name.rpartition(" ")[2]: curve
+        for name, curve in curves.items()
+        if name.rpartition(" ")[0] == algorithm
+    }
 
 
 def describe_epochs(epochs: str) -> str:
@@ -158,12 +183,17 @@ class AxisSpan(NamedTuple):
 
 def finite_entries(values: Iterable[Array]) -> Array:
     """All finite entries."""
-    flat = np.concatenate([np.ravel(each) for each in values]) if (values := list(values)) else np.empty(0)
+    flat = (
+        np.concatenate([np.ravel(each) for each in values])
+        if (values := list(values))
+        else np.empty(0)
+    )
     return np.asarray(flat[np.isfinite(flat)])
 
 
 def span(curves: Iterable[Curve], *, loss: bool) -> AxisSpan:
-    """Limits that give the second half of training its share of the height: the first rounds would flatten the rest.
+    """Limits that give the second half of training its share of the height: the first rounds would
+    flatten the rest.
 
     >>> span([Curve((0, 50, 100), np.array([[1.0, 80.0, 82.0]]))], loss=False)
     Span(low=68.0, high=82.7, logarithmic=False, cut=True)

@@ -1,10 +1,12 @@
-"""A tiny server for the page: on this machine only unless told otherwise, for its own page only, nothing kept.
+"""A tiny server for the page: on this machine only unless told otherwise, for its own page only,
+nothing kept.
 
-Another site that is open in the same browser must not be able to use it: foreign Host headers (DNS rebinding) are refused,
-and so are posts from other origins.
+Another site that is open in the same browser must not be able to use it: foreign Host headers (DNS
+rebinding) are refused, and so are posts from other origins.
 
-A file that a browser sends is received into a folder that is gone afterwards; its columns are summarized, and there is
-advice on it. The page offers the columns for a choice: what becomes of one is the recipe's task.
+A file that a browser sends is received into a folder that is gone afterwards; its columns are
+summarized, and there is advice on it. The page offers the columns for a choice: what becomes of one
+is the recipe's task.
 """
 
 from __future__ import annotations
@@ -74,12 +76,16 @@ class Readable(Protocol):
 
 @contextmanager
 def receive_file(source: Readable, size: int, name: str) -> Iterator[Path]:
-    """Receive a file of `size` bytes; whatever goes wrong with it is told in words, by the name that was sent."""
+    """Receive a file of `size` bytes; whatever goes wrong with it is told in words, by the name
+    that was sent.
+    """
     from fedasym.data.formats import ENDINGS, READ
 
     ending = Path(name).suffix.lower()
     with tempfile.TemporaryDirectory(prefix="fedasym-explore-") as folder:
-        file = Path(folder, f"data{ending if ending in ENDINGS else ''}")  # never the name that was sent
+        file = Path(
+            folder, f"data{ending if ending in ENDINGS else ''}"
+        )  # never the name that was sent
         receive_bytes(source, size, file)
         if ending not in ENDINGS:
             raise InvalidInput(f"the file is {name!r}: its ending tells the format, and {READ}")
@@ -88,10 +94,17 @@ def receive_file(source: Readable, size: int, name: str) -> Iterator[Path]:
         except InvalidInput as reason:
             raise InvalidInput(str(reason).replace(str(file), name)) from None
         except MemoryError:
-            raise InvalidInput(f"{name} takes more memory than there is: give fewer samples or features") from None
-        except Exception as reason:  # a broken file fails in the reader's own way; whoever sent it should read a sentence
+            raise InvalidInput(
+                f"{name} takes more memory than there is: give fewer samples or features"
+            ) from None
+        except (
+            Exception
+            # a broken file fails in the reader's own way; whoever sent it should read a sentence
+        ) as reason:
             told = " ".join(str(reason).replace(str(file), name).split())[:300]
-            raise InvalidInput(f"{name} cannot be read as {ENDINGS[ending]}: {told or type(reason).__name__}") from None
+            raise InvalidInput(
+                f"{name} cannot be read as {ENDINGS[ending]}: {told or type(reason).__name__}"
+            ) from None
 
 
 def receive_bytes(source: Readable, size: int, file: Path | None) -> None:
@@ -110,7 +123,9 @@ def receive_bytes(source: Readable, size: int, file: Path | None) -> None:
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """One column: its name, what it holds, how many different values, how many missing cells, and the first value."""
+    """One column: its name, what it holds, how many different values, how many missing cells, and
+    the first value.
+    """
 
     name: str
     kind: str
@@ -129,9 +144,11 @@ def summarize_upload(source: Readable, size: int, said: dict[str, str]) -> dict[
 
 
 def summarize_table(file: Path) -> dict[str, Any]:
-    r"""The columns of a table, with a guess at the label and the clients (None: there is no good one).
+    r"""The columns of a table, with a guess at the label and the clients (None: there is no good
+    one).
 
-    columns: None where some hold lists, which are features already. split: the column that says who trains, if any.
+    columns: None where some hold lists, which are features already. split: the column that says who
+    trains, if any.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -163,13 +180,19 @@ def summarize_cells(cells: Cells) -> ColumnSummary:
     held = cells.values.drop_nulls()
     kind = KINDS[cells.kind] if cells.stray is None else "numbers and words"
     example = format_example(held[0]) if len(held) else ""
-    return ColumnSummary(cells.name, kind, int(held.n_unique()), len(cells.values) - len(held), example)
+    return ColumnSummary(
+        cells.name, kind, int(held.n_unique()), len(cells.values) - len(held), example
+    )
 
 
 def format_example(value: Any) -> str:
     """A cell in a few characters.
 
-    >>> format_example(0.1 + 0.2), format_example(datetime(2024, 5, 31)), len(format_example("a" * 100))
+    >>> (
+    ...     format_example(0.1 + 0.2),
+    ...     format_example(datetime(2024, 5, 31)),
+    ...     len(format_example("a" * 100)),
+    ... )
     ('0.3', '2024-05-31', 40)
     """
     if isinstance(value, float):
@@ -179,7 +202,9 @@ def format_example(value: Any) -> str:
 
 
 def guess_client(columns: Sequence[ColumnSummary], rows: int) -> str | None:
-    """The column whose name is that of clients, or else of an identifier, and whose values come back."""
+    """The column whose name is that of clients, or else of an identifier, and whose values come
+    back.
+    """
     repeated = [each for each in columns if each.name and is_repeated(each, rows)]
     for word in CLIENTS:
         for each in repeated:
@@ -189,14 +214,20 @@ def guess_client(columns: Sequence[ColumnSummary], rows: int) -> str | None:
 
 
 def is_repeated(column: ColumnSummary, rows: int) -> bool:
-    """Whether a column could name clients: words or whole numbers, several of them, with several rows each."""
+    """Whether a column could name clients: words or whole numbers, several of them, with several
+    rows each.
+    """
     named = column.kind in (KINDS[CellKind.WHOLE], KINDS[CellKind.TEXT])
     return named and 2 <= column.distinct <= (rows - column.missing) / ROWS_PER_CLIENT
 
 
 def guess_label(columns: Sequence[ColumnSummary], client: str | None) -> str | None:
     """The column whose name is that of labels."""
-    usual = {each.name.lower(): each.name for each in columns if each.name != client and each.kind != KINDS[CellKind.EMPTY]}
+    usual = {
+        each.name.lower(): each.name
+        for each in columns
+        if each.name != client and each.kind != KINDS[CellKind.EMPTY]
+    }
     return next((usual[word] for word in LABELS if word in usual), None)
 
 
@@ -222,7 +253,9 @@ class UploadAdvice(NamedTuple):
 
 
 def advise_upload(source: Readable, size: int, said: dict[str, str]) -> UploadAdvice:
-    """Receive a file of `size` bytes and advise on it; `said`: its name, its columns with their roles, and its task."""
+    """Receive a file of `size` bytes and advise on it; `said`: its name, its columns with their
+    roles, and its task.
+    """
     with receive_file(source, size, said.get("name", "")) as file:
         return advise_file(file, said)
 
@@ -264,12 +297,22 @@ def read_roles(text: str | None) -> dict[str, str]:
 
 
 def slider_values(found: Estimated) -> dict[str, Any]:
-    """The estimates as the page's controls name them; the spectrum by a few eigenvalues, each the mean of its share."""
+    """The estimates as the page's controls name them; the spectrum by a few eigenvalues, each the
+    mean of its share.
+    """
     s, h = merge_eigenvalues(found.spectrum.values, found.spectrum.weights)
     pairs = ",".join(f"{value:.6g}@{share:.6g}" for value, share in zip(s, h, strict=True))
     world = found.world
-    numbers = {name: float(f"{getattr(world, name):.6g}") for name in ("radius", "noise", "aspect", "norm")}
-    return {**numbers, "clients": found.clients, "shift_power": found.shift_power, "kind": "atoms", "atoms": pairs}
+    numbers = {
+        name: float(f"{getattr(world, name):.6g}") for name in ("radius", "noise", "aspect", "norm")
+    }
+    return {
+        **numbers,
+        "clients": found.clients,
+        "shift_power": found.shift_power,
+        "kind": "atoms",
+        "atoms": pairs,
+    }
 
 
 def merge_eigenvalues(values: Any, weights: Any) -> tuple[list[float], list[float]]:
@@ -310,7 +353,9 @@ class Explorer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 8765, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 8765, most_bytes: int = MOST_BYTES
+    ) -> None:
         self.host, self.most_bytes = host.strip("[]"), most_bytes
         self.text = explore_page(most_bytes).encode()
         self.thinking = threading.Lock()  # one file at a time
@@ -345,13 +390,20 @@ class Explorer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """Where the page is."""
-        host = "127.0.0.1" if self.host in ("", "0.0.0.0") else "::1" if self.host == "::" else self.host
+        host = (
+            "127.0.0.1"
+            if self.host in ("", "0.0.0.0")
+            else "::1"
+            if self.host == "::"
+            else self.host
+        )
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}/"
 
     def knows(self, host: str | None) -> bool:
         """Whether a Host header names this server; a rebound name of another site does not.
 
-        A server that is open to the network is reached by numbers, which nobody can rebind, or by the name it was given.
+        A server that is open to the network is reached by numbers, which nobody can rebind, or by
+        the name it was given.
         """
         try:
             named = urlsplit(f"//{host}")
@@ -397,24 +449,37 @@ class Answer(BaseHTTPRequestHandler):
         if answer is None:
             self._say(HTTPStatus.NOT_FOUND, "Files go to /columns or /advise")
         elif not self._from_here():
-            self._say(HTTPStatus.FORBIDDEN, "This request comes from another page: open this server's own")
+            self._say(
+                HTTPStatus.FORBIDDEN, "This request comes from another page: open this server's own"
+            )
         elif size is None:
             self._say(HTTPStatus.LENGTH_REQUIRED, "The request does not say how long the file is")
         elif size > self.server.most_bytes:
             most = f"{self.server.most_bytes / (1 << 20):.4g} MB"
-            words = f"The file has {size / (1 << 20):.4g} MB, and at most {most} are taken here: use fedasym advise FILE"
+            words = (
+                f"The file has {size / (1 << 20):.4g} MB, and at most {most} are taken here: use"
+                " fedasym advise FILE"
+            )
             self._say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
         elif not self.server.thinking.acquire(blocking=False):
-            receive_bytes(self.rfile, size, None)  # a browser reads no answer before it has sent all
-            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Another file is being read: wait for the answer, and try again")
+            receive_bytes(
+                self.rfile, size, None
+            )  # a browser reads no answer before it has sent all
+            self._say(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "Another file is being read: wait for the answer, and try again",
+            )
         else:
             told: dict[str, Any] | str
             try:
-                told = answer(size, {key: values[0] for key, values in parse_qs(asked.query).items()})
+                told = answer(
+                    size, {key: values[0] for key, values in parse_qs(asked.query).items()}
+                )
             except InvalidInput as reason:
                 told = str(reason)
             finally:
-                self.server.thinking.release()  # before the answer, after which the next file may come
+                # before the answer, after which the next file may come
+                self.server.thinking.release()
             if isinstance(told, str):
                 self._say(HTTPStatus.UNPROCESSABLE_ENTITY, told)
             else:
@@ -432,14 +497,22 @@ class Answer(BaseHTTPRequestHandler):
     def _welcome(self) -> bool:
         if self.server.knows(self.headers.get("Host")):
             return True
-        self._say(HTTPStatus.MISDIRECTED_REQUEST, f"This server is {self.server.address}: open that")
+        self._say(
+            HTTPStatus.MISDIRECTED_REQUEST, f"This server is {self.server.address}: open that"
+        )
         return False
 
     def _from_here(self) -> bool:
-        """Whether a post comes from our own page: browsers say so, and other sites cannot send this type unasked."""
+        """Whether a post comes from our own page: browsers say so, and other sites cannot send this
+        type unasked.
+        """
         origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "same-origin")
         ours = origin is None or origin == f"http://{self.headers.get('Host')}"
-        return ours and site == "same-origin" and self.headers.get("Content-Type") == "application/octet-stream"
+        return (
+            ours
+            and site == "same-origin"
+            and self.headers.get("Content-Type") == "application/octet-stream"
+        )
 
     def _size(self) -> int | None:
         length = self.headers.get("Content-Length", "")
@@ -454,7 +527,11 @@ class Answer(BaseHTTPRequestHandler):
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)
-        for key, value in {**SAFE, "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}.items():
+        for key, value in {
+            **SAFE,
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(body)),
+        }.items():
             self.send_header(key, value)
         self.end_headers()
         self.wfile.write(body)

@@ -1,4 +1,6 @@
-"""What an experiment found: who is best, how far the others are behind, how surely; what each client gains, and who is hurt."""
+"""What an experiment found: who is best, how far the others are behind, how surely; what each
+client gains, and who is hurt.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from fedasym.experiments.comparisons import Comparisons, Paired
     from fedasym.experiments.results import Results
 
-ROWS = 60  # of a table of numbers: where every round was tested, all of them would be most of the page
+ROWS = (
+    60  # of a table of numbers: where every round was tested, all of them would be most of the page
+)
 MOST_HURT = 12  # clients that are named
 QUARTERS = 4  # groups of clients by their number of samples
 CLOSE = {  # verdicts on which an algorithm is as good as the best, and how that is said
@@ -46,7 +50,11 @@ def describe_data_sizes(results: Results) -> list[str]:
         count_of(told.rounds, "round"),
         f"protocol {told.rules.name}",
     ]
-    repeats = [f"{sweep} {describe_numbers(getattr(trials, sweep))}" for sweep in SWEEPS if getattr(trials, sweep)]
+    repeats = [
+        f"{sweep} {describe_numbers(getattr(trials, sweep))}"
+        for sweep in SWEEPS
+        if getattr(trials, sweep)
+    ]
     return [*found, *repeats]
 
 
@@ -81,7 +89,9 @@ def name_best(results: Results, paired: Comparisons) -> list[str]:
         pairs = pairs_with(paired, sweep, best)
         for verdicts, words in CLOSE.items():
             if names := [other_of(pair, best) for pair in pairs if pair.verdict in verdicts]:
-                near = words.format(describe_margin(pairs[0].margin, loss=results.statistic == "loss"))
+                near = words.format(
+                    describe_margin(pairs[0].margin, loss=results.statistic == "loss")
+                )
                 text += f"; {join_with_and(names)} {'is' if len(names) == 1 else 'are'} {near}"
         told.append(text + ".")
     return told or ["There are no finished trials yet."]
@@ -101,7 +111,9 @@ def describe_ends(results: Results, values: Array) -> str:
     mean = cell(results.statistic, float(values.mean())).replace("%", " %")
     if len(values) < 2:
         return mean
-    worst, best = sorted(map(float, (values.min(), values.max())), reverse=results.statistic == "loss")
+    worst, best = sorted(
+        map(float, (values.min(), values.max())), reverse=results.statistic == "loss"
+    )
     return f"{mean} (worst trial {bare_value(results, worst)}, best {bare_value(results, best)})"
 
 
@@ -112,7 +124,9 @@ def bare_value(results: Results, value: float) -> str:
 
 def pairs_with(paired: Comparisons, sweep: str, best: str) -> list[Paired]:
     """The comparisons in which the best algorithm takes part."""
-    return [pair for pair in paired.pairs if pair.sweep == sweep and best in (pair.first, pair.second)]
+    return [
+        pair for pair in paired.pairs if pair.sweep == sweep and best in (pair.first, pair.second)
+    ]
 
 
 def other_of(pair: Paired, name: str) -> str:
@@ -126,7 +140,9 @@ def compare_with_best(results: Results, paired: Comparisons, sweep: str) -> list
     if best is None:
         return []
     pairs = pairs_with(paired, sweep, best)
-    pairs.sort(key=lambda pair: abs(pair.difference) if math.isfinite(pair.difference) else math.inf)
+    pairs.sort(
+        key=lambda pair: abs(pair.difference) if math.isfinite(pair.difference) else math.inf
+    )
     return [describe_pair(pair, best, loss=results.statistic == "loss") for pair in pairs]
 
 
@@ -134,7 +150,11 @@ def describe_pair(pair: Paired, best: str, *, loss: bool) -> str:
     """One comparison in a sentence.
 
     >>> from fedasym.experiments.comparisons import compare_pair
-    >>> describe_pair(compare_pair("seeds", "ftfa", "fedavg", np.array([0.030, 0.032, 0.031]), 0.005), "ftfa", loss=False)
+    >>> describe_pair(
+    ...     compare_pair("seeds", "ftfa", "fedavg", np.array([0.030, 0.032, 0.031]), 0.005),
+    ...     "ftfa",
+    ...     loss=False,
+    ... )
     'fedavg is 3.10 points behind ftfa (95 % interval 2.85 to 3.35): different at the 5 % level.'
     """
     name = other_of(pair, best)
@@ -143,16 +163,24 @@ def describe_pair(pair: Paired, best: str, *, loss: bool) -> str:
     sign = (1 if pair.first == best else -1) * (-1 if loss else 1)
     low, high = sorted((sign * pair.low, sign * pair.high))
     unit = "" if loss else " points"
-    numbers = (minus(number(each) if loss else f"{100 * each:.2f}") for each in (sign * pair.difference, low, high))
+    numbers = (
+        minus(number(each) if loss else f"{100 * each:.2f}")
+        for each in (sign * pair.difference, low, high)
+    )
     middle, low_end, high_end = numbers
     margin = describe_margin(pair.margin, loss=loss)
     verdict = {
         "different": "different at the 5 % level",
-        "different, but within the margin": f"different at the 5 % level, but by less than {margin}",
+        "different, but within the margin": (
+            f"different at the 5 % level, but by less than {margin}"
+        ),
         "the same within the margin": f"the same within {margin}",
         "not told apart": f"not told apart by {pair.trials} trials",
     }.get(pair.verdict, "no verdict")
-    return f"{name} is {middle}{unit} behind {best} (95 % interval {low_end} to {high_end}): {verdict}."
+    return (
+        f"{name} is {middle}{unit} behind {best} (95 % interval {low_end} to {high_end}):"
+        f" {verdict}."
+    )
 
 
 def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
@@ -162,7 +190,9 @@ def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
         if not math.isfinite(curve.last):
             parts.append(f"{name} ends in no number")
             continue
-        first, last = (number(value) if loss else f"{value:.1f}" for value in (curve.mean[0], curve.last))
+        first, last = (
+            number(value) if loss else f"{value:.1f}" for value in (curve.mean[0], curve.last)
+        )
         over = f" (trials {curve.low[-1]:.4g} to {curve.high[-1]:.4g})" if curve.trials > 1 else ""
         parts.append(f"{name} goes from {first} to {last}{over}")
     return f"{what}. {'; '.join(parts)}."
@@ -196,8 +226,13 @@ def curves_table(ours: Curves, published: Curves, label: str, *, loss: bool) -> 
             for what, values in (("mean", curve.mean), *ends):
                 columns.append(Column(f"{key}{kind} {what}"))
                 held.append(dict(zip(curve.rounds, map(float, values), strict=True)))
-    rounds = sorted({when for curve in (*ours.values(), *published.values()) for when in curve.rounds})
-    rows = [[count(when), *(Cell(show_value(each.get(when), loss)) for each in held)] for when in thin_out(rounds, ROWS)]
+    rounds = sorted(
+        {when for curve in (*ours.values(), *published.values()) for when in curve.rounds}
+    )
+    rows = [
+        [count(when), *(Cell(show_value(each.get(when), loss)) for each in held)]
+        for when in thin_out(rounds, ROWS)
+    ]
     return Table(columns, rows, label)
 
 
@@ -217,7 +252,11 @@ def share_in_percent(share: float) -> str:
     >>> share_in_percent(0.123), share_in_percent(0.995), share_in_percent(1)
     ('12 %', '99.5 %', '100 %')
     """
-    return f"{100 * share:.0f} %" if 0.1 <= share <= 0.99 or share in (0, 1) else f"{100 * share:.1f} %"
+    return (
+        f"{100 * share:.0f} %"
+        if 0.1 <= share <= 0.99 or share in (0, 1)
+        else f"{100 * share:.1f} %"
+    )
 
 
 def quantiles(values: Array) -> dict[str, float]:
@@ -228,7 +267,9 @@ def quantiles(values: Array) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class GainCounts:
-    """What personalization brings each client over the shared model, a mean over trials; in points, or in loss."""
+    """What personalization brings each client over the shared model, a mean over trials; in points,
+    or in loss.
+    """
 
     algorithm: str
     table: pl.DataFrame  # client, samples, tested, own, shared, gain
@@ -241,23 +282,34 @@ class GainCounts:
     @property
     def shares(self) -> tuple[float, float, float]:
         """The clients that lose, that stay the same and that gain."""
-        return float((self.values < 0).mean()), float((self.values == 0).mean()), float((self.values > 0).mean())
+        return (
+            float((self.values < 0).mean()),
+            float((self.values == 0).mean()),
+            float((self.values > 0).mean()),
+        )
 
 
 def gains_of(results: Results) -> tuple[str, list[GainCounts]]:
-    """The sweep that is looked at, and the algorithms that change a shared model for their clients."""
+    """The sweep that is looked at, and the algorithms that change a shared model for their
+    clients.
+    """
     import polars as pl
 
     sweep = next((each for each in (SEEDS, SPLITS) if each in results.clients["sweep"]), SEEDS)
     name, unit = results.statistic, 1.0 if results.statistic == "loss" else 100.0
-    held = results.clients.filter((pl.col("sweep") == sweep) & (pl.col("tested") > 0) & pl.col("gain").is_finite())
+    held = results.clients.filter(
+        (pl.col("sweep") == sweep) & (pl.col("tested") > 0) & pl.col("gain").is_finite()
+    )
     means = held.group_by("algorithm", "client", maintain_order=True).agg(
         pl.col("samples", "tested").first(),
         pl.col(name).mean().alias("own") * unit,
         pl.col(f"shared_{name}").mean().alias("shared") * unit,
         pl.col("gain").mean() * unit,
     )
-    found = [GainCounts(str(each), part) for (each,), part in means.group_by("algorithm", maintain_order=True)]
+    found = [
+        GainCounts(str(each), part)
+        for (each,), part in means.group_by("algorithm", maintain_order=True)
+    ]
     return sweep, [each for each in found if (each.values != 0).any()]
 
 
@@ -269,11 +321,18 @@ def show_gain(value: float, loss: bool) -> str:
 def distribution_table(gains: list[GainCounts], loss: bool) -> Table:
     """Every algorithm's gains in a row."""
     unit = "loss" if loss else "points"
-    columns = [Column("algorithm", text=True), *map(Column, ("clients", "lose", "same", "gain", f"mean, {unit}"))]
+    columns = [
+        Column("algorithm", text=True),
+        *map(Column, ("clients", "lose", "same", "gain", f"mean, {unit}")),
+    ]
     columns += map(Column, quantiles(np.zeros(1)))
     rows = []
     for each in gains:
-        row = [Cell(each.algorithm), count(len(each.values)), *(Cell(share_in_percent(share)) for share in each.shares)]
+        row = [
+            Cell(each.algorithm),
+            count(len(each.values)),
+            *(Cell(share_in_percent(share)) for share in each.shares),
+        ]
         numbers = [float(each.values.mean()), *quantiles(each.values).values()]
         rows.append([*row, *(Cell(show_gain(value, loss)) for value in numbers)])
     return Table(columns, rows, label="Gains of clients by algorithm")
@@ -295,7 +354,9 @@ class Hurt(NamedTuple):
 
 
 def histograms(gains: list[GainCounts], loss: bool) -> list[Histogram]:
-    """A small histogram for each algorithm, on one scale; what lies beyond its ends is counted in the last bars."""
+    """A small histogram for each algorithm, on one scale; what lies beyond its ends is counted in
+    the last bars.
+    """
     edges = bin_edges(np.concatenate([each.values for each in gains]))
     unit = "" if loss else " points"
     found = []
@@ -303,7 +364,10 @@ def histograms(gains: list[GainCounts], loss: bool) -> list[Histogram]:
         lose, same, gain = map(share_in_percent, each.shares)
         middle = quantiles(each.values)
         ends = f"{show_gain(middle['25 %'], loss)} and {show_gain(middle['75 %'], loss)}{unit}"
-        spoken_shares = f"{lose} of the clients lose, {same} stay the same, {gain} gain; half of them between {ends}."
+        spoken_shares = (
+            f"{lose} of the clients lose, {same} stay the same, {gain} gain; half of them between"
+            f" {ends}."
+        )
         figure = draw_histogram(each.values, edges, unit)
         title = f"What clients gain by {each.algorithm}"
         picture = embed(figure, f"gains-of-{each.algorithm}", "histogram", title, spoken_shares)
@@ -312,7 +376,8 @@ def histograms(gains: list[GainCounts], loss: bool) -> list[Histogram]:
 
 
 def gains_by_samples(gains: list[GainCounts], loss: bool) -> Table | None:
-    """Whether clients with few samples fare otherwise: mean gain and share that loses, by quarters of the clients.
+    """Whether clients with few samples fare otherwise: mean gain and share that loses, by quarters
+    of the clients.
 
     None where clients train on about as many samples, or are too few to be grouped.
     """
@@ -327,14 +392,26 @@ def gains_by_samples(gains: list[GainCounts], loss: bool) -> Table | None:
         cells = []
         for part in np.array_split(np.argsort(own, kind="stable"), QUARTERS):
             mean = float(values[part].mean())
-            cells.append(Cell(f"{show_gain(mean, loss)}, {share_in_percent(float((values[part] < 0).mean()))} lose"))
+            cells.append(
+                Cell(
+                    f"{show_gain(mean, loss)}, {share_in_percent(float((values[part] < 0).mean()))}"
+                    " lose"
+                )
+            )
         rows.append([Cell(each.algorithm), *cells])
-    return Table([Column("algorithm", text=True), *map(Column, heads)], rows, label="Gains by number of samples")
+    return Table(
+        [Column("algorithm", text=True), *map(Column, heads)],
+        rows,
+        label="Gains by number of samples",
+    )
 
 
 def most_hurt(gains: list[GainCounts], loss: bool) -> Hurt | None:
     """The clients that lose most, by name, and what each algorithm does for them."""
-    own = {each.algorithm: dict(zip(each.table["client"], map(float, each.values), strict=True)) for each in gains}
+    own = {
+        each.algorithm: dict(zip(each.table["client"], map(float, each.values), strict=True))
+        for each in gains
+    }
     lowest: dict[str, float] = {}
     for by_client in own.values():
         for client, gain in by_client.items():
@@ -343,13 +420,20 @@ def most_hurt(gains: list[GainCounts], loss: bool) -> Hurt | None:
     if not losers:
         return None
     sizes = {
-        row["client"]: row for each in gains for row in each.table.select("client", "samples", "tested").iter_rows(named=True)
+        row["client"]: row
+        for each in gains
+        for row in each.table.select("client", "samples", "tested").iter_rows(named=True)
     }
     rows = []
     for _, client in losers[:MOST_HURT]:
         held = [by_client.get(client, math.nan) for by_client in own.values()]
         cells = [Cell("–" if math.isnan(gain) else show_gain(gain, loss)) for gain in held]
-        rows.append([Cell(client), count(sizes[client]["samples"]), count(sizes[client]["tested"]), *cells])
+        rows.append(
+            [Cell(client), count(sizes[client]["samples"]), count(sizes[client]["tested"]), *cells]
+        )
     columns = [Column("client", text=True), *map(Column, ("trains on", "tested on", *own))]
-    text = f"{len(losers)} of {len(lowest)} clients lose by some algorithm; these lose most. Gains by algorithm:"
+    text = (
+        f"{len(losers)} of {len(lowest)} clients lose by some algorithm; these lose most. Gains by"
+        " algorithm:"
+    )
     return Hurt(text, Table(columns, rows, label="The clients that lose most"))

@@ -1,4 +1,6 @@
-"""Pages that stand alone, from templates in which everything is escaped: style and script inside, nothing ever fetched."""
+"""Pages that stand alone, from templates in which everything is escaped: style and script inside,
+nothing ever fetched.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,18 @@ from fedasym.show.figures.style import ALGORITHMS, EVERY, VARIABLES, marker_shap
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
 THEORY = ("theory", "clients", "paths", "predict")
-SCRIPTS = (*THEORY, "state", "drawing", "figures", "curves", "words", "controls", "columns", "data", "main")
+SCRIPTS = (
+    *THEORY,
+    "state",
+    "drawing",
+    "figures",
+    "curves",
+    "words",
+    "controls",
+    "columns",
+    "data",
+    "main",
+)
 
 
 class Column(NamedTuple):
@@ -33,7 +46,9 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What is read; and what is sorted by, where that is not the number that the text begins with."""
+    """What is read; and what is sorted by, where that is not the number that the text begins
+    with.
+    """
 
     text: object
     value: float | None = None
@@ -45,7 +60,9 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table whose first column names the row; `label` says what it is to those who hear it; `best`: rows set in bold."""
+    """A table whose first column names the row; `label` says what it is to those who hear it;
+    `best`: rows set in bold.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -54,7 +71,9 @@ class Table(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure for wide and for narrow screens, its caption, and its numbers as a table where it has one."""
+    """A figure for wide and for narrow screens, its caption, and its numbers as a table where it
+    has one.
+    """
 
     key: str
     pictures: Sequence[Markup]
@@ -99,28 +118,53 @@ def open_templates() -> Environment:
 def render(template: str, title: str, context: Mapping[str, Any]) -> str:
     """A page in the style of reports; the same input gives the same text."""
     style, script = asset("style.css") + tints(), asset("script.js")
-    held = {"title": title, "style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
+    held = {
+        "title": title,
+        "style": Markup(style),
+        "script": Markup(script),
+        "policy": policy(style, script),
+    }
     return open_templates().get_template(template).render(held, version=__version__, **context)
 
 
 def explore_page(most_bytes: int | None = None) -> str:
-    """The page with sliders; `most_bytes`: the largest file that the server behind it takes, None for a page without one.
+    """The page with sliders; `most_bytes`: the largest file that the server behind it takes, None
+    for a page without one.
 
     The same version gives the same text.
 
     >>> text = explore_page()
-    >>> text.startswith("<!DOCTYPE html>"), 'data-served="no"' in text, 'data-served="yes"' in explore_page(1000)
+    >>> (
+    ...     text.startswith("<!DOCTYPE html>"),
+    ...     'data-served="no"' in text,
+    ...     'data-served="yes"' in explore_page(1000),
+    ... )
     (True, True, True)
     """
     served = most_bytes is not None
-    classes = "".join(f".m-{mark.key}{{--tint:var(--{VARIABLES[mark.colour]})}}" for mark in ALGORITHMS.values())
+    classes = "".join(
+        f".m-{mark.key}{{--tint:var(--{VARIABLES[mark.colour]})}}" for mark in ALGORITHMS.values()
+    )
     style = f"{asset('style.css')}{explore_part('style.css')}{tints()}{classes}\n"
     script = "\n".join(explore_part(f"{name}.js") for name in SCRIPTS)
-    held = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script, "'self'" if served else "'none'")}
+    held = {
+        "style": Markup(style),
+        "script": Markup(script),
+        "policy": policy(style, script, "'self'" if served else "'none'"),
+    }
     marks = {name: marker_shape(ALGORITHMS[name].marker, 10) for name in PAPERS}
-    body = {"body": Markup(explore_part("page.html")), "marks": marks, "served": served, "most_bytes": most_bytes}
+    body = {
+        "body": Markup(explore_part("page.html")),
+        "marks": marks,
+        "served": served,
+        "most_bytes": most_bytes,
+    }
     title = "Explore personalized federated learning"
-    return open_templates().get_template("explore.html").render(held, title=title, version="explore", **body)
+    return (
+        open_templates()
+        .get_template("explore.html")
+        .render(held, title=title, version="explore", **body)
+    )
 
 
 def write_explore_page(path: str | Path) -> Path:
@@ -129,20 +173,28 @@ def write_explore_page(path: str | Path) -> Path:
 
 
 def write_html(path: str | Path, text: Callable[[], str], field: str = "path") -> Path:
-    """Write a page, whole or not at all, and return where it is; what cannot work is refused before the page is made.
+    """Write a page, whole or not at all, and return where it is; what cannot work is refused before
+    the page is made.
 
     field: what a command or a function calls the path.
     """
     target = path_of(field, path)
     if target.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInput(f"{field} is {str(path)!r}: the page is HTML, so let its name end in .html")
+        raise InvalidInput(
+            f"{field} is {str(path)!r}: the page is HTML, so let its name end in .html"
+        )
     if not target.parent.is_dir():
-        raise InvalidInput(f"{field} is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it first")
+        raise InvalidInput(
+            f"{field} is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it"
+            " first"
+        )
     made = text()
     try:
         replace_text(target, made)
     except OSError as reason:
-        raise InvalidInput(f"{field} is {str(path)!r}: it cannot be written: {reason.strerror}; name another file") from None
+        raise InvalidInput(
+            f"{field} is {str(path)!r}: it cannot be written: {reason.strerror}; name another file"
+        ) from None
     return target
 
 
@@ -157,23 +209,35 @@ def explore_part(name: str) -> str:
 
 
 def tints() -> str:
-    """Every mark's colour as a variable, in a shade that stands out from a light and from a dark page."""
-    names = {mark.colour: VARIABLES[mark.colour] for mark in EVERY if VARIABLES[mark.colour].startswith("c-")}
+    """Every mark's colour as a variable, in a shade that stands out from a light and from a dark
+    page.
+    """
+    names = {
+        mark.colour: VARIABLES[mark.colour]
+        for mark in EVERY
+        if VARIABLES[mark.colour].startswith("c-")
+    }
     light, dark = (
-        "".join(f"--{name}:{readable(colour, behind)};" for colour, name in names.items()) for behind in (LIGHT, DARK)
+        "".join(f"--{name}:{readable(colour, behind)};" for colour, name in names.items())
+        for behind in (LIGHT, DARK)
     )
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
 def policy(style: str, script: str, own: str | None = None) -> str:
-    """What the browser may do: apply this style and run this script, and nothing else; no request, whoever wrote a name.
+    """What the browser may do: apply this style and run this script, and nothing else; no request,
+    whoever wrote a name.
 
     own: where the script may ask, and what may be framed.
 
     >>> policy("a", "b").startswith("default-src 'none'")
     True
     """
-    sources = {"style-src": source_hash(style), "script-src": source_hash(script), "img-src": "data:"}
+    sources = {
+        "style-src": source_hash(style),
+        "script-src": source_hash(script),
+        "img-src": "data:",
+    }
     sources |= {} if own is None else {"connect-src": own, "frame-src": own}
     listed = "; ".join(f"{name} {source}" for name, source in sources.items())
     return f"default-src 'none'; {listed}; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,6 @@
-"""The verb `report`: a run as one page of HTML that needs nothing else; its sections, their figures and tables."""
+"""The verb `report`: a run as one page of HTML that needs nothing else; its sections, their figures
+and tables.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from markupsafe import Markup
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.experiments.comparisons import show_difference, show_probability
 from fedasym.experiments.plan import GAINS, validation_score
-from fedasym.experiments.reproduction import describe_agreement, foresight_rows, show_error, show_share
+from fedasym.experiments.reproduction import (
+    describe_agreement,
+    foresight_rows,
+    show_error,
+    show_share,
+)
 from fedasym.experiments.results import SWEEPS
 from fedasym.experiments.spec import describe_numbers
 from fedasym.show.curves import (
@@ -57,7 +64,13 @@ if TYPE_CHECKING:
     from fedasym.experiments.comparisons import Comparisons
     from fedasym.experiments.results import Results
 
-RECORDED = ("fedasym", "python", "jax", "device", "platform")  # of the environment that a run records
+RECORDED = (
+    "fedasym",
+    "python",
+    "jax",
+    "device",
+    "platform",
+)  # of the environment that a run records
 TITLES = {"seeds": "Over seeds of training", "splits": "Over reshuffled samples"}
 STATISTICS = {
     "classification": {
@@ -76,21 +89,28 @@ STATISTICS = {
 }
 
 
-def report(results: Results | str | Path, path: str | Path, published: Published | None = None) -> Path:
+def report(
+    results: Results | str | Path, path: str | Path, published: Published | None = None
+) -> Path:
     """Write results as one self-contained HTML page, and return where it is.
 
-    Curves that can be read, tables that sort, what was tuned and what it cost, paired comparisons in words, the clients one
-    by one, the commands: one file that works offline, on a phone, in the dark and on paper. The same results give the same
-    bytes.
+    Curves that can be read, tables that sort, what was tuned and what it cost, paired comparisons
+    in words, the clients one by one, the commands: one file that works offline, on a phone, in the
+    dark and on paper. The same results give the same bytes.
 
     results: what `fedasym.run` returned, its run folder, or a folder that `Results.save` wrote.
-    published: curves to be drawn beside ours, {sweep: {algorithm: (rounds, accuracies)}}, accuracies as trials x rounds; the
-        sweeps are "seeds", "splits" and "gains", whose algorithms are named with their epochs, "ftfa 10".
+    published: curves to be drawn beside ours, {sweep: {algorithm: (rounds, accuracies)}},
+        accuracies as trials x rounds; the sweeps are "seeds", "splits" and "gains", whose
+        algorithms are named with their epochs, "ftfa 10".
 
     >>> import tempfile, fedasym as fa
-    >>> data = fa.datasets.synthetic(task="classification", clients=5, dimension=5, classes=2, aspect=0.5)
+    >>> data = fa.datasets.synthetic(
+    ...     task="classification", clients=5, dimension=5, classes=2, aspect=0.5
+    ... )
     >>> few = {"rounds": 2, "evaluate_every": 2, "local_steps": 2, "personal_epochs": 1}
-    >>> tiny = fa.Experiment(name="tiny", algorithms=["fedavg"], settings=few, grid={}, trials={"seeds": 2})
+    >>> tiny = fa.Experiment(
+    ...     name="tiny", algorithms=["fedavg"], settings=few, grid={}, trials={"seeds": 2}
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     results = fa.run(tiny, data, into=folder + "/run")
     ...     report(folder + "/run", folder + "/tiny.html").read_text()[:15]
@@ -109,8 +129,8 @@ def read_results(given: Results | str | Path) -> Results:
         return given
     if not isinstance(given, str | Path):
         raise InvalidInput(
-            f"results is a {type(given).__name__}: give the results of fa.run or fa.sweep, or their folder; what fa.train "
-            "returned is saved with .save and drawn with .plot"
+            f"results is a {type(given).__name__}: give the results of fa.run or fa.sweep, or their"
+            " folder; what fa.train returned is saved with .save and drawn with .plot"
         )
     folder = path_of("results", given)
     if is_run(folder):
@@ -118,7 +138,8 @@ def read_results(given: Results | str | Path) -> Results:
     if is_saved(folder):
         return Results.load(folder)
     raise InvalidInput(
-        f"results is {str(given)!r}: this is neither a run folder nor one that Results.save wrote; fedasym runs list shows runs"
+        f"results is {str(given)!r}: this is neither a run folder nor one that Results.save wrote;"
+        " fedasym runs list shows runs"
     )
 
 
@@ -163,8 +184,16 @@ def report_page(results: Results, published: Published | None = None) -> str:
     """The whole page; the same results give the same text."""
     experiment, paired = results.experiment.portable(), results.comparisons()
     loss = results.statistic == "loss"
-    heads = ("loss", "mean_loss", "hurt") if loss else ("accuracy", "mean_accuracy", "worst_decile", "hurt")
-    sweeps = [found for each in SWEEPS if (found := describe_sweep(results, each, paired, published)) is not None]
+    heads = (
+        ("loss", "mean_loss", "hurt")
+        if loss
+        else ("accuracy", "mean_accuracy", "worst_decile", "hurt")
+    )
+    sweeps = [
+        found
+        for each in SWEEPS
+        if (found := describe_sweep(results, each, paired, published)) is not None
+    ]
     gains, clients = describe_gains(results, published), describe_client_gains(results)
     theirs, foresight = published_tables(results, published), describe_foresight(results)
     titles = {
@@ -197,14 +226,18 @@ def report_page(results: Results, published: Published | None = None) -> str:
         "budget": results.budget,
         "handed": experiment.data is None,
         "command": results.environment.get("command"),
-        "machine": {key: results.environment[key] for key in RECORDED if key in results.environment},
+        "machine": {
+            key: results.environment[key] for key in RECORDED if key in results.environment
+        },
         "data": results.data,
         "toml": experiment.to_toml(),
     }
     return render("report.html", f"{experiment.name}: results", context)
 
 
-def describe_sweep(results: Results, sweep: str, paired: Comparisons, published: Published | None) -> Sweep | None:
+def describe_sweep(
+    results: Results, sweep: str, paired: Comparisons, published: Published | None
+) -> Sweep | None:
     """Curves, finals and comparisons over seeds or over splits."""
     curves = trial_curves(results, sweep)
     if not curves:
@@ -224,11 +257,16 @@ def describe_sweep(results: Results, sweep: str, paired: Comparisons, published:
         read_loss if loss else read_accuracy,
     )
     caption = f"{what}; {bands}.{beside}"
-    chart = describe_chart(f"curves-{sweep}", pictures, scaled, scale_curves(results, theirs), caption, loss=loss)
+    chart = describe_chart(
+        f"curves-{sweep}", pictures, scaled, scale_curves(results, theirs), caption, loss=loss
+    )
     return Sweep(
         key=sweep,
         title=TITLES[sweep],
-        trials=f"{SWEEPS[sweep].capitalize()}: {describe_numbers(getattr(results.experiment.trials, sweep))}.",
+        trials=(
+            f"{SWEEPS[sweep].capitalize()}:"
+            f" {describe_numbers(getattr(results.experiment.trials, sweep))}."
+        ),
         curves=chart,
         finals=finals_table(results, sweep, find_leader(results, sweep)),
         differences=compare_with_best(results, paired, sweep),
@@ -263,11 +301,15 @@ def describe_gains(results: Results, published: Published | None) -> Personaliza
     return Personalization(charts, gains_table(results, held))
 
 
-def describe_chart(key: str, pictures: list[Markup], ours: Curves, published: Curves, caption: str, *, loss: bool) -> Drawing:
+def describe_chart(
+    key: str, pictures: list[Markup], ours: Curves, published: Curves, caption: str, *, loss: bool
+) -> Drawing:
     """Curves that are drawn, with their numbers."""
     cut = span([*ours.values(), *published.values()], loss=loss).cut
     words = f"{caption} Early rounds lie outside the frame." if cut else caption
-    return Drawing(key, pictures, words, curves_table(ours, published, f"Numbers: {caption}", loss=loss))
+    return Drawing(
+        key, pictures, words, curves_table(ours, published, f"Numbers: {caption}", loss=loss)
+    )
 
 
 def describe_client_gains(results: Results) -> ClientsPart | None:
@@ -287,7 +329,9 @@ def describe_client_gains(results: Results) -> ClientsPart | None:
 
 
 def describe_foresight(results: Results) -> ForesightPart | None:
-    """Predicted beside measured, and where the rankings agree; or why nothing could be predicted."""
+    """Predicted beside measured, and where the rankings agree; or why nothing could be
+    predicted.
+    """
     if results.foreseen is None:
         return None
     if reason := results.foreseen.reason:
@@ -299,7 +343,10 @@ def describe_foresight(results: Results) -> ForesightPart | None:
     for row in found:
         off = Cell("–" if merged else minus(show_error(row)))
         cells.append([Cell(row.algorithm), *(Cell(show_share(each)) for each in row[1:]), off])
-    columns = [Column("algorithm", text=True), *map(Column, ("theory", "advised", "measured", "off by"))]
+    columns = [
+        Column("algorithm", text=True),
+        *map(Column, ("theory", "advised", "measured", "off by")),
+    ]
     label = "Accuracies by theory, as advised, and as measured, by algorithm"
     return ForesightPart(describe_agreement(found, merged), Table(columns, cells, label))
 
@@ -324,7 +371,9 @@ def setting_cell(settings: Mapping[str, Any], name: str) -> Cell:
 
 
 def finals_table(results: Results, sweep: str, best: str | None) -> Table:
-    """Pooled, per-client mean and worst decile side by side, means over trials after the last round."""
+    """Pooled, per-client mean and worst decile side by side, means over trials after the last
+    round.
+    """
     heads = STATISTICS[results.task]
     first, *others = heads
     finals = {name: results.finals(sweep, name) for name in heads}
@@ -339,7 +388,12 @@ def finals_table(results: Results, sweep: str, best: str | None) -> Table:
             statistic_cell(first, float(values.mean())),
             Cell("–" if ends == "-" else ends, float(np.ptp(values))),
         ]
-        rows.append([*row, *(statistic_cell(name, float(finals[name][algorithm].mean())) for name in others)])
+        rows.append(
+            [
+                *row,
+                *(statistic_cell(name, float(finals[name][algorithm].mean())) for name in others),
+            ]
+        )
     marked = [names.index(best)] if best is not None else []
     return Table(columns, rows, f"Results over {sweep}", marked)
 
@@ -349,25 +403,41 @@ def comparison_table(held: Comparisons, sweep: str) -> Table:
     fraction = held.statistic != "loss"
     unit = "points" if fraction else "loss"
     columns = [Column("first", text=True), Column("second", text=True)]
-    columns += map(Column, (f"difference, {unit}", "95 % interval", "p", "p, signs", "p, beyond margin"))
+    columns += map(
+        Column, (f"difference, {unit}", "95 % interval", "p", "p, signs", "p, beyond margin")
+    )
     rows = []
     for pair in held.pairs:
         if pair.sweep != sweep:
             continue
-        middle, low, high = (minus(show_difference(each, fraction)) for each in (pair.difference, pair.low, pair.high))
-        tests = [pair.p, pair.permutation, math.nan if pair.equivalence is None else pair.equivalence]
+        middle, low, high = (
+            minus(show_difference(each, fraction))
+            for each in (pair.difference, pair.low, pair.high)
+        )
+        tests = [
+            pair.p,
+            pair.permutation,
+            math.nan if pair.equivalence is None else pair.equivalence,
+        ]
         row = [Cell(pair.first), Cell(pair.second), Cell(middle), Cell(f"{low} to {high}")]
-        rows.append([*row, *(Cell(show_probability(each), each) for each in tests), Cell(pair.verdict)])
+        rows.append(
+            [*row, *(Cell(show_probability(each), each) for each in tests), Cell(pair.verdict)]
+        )
     return Table([*columns, Column("verdict", text=True)], rows, f"Paired comparisons over {sweep}")
 
 
 def chosen_table(results: Results) -> Table:
     """What validation chose for each algorithm, out of how many."""
     used = list(dict.fromkeys(name for settings in results.tuned.values() for name in settings))
-    columns = [Column("algorithm", text=True), *map(Column, ("tried", "diverged", "validation", *used))]
+    columns = [
+        Column("algorithm", text=True),
+        *map(Column, ("tried", "diverged", "validation", *used)),
+    ]
     name, rows = validation_score(results.task), []
     for algorithm in results.experiment.algorithms:
-        tried = [row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm]
+        tried = [
+            row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm
+        ]
         score = next((row[name] for row in tried if row["chosen"]), math.nan)
         settings = results.tuned.get(algorithm, {})
         counts = count(len(tried)), count(sum(each["diverged"] for each in tried))
@@ -379,8 +449,16 @@ def chosen_table(results: Results) -> Table:
 def configurations_table(results: Results) -> Table:
     """Every configuration that was tried."""
     name = validation_score(results.task)
-    used = [each for each in results.tuning.columns if each not in ("algorithm", name, "chosen", "diverged")]
-    columns = [Column("algorithm", text=True), *map(Column, (*used, "validation")), Column("outcome", text=True)]
+    used = [
+        each
+        for each in results.tuning.columns
+        if each not in ("algorithm", name, "chosen", "diverged")
+    ]
+    columns = [
+        Column("algorithm", text=True),
+        *map(Column, (*used, "validation")),
+        Column("outcome", text=True),
+    ]
     rows, best = [], []
     for at, row in enumerate(results.tuning.iter_rows(named=True)):
         fate = "chosen" if row["chosen"] else "diverged" if row["diverged"] else ""
@@ -395,7 +473,13 @@ def gains_table(results: Results, curves: dict[str, Curves]) -> Table:
     epochs = list(dict.fromkeys(each for by in curves.values() for each in by))
     columns = [Column("algorithm", text=True), *(Column(describe_epochs(each)) for each in epochs)]
     rows = [
-        [Cell(name), *(statistic_cell(results.statistic, by[each].last if each in by else math.nan) for each in epochs)]
+        [
+            Cell(name),
+            *(
+                statistic_cell(results.statistic, by[each].last if each in by else math.nan)
+                for each in epochs
+            ),
+        ]
         for name, by in curves.items()
     ]
     return Table(columns, rows, "Gains of personalization after the last round")
@@ -406,7 +490,11 @@ def published_tables(results: Results, published: Published | None) -> list[tupl
     if results.statistic == "loss":
         return []
     theirs = {sweep: published_curves(published, sweep) for sweep in SWEEPS}
-    return [(each, published_table(each, trial_curves(results, each), held)) for each, held in theirs.items() if held]
+    return [
+        (each, published_table(each, trial_curves(results, each), held))
+        for each, held in theirs.items()
+        if held
+    ]
 
 
 def published_table(sweep: str, ours: Curves, published: Curves) -> Table:
@@ -414,7 +502,10 @@ def published_table(sweep: str, ours: Curves, published: Curves) -> Table:
     heads = ("round", "ours", "published", "published, worst–best", "ours minus published, points")
     columns = [Column("algorithm", text=True), *map(Column, heads)]
     rows = []
-    order = [*(name for name in ours if name in published), *(name for name in published if name not in ours)]
+    order = [
+        *(name for name in ours if name in published),
+        *(name for name in published if name not in ours),
+    ]
     for name in order:
         theirs = published[name]
         shared = sorted(set(theirs.rounds) & set(ours[name].rounds)) if name in ours else []
@@ -424,5 +515,13 @@ def published_table(sweep: str, ours: Curves, published: Curves) -> Table:
         gap = 100 * (mine - float(values.mean()))
         numbers = statistic_cell("accuracy", mine), statistic_cell("accuracy", float(values.mean()))
         ends = Cell(spread("accuracy", values).replace("%", " %"), float(np.ptp(values)))
-        rows.append([Cell(name), count(when), *numbers, ends, Cell("–" if math.isnan(gap) else minus(f"{gap:+.2f}"))])
+        rows.append(
+            [
+                Cell(name),
+                count(when),
+                *numbers,
+                ends,
+                Cell("–" if math.isnan(gap) else minus(f"{gap:+.2f}")),
+            ]
+        )
     return Table(columns, rows, f"Ours beside the paper, {sweep}")

@@ -1,6 +1,7 @@
 """The verb `reproduce`: a data set of the paper from raw samples to figures, report and findings.
 
-What is there is not made again. Among it is what the advisor says of a run's data before any training.
+What is there is not made again. Among it is what the advisor says of a run's data before any
+training.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import notebook_text
 from fedasym.core.runtime import Progress
-from fedasym.experiments.reproduction import RUNS, Foreseen, find_target, keep_foresight, prepare_features, read_foresight
+from fedasym.experiments.reproduction import (
+    RUNS,
+    Foreseen,
+    find_target,
+    keep_foresight,
+    prepare_features,
+    read_foresight,
+)
 from fedasym.worlds.classes import MOST_CLASSES
 
 if TYPE_CHECKING:
@@ -23,7 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Reproduction:
-    """What came of a target: results, the paper's findings held against them, and the files that were written."""
+    """What came of a target: results, the paper's findings held against them, and the files that
+    were written.
+    """
 
     results: Results
     beside: str | None  # our accuracies beside the paper's
@@ -32,7 +42,11 @@ class Reproduction:
     files: tuple[Path, ...]
 
     def __str__(self) -> str:
-        parts = [str(part) for part in (self.results, self.beside, self.foreseen, self.claims) if part is not None]
+        parts = [
+            str(part)
+            for part in (self.results, self.beside, self.foreseen, self.claims)
+            if part is not None
+        ]
         return "\n\n".join([*parts, "Written:\n" + "\n".join(f"  {path}" for path in self.files)])
 
     __repr__ = __str__
@@ -50,21 +64,24 @@ def reproduce(
     into: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Reproduction:
-    """Rerun the paper on one of its data sets, or on a stand-in: features, tuning, trials, gains, figures, report, findings.
+    """Rerun the paper on one of its data sets, or on a stand-in: features, tuning, trials, gains,
+    figures, report, findings.
 
-    Features that are missing are made first, from a network that is pretrained first where there is none: hours without a GPU.
-    Interrupted at any moment, the same call goes on. The theory has a verb of its own, `fedasym.simulate`, and the command
-    `fedasym reproduce theory` draws it.
+    Features that are missing are made first, from a network that is pretrained first where there is
+    none: hours without a GPU. Interrupted at any moment, the same call goes on. The theory has a
+    verb of its own, `fedasym.simulate`, and the command `fedasym reproduce theory` draws it.
 
-    quick: a scaled copy that takes minutes; its numbers mean little. data: a features file instead of the data set's own.
-    device: "cpu" or "gpu" for pretraining; training runs where JAX runs. into: the run folder, `runs/<name>` by default.
+    quick: a scaled copy that takes minutes; its numbers mean little. data: a features file instead
+        of the data set's own.
+    device: "cpu" or "gpu" for pretraining; training runs where JAX runs. into: the run folder,
+        `runs/<name>` by default.
 
     >>> import fedasym as fa
-    >>> fa.reproduce("cifar10")
+    >>> fa.reproduce("cifar10")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, shakespeare, emnist, stackoverflow, digits, stackexchange, theory
-    """  # noqa: E501
+    fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, ...
+    """
     from fedasym.experiments.comparisons import check_claims
     from fedasym.experiments.data import load_data
     from fedasym.experiments.execution import run
@@ -77,7 +94,10 @@ def reproduce(
 
     find_target(name)
     if name == "theory":
-        raise InvalidInput("name is theory: its figures come from fedasym reproduce theory, its numbers from fa.simulate")
+        raise InvalidInput(
+            "name is theory: its figures come from fedasym reproduce theory, its numbers from"
+            " fa.simulate"
+        )
     experiment = Experiment.paper(name)
     if data is None:
         prepare_features(name, device, progress)
@@ -85,13 +105,18 @@ def reproduce(
         experiment = experiment.with_data(data)
     experiment = experiment.quick() if quick else experiment
     if not describe_environment()["device"].startswith("cpu"):
-        experiment = experiment.model_copy(update={"pieces": "coarse"})  # an accelerator likes many runs side by side
+        experiment = experiment.model_copy(
+            update={"pieces": "coarse"}
+        )  # an accelerator likes many runs side by side
     place = Path(RUNS, experiment.name) if into is None else Path(into)
     run(experiment, into=place, progress=progress)
     foresee(place, load_data(experiment.data))
     results = Results.read(place)
     curves = curves_of(name)
-    files = (*draw_figures(results, place / "figures", curves), report(place, place / "report.html", curves))
+    files = (
+        *draw_figures(results, place / "figures", curves),
+        report(place, place / "report.html", curves),
+    )
     enough = max(len(experiment.trials.seeds), len(experiment.trials.splits)) > 1
     return Reproduction(
         results,
@@ -103,7 +128,9 @@ def reproduce(
 
 
 def foresee(folder: str | Path, federation: Federation) -> Foreseen:
-    """Ask the advisor, and keep its answer in the folder; what is there already is not computed again."""
+    """Ask the advisor, and keep its answer in the folder; what is there already is not computed
+    again.
+    """
     if (held := read_foresight(folder)) is not None:
         return held
     found = ask_advisor(federation)
@@ -112,14 +139,19 @@ def foresee(folder: str | Path, federation: Federation) -> Foreseen:
 
 
 def foresee_run(folder: str | Path, results: Results, data: str | None = None) -> Foreseen:
-    """The same for a run that is finished: on its experiment's data, or on a file of them elsewhere."""
+    """The same for a run that is finished: on its experiment's data, or on a file of them
+    elsewhere.
+    """
     from fedasym.experiments.data import fingerprint, load_data
 
     experiment = results.experiment if data is None else results.experiment.with_data(data)
     federation = load_data(experiment.data)
     if fingerprint(federation) != results.data.samples:
         where = "the experiment's data" if data is None else f"data is {data!r}: these"
-        raise InvalidInput(f"{where} are not the samples of this run, whose SHA-256 begins with {results.data.samples[:12]}")
+        raise InvalidInput(
+            f"{where} are not the samples of this run, whose SHA-256 begins with"
+            f" {results.data.samples[:12]}"
+        )
     return foresee(folder, federation)
 
 
@@ -130,8 +162,15 @@ def ask_advisor(federation: Federation) -> Foreseen:
     if federation.task != "classification":
         return Foreseen({}, {}, "the labels are numbers: fedasym advise predicts losses for them")
     try:
-        rows = {name: asdict(row) for name, row in foresee_accuracies(federation.merge_rare(MOST_CLASSES)).items()}
+        rows = {
+            name: asdict(row)
+            for name, row in foresee_accuracies(federation.merge_rare(MOST_CLASSES)).items()
+        }
     except InvalidInput as refusal:
         return Foreseen({}, {}, str(refusal))
-    theory, advised = ({name: row[column] for name, row in rows.items()} for column in ("theory", "trusted"))
-    return Foreseen(theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None)
+    theory, advised = (
+        {name: row[column] for name, row in rows.items()} for column in ("theory", "trusted")
+    )
+    return Foreseen(
+        theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None
+    )

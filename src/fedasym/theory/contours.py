@@ -1,15 +1,19 @@
-"""Traces of functions of a sample covariance: along contours in the kappa plane, and by subordination.
+"""Traces of functions of a sample covariance: along contours in the kappa plane, and by
+subordination.
 
-Equations (18) to (20): z(kappa) = -kappa (1 - aspect df1(kappa)) is explicit, so a contour drawn for kappa instead of z
-needs no root finding. The right branch is where aspect sum h |s/(s+kappa)|^2 < 1. On a circle centred on the real line
-|s+kappa|^2 is linear in the cosine of the angle, hence its reciprocal convex in it: a circle whose two real points satisfy
-the condition satisfies it everywhere. A lens of two arcs through the same points is used where it satisfies it too: along
-it fast-decaying functions decay before they oscillate. The contour crosses the real line at a small negative z, beyond the
-spectrum and zero, so that null spaces and the interpolation threshold need no special case.
+Equations (18) to (20): z(kappa) = -kappa (1 - aspect df1(kappa)) is explicit, so a contour drawn
+for kappa instead of z needs no root finding. The right branch is where aspect sum h |s/(s+kappa)|^2
+< 1. On a circle centred on the real line |s+kappa|^2 is linear in the cosine of the angle, hence
+its reciprocal convex in it: a circle whose two real points satisfy the condition satisfies it
+everywhere. A lens of two arcs through the same points is used where it satisfies it too: along it
+fast-decaying functions decay before they oscillate. The contour crosses the real line at a small
+negative z, beyond the spectrum and zero, so that null spaces and the interpolation threshold need
+no special case.
 
 Equations (10) and (11), finitely many equal clients with uncorrelated features: the shared model is
-Q^-1 sum_j p [phi(S_j) theta_j + b(S_j) X_j'noise_j/n] with phi(x) = x b(x); free-probability subordination replaces Q,
-given one client's samples, by p phi(S_i) + u. Integrals are over the Marchenko-Pastur law.
+Q^-1 sum_j p [phi(S_j) theta_j + b(S_j) X_j'noise_j/n] with phi(x) = x b(x); free-probability
+subordination replaces Q, given one client's samples, by p phi(S_i) + u. Integrals are over the
+Marchenko-Pastur law.
 """
 
 from __future__ import annotations
@@ -34,13 +38,16 @@ OPENINGS = np.deg2rad([30, 45, 60, 75])
 
 
 class Contour:
-    """Encloses the sample covariance's eigenvalues and zero; crosses the real line at z = -reach and near `furthest`.
+    """Encloses the sample covariance's eigenvalues and zero; crosses the real line at z = -reach
+    and near `furthest`.
 
-    `reach`: how far into the negatives the functions to be integrated stay of order one; `furthest`: the largest real z
-    at which they do.
+    `reach`: how far into the negatives the functions to be integrated stay of order one;
+    `furthest`: the largest real z at which they do.
     """
 
-    def __init__(self, aspect: float, spectrum: Spectrum, reach: float, furthest: float = np.inf) -> None:
+    def __init__(
+        self, aspect: float, spectrum: Spectrum, reach: float, furthest: float = np.inf
+    ) -> None:
         self.aspect, self.spectrum = aspect, spectrum
         s, h = self.s, self.h = spectrum.positive
         gam = np.array([aspect])
@@ -51,15 +58,21 @@ class Contour:
         self.right = float(right[0])
         while True:
             self.left = -s.max() - float(distance(s.max() - s, gam / level, spectrum)[0])
-            if level > 0.9999 or -self.left * (1 - aspect * float((s / (s + self.left)) @ h)) <= furthest:
+            if (
+                level > 0.9999
+                or -self.left * (1 - aspect * float((s / (s + self.left)) @ h)) <= furthest
+            ):
                 break
             level = np.sqrt(level)  # nearer to the spectrum
-        # Singularities come near only at the two real points: the spectrum's ends and, on the right, kappa0.
+        # Singularities come near only at the two real points: the spectrum's ends and, on the
+        # right, kappa0.
         gaps = [self.right - minus, plus - self.left]
         if kappa0 > 0:
             gaps[0] = min(gaps[0], self.right - kappa0)
         self.gaps = gaps
-        self.opening = next((angle for angle in OPENINGS if self._on_branch(angle, level)), np.pi / 2)
+        self.opening = next(
+            (angle for angle in OPENINGS if self._on_branch(angle, level)), np.pi / 2
+        )
         self.size = self._panels(self.opening).size
 
     def _panels(self, opening: float) -> Array:
@@ -67,13 +80,22 @@ class Contour:
         return graded_panels(2 * opening, self.gaps[0] / across, self.gaps[1] / across)
 
     def _points(self, opening: float, nodes: int) -> tuple[Complex, Complex]:
-        """Kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the chord at `opening`."""
+        """Kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the
+        chord at `opening`.
+        """
         x, w = gauss_legendre(nodes)
         panels = self._panels(opening)
         lengths = np.diff(panels)[:, None]
-        angle, weight = (panels[:-1, None] + lengths * (x + 1) / 2).ravel(), (lengths * w / 2).ravel()
-        start = (self.right - self.left) / (2 * np.sin(opening)) * np.exp(1j * (np.pi / 2 - opening))
-        move = start * 2j * np.sin(angle / 2) * np.exp(0.5j * angle)  # from the right end, without cancellation
+        angle, weight = (
+            (panels[:-1, None] + lengths * (x + 1) / 2).ravel(),
+            (lengths * w / 2).ravel(),
+        )
+        start = (
+            (self.right - self.left) / (2 * np.sin(opening)) * np.exp(1j * (np.pi / 2 - opening))
+        )
+        move = (
+            start * 2j * np.sin(angle / 2) * np.exp(0.5j * angle)
+        )  # from the right end, without cancellation
         return self.right + move, (start + move) * weight / (2 * np.pi)
 
     def _on_branch(self, opening: float, level: float) -> bool:
@@ -82,7 +104,9 @@ class Contour:
         return bool(np.all(self.aspect * (near @ self.h) <= (1 + level) / 2))
 
     def nodes(self, count: int) -> tuple[Complex, Complex, Complex, Complex]:
-        """kappa, z, df1 and (1 - aspect df2)/(1 - aspect df1) dkappa/(2 pi i) at `count` nodes a panel."""
+        """kappa, z, df1 and (1 - aspect df2)/(1 - aspect df1) dkappa/(2 pi i) at `count` nodes a
+        panel.
+        """
         k, arc = self._points(self.opening, count)
         reach = self.s + k[:, None]
         near, far = self.s / reach, k[:, None] / reach
@@ -103,14 +127,19 @@ class Contour:
         return sum_until_settled(rule, MOST_NODES // self.size)
 
     def squared(self, function: ComplexFunction, energy: Array) -> Array:
-        """The limit of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for several f at once: (20)."""
+        """The limit of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for
+        several f at once: (20).
+        """
         g = energy[self.spectrum.seen]
 
         def rule(count: int) -> tuple[Array, Array]:
             k, z, _, arc = self.nodes(count)
             upper = function(z) * arc
             both = np.concatenate([upper, upper.conj()], axis=-1)
-            reach, other = 1 / (self.s + k[:, None]), 1 / (self.s + np.concatenate([k, k.conj()])[:, None])
+            reach, other = (
+                1 / (self.s + k[:, None]),
+                1 / (self.s + np.concatenate([k, k.conj()])[:, None]),
+            )
             top = (reach * (g * self.s)) @ other.T
             room = 1 - self.aspect * ((reach * (self.h * self.s**2)) @ other.T)
             inner = both @ (top / room).T
@@ -147,7 +176,9 @@ def graded_panels(length: float, first: float, last: float) -> Array:
 
 
 def sum_until_settled(rule: Callable[[int], tuple[Array, Array]], most: int) -> Array:
-    """Add nodes to the panels until the sums settle to the rounding of their terms (`rule`: sums and sizes of the terms)."""
+    """Add nodes to the panels until the sums settle to the rounding of their terms (`rule`: sums
+    and sizes of the terms).
+    """
     count, change = 12, np.inf
     last, size = rule(count)
     while (count := count * 3 // 2) <= max(most, 18):
@@ -166,7 +197,9 @@ NARROW = 1e-9  # structure of the law near zero that is narrower than this carri
 
 @dataclass(frozen=True)
 class SampleLaw:
-    """Marchenko-Pastur law of aspect gamma (P,): nodes and weights (P, n), the atom at zero as the last node."""
+    """Marchenko-Pastur law of aspect gamma (P,): nodes and weights (P, n), the atom at zero as the
+    last node.
+    """
 
     x: Array
     w: Array
@@ -177,7 +210,8 @@ class SampleLaw:
 
 
 def marchenko_pastur(gamma: Array, nodes: int) -> SampleLaw:
-    """The law of x = (1 - sqrt gamma)^2 + 4 sqrt gamma cos^2(t/2), weights 2 sin^2 t/(pi x) dt, on Gauss-Legendre panels.
+    """The law of x = (1 - sqrt gamma)^2 + 4 sqrt gamma cos^2(t/2), weights 2 sin^2 t/(pi x) dt, on
+    Gauss-Legendre panels.
 
     Near aspect 1 the weight changes within |1 - sqrt gamma| of t = pi: the panels halve towards it.
     """
@@ -185,11 +219,15 @@ def marchenko_pastur(gamma: Array, nodes: int) -> SampleLaw:
     panels = graded_panels(np.pi, np.pi, max(float(np.abs(1 - root).min()), NARROW))
     nodes_, weights = gauss_legendre(nodes)
     lengths = np.diff(panels)[:, None]
-    rest = (np.pi - panels[1:, None] + lengths * (1 - nodes_) / 2).ravel()  # pi - t, without cancellation
+    rest = (
+        np.pi - panels[1:, None] + lengths * (1 - nodes_) / 2
+    ).ravel()  # pi - t, without cancellation
     x = (1 - root) ** 2 + 4 * root * np.sin(rest / 2) ** 2
     w = (lengths * weights / 2).ravel() * 2 / np.pi * np.sin(rest) ** 2 / x
     atom = np.maximum(1 - 1 / gamma, 0)[:, None]
-    return SampleLaw(np.concatenate([x, np.zeros_like(atom)], axis=1), np.concatenate([w, atom], axis=1))
+    return SampleLaw(
+        np.concatenate([x, np.zeros_like(atom)], axis=1), np.concatenate([w, atom], axis=1)
+    )
 
 
 def subordinate(
@@ -204,7 +242,8 @@ def subordinate(
 ) -> tuple[Array, Array]:
     """Bias and variance, (10) and (11), for server weights b and the client filter P = `keep`.
 
-    `fitted`: gamma int (1 - P)^2/x, the client's own noise that it fits, where a closed form is at hand; it may be unbounded.
+    `fitted`: gamma int (1 - P)^2/x, the client's own noise that it fits, where a closed form is at
+    hand; it may be unbounded.
     """
     m, p = clients, (1 / clients)[:, None]
 
@@ -226,12 +265,16 @@ def subordinate(
         if member:
             through = mean(P**2 / (f + u) ** 2)
             bias = r2 * (u[:, 0] ** 2 + (nu - 1) * cr / K2 + (m - 1) * nu / K2 * cr) * through
-            own = mean(P**2 * p**2 * weight**2 * x / (f + u) ** 2) + 2 * mean(P * (1 - P) * p * weight / (f + u))
+            own = mean(P**2 * p**2 * weight**2 * x / (f + u) ** 2) + 2 * mean(
+                P * (1 - P) * p * weight / (f + u)
+            )
             variance = s2 * (((m - 1) * nu + nu - 1) * cn / K2 * through + gamma * own)
         else:
             bias, variance = r2 * (1 + m * nu * cr) * mean(P**2), s2 * m * nu * cn * mean(P**2)
         if fitted is None:
-            variance = variance + s2 * gamma * mean(np.where(x > 0, (1 - P) ** 2 / np.where(x > 0, x, 1), 0.0))
+            variance = variance + s2 * gamma * mean(
+                np.where(x > 0, (1 - P) ** 2 / np.where(x > 0, x, 1), 0.0)
+            )
         found = np.stack([bias, variance])
         return found, np.abs(found).sum(0)
 

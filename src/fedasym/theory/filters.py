@@ -1,12 +1,14 @@
-"""Any client stage in the limit, by its filter P(x): early-stopped descent (section 7), and whatever else has one.
+"""Any client stage in the limit, by its filter P(x): early-stopped descent (section 7), and
+whatever else has one.
 
-A filter says what a stage keeps of the shared model's error along an eigenvalue x of the client's sample covariance. After
-t gradient steps, or time t of gradient flow, that is f(x) = (1 - step x)^t or exp(-t x), and noise comes in by (1 - f)^2/x.
+A filter says what a stage keeps of the shared model's error along an eigenvalue x of the client's
+sample covariance. After t gradient steps, or time t of gradient flow, that is f(x) = (1 - step x)^t
+or exp(-t x), and noise comes in by (1 - f)^2/x.
 
-A filter that extends to complex z is integrated along a contour (equations 19 and 20); Cauchy's formula
-f(x) = 1/(2 pi i) int f(z)/(z - x) dz, which must give back its values on the spectrum, says whether it does and
-whether the contour stays clear of its singularities. Other filters are integrated on the real axis, against the
-Marchenko-Pastur law, which covers uncorrelated features.
+A filter that extends to complex z is integrated along a contour (equations 19 and 20); Cauchy's
+formula f(x) = 1/(2 pi i) int f(z)/(z - x) dz, which must give back its values on the spectrum, says
+whether it does and whether the contour stays clear of its singularities. Other filters are
+integrated on the real axis, against the Marchenko-Pastur law, which covers uncorrelated features.
 """
 
 from __future__ import annotations
@@ -21,14 +23,23 @@ from numpy.typing import NDArray
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
-from fedasym.theory.contours import MOST_LAW_NODES, Complex, Contour, marchenko_pastur, sample_support, sum_until_settled
+from fedasym.theory.contours import (
+    MOST_LAW_NODES,
+    Complex,
+    Contour,
+    marchenko_pastur,
+    sample_support,
+    sum_until_settled,
+)
 from fedasym.theory.limits import Parts, Worlds, interpolant_limit
 from fedasym.worlds.spectra import Spectrum
 
 
 @dataclass(frozen=True)
 class DescentFilter:
-    """f and what it leaves of the noise, for an array of stopping times; `step` None: gradient flow."""
+    """f and what it leaves of the noise, for an array of stopping times; `step` None: gradient
+    flow.
+    """
 
     times: Array
     step: float | None
@@ -38,7 +49,11 @@ class DescentFilter:
         if self.step is None:
             return np.asarray(np.exp(self._exponent(x)))
         slow = np.abs(self.step * x) < 0.5
-        return np.where(slow, np.exp(self._exponent(np.where(slow, x, 0))), (1 - self.step * x) ** self._column())
+        return np.where(
+            slow,
+            np.exp(self._exponent(np.where(slow, x, 0))),
+            (1 - self.step * x) ** self._column(),
+        )
 
     def fitted(self, x: Complex | Array) -> Complex:
         """1 - f(x), accurate for short times."""
@@ -50,7 +65,9 @@ class DescentFilter:
         return self.fitted(x) ** 2 / x
 
     def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
-        """A contour on which |f| stays of order one: it hugs the spectrum the closer, the longer the times."""
+        """A contour on which |f| stays of order one: it hugs the spectrum the closer, the longer
+        the times.
+        """
         high = sample_support(gamma, spectrum)[1]
         longest = max(self.times.max(), 1e-300) * (1 if self.step is None else self.step)
         reach = float(np.clip(1 / longest, high * 1e-14, high))
@@ -66,7 +83,9 @@ class DescentFilter:
         return self.times[:, None]
 
     def _exponent(self, x: Complex | Array) -> Complex:
-        """The logarithm of f(x), accurate for small x however long the time; zero stays zero for endless time."""
+        """The logarithm of f(x), accurate for small x however long the time; zero stays zero for
+        endless time.
+        """
         rate = np.asarray(-x, dtype=complex) if self.step is None else complex_log1p(-self.step * x)
         with np.errstate(invalid="ignore"):
             return np.where(rate == 0, 0, self._column() * rate)
@@ -78,10 +97,13 @@ def complex_log1p(x: Complex | Array) -> Complex:
     return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
 
 
-def stopped_risk(world: Worlds, filter_: DescentFilter, extra: Array | None = None) -> tuple[Array, Array]:
+def stopped_risk(
+    world: Worlds, filter_: DescentFilter, extra: Array | None = None
+) -> tuple[Array, Array]:
     """Bias and variance along the path for one world, shape (times,).
 
-    `extra`: energy of the shared model's noise per atom, for finitely many clients; it adds to the variance.
+    `extra`: energy of the shared model's noise per atom, for finitely many clients; it adds to the
+    variance.
     """
     gamma, spectrum = float(world.gamma[0]), world.spectrum
     check_stable(filter_, gamma, spectrum)
@@ -108,34 +130,49 @@ def stopped_risk(world: Worlds, filter_: DescentFilter, extra: Array | None = No
     return np.maximum(bias, 0), np.maximum(variance, 0)
 
 
-def by_decades(filter_: DescentFilter, wanted: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], DescentFilter]]:
-    """The wanted stopping times in decades: one contour suits times that differ by no more than a factor of ten."""
-    decade = np.where(filter_.times > 0, np.floor(np.log10(np.maximum(filter_.times, 1e-300))), -np.inf)
+def by_decades(
+    filter_: DescentFilter, wanted: NDArray[np.bool_]
+) -> Iterator[tuple[NDArray[np.intp], DescentFilter]]:
+    """The wanted stopping times in decades: one contour suits times that differ by no more than a
+    factor of ten.
+    """
+    decade = np.where(
+        filter_.times > 0, np.floor(np.log10(np.maximum(filter_.times, 1e-300))), -np.inf
+    )
     for each in np.unique(decade[wanted]):
         some = np.flatnonzero((decade == each) & wanted)
         yield some, DescentFilter(filter_.times[some], filter_.step)
 
 
 def check_stable(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -> None:
-    """Refuse steps that diverge: step times the largest eigenvalue of the sample covariance must stay below 2."""
+    """Refuse steps that diverge: step times the largest eigenvalue of the sample covariance must
+    stay below 2.
+    """
     if filter_.step is None or not np.any(filter_.times > 1):
         return
     limit = 2 / sample_support(gamma, spectrum)[1]
     if filter_.step >= limit:
-        raise InvalidInput(f"step is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give a smaller step")
+        raise InvalidInput(
+            f"step is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give a"
+            " smaller step"
+        )
 
 
 def horizon(gamma: float, spectrum: Spectrum, step: float | None) -> float:
-    """The stopping time after which the path has converged to rounding; infinite at the interpolation threshold."""
+    """The stopping time after which the path has converged to rounding; infinite at the
+    interpolation threshold.
+    """
     low, high = sample_support(gamma, spectrum)
     rate = low if step is None else min(step * low, 2 - step * high)
     return 40 / rate if rate > 0 else np.inf
 
 
 def single_step(world: Worlds) -> tuple[Array, Array, Array, Array]:
-    """One gradient step of size a: B = r^2 (b0 - 2 a b1 + a^2 b2), V = sigma^2 v a^2; returns b0, b1, b2, v per world.
+    """One gradient step of size a: B = r^2 (b0 - 2 a b1 + a^2 b2), V = sigma^2 v a^2; returns b0,
+    b1, b2, v per world.
 
-    b0 = sum g s, b1 = sum g s^2, b2 = sum g s^3 + gamma t2 sum g s, v = gamma t2, t2 = tau(Sigma^2).
+    b0 = sum g s, b1 = sum g s^2, b2 = sum g s^3 + gamma t2 sum g s, v = gamma t2, t2 =
+    tau(Sigma^2).
     """
     s, h = world.spectrum.values, world.spectrum.weights
     moments = [np.broadcast_to(world.g @ s**power, world.r2.shape) for power in (1, 2, 3)]
@@ -143,11 +180,17 @@ def single_step(world: Worlds) -> tuple[Array, Array, Array, Array]:
     return moments[0], moments[1], moments[2] + v * moments[0], v
 
 
-LONGEST = 1e7  # gradient steps (or flow times in units of the largest eigenvalue) searched for the best stopping point
+# gradient steps (or flow times in units of the largest eigenvalue) searched for the best stopping
+# point
+LONGEST = 1e7
 
 
-def best_stop(evaluate: Callable[[Array], Parts], world: Worlds, step: float | None, high: float) -> tuple[float, float, float]:
-    """The stopping point of lowest loss: a geometric grid, then golden section (flow) or a zoom over whole numbers."""
+def best_stop(
+    evaluate: Callable[[Array], Parts], world: Worlds, step: float | None, high: float
+) -> tuple[float, float, float]:
+    """The stopping point of lowest loss: a geometric grid, then golden section (flow) or a zoom
+    over whole numbers.
+    """
     end = horizon(float(world.gamma[0]), world.spectrum, step)
 
     def loss(at: Array) -> Array:
@@ -184,15 +227,22 @@ def best_stop(evaluate: Callable[[Array], Parts], world: Worlds, step: float | N
 
 
 def smooth_minimum(loss: Callable[[Array], Array], low: float, top: float) -> float:
-    """The minimiser on a short interval: the loss is analytic, so a polynomial through a few points finds it at once."""
+    """The minimiser on a short interval: the loss is analytic, so a polynomial through a few points
+    finds it at once.
+    """
     series: Any = np.polynomial.Chebyshev.interpolate(loss, 12, domain=[low, top])
     roots = series.deriv().roots()
-    inside = [float(root.real) for root in roots if abs(root.imag) < 1e-6 * (top - low) and low <= root.real <= top]
+    inside = [
+        float(root.real)
+        for root in roots
+        if abs(root.imag) < 1e-6 * (top - low) and low <= root.real <= top
+    ]
     candidates = np.array([*inside, low, top])
     return float(candidates[np.argmin(series(candidates))])
 
 
-FILTER_CLOSE = 1e-9  # relative error of Cauchy's formula that a filter without singularities inside stays below
+# relative error of Cauchy's formula that a filter without singularities inside stays below
+FILTER_CLOSE = 1e-9
 HALVINGS = 24  # of the contour's reach into the negatives, at the most
 FILTER_NODES = 80  # a panel, for Cauchy's formula
 
@@ -213,7 +263,9 @@ class StageFilter:
 
 
 def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
-    """Bias and variance of one world, shape (1,); `extra`: energy of the shared model's noise per atom."""
+    """Bias and variance of one world, shape (1,); `extra`: energy of the shared model's noise per
+    atom.
+    """
     gamma, spectrum = float(world.gamma[0]), world.spectrum
     r2, s2 = float(world.r2[0]), float(world.s2[0])
     check_filter(stage, gamma, spectrum)
@@ -233,17 +285,23 @@ def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -
 
 
 def check_filter(stage: ClientStage, gamma: float, spectrum: Spectrum) -> None:
-    """Refuse a filter that is not finite on the spectrum, or forgets directions of which a client knows nothing."""
+    """Refuse a filter that is not finite on the spectrum, or forgets directions of which a client
+    knows nothing.
+    """
     name, (low, high) = type(stage).__name__, sample_support(gamma, spectrum)
     x = np.linspace(low, high, 33)
     values = filter_values(stage, x)
     if not np.all(np.isfinite(values)):
-        raise InvalidInput(f"keep(x) of {name} is not finite at eigenvalues from {low:.3g} to {high:.3g}: mend the stage")
+        raise InvalidInput(
+            f"keep(x) of {name} is not finite at eigenvalues from {low:.3g} to {high:.3g}: mend the"
+            " stage"
+        )
     if gamma * spectrum.rank > 1:
         (nothing,) = filter_values(stage, np.zeros(1))
         if abs(nothing - 1) > FILTER_CLOSE:
             raise InvalidInput(
-                f"keep(0) of {name} is {nothing:.6g}: it must be 1, as a client learns nothing where it has no samples"
+                f"keep(0) of {name} is {nothing:.6g}: it must be 1, as a client learns nothing"
+                " where it has no samples"
             )
 
 
@@ -257,18 +315,25 @@ def filter_values(stage: ClientStage, x: Array) -> Array:
     values = np.asarray(stage.keep(x), dtype=float)
     if values.shape not in ((), x.shape):
         raise InvalidInput(
-            f"keep(x) of {type(stage).__name__} has shape {values.shape} for x of shape {x.shape}: one value for each x"
+            f"keep(x) of {type(stage).__name__} has shape {values.shape} for x of shape {x.shape}:"
+            " one value for each x"
         )
     return np.broadcast_to(values, x.shape)
 
 
 def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contour | None:
-    """A contour inside which the filter has no singularity, by Cauchy's formula; None: there is none."""
+    """A contour inside which the filter has no singularity, by Cauchy's formula; None: there is
+    none.
+    """
     low, high = sample_support(gamma, spectrum)
-    inside = np.linspace(low, high, 11)[1:-1]  # the ends come too near to the contour for a plain rule
+    inside = np.linspace(low, high, 11)[
+        1:-1
+    ]  # the ends come too near to the contour for a plain rule
     values = filter_values(stage, inside)
     tried = [(high * 0.5**k, np.inf) for k in range(HALVINGS)]
-    tried += [(high * 0.5**k, high * (1 + 0.5**k)) for k in range(HALVINGS)]  # singularities beyond the spectrum too
+    tried += [
+        (high * 0.5**k, high * (1 + 0.5**k)) for k in range(HALVINGS)
+    ]  # singularities beyond the spectrum too
     for reach, furthest in tried:
         contour = Contour(gamma, spectrum, reach, furthest)
         kappa, z, _, arc = contour.nodes(FILTER_NODES)
@@ -291,8 +356,9 @@ def on_real_axis(stage: ClientStage, world: Worlds, extra: Array | None) -> Part
     spectrum = world.spectrum
     if spectrum.scale is None:
         raise NoFormula(
-            f"{type(stage).__name__} has a keep(x) that does not extend to complex numbers, and then there is a formula "
-            'only for uncorrelated features (spectra.identity()): write it without max, abs or where, or take method="simulate"'
+            f"{type(stage).__name__} has a keep(x) that does not extend to complex numbers, and"
+            " then there is a formula only for uncorrelated features (spectra.identity()): write"
+            ' it without max, abs or where, or take method="simulate"'
         )
     s = spectrum.scale
 

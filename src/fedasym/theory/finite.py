@@ -1,9 +1,12 @@
-"""Finitely many clients, for a member and for a new client: equal ones (section 5), and ones that differ (section 6).
+"""Finitely many clients, for a member and for a new client: equal ones (section 5), and ones that
+differ (section 6).
 
-Theorems give the averaged model with a ridge for any covariance, and pFedMe at its best ridge; any other pair follows from
-its weight and filter, for uncorrelated features, by subordination. With fewer pooled samples than unknowns the shared model
-interpolates every client's samples (section 6.2): then all methods that share agree on members, because nothing is left for
-a client to fit. Clients may differ in aspect, noise, radius, weight or spectrum: one row per client, identical ones merged.
+Theorems give the averaged model with a ridge for any covariance, and pFedMe at its best ridge; any
+other pair follows from its weight and filter, for uncorrelated features, by subordination. With
+fewer pooled samples than unknowns the shared model interpolates every client's samples (section
+6.2): then all methods that share agree on members, because nothing is left for a client to fit.
+Clients may differ in aspect, noise, radius, weight or spectrum: one row per client, identical ones
+merged.
 """
 
 from __future__ import annotations
@@ -32,7 +35,13 @@ from fedasym.theory.limits import (
     join_worlds,
     ridge_limit,
 )
-from fedasym.theory.members import averaged_member, newcomer_risk, newcomer_risk_per_atom, spread_over_atoms, undetermined_risk
+from fedasym.theory.members import (
+    averaged_member,
+    newcomer_risk,
+    newcomer_risk_per_atom,
+    spread_over_atoms,
+    undetermined_risk,
+)
 from fedasym.theory.pooled import Groups, PooledSquares, blup_energy, blup_groups, blup_member, pool
 from fedasym.theory.roots import find_minima
 from fedasym.worlds.population import Population
@@ -40,7 +49,12 @@ from fedasym.worlds.spectra import Spectrum
 
 
 def equal_clients(
-    algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool, centre: Array | None
+    algorithm: Algorithm,
+    world: Worlds,
+    ridge: Array | None,
+    clients: Array,
+    member: bool,
+    centre: Array | None,
 ) -> RiskAtRidge:
     """Risk of a pair of stages that share, at the given ridge or (None) the best.
 
@@ -57,7 +71,9 @@ def equal_clients(
         if part is critical:
             answer = undetermined_risk(algorithm, some, lam)
         elif part is crowded:
-            answer = interpolating_clients(algorithm, some, lam, m, member, None if centre is None else centre[part])
+            answer = interpolating_clients(
+                algorithm, some, lam, m, member, None if centre is None else centre[part]
+            )
         else:
             answer = determined_clients(algorithm, some, lam, m, member)
         bias[part], variance[part] = answer[:2]
@@ -66,9 +82,16 @@ def equal_clients(
 
 
 def interpolating_clients(
-    algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool, centre: Array | None
+    algorithm: Algorithm,
+    world: Worlds,
+    ridge: Array | None,
+    clients: Array,
+    member: bool,
+    centre: Array | None,
 ) -> RiskAtRidge:
-    """Fewer pooled samples than unknowns: every method shares the minimum-norm interpolant of all samples."""
+    """Fewer pooled samples than unknowns: every method shares the minimum-norm interpolant of all
+    samples.
+    """
     pooled = pool(one_group(world, clients, centre))
     first = np.zeros(clients.size, dtype=int)
     if not member:
@@ -76,30 +99,45 @@ def interpolating_clients(
     return *pooled.member(first), bayes_ridge(world) if ridge is None else ridge
 
 
-def determined_clients(algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool) -> RiskAtRidge:
+def determined_clients(
+    algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool
+) -> RiskAtRidge:
     """More pooled samples than unknowns."""
     stage = algorithm.personalise
     if isinstance(stage, Interpolate) and np.all(world.gamma * world.spectrum.rank < 1):
-        return *interpolant_limit(world), None  # a client with enough samples of its own forgets where it started
+        return (
+            *interpolant_limit(world),
+            None,
+        )  # a client with enough samples of its own forgets where it started
     first = np.zeros(clients.size, dtype=int)
     match algorithm.server, stage:
         case Average(), Keep() | Interpolate() | Ridge() if member:
-            return averaged_member(stage, world, ridge, pool(one_group(world, clients, None)), first)
+            return averaged_member(
+                stage, world, ridge, pool(one_group(world, clients, None)), first
+            )
         case Average(), Descend() | Flow():
             rows = [
-                stopped_risk_of_clients(world.take(slice(i, i + 1)), filter_of(stage), clients[i : i + 1], member, None)
+                stopped_risk_of_clients(
+                    world.take(slice(i, i + 1)), filter_of(stage), clients[i : i + 1], member, None
+                )
                 for i in range(clients.size)
             ]
             return *join_worlds(rows), None
         case Average(), _ if not member:
-            return newcomer_risk(stage, world, ridge, *pool(one_group(world, clients, None)).energy(first))
+            return newcomer_risk(
+                stage, world, ridge, *pool(one_group(world, clients, None)).energy(first)
+            )
         case Moreau(), Ridge():
             return pfedme_risk(algorithm, world, ridge, clients, member)
     return weighted_risk(algorithm, world, ridge, clients, member)
 
 
-def stopped_risk_of_clients(world: Worlds, filter_: DescentFilter, clients: Array, member: bool, centre: Array | None) -> Parts:
-    """Early-stopped fine-tuning of the averaged model in one world, bias and variance per stopping time."""
+def stopped_risk_of_clients(
+    world: Worlds, filter_: DescentFilter, clients: Array, member: bool, centre: Array | None
+) -> Parts:
+    """Early-stopped fine-tuning of the averaged model in one world, bias and variance per stopping
+    time.
+    """
     ratio = world.gamma[0] * world.spectrum.rank / clients[0]
     crowded = ratio > 1
     times = filter_.times.size
@@ -109,14 +147,20 @@ def stopped_risk_of_clients(world: Worlds, filter_: DescentFilter, clients: Arra
         s = world.spectrum.scale
         if s is None:
             raise NoFormula(
-                "early stopping for a member of a finite federation has a formula only for uncorrelated features "
-                "(spectra.identity()): ask for a new client, or leave clients out"
+                "early stopping for a member of a finite federation has a formula only for"
+                " uncorrelated features (spectra.identity()): ask for a new client, or leave"
+                " clients out"
             )
         check_stable(filter_, float(world.gamma[0]), world.spectrum)
-        gamma, r2, s2, m = (np.full(times, float(x[0])) for x in (world.gamma, world.r2 * s, world.s2, clients))
+        gamma, r2, s2, m = (
+            np.full(times, float(x[0])) for x in (world.gamma, world.r2 * s, world.s2, clients)
+        )
 
         def keep(x: Array) -> Array:
-            each = [DescentFilter(filter_.times[i : i + 1], filter_.step).kept(s * x[i])[0] for i in range(times)]
+            each = [
+                DescentFilter(filter_.times[i : i + 1], filter_.step).kept(s * x[i])[0]
+                for i in range(times)
+            ]
             return np.asarray(np.stack(each).real)
 
         return subordinate(np.ones_like, keep, gamma, r2, s2, m, member=True)
@@ -153,10 +197,13 @@ def one_group(world: Worlds, clients: Array, centre: Array | None) -> Groups:
     )
 
 
-def pfedme_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool) -> RiskAtRidge:
+def pfedme_risk(
+    algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool
+) -> RiskAtRidge:
     """pFedMe: the BLUP at ridge lambda* for any covariance, any ridge for uncorrelated features.
 
-    Without a given ridge a new client, too, gets lambda*: the ridge that the federation was trained with.
+    Without a given ridge a new client, too, gets lambda*: the ridge that the federation was trained
+    with.
     """
     bayes = bayes_ridge(world)
     ridge = bayes if ridge is None else ridge
@@ -165,14 +212,15 @@ def pfedme_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None, client
     if not np.all(at_best):
         if world.spectrum.scale is None:
             raise NoFormula(
-                "with finitely many clients and correlated features there is a formula only at the best ridge "
-                "noise^2 aspect / radius^2: leave ridge out, or use rtfa, or leave clients out"
+                "with finitely many clients and correlated features there is a formula only at the"
+                " best ridge noise^2 aspect / radius^2: leave ridge out, or use rtfa, or leave"
+                " clients out"
             )
         return *uncorrelated_risk(algorithm, world, ridge, clients, member), ridge
     if not (world.isotropic or world.spectrum.scale is not None):
         raise NoFormula(
-            "with finitely many clients there is a formula only for displacements without a preferred direction: "
-            "use rtfa, or leave clients out"
+            "with finitely many clients there is a formula only for displacements without a"
+            " preferred direction: use rtfa, or leave clients out"
         )
     if member:
         return *blup_member(world, clients), ridge
@@ -182,7 +230,9 @@ def pfedme_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None, client
     return newcomer_risk_per_atom(algorithm.personalise, world, ridge, shift, blur)
 
 
-def weighted_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool) -> RiskAtRidge:
+def weighted_risk(
+    algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool
+) -> RiskAtRidge:
     """Any other pair, by its weight and filter; a ridge that is not given is the best."""
     if not isinstance(algorithm.personalise, Ridge):
         return *uncorrelated_risk(algorithm, world, None, clients, member), None
@@ -196,19 +246,28 @@ def weighted_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None, clie
     return *uncorrelated_risk(algorithm, world, ridge, clients, member), ridge
 
 
-def uncorrelated_risk(algorithm: Algorithm, world: Worlds, lam: Array | None, clients: Array, member: bool) -> Parts:
+def uncorrelated_risk(
+    algorithm: Algorithm, world: Worlds, lam: Array | None, clients: Array, member: bool
+) -> Parts:
     """Any pair of stages when the covariance is a multiple of the identity, by subordination."""
     s = world.spectrum.scale
     if s is None:
         raise NoFormula(
-            "with finitely many clients there is a formula only for uncorrelated features (spectra.identity()): "
-            'leave it out, leave clients out, or take method="simulate"'
+            "with finitely many clients there is a formula only for uncorrelated features"
+            ' (spectra.identity()): leave it out, leave clients out, or take method="simulate"'
         )
     if lam is not None and np.any((lam <= 0) | np.isinf(lam)):
-        raise NoFormula("with finitely many clients the ridge must be above 0 and finite: give such a one, or none")
+        raise NoFormula(
+            "with finitely many clients the ridge must be above 0 and finite: give such a one, or"
+            " none"
+        )
     ridge = bayes_ridge(world) if lam is None else lam
     server = algorithm.server.filled(ridge=ridge[:, None])
-    stage = algorithm.personalise.filled(ridge=ridge[:, None]) if lam is None else algorithm.personalise.at(ridge=lam[:, None])
+    stage = (
+        algorithm.personalise.filled(ridge=ridge[:, None])
+        if lam is None
+        else algorithm.personalise.at(ridge=lam[:, None])
+    )
     if isinstance(stage, Descend):
         for gamma in np.unique(world.gamma):
             check_stable(filter_of(stage), float(gamma), world.spectrum)
@@ -220,7 +279,9 @@ def uncorrelated_risk(algorithm: Algorithm, world: Worlds, lam: Array | None, cl
         return np.asarray(np.broadcast_to(stage.keep(s * x), x.shape), dtype=float)
 
     check_server_weights(algorithm, weights, world)
-    unit = Worlds(np.zeros_like(world.r2), np.ones_like(world.s2), world.gamma, world.g, world.spectrum)
+    unit = Worlds(
+        np.zeros_like(world.r2), np.ones_like(world.s2), world.gamma, world.g, world.spectrum
+    )
     match stage:
         case Interpolate():
             fitted: Array | None = interpolant_limit(unit)[1]
@@ -231,26 +292,36 @@ def uncorrelated_risk(algorithm: Algorithm, world: Worlds, lam: Array | None, cl
     return subordinate(weights, keep, world.gamma, world.r2 * s, world.s2, clients, member, fitted)
 
 
-def check_server_weights(algorithm: Algorithm, weights: Callable[[Array], Array], world: Worlds) -> None:
-    """Refuse weights that are negative or not finite where clients have eigenvalues: then the shared model is no minimum."""
+def check_server_weights(
+    algorithm: Algorithm, weights: Callable[[Array], Array], world: Worlds
+) -> None:
+    """Refuse weights that are negative or not finite where clients have eigenvalues: then the
+    shared model is no minimum.
+    """
     s = world.spectrum.scale or 1.0
     ends = np.array([sample_support(float(gamma), world.spectrum) for gamma in world.gamma]) / s
     share = np.linspace(0, 1, 65)
     x = ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * share
     values = weights(np.maximum(x, 1e-12))
     if not np.all(np.isfinite(values)):
-        raise InvalidInput(f"weight(x) of {type(algorithm.server).__name__} is not finite on the clients' eigenvalues")
+        raise InvalidInput(
+            f"weight(x) of {type(algorithm.server).__name__} is not finite on the clients'"
+            " eigenvalues"
+        )
     if np.any(values < 0):
         worst = np.unravel_index(np.argmin(values), values.shape)
         raise NoFormula(
-            f"{type(algorithm.server).__name__} weighs the eigenvalue {s * x[worst]:.3g}, which clients here have, with "
-            f"{values[worst]:.3g}: below 0 the shared model is no minimum; give a smaller step or other settings"
+            f"{type(algorithm.server).__name__} weighs the eigenvalue {s * x[worst]:.3g}, which"
+            f" clients here have, with {values[worst]:.3g}: below 0 the shared model is no minimum;"
+            " give a smaller step or other settings"
         )
 
 
 @dataclass(frozen=True)
 class ClientGroups:
-    """Distinct clients (groups), how many there are of each, the weight of one, and which group each row belongs to."""
+    """Distinct clients (groups), how many there are of each, the weight of one, and which group
+    each row belongs to.
+    """
 
     kinds: tuple[Population, ...]
     count: Array
@@ -262,7 +333,8 @@ class ClientGroups:
 def merge_clients(
     populations: Sequence[Population], clients: ArrayLike | None, weights: ArrayLike | str | None
 ) -> ClientGroups:
-    """Merge identical clients of equal weight; `weights`: "samples", "uniform", "precision" or one number per entry.
+    """Merge identical clients of equal weight; `weights`: "samples", "uniform", "precision" or one
+    number per entry.
 
     `clients`: how many clients each entry stands for (one each by default).
     """
@@ -270,11 +342,19 @@ def merge_clients(
         if not isinstance(population, Population):
             raise InvalidInput(f"client {i} is {population!r}: give a list of Population")
         if population.shape != ():
-            raise InvalidInput(f"client {i} holds arrays: give one Population with plain numbers per client")
+            raise InvalidInput(
+                f"client {i} holds arrays: give one Population with plain numbers per client"
+            )
     count = np.ones(len(populations)) if clients is None else floats(clients)
-    if count is None or count.shape != (len(populations),) or not np.all(count >= 1) or not np.all(np.isfinite(count)):
+    if (
+        count is None
+        or count.shape != (len(populations),)
+        or not np.all(count >= 1)
+        or not np.all(np.isfinite(count))
+    ):
         raise InvalidInput(
-            f"clients is {clients!r}: give one count of at least 1 for each of the {len(populations)} populations"
+            f"clients is {clients!r}: give one count of at least 1 for each of the"
+            f" {len(populations)} populations"
         )
     share = client_weights(populations, count, weights)
     index: dict[tuple[object, ...], int] = {}
@@ -284,7 +364,9 @@ def merge_clients(
     first = np.unique(row, return_index=True)[1]
     total = np.asarray(np.bincount(row, weights=count), dtype=float)
     own = precision_weights(populations)
-    precise = weights is None or bool(np.allclose(share, own / max(float(own @ count), 1e-300), rtol=1e-9))
+    precise = weights is None or bool(
+        np.allclose(share, own / max(float(own @ count), 1e-300), rtol=1e-9)
+    )
     return ClientGroups(tuple(populations[i] for i in first), total, share[first], row, precise)
 
 
@@ -295,7 +377,9 @@ def precision_weights(populations: Sequence[Population]) -> Array:
     return samples / noise2 if np.all(noise2 > 0) else np.zeros(len(populations))
 
 
-def client_weights(populations: Sequence[Population], count: Array, weights: ArrayLike | str | None) -> Array:
+def client_weights(
+    populations: Sequence[Population], count: Array, weights: ArrayLike | str | None
+) -> Array:
     """The weight of one client of each entry; count @ weights = 1."""
     samples = np.array([1 / float(np.asarray(each.aspect)) for each in populations])
     if weights is None or isinstance(weights, str):
@@ -309,25 +393,41 @@ def client_weights(populations: Sequence[Population], count: Array, weights: Arr
                 if not share.any():
                     raise InvalidInput('weights="precision" needs noise above 0 for every client')
             case _:
-                raise InvalidInput(f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per client')
+                raise InvalidInput(
+                    f'weights is {weights!r}: give "samples", "uniform", "precision" or one number'
+                    " per client"
+                )
         return np.asarray(share / (count @ share))
     given = floats(weights)
     if given is None:
-        raise InvalidInput(f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per client')
+        raise InvalidInput(
+            f'weights is {weights!r}: give "samples", "uniform", "precision" or one number per'
+            " client"
+        )
     share = given
     if share.shape != samples.shape:
-        raise InvalidInput(f"weights has {share.size} entries for {samples.size} clients: give one for each")
+        raise InvalidInput(
+            f"weights has {share.size} entries for {samples.size} clients: give one for each"
+        )
     if not np.all(np.isfinite(share)) or np.any(share <= 0):
         bad = int(np.flatnonzero(~np.isfinite(share) | (share <= 0))[0])
-        raise InvalidInput(f"weights[{bad}] is {share[bad]:g}: a weight must be finite and above 0; drop the client instead")
+        raise InvalidInput(
+            f"weights[{bad}] is {share[bad]:g}: a weight must be finite and above 0; drop the"
+            " client instead"
+        )
     total = float(count @ share)
     if abs(total - 1) > SUM_TOLERANCE:
-        raise InvalidInput(f"weights sum to {total:g} over all clients: they must sum to 1; divide them by {total:g}")
+        raise InvalidInput(
+            f"weights sum to {total:g} over all clients: they must sum to 1; divide them by"
+            f" {total:g}"
+        )
     return np.asarray(share / (count @ share))
 
 
 class DifferentClients:
-    """The shared fits of a federation of clients that differ, and each algorithm's answer with one row per group."""
+    """The shared fits of a federation of clients that differ, and each algorithm's answer with one
+    row per group.
+    """
 
     def __init__(self, federation: ClientGroups, member: bool) -> None:
         self.federation, self.member = federation, member
@@ -341,15 +441,21 @@ class DifferentClients:
         visible = self.values > 0
         if np.any(visible != visible[0]):
             raise NoFormula(
-                "the clients' covariances are singular along different directions, where no formula holds: "
-                "give every client a positive eigenvalue there, however small, or leave the direction out"
+                "the clients' covariances are singular along different directions, where no formula"
+                " holds: give every client a positive eigenvalue there, however small, or leave the"
+                " direction out"
             )
         seen = visible[0] & (self.h > 0)
-        energy = np.array([energy_along(each.displacement, each.spectrum, self.h) for each in kinds])
+        energy = np.array(
+            [energy_along(each.displacement, each.spectrum, self.h) for each in kinds]
+        )
         alone = [energy_along(each.optimum, each.spectrum, self.h) for each in kinds]
         centre = None
         if all(each.norm is not None for each in kinds):
-            sides = [float(np.asarray(each.norm)) ** 2 * own for each, own in zip(kinds, alone, strict=True)]
+            sides = [
+                float(np.asarray(each.norm)) ** 2 * own
+                for each, own in zip(kinds, alone, strict=True)
+            ]
             offs = [world.r2[0] * own for world, own in zip(self.worlds, energy, strict=True)]
             centre = common_centre(np.array(sides) - np.array(offs), self.federation.count)
 
@@ -390,42 +496,60 @@ class DifferentClients:
                 return averaged_member(stage, world, ridge, self.pooled, at)
             case Moreau(), Ridge():
                 return self._moreau(algorithm, world, ridge, i)
-        raise NoFormula("there is no formula for clients that differ: use fedavg, ftfa, rtfa or pfedme")
+        raise NoFormula(
+            "there is no formula for clients that differ: use fedavg, ftfa, rtfa or pfedme"
+        )
 
     def _on_common_directions(self, i: int) -> Worlds:
         world = self.worlds[i]
         spectrum = Spectrum(self.values[i], self.h, self.federation.kinds[i].spectrum.name)
-        energy = energy_along(self.federation.kinds[i].displacement, self.federation.kinds[i].spectrum, self.h)
+        energy = energy_along(
+            self.federation.kinds[i].displacement, self.federation.kinds[i].spectrum, self.h
+        )
         return Worlds(world.r2, world.s2, world.gamma, (energy * self.h)[None], spectrum)
 
-    def _moreau(self, algorithm: Algorithm, world: Worlds, ridge: Array | None, i: int) -> RiskAtRidge:
+    def _moreau(
+        self, algorithm: Algorithm, world: Worlds, ridge: Array | None, i: int
+    ) -> RiskAtRidge:
         groups = self.groups
         bayes = bayes_ridge(world)
         if groups.crowded:
             if not self.member:
                 return newcomer_risk(
-                    algorithm.personalise, world, bayes if ridge is None else ridge, *self.pooled.energy(np.array([i]))
+                    algorithm.personalise,
+                    world,
+                    bayes if ridge is None else ridge,
+                    *self.pooled.energy(np.array([i])),
                 )
             return *self.pooled.member(np.array([i])), bayes if ridge is None else ridge
         if ridge is not None and not np.allclose(ridge, bayes, rtol=1e-12):
-            raise NoFormula("for clients that differ there is a formula only at each client's best ridge: leave ridge out")
+            raise NoFormula(
+                "for clients that differ there is a formula only at each client's best ridge: leave"
+                " ridge out"
+            )
         if not self.federation.precise:
             raise NoFormula(
-                "for clients that differ there is a formula only with weights proportional to samples over noise^2: "
-                'leave weights out, or give weights="precision"'
+                "for clients that differ there is a formula only with weights proportional to"
+                ' samples over noise^2: leave weights out, or give weights="precision"'
             )
         if np.any(groups.s2 == 0) or np.any(groups.r2 == 0):
             raise NoFormula("clients that differ need noise and radius above 0 for every client")
         if not all(each.isotropic for each in self.federation.kinds):
-            raise NoFormula("clients that differ need displacements without a preferred direction: use rtfa")
+            raise NoFormula(
+                "clients that differ need displacements without a preferred direction: use rtfa"
+            )
         bias, variance, centre, blur = blup_groups(groups)
         if self.member:
             return bias[:, i], variance[:, i], bayes
-        return newcomer_risk(algorithm.personalise, world, bayes, centre + groups.r2[:, i, None], blur)
+        return newcomer_risk(
+            algorithm.personalise, world, bayes, centre + groups.r2[:, i, None], blur
+        )
 
 
 def common_directions(spectra: Sequence[Spectrum]) -> tuple[Array, Array]:
-    """Shares of the joint directions and the eigenvalue of each client along each; multiples of the identity fit any."""
+    """Shares of the joint directions and the eigenvalue of each client along each; multiples of the
+    identity fit any.
+    """
     described = [each for each in spectra if each.scale is None]
     if not described:
         return np.ones(1), np.array([[float(each.values[0])] for each in spectra])
@@ -433,10 +557,14 @@ def common_directions(spectra: Sequence[Spectrum]) -> tuple[Array, Array]:
     for each in described:
         if each.weights.shape != h.shape or not np.allclose(each.weights, h, rtol=1e-12, atol=0):
             raise NoFormula(
-                "the clients' spectra do not list the same directions: give all of them atoms with the same weights, "
-                "in the same order (spectra.eigenvalues or spectra.atoms); multiples of the identity fit any"
+                "the clients' spectra do not list the same directions: give all of them atoms with"
+                " the same weights, in the same order (spectra.eigenvalues or spectra.atoms);"
+                " multiples of the identity fit any"
             )
-    values = [np.full(h.shape, each.values[0]) if each.scale is not None else each.values for each in spectra]
+    values = [
+        np.full(h.shape, each.values[0]) if each.scale is not None else each.values
+        for each in spectra
+    ]
     return h, np.array(values)
 
 

@@ -1,7 +1,9 @@
-"""Limits for infinitely many clients (theorems 1 to 4 and corollary 1 of the paper, corrected; one function each).
+"""Limits for infinitely many clients (theorems 1 to 4 and corollary 1 of the paper, corrected; one
+function each).
 
-In the limit only the client stage matters, and whether anything was shared: the server stage does not appear here,
-and that is the finding. `Worlds` is a population, or a grid of them, as flat arrays with the paper's letters.
+In the limit only the client stage matters, and whether anything was shared: the server stage does
+not appear here, and that is the finding. `Worlds` is a population, or a grid of them, as flat
+arrays with the paper's letters.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from fedasym.worlds.spectra import Spectrum
 if TYPE_CHECKING:
     from fedasym.theory.filters import DescentFilter
 
-CRITICAL = 1e-12  # pooled samples that match the unknowns to within this share leave the shared model undetermined
+# pooled samples that match the unknowns to within this share leave the shared model undetermined
+CRITICAL = 1e-12
 
 
 @dataclass(frozen=True)
 class Worlds:
-    """Numbers of shape (P,), energies of shape (P, K) or (1, K) over the K atoms of one spectrum."""
+    """Numbers of shape (P,), energies of shape (P, K) or (1, K) over the K atoms of one
+    spectrum.
+    """
 
     r2: Array  # radius^2, or the length of the optimum for methods that share nothing
     s2: Array  # noise^2
@@ -54,20 +59,34 @@ class Worlds:
 
 
 def flatten(population: Population, shape: tuple[int, ...], alone: bool = False) -> Worlds:
-    """The worlds of a population broadcast to `shape`; `alone`: seen by a method that shares nothing."""
+    """The worlds of a population broadcast to `shape`; `alone`: seen by a method that shares
+    nothing.
+    """
 
     def flat(value: object) -> Array:
         return np.broadcast_to(np.asarray(value, dtype=float), shape).ravel()
 
     energy = population.optimum if alone else population.displacement
     atoms = population.spectrum.values.size
-    g = energy.reshape(1, atoms) if energy.ndim == 1 else np.broadcast_to(energy, (*shape, atoms)).reshape(-1, atoms)
+    g = (
+        energy.reshape(1, atoms)
+        if energy.ndim == 1
+        else np.broadcast_to(energy, (*shape, atoms)).reshape(-1, atoms)
+    )
     radius = population.norm if alone else population.radius
-    return Worlds(flat(radius) ** 2, flat(population.noise) ** 2, flat(population.aspect), g, population.spectrum)
+    return Worlds(
+        flat(radius) ** 2,
+        flat(population.noise) ** 2,
+        flat(population.aspect),
+        g,
+        population.spectrum,
+    )
 
 
 def centre_energy(shared: Worlds, alone: Worlds) -> Array | None:
-    """Energy of theta_0 per atom, norm^2 - radius^2 direction by direction; None where no theta_0 has it."""
+    """Energy of theta_0 per atom, norm^2 - radius^2 direction by direction; None where no theta_0
+    has it.
+    """
     energy = alone.r2[:, None] * alone.g - shared.r2[:, None] * shared.g
     return None if np.any(energy < -1e-12 * alone.r2[:, None]) else np.maximum(energy, 0)
 
@@ -81,14 +100,17 @@ def shared_limit(world: Worlds) -> Parts:
 
 
 def interpolant_limit(world: Worlds) -> Parts:
-    """The nearest interpolant, or least squares below the threshold: `ridge_limit` at ridge 0 (theorems 1 and 3)."""
+    """The nearest interpolant, or least squares below the threshold: `ridge_limit` at ridge 0
+    (theorems 1 and 3).
+    """
     return ridge_limit(world, np.zeros_like(world.r2))
 
 
 def ridge_limit(world: Worlds, ridge: Array) -> Parts:
     """Ridge towards the shared model (theorems 2 and 4), equation (3):
 
-    B = r^2 kappa' kappa^2 sum g s/(s+kappa)^2,   V = sigma^2 aspect df2(kappa) kappa' = sigma^2 (kappa' - 1).
+    B = r^2 kappa' kappa^2 sum g s/(s+kappa)^2,   V = sigma^2 aspect df2(kappa) kappa' = sigma^2
+    (kappa' - 1).
     """
     gamma, spectrum = world.gamma, world.spectrum
     k = kappa(ridge, gamma, spectrum)
@@ -97,7 +119,9 @@ def ridge_limit(world: Worlds, ridge: Array) -> Parts:
     at = sums_at(safe, spectrum)
     growth = kappa_slope_from(at, safe, np.where(infinite, 0, ridge), gamma, spectrum)
     with np.errstate(invalid="ignore"):
-        bias = np.where(k == 0, 0.0, world.r2 * growth * safe * displacement_left(world, safe, at.mixed))
+        bias = np.where(
+            k == 0, 0.0, world.r2 * growth * safe * displacement_left(world, safe, at.mixed)
+        )
         variance = np.where(world.s2 == 0, 0.0, world.s2 * gamma * at.df2 * growth)
     if np.any(infinite):
         bias[infinite], variance[infinite] = (part[infinite] for part in shared_limit(world))
@@ -105,7 +129,9 @@ def ridge_limit(world: Worlds, ridge: Array) -> Parts:
 
 
 def displacement_left(world: Worlds, k: Array, isotropic: Array) -> Array:
-    """Kappa sum_k g s/(s+kappa)^2, the displacement's share that ridge leaves; `isotropic`: its value at g = h."""
+    """Kappa sum_k g s/(s+kappa)^2, the displacement's share that ridge leaves; `isotropic`: its
+    value at g = h.
+    """
     if world.isotropic:
         return isotropic
     s = world.spectrum.values
@@ -115,7 +141,10 @@ def displacement_left(world: Worlds, k: Array, isotropic: Array) -> Array:
     seen = s > 0
     s, g = s[seen], world.g[0, seen]
     size = max(1, CHUNK // s.size)
-    parts = [((part / (s + part) ** 2) * s) @ g for part in np.split(k[:, None], range(size, k.size, size))]
+    parts = [
+        ((part / (s + part) ** 2) * s) @ g
+        for part in np.split(k[:, None], range(size, k.size, size))
+    ]
     return np.concatenate(parts)
 
 
@@ -124,7 +153,9 @@ BATCH = 1 << 17  # worlds x atoms searched at once
 
 
 def best_ridge(world: Worlds) -> Array:
-    """The ridge of lowest limiting loss; infinite where keeping the shared model is best, negative under some alignments."""
+    """The ridge of lowest limiting loss; infinite where keeping the shared model is best, negative
+    under some alignments.
+    """
     if world.isotropic or world.spectrum.scale is not None:
         return bayes_ridge(world)
     size = max(1, BATCH // world.spectrum.values.size)
@@ -133,17 +164,21 @@ def best_ridge(world: Worlds) -> Array:
 
 
 def bayes_ridge(world: Worlds) -> Array:
-    """lambda* = sigma^2 aspect / r^2, r^2 the energy's total; infinite for clients that do not differ."""
+    """lambda* = sigma^2 aspect / r^2, r^2 the energy's total; infinite for clients that do not
+    differ.
+    """
     r2 = world.r2 * world.g.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(r2 == 0, np.inf, world.s2 * world.gamma / r2)
 
 
 def search_ridge(world: Worlds) -> Array:
-    """Minimise the loss over kappa, where it is explicit, on a grid common to all worlds, then solve dR/dkappa = 0.
+    """Minimise the loss over kappa, where it is explicit, on a grid common to all worlds, then
+    solve dR/dkappa = 0.
 
-    The loss is R = N/D with N = r^2 kappa^2 sum g s/(s+kappa)^2 + sigma^2 aspect df2 and D = 1 - aspect df2. With
-    P = sum g s^2/(s+kappa)^3 and Q the same for h,  dR/dkappa = 0  <=>  r^2 kappa P = aspect (sigma^2 + R) Q.
+    The loss is R = N/D with N = r^2 kappa^2 sum g s/(s+kappa)^2 + sigma^2 aspect df2 and D = 1 -
+    aspect df2. With P = sum g s^2/(s+kappa)^3 and Q the same for h,  dR/dkappa = 0  <=>  r^2 kappa
+    P = aspect (sigma^2 + R) Q.
     """
     s, h = world.spectrum.positive
     g = world.g[:, world.spectrum.seen]
@@ -157,18 +192,24 @@ def search_ridge(world: Worlds) -> Array:
         room = 1 - gamma * df2
         with np.errstate(divide="ignore", invalid="ignore"):  # unbounded at the lowest ridge
             loss = np.where(room > 0, (r2 * k**2 * drag + s2 * gamma * df2) / room, np.inf)
-        return np.asarray(r2 * k * (g * near / reach).sum(-1) - gamma * (s2 + loss) * ((near / reach) @ h))
+        return np.asarray(
+            r2 * k * (g * near / reach).sum(-1) - gamma * (s2 + loss) * ((near / reach) @ h)
+        )
 
     with np.errstate(divide="ignore", invalid="ignore"):
         far = gamma * (s2 + shared_limit(world)[0]) * (s**2 @ h) / (r2 * (g @ s**2))
     endless = ~np.isfinite(far)  # clients that do not differ, at least not where samples can see it
     top = s.max() + np.max(far, where=~endless, initial=0)
     low, high = np.log((floor + s.min()).min()), np.log(100 * top)
-    grid = np.exp(np.linspace(low, high, int(np.clip(PER_FOLD * (high - low), 400, 8000)))) - s.min()
+    grid = (
+        np.exp(np.linspace(low, high, int(np.clip(PER_FOLD * (high - low), 400, 8000)))) - s.min()
+    )
     reach = s + grid[:, None]
     df2, drag = (s / reach) ** 2 @ h, g @ (s / reach**2).T
     room = 1 - gamma[:, None] * df2
-    loss = (r2[:, None] * grid**2 * drag + s2[:, None] * gamma[:, None] * df2) / np.where(room > 0, room, 1)
+    loss = (r2[:, None] * grid**2 * drag + s2[:, None] * gamma[:, None] * df2) / np.where(
+        room > 0, room, 1
+    )
     place = np.argmin(np.where(room > 0, loss, np.inf), axis=1)
     left = np.maximum(grid[np.maximum(place - 1, 0)], floor * (1 + np.sign(floor) * 1e-15))
     right = grid[np.minimum(place + 1, grid.size - 1)]
@@ -180,7 +221,9 @@ RiskAtRidge = tuple[Array, Array, Array | None]  # bias, variance, ridge
 
 
 def stage_limit(stage: ClientStage, world: Worlds, ridge: Array | None) -> RiskAtRidge:
-    """Limiting risk at the given ridge or (None) the best: theorems 1 to 4 and corollary 1, else by the stage's filter."""
+    """Limiting risk at the given ridge or (None) the best: theorems 1 to 4 and corollary 1, else by
+    the stage's filter.
+    """
     match stage:
         case Keep():
             return *shared_limit(world), None
@@ -193,7 +236,9 @@ def stage_limit(stage: ClientStage, world: Worlds, ridge: Array | None) -> RiskA
 
 
 def filter_limit(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
-    """Bias and variance of each world from what the stage keeps; `extra`: the shared model's noise per atom (P, K)."""
+    """Bias and variance of each world from what the stage keeps; `extra`: the shared model's noise
+    per atom (P, K).
+    """
     rows = []
     for i in range(world.r2.size):
         one, noise = world.take(slice(i, i + 1)), None if extra is None else extra[i]
@@ -211,7 +256,9 @@ def filter_limit(stage: ClientStage, world: Worlds, extra: Array | None = None) 
 
 def filter_of(stage: Descend | Flow) -> DescentFilter:
     """The filter of an early-stopped client stage."""
-    from fedasym.theory.filters import DescentFilter  # only early stopping needs it: the limits alone should start quickly
+    from fedasym.theory.filters import (
+        DescentFilter,
+    )  # only early stopping needs it: the limits alone should start quickly
 
     if isinstance(stage, Flow):
         return DescentFilter(np.array([float(stage.time)]), None)

@@ -1,12 +1,14 @@
-"""One client of a finite federation: a newcomer to the shared model, or a member that had a part in it.
+"""One client of a finite federation: a newcomer to the shared model, or a member that had a part in
+it.
 
-For a newcomer the single-client formulas hold with the energy of the model's error in place of the displacement's
-(equation 9).
+For a newcomer the single-client formulas hold with the energy of the model's error in place of the
+displacement's (equation 9).
 
-A member that fine-tunes with or without ridge (RTFA, FTFA) has section 6.4 in closed form, for any covariances. Given its
-own samples, the other clients act on the shared model only through diagonal matrices: Q = sum_j p_j S_j ~ p_i S_i + N, and
-whatever the others add between two Q^-1 is a diagonal Y. What is left is a product of resolvents of one sample covariance,
-which a triangular linear pencil gives without iteration.
+A member that fine-tunes with or without ridge (RTFA, FTFA) has section 6.4 in closed form, for any
+covariances. Given its own samples, the other clients act on the shared model only through diagonal
+matrices: Q = sum_j p_j S_j ~ p_i S_i + N, and whatever the others add between two Q^-1 is a
+diagonal Y. What is left is a product of resolvents of one sample covariance, which a triangular
+linear pencil gives without iteration.
 """
 
 from __future__ import annotations
@@ -37,13 +39,23 @@ from fedasym.theory.roots import find_minima
 from fedasym.theory.transforms import kappa, kappa_slope_from, slack, sums_at
 
 
-def newcomer_risk(stage: ClientStage, world: Worlds, ridge: Array | None, bias: Array, noise: Array) -> RiskAtRidge:
-    """A client stage from a shared model whose error has the given energy per seen direction, independent of the client."""
-    return newcomer_risk_per_atom(stage, world, ridge, spread_over_atoms(bias, world), spread_over_atoms(noise, world))
+def newcomer_risk(
+    stage: ClientStage, world: Worlds, ridge: Array | None, bias: Array, noise: Array
+) -> RiskAtRidge:
+    """A client stage from a shared model whose error has the given energy per seen direction,
+    independent of the client.
+    """
+    return newcomer_risk_per_atom(
+        stage, world, ridge, spread_over_atoms(bias, world), spread_over_atoms(noise, world)
+    )
 
 
-def newcomer_risk_per_atom(stage: ClientStage, world: Worlds, ridge: Array | None, shift: Array, blur: Array) -> RiskAtRidge:
-    """The same from energies times shares per atom: `shift` from displacements, `blur` from the others' noise."""
+def newcomer_risk_per_atom(
+    stage: ClientStage, world: Worlds, ridge: Array | None, shift: Array, blur: Array
+) -> RiskAtRidge:
+    """The same from energies times shares per atom: `shift` from displacements, `blur` from the
+    others' noise.
+    """
     one = np.ones_like(world.r2)
     away = Worlds(one, world.s2, world.gamma, shift, world.spectrum)
     noisy = Worlds(one, np.zeros_like(one), world.gamma, blur, world.spectrum)
@@ -87,32 +99,48 @@ class SquaresMember:
     def at(self, rows: NDArray[np.intp]) -> SquaresMember:
         """The members of these federations, any of them several times."""
         Y = self.Y[0][rows], self.Y[1][rows]
-        return SquaresMember(self.gamma[rows], self.s2[rows], self.p[rows], self.c[rows], self.S[rows], self.N[rows], Y, self.h)
+        return SquaresMember(
+            self.gamma[rows],
+            self.s2[rows],
+            self.p[rows],
+            self.c[rows],
+            self.S[rows],
+            self.N[rows],
+            Y,
+            self.h,
+        )
 
     def risk(self, kappa: Array, fitted: Array) -> tuple[Array, Array]:
-        """Bias and variance after the ridge whose kappa is given (kappa(0): FTFA; infinite: FedAvg).
+        """Bias and variance after the ridge whose kappa is given (kappa(0): FTFA; infinite:
+        FedAvg).
 
         `fitted`: kappa' - 1 there, the client's own noise that it fits.
 
-        With P = ridge (S_i + ridge)^-1 the error is P (theta_0_hat - theta_i) + (I - P) S_i^+ X'noise/n.
+        With P = ridge (S_i + ridge)^-1 the error is P (theta_0_hat - theta_i) + (I - P) S_i^+
+        X'noise/n.
         """
         with np.errstate(divide="ignore"):
             a = 1 / kappa
         one, room = np.ones_like(self.N), 1 / (1 + fitted)
         bias, noise, shift = (
-            self._pencil([a, self.c, self.c, a], [one, self.N, self.N, one], [one, Y, one], room) for Y in (*self.Y, self.N)
+            self._pencil([a, self.c, self.c, a], [one, self.N, self.N, one], [one, Y, one], room)
+            for Y in (*self.Y, self.N)
         )
         first = self._pencil([a, self.c], [one, self.N], [one], None)
         second = self._pencil([a, self.c, a], [one, self.N, one], [one, one], room)
         own = self.s2 * self.gamma * self.p * (2 * first - second - shift)
         return bias, noise + own + self.s2 * fitted
 
-    def _pencil(self, random: list[Array], fixed: list[Array], between: list[Array], ends: Array | None) -> Array:
-        """tau(Sigma_i D1^-1 U1 D2^-1 ... Dq^-1), D = fixed + (random part ~ A Sigma), equation (17) for one sample covariance.
+    def _pencil(
+        self, random: list[Array], fixed: list[Array], between: list[Array], ends: Array | None
+    ) -> Array:
+        """tau(Sigma_i D1^-1 U1 D2^-1 ... Dq^-1), D = fixed + (random part ~ A Sigma), equation (17)
+        for one sample covariance.
 
-        L^-1 ~ G_k = (C_k + S_k A)^-1 with A^-1 = B^-1 + gamma sum h S G, all upper triangular: each entry of A follows
-        from those nearer the diagonal by one linear equation. `ends`: what divides the outermost entry if both ends are the
-        client's own resolvent, 1 - gamma df2 = 1/kappa', which cancels if computed here.
+        L^-1 ~ G_k = (C_k + S_k A)^-1 with A^-1 = B^-1 + gamma sum h S G, all upper triangular: each
+        entry of A follows from those nearer the diagonal by one linear equation. `ends`: what
+        divides the outermost entry if both ends are the client's own resolvent, 1 - gamma df2 =
+        1/kappa', which cancels if computed here.
         """
         q = len(random)
         A: dict[tuple[int, int], Array] = {(j, j): random[j] for j in range(q)}
@@ -124,9 +152,14 @@ class SquaresMember:
                 inner = range(first + 1, last)
                 entry = -between[first] if width == 1 else np.zeros_like(self.S)
                 left = {j: self._entry(A, between, first, j) for j in inner}
-                free = -G[first, first] * (sum((left[j] * G[j, last] for j in inner), entry * G[last, last]))
+                free = -G[first, first] * (
+                    sum((left[j] * G[j, last] for j in inner), entry * G[last, last])
+                )
                 pair = self.S * G[first, first] * G[last, last]
-                known = sum((A[first, j] * self.gamma * W[j, last] for j in inner), np.zeros_like(self.gamma))
+                known = sum(
+                    (A[first, j] * self.gamma * W[j, last] for j in inner),
+                    np.zeros_like(self.gamma),
+                )
                 known = known + random[first] * self.gamma * ((self.S * free) @ self.h)
                 room = 1 - random[first] * random[last] * self.gamma * ((self.S * pair) @ self.h)
                 if ends is not None and width == q - 1:
@@ -136,13 +169,17 @@ class SquaresMember:
                 W[first, last] = (self.S * G[first, last]) @ self.h
         return W[0, q - 1]
 
-    def _entry(self, A: dict[tuple[int, int], Array], between: list[Array], row: int, column: int) -> Array:
+    def _entry(
+        self, A: dict[tuple[int, int], Array], between: list[Array], row: int, column: int
+    ) -> Array:
         random = self.S * A[row, column][:, None]
         return random - between[row] if column == row + 1 else random
 
 
 def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
-    """What a client of group i (one index per federation) sees of the others: N and Y of the module's text."""
+    """What a client of group i (one index per federation) sees of the others: N and Y of the
+    module's text.
+    """
     groups, K, c = pooled.groups, pooled.K, pooled.c
     h, rows = groups.h, np.arange(i.size)
     others = groups.count.copy()
@@ -152,7 +189,8 @@ def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
     r2_i, s2_i = groups.r2[rows, i], groups.s2[rows, i]
     N = ((others * c)[..., None] * groups.S).sum(1)
     weight = h * K**2
-    # tau(A R B R) for diagonal A, B around R = (p_i S_i + N)^-1: the sample covariance S_i adds a rank-one term.
+    # tau(A R B R) for diagonal A, B around R = (p_i S_i + N)^-1: the sample covariance S_i adds a
+    # rank-one term.
     extra = c_i**2 * gamma_i / (1 - c_i**2 * gamma_i * ((S_i**2 * weight).sum(-1)))
     touch = (groups.S * (S_i * weight)[:, None]).sum(-1)
 
@@ -161,11 +199,15 @@ def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
         straight = (groups.S * (weight * Y)[:, None]).sum(-1)
         return np.asarray(straight + touch * (extra * (S_i * weight * Y).sum(-1))[:, None])
 
-    D = (groups.S * weight[:, None]) @ groups.S.swapaxes(1, 2) + extra[:, None, None] * touch[..., None] * touch[:, None]
+    D = (groups.S * weight[:, None]) @ groups.S.swapaxes(1, 2) + extra[:, None, None] * touch[
+        ..., None
+    ] * touch[:, None]
     coupling = np.eye(D.shape[1]) - pooled.damping[..., None] * D * others[:, None]
 
     def total(direct: Array, drive: Array) -> Array:
-        y = np.linalg.solve(coupling, (pooled.damping * (direct + around(drive)))[..., None])[..., 0]
+        y = np.linalg.solve(coupling, (pooled.damping * (direct + around(drive)))[..., None])[
+            ..., 0
+        ]
         return np.asarray(drive + ((others * y)[..., None] * groups.S).sum(1))
 
     shifted = ((others * groups.r2 * c**2)[..., None] * groups.e * groups.S**2).sum(1)
@@ -176,7 +218,9 @@ def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
     return SquaresMember(gamma_i, s2_i, p_i, c_i, S_i, N, Y, h)
 
 
-def averaged_member(stage: ClientStage, world: Worlds, ridge: Array | None, pooled: PooledSquares, i: Array) -> RiskAtRidge:
+def averaged_member(
+    stage: ClientStage, world: Worlds, ridge: Array | None, pooled: PooledSquares, i: Array
+) -> RiskAtRidge:
     """FedAvg, FTFA and RTFA for a member."""
     if isinstance(stage, Keep):
         return *pooled.member(i), None
@@ -193,12 +237,16 @@ def averaged_member(stage: ClientStage, world: Worlds, ridge: Array | None, pool
 
 
 def member_risk_at(member: SquaresMember, world: Worlds, ridge: Array) -> Parts:
-    """A member's risk at a ridge; with ridge 0 and enough samples of its own it is plain least squares."""
+    """A member's risk at a ridge; with ridge 0 and enough samples of its own it is plain least
+    squares.
+    """
     k = kappa(ridge, world.gamma, world.spectrum)
     own = k == 0
     k = np.where(own | np.isinf(k), 1.0, k)
     at = sums_at(k, world.spectrum)
-    bias, variance = member.risk(k, world.gamma * at.df2 * kappa_slope_from(at, k, ridge, world.gamma, world.spectrum))
+    bias, variance = member.risk(
+        k, world.gamma * at.df2 * kappa_slope_from(at, k, ridge, world.gamma, world.spectrum)
+    )
     alone = interpolant_limit(world)
     return np.where(own, alone[0], bias), np.where(own, alone[1], variance)
 
@@ -233,12 +281,16 @@ def best_member_ridge(member: SquaresMember, world: Worlds) -> Array:
     u = find_minima(loss, low, high, int(np.clip(4 * np.max(high - low), 64, 400)), several=losses)
     k = start + np.exp(u)
     ridge = k * slack(sums_at(k, spectrum), world.gamma, spectrum)
-    ridge = np.where(sum(member_risk_at(member, world, np.zeros_like(ridge))) <= loss(u), 0.0, ridge)
+    ridge = np.where(
+        sum(member_risk_at(member, world, np.zeros_like(ridge))) <= loss(u), 0.0, ridge
+    )
     return np.where(np.isinf(bayes), np.inf, ridge)
 
 
 def undetermined_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None) -> RiskAtRidge:
-    """Where all samples just match the unknowns, the shared model is useless; only a client with enough of its own copes."""
+    """Where all samples just match the unknowns, the shared model is useless; only a client with
+    enough of its own copes.
+    """
     endless = np.full(world.r2.shape, np.inf)
     if isinstance(algorithm.personalise, Interpolate):
         own = world.gamma * world.spectrum.rank < 1

@@ -1,12 +1,16 @@
-"""Finitely many clients, possibly all different: what they learn together, by pooled least squares and by the BLUP.
+"""Finitely many clients, possibly all different: what they learn together, by pooled least squares
+and by the BLUP.
 
-The pooled weighted least-squares fit (FedAvg) has equations (14) and (15). Clients come in groups of identical ones, so
-that ten thousand cost what their groups cost. Covariances are jointly diagonal: S[j, k] is the eigenvalue of group j along
-directions k, whose share is h[k]. All arrays have a leading axis over independent federations.
+The pooled weighted least-squares fit (FedAvg) has equations (14) and (15). Clients come in groups
+of identical ones, so that ten thousand cost what their groups cost. Covariances are jointly
+diagonal: S[j, k] is the eigenvalue of group j along directions k, whose share is h[k]. All arrays
+have a leading axis over independent federations.
 
-pFedMe at its best ridge is the best linear unbiased prediction (BLUP) of the mixed model, the optimum for finitely many
-clients: sections 5.4 and 6.3, isotropic displacements. Bias and variance follow from the envelope theorem: at the optimum,
-the derivative of the risk with respect to the noise level is the variance per unit of noise.
+pFedMe at its best ridge is the best linear unbiased prediction (BLUP) of the mixed model, the
+optimum for finitely many
+clients: sections 5.4 and 6.3, isotropic displacements. Bias and variance follow from the envelope
+theorem: at the optimum, the derivative of the risk with respect to the noise level is the variance
+per unit of noise.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ from fedasym.theory.transforms import kappa, kappa_slope_from, sums_at
 
 @dataclass(frozen=True)
 class Groups:
-    """Federations of G groups of identical clients: shapes (P, G), spectra and energies (P, G, K), directions (K,)."""
+    """Federations of G groups of identical clients: shapes (P, G), spectra and energies (P, G, K),
+    directions (K,).
+    """
 
     count: Array  # clients in the group
     p: Array  # weight of one client in the pooled objective; count @ p = 1
@@ -35,7 +41,11 @@ class Groups:
     r2: Array
     S: Array  # eigenvalues
     e: Array  # energy of the displacement per direction, g/h
-    e0: Array | None  # (P, K) energy of theta_0 per direction; only pooled fits with fewer samples than unknowns need it
+    e0: (
+        Array | None
+        # (P, K) energy of theta_0 per direction; only pooled fits with fewer samples than unknowns
+        # need it
+    )
     h: Array
 
     @cached_property
@@ -45,7 +55,9 @@ class Groups:
 
     @cached_property
     def critical(self) -> NDArray[np.bool_]:
-        """Whether the pooled samples just match the unknowns, where the shared model's error is unbounded."""
+        """Whether the pooled samples just match the unknowns, where the shared model's error is
+        unbounded.
+        """
         return np.asarray(np.abs(self.ratio - 1) < CRITICAL)
 
     @cached_property
@@ -57,10 +69,11 @@ class Groups:
 
 @dataclass(frozen=True)
 class PooledSquares:
-    """The pooled fit's deterministic equivalent: sum_j p_j S_j ~ sum_j c_j Sigma_j, and K = (mu + sum_j c_j Sigma_j)^-1.
+    """The pooled fit's deterministic equivalent: sum_j p_j S_j ~ sum_j c_j Sigma_j, and K = (mu +
+    sum_j c_j Sigma_j)^-1.
 
-    mu = 0 for least squares; 1 for the minimum-norm fit of a crowded federation (the limit of a vanishing global ridge,
-    in units of that ridge).
+    mu = 0 for least squares; 1 for the minimum-norm fit of a crowded federation (the limit of a
+    vanishing global ridge, in units of that ridge).
     """
 
     groups: Groups
@@ -83,30 +96,37 @@ class PooledSquares:
 
     @cached_property
     def direct(self) -> tuple[Array, Array]:
-        """What each client adds through its own c_j: displacement r^2 (sum g S - 2 c sum g S^2 K) and noise sigma^2."""
+        """What each client adds through its own c_j: displacement r^2 (sum g S - 2 c sum g S^2 K)
+        and noise sigma^2.
+        """
         groups = self.groups
         pull = groups.S * (1 - 2 * self.c[..., None] * groups.S * self.K[:, None])
         return groups.r2 * ((groups.e * pull) @ groups.h), groups.s2
 
     @cached_property
     def drive(self) -> Array:
-        """Per direction, sum_j count r_j^2 c_j^2 e_j S_j^2 (+ what shrinking theta_0 costs): displacement between the K."""
+        """Per direction, sum_j count r_j^2 c_j^2 e_j S_j^2 (+ what shrinking theta_0 costs):
+        displacement between the K.
+        """
         groups = self.groups
         weight = groups.count * groups.r2 * self.c**2
         total = (weight[..., None] * groups.e * groups.S**2).sum(1)
         if self.mu:
             if groups.e0 is None:
                 raise NoFormula(
-                    "the pooled samples are fewer than the unknowns, so the shared model shrinks towards zero and the "
-                    "length of the optimum matters: give norm, of at least radius"
+                    "the pooled samples are fewer than the unknowns, so the shared model shrinks"
+                    " towards zero and the length of the optimum matters: give norm, of at least"
+                    " radius"
                 )
             total = total + self.mu**2 * groups.e0
         return np.asarray(total)
 
     def spread_of_shared(self) -> tuple[Array, Array]:
-        """Energy per direction of theta_0_hat - theta_0 from displacements and from noise: (8), for any clients.
+        """Energy per direction of theta_0_hat - theta_0 from displacements and from noise: (8), for
+        any clients.
 
-        The risk of a new client is linear in the weight t_k of direction k; this is its gradient (adjoint of (15)).
+        The risk of a new client is linear in the weight t_k of direction k; this is its gradient
+        (adjoint of (15)).
         """
         groups = self.groups
         bias = self.K**2 * self._spread(self.direct[0], self.drive)
@@ -120,7 +140,9 @@ class PooledSquares:
         return np.asarray(drive + ((groups.count * y)[..., None] * groups.S).sum(1))
 
     def member(self, i: Array) -> tuple[Array, Array]:
-        """FedAvg's bias and variance for a client of group i (one index per federation): equation (15)."""
+        """FedAvg's bias and variance for a client of group i (one index per federation): equation
+        (15).
+        """
         groups = self.groups
         rows = np.arange(i.size)
         target, own = groups.S[rows, i], groups.e[rows, i]
@@ -145,11 +167,16 @@ class PooledSquares:
 def pool(groups: Groups) -> PooledSquares:
     """Solve (14), or its minimum-norm form (section 6.2) for a crowded federation.
 
-    Both maps are increasing and scale slower than linearly, so plain iteration converges from anywhere; Newton with the
-    same matrix M makes it quick. The start is exact for identical clients.
+    Both maps are increasing and scale slower than linearly, so plain iteration converges from
+    anywhere; Newton with the same matrix M makes it quick. The start is exact for identical
+    clients.
     """
     mu = 1.0 if groups.crowded else 0.0
-    c = groups.p * np.maximum(1 - groups.ratio, 0.1)[:, None] if mu == 0 else 1 / np.maximum(groups.S @ groups.h, 1e-300)
+    c = (
+        groups.p * np.maximum(1 - groups.ratio, 0.1)[:, None]
+        if mu == 0
+        else 1 / np.maximum(groups.S @ groups.h, 1e-300)
+    )
     for _ in range(2000):
         K = pooled_inverse(c, groups, mu)
         load = groups.gamma * (groups.S * (groups.h * K)[:, None]).sum(-1)
@@ -168,7 +195,9 @@ def pool(groups: Groups) -> PooledSquares:
 
 
 def pooled_inverse(c: Array, groups: Groups, mu: float) -> Array:
-    """K = (mu + sum_j c_j Sigma_j)^-1 per direction; 0 along directions that nobody sees, which never count."""
+    """K = (mu + sum_j c_j Sigma_j)^-1 per direction; 0 along directions that nobody sees, which
+    never count.
+    """
     total = mu + ((groups.count * c)[..., None] * groups.S).sum(1)
     return np.where(total > 0, 1 / np.where(total > 0, total, 1.0), 0.0)
 
@@ -187,7 +216,9 @@ class EffectiveKappa(NamedTuple):
 
 
 def effective_kappa(world: Worlds, clients: Array) -> EffectiveKappa:
-    """Solve lambda* = kappa (1 - gamma df1 - (gamma/m)(rank - df1)): equation (1) again, with another ridge and aspect."""
+    """Solve lambda* = kappa (1 - gamma df1 - (gamma/m)(rank - df1)): equation (1) again, with
+    another ridge and aspect.
+    """
     ridge, spectrum = bayes_ridge(world), world.spectrum
     gN = world.gamma / clients
     room = 1 - gN * spectrum.rank
@@ -203,7 +234,9 @@ def effective_kappa(world: Worlds, clients: Array) -> EffectiveKappa:
 
 
 def blup_member(world: Worlds, clients: Array) -> tuple[Array, Array]:
-    """Bias and variance for a member: B = (r^2/gamma)(kappa_m - lambda* kappa_m'), V = sigma^2 (kappa_m' - 1)."""
+    """Bias and variance for a member: B = (r^2/gamma)(kappa_m - lambda* kappa_m'), V = sigma^2
+    (kappa_m' - 1).
+    """
     found = effective_kappa(world, clients)
     gN = world.gamma * world.spectrum.rank / clients
     same = world.r2 == 0  # clients that do not differ: plain least squares on everyone's samples
@@ -214,10 +247,11 @@ def blup_member(world: Worlds, clients: Array) -> tuple[Array, Array]:
 
 
 def blup_energy(world: Worlds, clients: Array) -> tuple[Array, Array]:
-    """Energy per direction of theta_0_hat - theta_new times s, from displacements and from noise, shape (P, K).
+    """Energy per direction of theta_0_hat - theta_new times s, from displacements and from noise,
+    shape (P, K).
 
-    Cov(theta_0_hat) = r^2 (s + kappa_m)/(m s) per direction, split as in `blup_member`; for clients that do not differ it
-    is that of plain least squares.
+    Cov(theta_0_hat) = r^2 (s + kappa_m)/(m s) per direction, split as in `blup_member`; for clients
+    that do not differ it is that of plain least squares.
     """
     found = effective_kappa(world, clients)
     s = world.spectrum.values
@@ -233,11 +267,12 @@ def blup_energy(world: Worlds, clients: Array) -> tuple[Array, Array]:
 
 
 def blup_groups(groups: Groups) -> tuple[Array, Array, Array, Array]:
-    """Equation (16) for clients that differ: bias and variance of a member of each group (P, G), and Cov(theta_0_hat) per
-    direction (P, K) split into the parts from displacements and from noise.
+    """Equation (16) for clients that differ: bias and variance of a member of each group (P, G),
+    and Cov(theta_0_hat) per direction (P, K) split into the parts from displacements and from
+    noise.
 
-    Bias and variance are derivatives of the risk in the scale of radius^2 and of noise^2: each is scaled by 1 + i*tiny in
-    turn, and the imaginary part is the derivative, to full precision.
+    Bias and variance are derivatives of the risk in the scale of radius^2 and of noise^2: each is
+    scaled by 1 + i*tiny in turn, and the imaginary part is the derivative, to full precision.
     """
     s2, r2 = (np.asarray(x, dtype=complex) for x in (groups.s2, groups.r2))
     bias, away = henderson(groups, s2, np.asarray(r2 * (1 + 1j * TINY)))
@@ -246,11 +281,13 @@ def blup_groups(groups: Groups) -> tuple[Array, Array, Array, Array]:
 
 
 def henderson(groups: Groups, s2: Complex, r2: Complex) -> tuple[Array, Array]:
-    """Derivatives of the members' risks R (P, G) and of C = Cov(theta_0_hat) (P, K) along the imaginary parts.
+    """Derivatives of the members' risks R (P, G) and of C = Cov(theta_0_hat) (P, K) along the
+    imaginary parts.
 
-    With b_j = 1/(gamma_j (sigma_j^2 + R_j)), which is alpha_j/(lambda_j r_j^2) of (16), noise enters only through b:
-    C = 1/sum_j b_j S_j/(1 + r_j^2 b_j S_j),   R_j = sum h S_j [r_j^2/(1 + r_j^2 b_j S_j) + C/(1 + r_j^2 b_j S_j)^2].
-    Iterated from no risk at all, damped after 50 rounds, until the real and imaginary parts stop moving.
+    With b_j = 1/(gamma_j (sigma_j^2 + R_j)), which is alpha_j/(lambda_j r_j^2) of (16), noise
+    enters only through b: C = 1/sum_j b_j S_j/(1 + r_j^2 b_j S_j),   R_j = sum h S_j [r_j^2/(1 +
+    r_j^2 b_j S_j) + C/(1 + r_j^2 b_j S_j)^2]. Iterated from no risk at all, damped after 50 rounds,
+    until the real and imaginary parts stop moving.
     """
     risk = np.zeros_like(s2)
     b = 1 / (groups.gamma * s2)
@@ -263,9 +300,16 @@ def henderson(groups: Groups, s2: Complex, r2: Complex) -> tuple[Array, Array]:
         new = 1 / (groups.gamma * (s2 + risk))
         if round_ >= 50:
             new = (new + b) / 2
-        moved = float(max(np.abs(part(new - b) / np.where(part(new) == 0, 1, part(new))).max() for part in (np.real, np.imag)))
+        moved = float(
+            max(
+                np.abs(part(new - b) / np.where(part(new) == 0, 1, part(new))).max()
+                for part in (np.real, np.imag)
+            )
+        )
         b = new
         least = min(least, moved)
-        if moved <= 1e-15 or (round_ > 200 and least < moved < 1e-12):  # rounding moves it no further
+        if moved <= 1e-15 or (
+            round_ > 200 and least < moved < 1e-12
+        ):  # rounding moves it no further
             break
     return np.asarray(risk.imag / TINY), np.asarray(centre.imag / TINY)

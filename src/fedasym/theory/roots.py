@@ -1,4 +1,6 @@
-"""Roots, minima and fixed points of many functions at once: in brackets, and by Anderson acceleration (section 3.1)."""
+"""Roots, minima and fixed points of many functions at once: in brackets, and by Anderson
+acceleration (section 3.1).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,14 @@ from fedasym.core.numbers import Array
 GOLDEN = (np.sqrt(5) - 1) / 2
 
 
-def find_roots(f: Callable[[Array], Array], low: Array, high: Array, tolerance: float = 4e-16) -> Array:
-    """Where each f changes sign between low and high: Chandrupatla's method, inverse quadratic steps with bisection.
+def find_roots(
+    f: Callable[[Array], Array], low: Array, high: Array, tolerance: float = 4e-16
+) -> Array:
+    """Where each f changes sign between low and high: Chandrupatla's method, inverse quadratic
+    steps with bisection.
 
-    `f` is evaluated on the whole array at once; the signs at low and high must differ (or one be zero).
+    `f` is evaluated on the whole array at once; the signs at low and high must differ (or one be
+    zero).
     """
     a, b = np.array(high, dtype=float), np.array(low, dtype=float)
     fa, fb = f(a), f(b)
@@ -38,7 +44,9 @@ def find_roots(f: Callable[[Array], Array], low: Array, high: Array, tolerance: 
         with np.errstate(all="ignore"):
             xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
             smooth = (phi**2 < xi) & ((1 - phi) ** 2 < 1 - xi)
-            inverse = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
+            inverse = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (
+                fc - fb
+            )
             edge = np.minimum(0.5, limit / width)
         t = np.where(smooth & np.isfinite(inverse), np.clip(inverse, edge, 1 - edge), 0.5)
         t = np.where(done, 0.0, t)
@@ -63,14 +71,18 @@ def find_minima(
     rounds: int = 60,
     several: Callable[[Array], Array] | None = None,
 ) -> Array:
-    """The minimiser of each f on [low, high]: the best of a grid, then golden-section search between its neighbours.
+    """The minimiser of each f on [low, high]: the best of a grid, then golden-section search
+    between its neighbours.
 
-    several: f for many points of each at once, a row for each point, where that is quicker than one after another.
+    several: f for many points of each at once, a row for each point, where that is quicker than one
+    after another.
     """
     low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
     grid = np.linspace(0, 1, points)
     places = [low + u * (high - low) for u in grid]
-    values = np.stack([f(place) for place in places]) if several is None else several(np.stack(places))
+    values = (
+        np.stack([f(place) for place in places]) if several is None else several(np.stack(places))
+    )
     at = np.argmin(np.where(np.isnan(values), np.inf, values), axis=0)
     a = low + grid[np.maximum(at - 1, 0)] * (high - low)
     b = low + grid[np.minimum(at + 1, points - 1)] * (high - low)
@@ -86,7 +98,9 @@ def find_minima(
     return np.asarray(np.where(fx < fy, x, y))
 
 
-FixedPointMap = Callable[[Array, NDArray[np.intp]], Array]  # unknowns (P, n) of the settings listed -> their image
+FixedPointMap = Callable[
+    [Array, NDArray[np.intp]], Array
+]  # unknowns (P, n) of the settings listed -> their image
 StopRule = Callable[[Array, NDArray[np.intp]], NDArray[np.bool_]]  # where to give up
 
 TOLERANCE = 2e-14
@@ -98,7 +112,9 @@ DIFFERENCE = 1e-6  # step of differenced derivatives
 
 
 class FixedPoint(NamedTuple):
-    """Unknowns (P, n), and the largest residual of each setting: infinite where the search was given up."""
+    """Unknowns (P, n), and the largest residual of each setting: infinite where the search was
+    given up.
+    """
 
     u: Array
     residual: Array
@@ -112,7 +128,8 @@ def find_fixed_points(
     damping: float = 0.7,
     tolerance: float = TOLERANCE,
 ) -> FixedPoint:
-    """Where u = image(u), from `start` (P, n): settings that have converged are frozen, the others go on.
+    """Where u = image(u), from `start` (P, n): settings that have converged are frozen, the others
+    go on.
 
     >>> import numpy as np
     >>> found = find_fixed_points(lambda u, _: np.cos(u), np.ones((1, 1)))
@@ -136,10 +153,17 @@ def find_fixed_points(
         waited[active] = np.where(better, 0, waited[active] + 1)
         if round_ > DAMPED:
             slot = round_ % depth
-            moves[active, :, slot], changes[active, :, slot] = now - last_u[active], f - last_f[active]
+            moves[active, :, slot], changes[active, :, slot] = (
+                now - last_u[active],
+                f - last_f[active],
+            )
         last_u[active], last_f[active] = now, f
         u[active] = now + next_move(f, moves, changes, active, damping if round_ < DAMPED else 1.0)
-        done = (size <= tolerance) | ((waited[active] > PATIENCE) & (residual[active] <= ACCEPTED)) | np.isinf(size)
+        done = (
+            (size <= tolerance)
+            | ((waited[active] > PATIENCE) & (residual[active] <= ACCEPTED))
+            | np.isinf(size)
+        )
         if stop is not None:
             lost = stop(u[active], active) & ~done
             residual[active[lost]], best[active[lost]] = np.inf, u[active[lost]]
@@ -150,8 +174,12 @@ def find_fixed_points(
     return FixedPoint(best, residual)
 
 
-def next_move(f: Array, moves: Array, changes: Array, active: NDArray[np.intp], damping: float) -> Array:
-    """The next move: Anderson's where there is a history; a long one forgets its history and takes half a plain step."""
+def next_move(
+    f: Array, moves: Array, changes: Array, active: NDArray[np.intp], damping: float
+) -> Array:
+    """The next move: Anderson's where there is a history; a long one forgets its history and takes
+    half a plain step.
+    """
     plain = np.clip(damping * f, -1, 1)
     past = changes[active]
     if not np.any(past):
@@ -164,8 +192,11 @@ def next_move(f: Array, moves: Array, changes: Array, active: NDArray[np.intp], 
     return np.where(far[:, None], 0.5 * plain, np.where(fresh[:, None], plain, move))
 
 
-def newton_fixed_points(image: FixedPointMap, start: Array, rounds: int = 40, tolerance: float = TOLERANCE) -> FixedPoint:
-    """Where u = image(u), by Newton with differenced derivatives and step halving: for what acceleration cannot do.
+def newton_fixed_points(
+    image: FixedPointMap, start: Array, rounds: int = 40, tolerance: float = TOLERANCE
+) -> FixedPoint:
+    """Where u = image(u), by Newton with differenced derivatives and step halving: for what
+    acceleration cannot do.
 
     >>> import numpy as np
     >>> found = newton_fixed_points(lambda u, _: np.cos(u), np.ones((1, 1)))
@@ -186,7 +217,9 @@ def newton_fixed_points(image: FixedPointMap, start: Array, rounds: int = 40, to
         if active.size == 0:
             break
         now, value = u[active], f[active]
-        slope = np.stack([(gap(now + DIFFERENCE * e, active) - value) / DIFFERENCE for e in np.eye(n)], axis=2)
+        slope = np.stack(
+            [(gap(now + DIFFERENCE * e, active) - value) / DIFFERENCE for e in np.eye(n)], axis=2
+        )
         move = -(np.linalg.pinv(slope, rcond=1e-13) @ value[:, :, None])[:, :, 0]
         move *= np.minimum(1, 2 / np.maximum(np.max(np.abs(move), axis=1, keepdims=True), 1e-300))
         share, left = np.ones(active.size), np.arange(active.size)

@@ -22,7 +22,13 @@ import numpy as np
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
-from fedasym.theory.contours import MOST_NODES_SQUARED, Complex, Contour, sample_support, sum_until_settled
+from fedasym.theory.contours import (
+    MOST_NODES_SQUARED,
+    Complex,
+    Contour,
+    sample_support,
+    sum_until_settled,
+)
 from fedasym.theory.filters import DescentFilter, by_decades, check_stable, horizon
 from fedasym.theory.transforms import kappa, kappa_slope
 from fedasym.worlds.spectra import Spectrum
@@ -66,8 +72,8 @@ class LocalFilter(Protocol):
 class StepFilter:
     """The filter of any stage's own step, from its code: on a linear model a step is affine in w.
 
-    Along an eigenvalue x, with the client's optimum at 1 and the shared model at 0, a step takes w to
-    A w + B, and K of them reach f = B (1 - A^K)/(1 - A).
+    Along an eigenvalue x, with the client's optimum at 1 and the shared model at 0, a step takes w
+    to A w + B, and K of them reach f = B (1 - A^K)/(1 - A).
     """
 
     stage: ServerStage
@@ -82,8 +88,8 @@ class StepFilter:
         far = self._step(z, np.full_like(z, 2.0))
         if not np.allclose(far, B + 2 * (1 - left), rtol=1e-8, atol=1e-10):
             raise NoFormula(
-                f"the step of {type(self.stage).__name__} is not linear in the model, and rounds are predicted for "
-                "linear ones only: measure it with fa.train"
+                f"the step of {type(self.stage).__name__} is not linear in the model, and rounds"
+                " are predicted for linear ones only: measure it with fa.train"
             )
         K = self.times[:, None]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -91,7 +97,9 @@ class StepFilter:
             return np.where(left == 0, K * B, B * (1 - power) / left)
 
     def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
-        """The widest contour on which |1 - f| stays of order one, and inside which f has no pole."""
+        """The widest contour on which |1 - f| stays of order one, and inside which f has no
+        pole.
+        """
         low, high = sample_support(gamma, spectrum)
         inside = np.linspace(low, high, 11)[1:-1]
         for halving in range(44):
@@ -101,11 +109,13 @@ class StepFilter:
             if not np.abs(1 - f).max() < 4:
                 continue
             again = 2 * ((f * (z / kappa_ * arc)) @ (1 / (z[:, None] - inside))).real
-            if np.abs(again - self.fitted(inside).real).max() < CLOSE:  # Cauchy's formula gives f back
+            if (
+                np.abs(again - self.fitted(inside).real).max() < CLOSE
+            ):  # Cauchy's formula gives f back
                 return contour
         raise InvalidInput(
-            f"server_step is {self.rate:g}: local steps of {type(self.stage).__name__} diverge here, where clients have "
-            f"eigenvalues up to {high:.4g}; give a smaller step"
+            f"server_step is {self.rate:g}: local steps of {type(self.stage).__name__} diverge"
+            f" here, where clients have eigenvalues up to {high:.4g}; give a smaller step"
         )
 
     def _step(self, z: Complex, w: Complex) -> Complex:
@@ -152,9 +162,14 @@ def moments_of_steps(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -
     """
     check_stable(filter_, gamma, spectrum)
     count, atoms = filter_.times.size, spectrum.values.size
-    out = Moments(np.zeros((count, atoms)), np.zeros((count, atoms, atoms)), np.zeros((count, atoms)))
+    out = Moments(
+        np.zeros((count, atoms)), np.zeros((count, atoms, atoms)), np.zeros((count, atoms))
+    )
     finished = filter_.times >= horizon(gamma, spectrum, filter_.step)
-    parts = [(some, integrate_moments(part, gamma, spectrum)) for some, part in by_decades(filter_, ~finished)]
+    parts = [
+        (some, integrate_moments(part, gamma, spectrum))
+        for some, part in by_decades(filter_, ~finished)
+    ]
     if np.any(finished):
         parts.append((np.flatnonzero(finished), moments_of_ridge(0.0, gamma, spectrum)))
     for some, part in parts:
@@ -177,7 +192,10 @@ def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) ->
         pairs = (once[:, None] * (near[row] * near[column])).reshape(-1, k.size)
         weighted = near.T * (gamma * h * s**2)
         # The second variable runs over both halves of the contour; the lower one is conjugate.
-        other = pairs @ (1 / (1 - weighted @ near)) + (pairs @ (1 / (1 - weighted @ near.conj()))).conj()
+        other = (
+            pairs @ (1 / (1 - weighted @ near))
+            + (pairs @ (1 / (1 - weighted @ near.conj()))).conj()
+        )
         found = [once @ near.T, noise @ near.T, (pairs * other).sum(-1).reshape(times, -1)]
         sizes = [
             np.abs(once) @ np.abs(near).T,
@@ -201,7 +219,9 @@ def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
     s, h = spectrum.positive
     aspect, lam = np.array([gamma]), np.array([float(ridge)])
     k = kappa(lam, aspect, spectrum)
-    growth = kappa_slope(k, lam, aspect, spectrum)  # 1/(1 - gamma df2), endless at the interpolation threshold
+    growth = kappa_slope(
+        k, lam, aspect, spectrum
+    )  # 1/(1 - gamma df2), endless at the interpolation threshold
     near = 1 / (s + k)
     spread = np.where(k > 0, k**2 * np.where(np.isfinite(growth), growth, 0), 0.0)
     T = gamma * spread * np.outer(h * s * near**2, s * near**2)
@@ -213,7 +233,11 @@ def over_seen(p: Array, T: Array, nu: Array, spectrum: Spectrum) -> Moments:
     seen, count = np.flatnonzero(spectrum.seen), spectrum.values.size
     if seen.size == count:
         return Moments(p, T, nu)
-    wide = np.zeros((*p.shape[:-1], count)), np.zeros((*T.shape[:-2], count, count)), np.zeros((*p.shape[:-1], count))
+    wide = (
+        np.zeros((*p.shape[:-1], count)),
+        np.zeros((*T.shape[:-2], count, count)),
+        np.zeros((*p.shape[:-1], count)),
+    )
     wide[0][..., seen], wide[2][..., seen] = p, nu
     wide[1][..., seen[:, None], seen] = T
     return Moments(*wide)
@@ -225,10 +249,11 @@ class Round:
 
     cohort: D clients. share: what sampling leaves of the variance of their own parts: 1 with
     infinitely many clients, 1 - (D - 1)/(m - 1) for D of m without replacement, 1 - D/m where each
-    takes part by itself. step: the server's, times the average. clip: bound on a move's length, infinite for none.
-    noise: the multiplier z; the average gets Gaussian noise of deviation z clip/D per coordinate, of
-    which there are `dimension`. poisson: whether each client takes part by itself, so that the mean
-    of the moves varies with the size of the cohort.
+    takes part by itself. step: the server's, times the average. clip: bound on a move's length,
+    infinite for none.
+    noise: the multiplier z; the average gets Gaussian noise of deviation z clip/D per coordinate,
+    of which there are `dimension`. poisson: whether each client takes part by itself, so that the
+    mean of the moves varies with the size of the cohort.
     """
 
     cohort: Array
@@ -242,7 +267,9 @@ class Round:
 
 @dataclass(frozen=True)
 class ErrorEnergies:
-    """Of the shared model's error by atom, (..., K): what displacements and the start leave, and what noise leaves."""
+    """Of the shared model's error by atom, (..., K): what displacements and the start leave, and
+    what noise leaves.
+    """
 
     bias: Array
     noise: Array
@@ -256,9 +283,11 @@ class ErrorEnergies:
 def advance_energies(
     M: ErrorEnergies, moments: Moments, own: ErrorEnergies, rule: Round, shares: Array
 ) -> tuple[ErrorEnergies, Array, Array]:
-    """One round of (R5) and (R6): the energies after it, the length of a move, and the server's step after clipping.
+    """One round of (R5) and (R6): the energies after it, the length of a move, and the server's
+    step after clipping.
 
-    own: what clients' displacements, `moments.through(r^2 g)`, and label noise, `sigma^2 nu`, add to a move.
+    own: what clients' displacements, `moments.through(r^2 g)`, and label noise, `sigma^2 nu`, add
+    to a move.
     """
     once = [np.einsum("...kl,...l->...k", moments.T, part) for part in (M.bias, M.noise)]
     mean = [moments.p**2 * part for part in (M.bias, M.noise)]
@@ -271,13 +300,24 @@ def advance_energies(
     kept = (1 - a * moments.p) ** 2
     bias, noise = (
         kept * part + spread * (varied + share * ((moved if rule.poisson else 0) + added))
-        for part, varied, moved, added in zip((M.bias, M.noise), once, mean, (own.bias, own.noise), strict=True)
+        for part, varied, moved, added in zip(
+            (M.bias, M.noise), once, mean, (own.bias, own.noise), strict=True
+        )
     )
     sent = rule.step * rule.noise * np.where(rule.noise > 0, rule.clip, 0.0) / rule.cohort
-    return ErrorEnergies(bias, noise + shares * (rule.dimension * sent**2)[..., None]), length, a[..., 0]
+    return (
+        ErrorEnergies(bias, noise + shares * (rule.dimension * sent**2)[..., None]),
+        length,
+        a[..., 0],
+    )
 
 
 def finite_optimum(moments: Moments, own: ErrorEnergies, clients: Array) -> ErrorEnergies:
-    """Energies of what m clients' common optimum misses of theta_0, to leading order in 1/m: the error that rounds end at."""
-    scale = np.asarray(clients, dtype=float)[..., None] * np.where(moments.p > 0, moments.p, np.inf) ** 2
+    """Energies of what m clients' common optimum misses of theta_0, to leading order in 1/m: the
+    error that rounds end at.
+    """
+    scale = (
+        np.asarray(clients, dtype=float)[..., None]
+        * np.where(moments.p > 0, moments.p, np.inf) ** 2
+    )
     return ErrorEnergies(own.bias / scale, own.noise / scale)

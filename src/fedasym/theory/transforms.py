@@ -1,13 +1,16 @@
-"""The one transform behind every limit: kappa(ridge), the ridge that noiseless infinite data would need.
+"""The one transform behind every limit: kappa(ridge), the ridge that noiseless infinite data would
+need.
 
-kappa solves  ridge = kappa (1 - aspect df1(kappa)),  df_j(kappa) = sum_k h_k (s_k / (s_k + kappa))^j,  and means
-ridge (S + ridge)^-1 ~ kappa (Sigma + kappa)^-1 for a sample covariance S. It is the reciprocal of the companion Stieltjes
-transform of Hastie et al., which the paper's appendix uses; in terms of kappa nothing cancels.
+kappa solves  ridge = kappa (1 - aspect df1(kappa)),  df_j(kappa) = sum_k h_k (s_k / (s_k +
+kappa))^j,  and means ridge (S + ridge)^-1 ~ kappa (Sigma + kappa)^-1 for a sample covariance S. It
+is the reciprocal of the companion Stieltjes transform of Hastie et al., which the paper's appendix
+uses; in terms of kappa nothing cancels.
 
-For very many points the sums over atoms, which depend on log kappa alone, are tabulated once: s/(s+kappa) is a logistic
-function of log kappa, analytic within a strip of half-width pi around the real line, so polynomials of degree 9 on
-intervals of length 1/4 reach double precision, whatever the number of atoms. A diagram of 40,000 worlds over 500 atoms
-then costs what one over ten atoms would.
+For very many points the sums over atoms, which depend on log kappa alone, are tabulated once:
+s/(s+kappa) is a logistic function of log kappa, analytic within a strip of half-width pi around the
+real line, so polynomials of degree 9 on intervals of length 1/4 reach double precision, whatever
+the number of atoms. A diagram of 40,000 worlds over 500 atoms then costs what one over ten atoms
+would.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ class KappaTable:
         k = np.exp(centre[:, None] + nodes * (LENGTH / 2))
         values = np.stack(atom_sums(k.ravel(), s, h), axis=-1).reshape(self.count, TERMS, -1)
         # Monomial coefficients are safe here: they fall so fast that nothing cancels.
-        self.terms = np.ascontiguousarray(np.moveaxis(np.linalg.solve(np.vander(nodes, increasing=True), values), 1, 0))
+        self.terms = np.ascontiguousarray(
+            np.moveaxis(np.linalg.solve(np.vander(nodes, increasing=True), values), 1, 0)
+        )
         self.edges = np.exp(self.low + np.arange(self.count + 1) * LENGTH)
         self.at_edges = atom_sums(self.edges, s, h)
 
@@ -79,7 +84,9 @@ class KappaTable:
         return found.reshape((found.shape[0], *kappa.shape))
 
     def guess(self, place: NDArray[np.intp], ridge: Array, aspect: Array) -> Array:
-        """A first kappa, to four digits: the inverse function's cubic through the interval's ends, with their slopes."""
+        """A first kappa, to four digits: the inverse function's cubic through the interval's ends,
+        with their slopes.
+        """
         df1, _, mixed, rest = self.at_edges
         ends = []
         for at in (place, place + 1):
@@ -89,10 +96,14 @@ class KappaTable:
         (k0, f0, slope0), (k1, f1, slope1) = ends
         t = (ridge - f0) / (f1 - f0)
         bend0, bend1 = slope0 * (f1 - f0) - (k1 - k0), (k1 - k0) - slope1 * (f1 - f0)
-        return np.asarray(np.clip(k0 + t * (k1 - k0) + t * (1 - t) * ((1 - t) * bend0 + t * bend1), k0, k1))
+        return np.asarray(
+            np.clip(k0 + t * (k1 - k0) + t * (1 - t) * ((1 - t) * bend0 + t * bend1), k0, k1)
+        )
 
     def at(self, place: NDArray[np.intp], u: Array) -> Array:
-        """df1, df2, mixed and rest in the given intervals, u = (log kappa - low) / LENGTH; quantities first."""
+        """df1, df2, mixed and rest in the given intervals, u = (log kappa - low) / LENGTH;
+        quantities first.
+        """
         out = np.empty((place.size, self.terms.shape[-1]))
         for i in range(0, place.size, BLOCK):
             part = slice(i, i + BLOCK)
@@ -105,7 +116,9 @@ class KappaTable:
         return np.ascontiguousarray(out.T)
 
     def locate(self, ridge: Array, aspect: Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The interval that holds each root, by bisection over the edges (kappa (1 - aspect df1) increases through it)."""
+        """The interval that holds each root, by bisection over the edges (kappa (1 - aspect df1)
+        increases through it).
+        """
         df1, _, _, rest = self.at_edges
         low = np.zeros(ridge.shape, dtype=np.intp)
         high = np.full(ridge.shape, self.count, dtype=np.intp)
@@ -164,7 +177,11 @@ def sums_at(kappa: Array, spectrum: Spectrum) -> Sums:
 
 def slack(at: Sums, aspect: Array, spectrum: Spectrum) -> Array:
     """1 - aspect df1, from the side that does not cancel."""
-    return np.asarray(np.where(at.rest < at.df1, (1 - aspect * spectrum.rank) + aspect * at.rest, 1 - aspect * at.df1))
+    return np.asarray(
+        np.where(
+            at.rest < at.df1, (1 - aspect * spectrum.rank) + aspect * at.rest, 1 - aspect * at.df1
+        )
+    )
 
 
 def kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
@@ -199,7 +216,10 @@ def kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
 def in_chunks(solve: KappaSolver, ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
     """Apply a solver to pieces whose points x atoms arrays stay in the cache."""
     size = max(1, CHUNK // spectrum.values.size)
-    parts = [solve(ridge[i : i + size], aspect[i : i + size], spectrum) for i in range(0, ridge.size, size)]
+    parts = [
+        solve(ridge[i : i + size], aspect[i : i + size], spectrum)
+        for i in range(0, ridge.size, size)
+    ]
     return np.concatenate(parts) if parts else np.empty(0)
 
 
@@ -218,13 +238,17 @@ def kappa_of_one_atom(ridge: Array, aspect: Array, s: float) -> Array:
 
 
 def newton_kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
-    """Newton from above: F(k) = k (1 - aspect df1(k)) - ridge is convex and increasing right of the root, so it is monotone.
+    """Newton from above: F(k) = k (1 - aspect df1(k)) - ridge is convex and increasing right of the
+    root, so it is monotone.
 
-    The step is k <- (ridge + aspect k mixed) / (slack + aspect mixed), a ratio of positive terms for ridge >= 0. The start
-    is the closed form at the mean eigenvalue, an upper bound by Jensen; for ridge < 0 it is kappa(0).
+    The step is k <- (ridge + aspect k mixed) / (slack + aspect mixed), a ratio of positive terms
+    for ridge >= 0. The start is the closed form at the mean eigenvalue, an upper bound by Jensen;
+    for ridge < 0 it is kappa(0).
     """
     s, h = spectrum.positive
-    start = kappa_of_one_atom(np.maximum(ridge, 0), aspect * spectrum.rank, float(s @ h) / spectrum.rank)
+    start = kappa_of_one_atom(
+        np.maximum(ridge, 0), aspect * spectrum.rank, float(s @ h) / spectrum.rank
+    )
     negative = ridge < 0
     if np.any(negative):
         start[negative] = newton_kappa(np.zeros(int(negative.sum())), aspect[negative], spectrum)
@@ -247,12 +271,16 @@ def newton_kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
 
 
 def kappa_slope(kappa: Array, ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
-    """Kappa' = dkappa/dridge = 1/(1 - aspect df2), equation (2), as 1/(ridge/kappa + aspect mixed): nothing cancels."""
+    """Kappa' = dkappa/dridge = 1/(1 - aspect df2), equation (2), as 1/(ridge/kappa + aspect mixed):
+    nothing cancels.
+    """
     at = sums_at(np.where(np.isfinite(kappa), kappa, 1.0), spectrum)
     return kappa_slope_from(at, kappa, ridge, aspect, spectrum)
 
 
-def kappa_slope_from(at: Sums, kappa: Array, ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
+def kappa_slope_from(
+    at: Sums, kappa: Array, ridge: Array, aspect: Array, spectrum: Spectrum
+) -> Array:
     """`kappa_slope` where the sums are at hand."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(kappa == 0, 1 - aspect * spectrum.rank, ridge / kappa)
@@ -266,13 +294,16 @@ def kappa_edges(aspect: Array, spectrum: Spectrum) -> tuple[Array, Array]:
     They map to the two ends of the sample covariance's spectrum.
     """
     s, _ = spectrum.positive
-    return -s.min() + distance(s - s.min(), aspect, spectrum), -s.max() - distance(s.max() - s, aspect, spectrum)
+    return -s.min() + distance(s - s.min(), aspect, spectrum), -s.max() - distance(
+        s.max() - s, aspect, spectrum
+    )
 
 
 def distance(gap: Array, aspect: Array, spectrum: Spectrum) -> Array:
     """Delta > 0 with aspect sum h s^2/(gap + delta)^2 = 1, where one gap is zero.
 
-    (sum ...)^-1/2 is nearly linear in delta (exactly so for one atom): Newton on it, kept in a bracket, takes few steps.
+    (sum ...)^-1/2 is nearly linear in delta (exactly so for one atom): Newton on it, kept in a
+    bracket, takes few steps.
     """
     s, h = spectrum.positive
     gam = np.atleast_1d(np.asarray(aspect, dtype=float))
@@ -294,9 +325,13 @@ def distance(gap: Array, aspect: Array, spectrum: Spectrum) -> Array:
 
 
 def lowest_ridge(aspect: Array, spectrum: Spectrum) -> Array:
-    """The most negative admissible ridge, minus the smallest nonzero eigenvalue of the sample covariance (<= 0)."""
+    """The most negative admissible ridge, minus the smallest nonzero eigenvalue of the sample
+    covariance (<= 0).
+    """
     minus, _ = kappa_edges(aspect, spectrum)
-    return np.asarray(minus * slack(sums_at(minus, spectrum), np.asarray(aspect, dtype=float), spectrum))
+    return np.asarray(
+        minus * slack(sums_at(minus, spectrum), np.asarray(aspect, dtype=float), spectrum)
+    )
 
 
 def refuse_too_negative(ridge: Array, aspect: Array, spectrum: Spectrum) -> None:
@@ -309,4 +344,7 @@ def refuse_too_negative(ridge: Array, aspect: Array, spectrum: Spectrum) -> None
 
 def too_negative(ridge: float, low: float) -> str:
     """The sentence for a ridge below the smallest nonzero eigenvalue of the sample covariance."""
-    return f"ridge is {ridge:g}: below {low:.6g} the ridge objective has no minimum here; give a larger ridge"
+    return (
+        f"ridge is {ridge:g}: below {low:.6g} the ridge objective has no minimum here; give a"
+        " larger ridge"
+    )

@@ -1,1 +1,3 @@
-"""Training on real client data: the client-data noun, the algorithms' stochastic forms and their evaluation."""
+"""Training on real client data: the client-data noun, the algorithms' stochastic forms and their
+evaluation.
+"""

@@ -1,13 +1,16 @@
-"""Which steps converge on the features' scale, and how far training is from the exact solution of what it minimises.
+"""Which steps converge on the features' scale, and how far training is from the exact solution of
+what it minimises.
 
-Gradient steps on half the squared error of a client are stable below 2/L, with L the largest eigenvalue of the second moments
-X'X/n, the column of ones of an intercept included; a softmax has at most half that curvature. Batches of B of n samples see
-the curvature with a noise of about (1/B - 1/n) tr X'X/n, which counts in full: a step of 1/L is on the safe side of both.
+Gradient steps on half the squared error of a client are stable below 2/L, with L the largest
+eigenvalue of the second moments X'X/n, the column of ones of an intercept included; a softmax has
+at most half that curvature. Batches of B of n samples see the curvature with a noise of about (1/B
+- 1/n) tr X'X/n, which counts in full: a step of 1/L is on the safe side of both.
 
-FedAvg minimises the squared error of all training samples together, a client on its own that of its samples, fine-tuning the
-same from the shared head on, and ridge-tuning with a penalty on the distance from it: least squares, whose minima are known.
-What is compared is the loss on training samples, in units of half the variance of the labels: an excess of 1 % is as if the
-model left 1 % of the labels' variance unexplained that it could explain.
+FedAvg minimises the squared error of all training samples together, a client on its own that of its
+samples, fine-tuning the same from the shared head on, and ridge-tuning with a penalty on the
+distance from it: least squares, whose minima are known. What is compared is the loss on training
+samples, in units of half the variance of the labels: an excess of 1 % is as if the model left 1 %
+of the labels' variance unexplained that it could explain.
 """
 
 from __future__ import annotations
@@ -30,13 +33,24 @@ from fedasym.exact.clients import append_ones
 from fedasym.training.settings import Protocol, Settings
 from fedasym.training.twin import Head, first_head, personal_rows
 
-PAPER_STEPS = {"server_step": 0.1, "local_step": 0.1, "inner_step": 0.05}  # right where the features' scale allows them
+PAPER_STEPS = {
+    "server_step": 0.1,
+    "local_step": 0.1,
+    "inner_step": 0.05,
+}  # right where the features' scale allows them
 SOFTMAX = 0.5  # the largest eigenvalue of diag(p) - pp'
 LOOKED_AT = 32  # clients, those with the longest samples first
 MOST_ROWS = 2000  # of a client
 EXACT = 300  # the side of a matrix whose eigenvalues are computed; above, power iterations
 FAR = 30.0  # how many times the usual scale a column is to be out of scale
-STABLE = (0.001, 0.01, 0.1, 0.5, 1.0, 1.5)  # of 1/L: steps to try in regression; from 2 on they diverge
+STABLE = (
+    0.001,
+    0.01,
+    0.1,
+    0.5,
+    1.0,
+    1.5,
+)  # of 1/L: steps to try in regression; from 2 on they diverge
 
 _CURVATURES: WeakKeyDictionary[Federation, dict[tuple[bool, int], float]] = WeakKeyDictionary()
 
@@ -45,7 +59,9 @@ def curvature(federation: Federation, intercept: bool, batch: int) -> float:
     """L: the largest curvature that a client's training loss has, as batches of that size see it.
 
     >>> from fedasym import Federation
-    >>> days = Federation.from_arrays([[0.0], [2.0]] * 2, [1.0, 2.0] * 2, list("aabb"), split=["train"] * 4)
+    >>> days = Federation.from_arrays(
+    ...     [[0.0], [2.0]] * 2, [1.0, 2.0] * 2, list("aabb"), split=["train"] * 4
+    ... )
     >>> curvature(days, intercept=False, batch=32)
     2.0
     """
@@ -83,14 +99,20 @@ def squared_norms(federation: Federation) -> Array:
 
 
 def training_rows(federation: Federation, place: int, intercept: bool) -> Array:
-    """A client's training samples (or positions), with the column of ones where there is an intercept."""
+    """A client's training samples (or positions), with the column of ones where there is an
+    intercept.
+    """
     mine = slice(federation.starts[place], federation.starts[place + 1])
     x = federation.features[mine][federation.split[mine] == 0]
-    return append_ones(x.reshape(-1, federation.dimension)[:MOST_ROWS].astype(np.float64), intercept)
+    return append_ones(
+        x.reshape(-1, federation.dimension)[:MOST_ROWS].astype(np.float64), intercept
+    )
 
 
 def largest_eigenvalue(x: Array) -> float:
-    """The largest eigenvalue of X'X/n, from the smaller side; of large matrices by power iterations."""
+    """The largest eigenvalue of X'X/n, from the smaller side; of large matrices by power
+    iterations.
+    """
     n, d = x.shape
     if min(n, d) <= EXACT:
         small = x @ x.T if n < d else x.T @ x
@@ -114,22 +136,30 @@ def stable_step(L: float, most: float = math.inf) -> float:
     return min(float(f"{math.floor(step / unit * (1 + 1e-12)) * unit:.2g}"), most)
 
 
-def stable_steps(federation: Federation, intercept: bool, batch: int, ridge: float | None) -> dict[str, float]:
-    """The steps of a run that is told none: the paper's, or smaller ones where the features' scale asks for them.
+def stable_steps(
+    federation: Federation, intercept: bool, batch: int, ridge: float | None
+) -> dict[str, float]:
+    """The steps of a run that is told none: the paper's, or smaller ones where the features' scale
+    asks for them.
 
     ridge: of the inner problem that `inner_step` is for; None: pFedMe's usual one.
     """
     L = curvature(federation, intercept, batch)
     usual = Moreau.settings()["ridge"].usual or 0.0
     beside = {"inner_step": usual if ridge is None else ridge}  # the penalty's curvature
-    return {name: stable_step(L + beside.get(name, 0.0), most) for name, most in PAPER_STEPS.items()}
+    return {
+        name: stable_step(L + beside.get(name, 0.0), most) for name, most in PAPER_STEPS.items()
+    }
 
 
-def stable_grids(names: list[str], federation: Federation, intercept: bool, batch: int) -> dict[str, dict[str, list[float]]]:
+def stable_grids(
+    names: list[str], federation: Federation, intercept: bool, batch: int
+) -> dict[str, dict[str, list[float]]]:
     """The paper's grids with steps for the features' scale.
 
-    In regression steps are multiples of 1/L below the 2/L where they diverge; with classes, the paper's, scaled down where
-    L asks for it. A server step that is relative to a penalty, as pFedMe's, stays.
+    In regression steps are multiples of 1/L below the 2/L where they diverge; with classes, the
+    paper's, scaled down where L asks for it. A server step that is relative to a penalty, as
+    pFedMe's, stays.
     """
     L = curvature(federation, intercept, batch)
     factor = stable_step(L / 10) if L > 10 else 1.0
@@ -140,14 +170,23 @@ def stable_grids(names: list[str], federation: Federation, intercept: bool, batc
         return [float(f"{each * factor:.2g}") for each in values]
 
     def grid(name: str, axes: Mapping[str, list[float]]) -> dict[str, list[float]]:
-        moved = ("local_step",) if REGISTRY[name].server.relative_step else ("server_step", "local_step")
-        return {axis: steps(list(values)) if axis in moved else list(values) for axis, values in axes.items()}
+        moved = (
+            ("local_step",)
+            if REGISTRY[name].server.relative_step
+            else ("server_step", "local_step")
+        )
+        return {
+            axis: steps(list(values)) if axis in moved else list(values)
+            for axis, values in axes.items()
+        }
 
     return {name: grid(name, REGISTRY[name].default_grid()) for name in names}
 
 
 def columns_out_of_scale(federation: Federation) -> dict[str, float]:
-    """The columns whose training values are far larger than the others' (and than 1), largest first: name and usual size."""
+    """The columns whose training values are far larger than the others' (and than 1), largest
+    first: name and usual size.
+    """
     sizes = column_sizes(federation)
     usual = max(1.0, float(np.sort(sizes)[(len(sizes) - 1) // 2]) if len(sizes) > 1 else 0.0)
     names = federation.names or tuple(str(place) for place in range(len(sizes)))
@@ -169,9 +208,11 @@ WORK, MEMORY = 4e9, 1e8  # multiplications and numbers that it may take
 
 @dataclass(frozen=True)
 class Exact:
-    """What the exact solutions reach on training samples: mean losses, NaN where an algorithm has no exact solution.
+    """What the exact solutions reach on training samples: mean losses, NaN where an algorithm has
+    no exact solution.
 
-    loss: of the personal models, given the shared one. shared_loss: of the shared model. spread: half the labels' variance.
+    loss: of the personal models, given the shared one. shared_loss: of the shared model. spread:
+    half the labels' variance.
     """
 
     loss: float
@@ -193,10 +234,18 @@ _KEPT: WeakKeyDictionary[Federation, Kept] = WeakKeyDictionary()
 
 
 def solve_exactly(
-    algorithm: Algorithm, settings: Settings, protocol: Protocol, seed: int, federation: Federation, shared: Head | None
+    algorithm: Algorithm,
+    settings: Settings,
+    protocol: Protocol,
+    seed: int,
+    federation: Federation,
+    shared: Head | None,
 ) -> Exact | None:
     """The losses of the exact solutions; None where there are none, or where they take too long."""
-    known = (Objective.NOTHING, Objective.POOLED), (Objective.SHARED, Objective.OWN, Objective.PENALISED)
+    known = (
+        (Objective.NOTHING, Objective.POOLED),
+        (Objective.SHARED, Objective.OWN, Objective.PENALISED),
+    )
     shared_objective, objective = (stage.objective for stage in algorithm.stages)
     if shared_objective not in known[0] or objective not in known[1]:
         return None
@@ -218,7 +267,9 @@ def solve_exactly(
 
 
 def is_cheap(federation: Federation, intercept: bool) -> bool:
-    """Whether exact solutions are at hand: values to predict, one row per sample, not too many of them."""
+    """Whether exact solutions are at hand: values to predict, one row per sample, not too many of
+    them.
+    """
     if federation.classes is not None or federation.sequences:
         return False
     d, counts = federation.dimension + intercept, federation.counts("train").astype(float)
@@ -244,7 +295,9 @@ def clients_of(federation: Federation, intercept: bool, alone: bool) -> tuple[Ow
     return found
 
 
-def own_samples(federation: Federation, client: object, intercept: bool, rows: NDArray[np.bool_] | None) -> Own:
+def own_samples(
+    federation: Federation, client: object, intercept: bool, rows: NDArray[np.bool_] | None
+) -> Own:
     """One client."""
     mine = federation.rows(client, "train")
     X = append_ones(federation.features[mine].astype(np.float64), intercept)
@@ -254,7 +307,9 @@ def own_samples(federation: Federation, client: object, intercept: bool, rows: N
 
 
 def personal_minimum(own: Own, W: Array, pull: float) -> float:
-    """The sum of the losses where |u - X delta|^2 / (2 n) + pull |delta|^2 / 2 is least, u being what W leaves unexplained."""
+    """The sum of the losses where |u - X delta|^2 / (2 n) + pull |delta|^2 / 2 is least, u being
+    what W leaves unexplained.
+    """
     n = len(own.y)
     u = own.y - own.X @ W
     explained = own.s**2 / (own.s**2 + n * pull)
@@ -267,7 +322,10 @@ def pooled_minimum(federation: Federation, intercept: bool) -> float:
     kept = _KEPT.setdefault(federation, {})
     if ("pooled", intercept) not in kept:
         trains = federation.split == 0
-        X, y = append_ones(federation.features[trains].astype(np.float64), intercept), federation.labels[trains]
+        X, y = (
+            append_ones(federation.features[trains].astype(np.float64), intercept),
+            federation.labels[trains],
+        )
         size = np.sqrt((X**2).sum(0))
         X = X / np.where(size > 0, size, 1.0)  # columns of any scale
         left = y - X @ np.linalg.lstsq(X, y, rcond=None)[0]

@@ -1,12 +1,14 @@
-"""Samples and models on the device: clients' samples in flat tables, and two exact ways to hold a model that moves along them.
+"""Samples and models on the device: clients' samples in flat tables, and two exact ways to hold a
+model that moves along them.
 
-Every local method starts at the shared head W_0 and adds multiples of its samples, so its model is s W_0 + X'a. A `Matrix` is
-that head (d x outputs). A `Span` keeps only s and a (samples x outputs) and reads outputs off the Gram matrix X X': where a
-client has fewer samples than features, the long axis d is never touched between the first and the last step.
+Every local method starts at the shared head W_0 and adds multiples of its samples, so its model is
+s W_0 + X'a. A `Matrix` is that head (d x outputs). A `Span` keeps only s and a (samples x outputs)
+and reads outputs off the Gram matrix X X': where a client has fewer samples than features, the long
+axis d is never touched between the first and the last step.
 
-Both speak the same words, so that an algorithm is written once: `start`, `products` with a batch's samples, `move` along a
-batch, and the `overlap` of two batches, by which a move along one is seen at the other. Points are trees of arrays, combined
-by `blend`.
+Both speak the same words, so that an algorithm is written once: `start`, `products` with a batch's
+samples, `move` along a batch, and the `overlap` of two batches, by which a move along one is seen
+at the other. Points are trees of arrays, combined by `blend`.
 """
 
 from __future__ import annotations
@@ -62,8 +64,12 @@ class Packed(NamedTuple):
     trained: Array  # (m,) how many rows train
     validation: Array  # (m,) how many of the tested
     test: Array  # (m,)
-    personal: Array | None = None  # (d, 1): rows of a head that may differ between clients; None: all
-    grams: Array | None = None  # (m, width, width) products of a client's training rows, for the Gram form
+    personal: Array | None = (
+        None  # (d, 1): rows of a head that may differ between clients; None: all
+    )
+    grams: Array | None = (
+        None  # (m, width, width) products of a client's training rows, for the Gram form
+    )
 
 
 class Sizes(NamedTuple):
@@ -80,10 +86,12 @@ _TABLES: WeakKeyDictionary[Federation, KeptTables] = WeakKeyDictionary()
 
 @contextmanager
 def numbers_as(precision: str) -> Iterator[str]:
-    """Within it JAX computes in that precision; the user's own setting is left alone. Gives the type of models.
+    """Within it JAX computes in that precision; the user's own setting is left alone. Gives the
+    type of models.
 
-    Accelerators shorten float32 in products unless they are told not to: float32 means float32 here, and mixed leaves it to
-    them (TF32 on NVIDIA's), with sums, models and losses in float32. So does bfloat16, which also stores features so.
+    Accelerators shorten float32 in products unless they are told not to: float32 means float32
+    here, and mixed leaves it to them (TF32 on NVIDIA's), with sums, models and losses in float32.
+    So does bfloat16, which also stores features so.
     """
     wide = jax.enable_x64(True) if precision == "float64" else nullcontext()
     shortened = precision in ("mixed", SHORT)
@@ -92,9 +100,14 @@ def numbers_as(precision: str) -> Iterator[str]:
 
 
 def pack(
-    federation: Federation, splits: Sequence[int], protocol: Protocol, precision: str, gram_width: int
+    federation: Federation,
+    splits: Sequence[int],
+    protocol: Protocol,
+    precision: str,
+    gram_width: int,
 ) -> tuple[Packed, Sizes]:
-    """The packed federation, kept on the device as long as the federation lives; `gram_width` 0: no Gram matrices.
+    """The packed federation, kept on the device as long as the federation lives; `gram_width` 0: no
+    Gram matrices.
 
     splits: numbers of reshuffles to be packed instead of the federation's own split.
     """
@@ -106,7 +119,10 @@ def pack(
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
         data, sizes = several(kept[*key, "samples"], federation, splits)
         data = data._replace(personal=own_rows(federation, protocol, np.dtype(precision)))
-        return data._replace(grams=all_grams(data.training, gram_width) if gram_width else None), sizes
+        return (
+            data._replace(grams=all_grams(data.training, gram_width) if gram_width else None),
+            sizes,
+        )
     if key not in kept:
         kept[key] = pack_split(federation, protocol, np.dtype(precision))
     data, sizes = kept[key]
@@ -117,7 +133,9 @@ def pack(
     return data._replace(grams=kept[*key, gram_width]), sizes
 
 
-def pack_split(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> tuple[Packed, Sizes]:
+def pack_split(
+    federation: Federation, protocol: Protocol, dtype: np.dtype[Any]
+) -> tuple[Packed, Sizes]:
     """Sort the rows, append the constant feature of an intercept, copy to the device."""
     train, validation, test = sizes_of(federation)
     mask = None if protocol.count_padding else federation.mask
@@ -126,7 +144,9 @@ def pack_split(federation: Federation, protocol: Protocol, dtype: np.dtype[Any])
         for rows, counts in zip(rows_of(federation), (train, validation + test), strict=True)
     )
     numbers = (jnp.asarray(counts, jnp.int32) for counts in (train, validation, test))
-    data = Packed(training, tested, *numbers)._replace(personal=own_rows(federation, protocol, dtype))
+    data = Packed(training, tested, *numbers)._replace(
+        personal=own_rows(federation, protocol, dtype)
+    )
     return data, Sizes(train, validation + test)
 
 
@@ -139,30 +159,49 @@ def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]
 
 def sizes_of(federation: Federation) -> list[NDArray[np.int64]]:
     """(m,) samples that train, validate and test."""
-    return [np.asarray(federation.counts(name), np.int64) for name in ("train", "validation", "test")]
+    return [
+        np.asarray(federation.counts(name), np.int64) for name in ("train", "validation", "test")
+    ]
 
 
 def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> RowTable:
     """Every sample on the device, whatever it serves for."""
     mask = None if protocol.count_padding else federation.mask
     rows = np.arange(len(federation.owner))
-    return table(federation, protocol, mask, dtype, rows, np.bincount(federation.owner, minlength=len(federation.clients)))
+    return table(
+        federation,
+        protocol,
+        mask,
+        dtype,
+        rows,
+        np.bincount(federation.owner, minlength=len(federation.clients)),
+    )
 
 
-def several(samples: RowTable, federation: Federation, splits: Sequence[int]) -> tuple[Packed, Sizes]:
-    """Reshuffles of training and validation samples, each with as many of each kind: one after the other, as more clients."""
+def several(
+    samples: RowTable, federation: Federation, splits: Sequence[int]
+) -> tuple[Packed, Sizes]:
+    """Reshuffles of training and validation samples, each with as many of each kind: one after the
+    other, as more clients.
+    """
     train, validation, test = sizes_of(federation)
     dealt = [rows_of(federation.resplit(number, fractions=None)) for number in splits]
     training, tested = (
-        samples._replace(first=starts(np.tile(counts, len(splits))), order=pad_rows(np.concatenate(rows), counts))
+        samples._replace(
+            first=starts(np.tile(counts, len(splits))), order=pad_rows(np.concatenate(rows), counts)
+        )
         for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
     )
-    numbers = (jnp.asarray(np.tile(counts, len(splits)), jnp.int32) for counts in (train, validation, test))
+    numbers = (
+        jnp.asarray(np.tile(counts, len(splits)), jnp.int32) for counts in (train, validation, test)
+    )
     return Packed(training, tested, *numbers), Sizes(train, validation + test)
 
 
 def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:
-    """The rows of a head that may differ between clients, those that only fill up its shape among them."""
+    """The rows of a head that may differ between clients, those that only fill up its shape among
+    them.
+    """
     rows = personal_rows(federation, protocol.intercept)
     if rows is None:
         return None
@@ -195,23 +234,32 @@ def table(
         features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
     missing = in_full(features.shape[-1], dtype.name) - features.shape[-1]
     if missing:
-        features = np.concatenate([features, np.zeros((*features.shape[:-1], missing), dtype)], axis=-1)
+        features = np.concatenate(
+            [features, np.zeros((*features.shape[:-1], missing), dtype)], axis=-1
+        )
     labels = federation.labels[rows].astype(np.int32 if federation.classes else dtype)
     real = None if mask is None else pad_rows(mask[rows], counts)
     return RowTable(pad_rows(features, counts), pad_rows(labels, counts), real, starts(counts))
 
 
 def in_full(size: int, precision: str) -> int:
-    """Features or outputs of a head stored so: matrix units take short numbers by eights, and copy what is not."""
+    """Features or outputs of a head stored so: matrix units take short numbers by eights, and copy
+    what is not.
+    """
     return -(-size // 8) * 8 if precision == SHORT else size
 
 
 def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """(m, 2) predictions that count in validation and test: samples, or real positions of sequences."""
+    """(m, 2) predictions that count in validation and test: samples, or real positions of
+    sequences.
+    """
     positions = federation.features.shape[1] if federation.sequences else 1
     each = np.full(len(federation.split), positions) if mask is None else mask.sum(1)
     m = len(federation.clients)
-    sides = [np.bincount(federation.owner, weights=each * (federation.split == side), minlength=m) for side in (1, 2)]
+    sides = [
+        np.bincount(federation.owner, weights=each * (federation.split == side), minlength=m)
+        for side in (1, 2)
+    ]
     return np.stack(sides, axis=1).astype(np.int64)
 
 
@@ -231,7 +279,9 @@ Point = Any  # a matrix, or a Coordinates: what moves in a Space
 
 
 class BatchRows(NamedTuple):
-    """Rows of one client with their labels and weights (1/size on real rows, 0 on missing ones), positions flattened."""
+    """Rows of one client with their labels and weights (1/size on real rows, 0 on missing ones),
+    positions flattened.
+    """
 
     rows: Array  # (B,) within the client
     at: Array  # (B,) among all training rows
@@ -247,7 +297,12 @@ def read_batch(training: RowTable, member: Array, rows: Array) -> BatchRows:
     if training.real is not None:
         real &= training.real[at]
     weights = real.reshape(-1, 1).astype(jnp.promote_types(training.features.dtype, jnp.float32))
-    return BatchRows(local, at, flat_labels(training, training.labels[at]), weights / jnp.maximum(weights.sum(), 1))
+    return BatchRows(
+        local,
+        at,
+        flat_labels(training, training.labels[at]),
+        weights / jnp.maximum(weights.sum(), 1),
+    )
 
 
 class Space(typing.Protocol):
@@ -268,20 +323,30 @@ class Space(typing.Protocol):
         """The products of a batch's samples with a model."""
 
     def move(self, point: Point, batch: BatchRows, amounts: Array, own: bool = False) -> Point:
-        """The model with multiples of the batch's samples added; own: only in weights that may be a client's own."""
+        """The model with multiples of the batch's samples added; own: only in weights that may be a
+        client's own.
+        """
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
-        """The products of two batches' samples, by which a move along one is seen at the other; None: not worth `uses`."""
+        """The products of two batches' samples, by which a move along one is seen at the other;
+        None: not worth `uses`.
+        """
 
     def part(self, point: Point, own: bool) -> Point:
-        """The model in weights that may be a client's own, or in those that may not, and 0 elsewhere."""
+        """The model in weights that may be a client's own, or in those that may not, and 0
+        elsewhere.
+        """
 
     def held(self, point: Point) -> Point:
-        """The model with the weights that a client stage may not move as they are in the shared one."""
+        """The model with the weights that a client stage may not move as they are in the shared
+        one.
+        """
 
 
 class Matrix(NamedTuple):
-    """The model as its matrix. Where only some of its rows may be a client's own, a client's moves touch no others."""
+    """The model as its matrix. Where only some of its rows may be a client's own, a client's moves
+    touch no others.
+    """
 
     training: RowTable
     shared: Array  # W_0, (d, outputs)
@@ -317,14 +382,20 @@ class Matrix(NamedTuple):
         return jnp.where(self.own, point, 0) if own else jnp.where(self.own, 0, point)
 
     def held(self, point: Any) -> Array:
-        """The point with the rows that may not be a client's own from the shared model, in client stages."""
-        return jnp.where(self.own, point, self.shared) if self.keep and self.own is not None else point
+        """The point with the rows that may not be a client's own from the shared model, in client
+        stages.
+        """
+        return (
+            jnp.where(self.own, point, self.shared) if self.keep and self.own is not None else point
+        )
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
         """X_at X_b', where that takes fewer multiplications than moving the matrix each time."""
         d, outputs = self.shared.shape
         rows = len(batch.weights)
-        if (self.own is not None and (own or self.keep)) or rows * (d + uses * outputs) >= 2 * uses * d * outputs:
+        if (self.own is not None and (own or self.keep)) or rows * (
+            d + uses * outputs
+        ) >= 2 * uses * d * outputs:
             return None
         return product(self.rows(at), self.rows(batch).T, batch.weights.dtype)
 
@@ -358,7 +429,10 @@ class Span(NamedTuple):
 
     def products(self, point: Any, batch: BatchRows) -> Array:
         """The products s X_b W_0 + X_b X' a."""
-        products: Array = jnp.matmul(self.gram[batch.rows], point.amounts) + point.scale * self.first_outputs[batch.rows]
+        products: Array = (
+            jnp.matmul(self.gram[batch.rows], point.amounts)
+            + point.scale * self.first_outputs[batch.rows]
+        )
         return products
 
     def move(self, point: Any, batch: BatchRows, amounts: Array, own: bool = False) -> Coordinates:
@@ -379,9 +453,11 @@ class Span(NamedTuple):
 
 
 def product(a: Array, b: Array, dtype: Any) -> Array:
-    """The matrix product with sums in float32 and a result of that type; on a processor, short numbers are widened first.
+    """The matrix product with sums in float32 and a result of that type; on a processor, short
+    numbers are widened first.
 
-    The numbers are the same: products of short ones are exact in float32. XLA's processors cannot take all of them as they are.
+    The numbers are the same: products of short ones are exact in float32. XLA's processors cannot
+    take all of them as they are.
     """
     if a.dtype.itemsize >= 4:
         return jnp.matmul(a, b)
@@ -397,8 +473,14 @@ def product(a: Array, b: Array, dtype: Any) -> Array:
 
 
 def without_filling(outputs: Array, classes: int) -> Array:
-    """Outputs whose columns behind the real classes count for nothing: no probability, so no gradient ever moves them."""
-    return jnp.where(jnp.arange(outputs.shape[-1]) < classes, outputs, -jnp.inf) if classes else outputs
+    """Outputs whose columns behind the real classes count for nothing: no probability, so no
+    gradient ever moves them.
+    """
+    return (
+        jnp.where(jnp.arange(outputs.shape[-1]) < classes, outputs, -jnp.inf)
+        if classes
+        else outputs
+    )
 
 
 def flat_rows(features: Array) -> Array:

@@ -1,5 +1,5 @@
-"""Many runs together: configurations and the seeds they were run with, how they are lined up and chosen from, and what a fair
-reader should know.
+"""Many runs together: configurations and the seeds they were run with, how they are lined up and
+chosen from, and what a fair reader should know.
 """
 
 from __future__ import annotations
@@ -22,10 +22,25 @@ from fedasym.results.result import Result
 from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.history import COLUMNS, VALIDATION, History
 from fedasym.training.settings import SETTINGS, Protocol, named_settings
-from fedasym.training.wording import HEADS, cell, client_notes, columns, folded, how_far, how_on, meanings, shown, smaller_steps
+from fedasym.training.wording import (
+    HEADS,
+    cell,
+    client_notes,
+    columns,
+    folded,
+    how_far,
+    how_on,
+    meanings,
+    shown,
+    smaller_steps,
+)
 
 MOST = 40  # configurations that are printed
-EDGES = ("server_step", "local_step", "ridge")  # settings whose best value may lie beyond the ones tried
+EDGES = (
+    "server_step",
+    "local_step",
+    "ridge",
+)  # settings whose best value may lie beyond the ones tried
 
 Ranked = dict[str, list["Configuration"]]
 Chosen = dict[str, "Configuration | None"]
@@ -75,29 +90,50 @@ class Configuration:
 
     @cached_property
     def score(self) -> float:
-        """What it is chosen by: the mean over seeds of final validation accuracy, or minus the loss; -inf if it cannot be."""
+        """What it is chosen by: the mean over seeds of final validation accuracy, or minus the
+        loss; -inf if it cannot be.
+        """
         regression = self.runs[0].task == "regression"
-        mean = -self.finals("validation_loss").mean() if regression else self.finals("validation_accuracy").mean()
+        mean = (
+            -self.finals("validation_loss").mean()
+            if regression
+            else self.finals("validation_accuracy").mean()
+        )
         return float(mean) if self.diverged is None and np.isfinite(mean) else -np.inf
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Sorts the best first. Rounds that an interruption cut off do not compare with whole runs."""
+        """Sorts the best first. Rounds that an interruption cut off do not compare with whole
+        runs.
+        """
         last = max(self.rounds, default=-1)
-        return self.diverged is not None, self.interrupted, -last if self.interrupted else 0, -self.score
+        return (
+            self.diverged is not None,
+            self.interrupted,
+            -last if self.interrupted else 0,
+            -self.score,
+        )
 
 
 def group_runs(runs: list[History]) -> Configuration:
     """The configuration that these runs share."""
     algorithm = runs[0].algorithm
-    return Configuration(algorithm, runs[0].protocol, named_settings(runs[0].settings, algorithm), tuple(runs))
+    return Configuration(
+        algorithm, runs[0].protocol, named_settings(runs[0].settings, algorithm), tuple(runs)
+    )
 
 
 def value_of(run: History, name: str) -> Any:
-    """A run's algorithm or protocol by name, its seed, split, or a setting; None for one that its algorithm does not use."""
+    """A run's algorithm or protocol by name, its seed, split, or a setting; None for one that its
+    algorithm does not use.
+    """
     if name in ("algorithm", "protocol"):
         return getattr(run, name).name
-    return getattr(run, name) if name in ("seed", "split") else named_settings(run.settings, run.algorithm).get(name)
+    return (
+        getattr(run, name)
+        if name in ("seed", "split")
+        else named_settings(run.settings, run.algorithm).get(name)
+    )
 
 
 def why_none(groups: list[Configuration]) -> str:
@@ -106,15 +142,24 @@ def why_none(groups: list[Configuration]) -> str:
         return f"as every configuration diverged: {against_divergence(groups[0].runs[0])}"
     if not any(run.totals[:, VALIDATION].sum() for group in groups for run in group.runs):
         return "as there are no validation samples: resplit the federation so that some validate"
-    return f"as no configuration has a finite validation score: {against_divergence(groups[0].runs[0])}"
+    return (
+        "as no configuration has a finite validation score:"
+        f" {against_divergence(groups[0].runs[0])}"
+    )
 
 
 def against_divergence(run: History) -> str:
-    """What to do where steps diverge: the columns out of scale are the cause, or steps beyond what the curvature allows."""
+    """What to do where steps diverge: the columns out of scale are the cause, or steps beyond what
+    the curvature allows.
+    """
     data = run.federation
     if not isinstance(data, Federation):
         return smaller_steps({}, None)  # a saved history has no samples
-    L = curvature(data, run.protocol.intercept, run.settings.batch) if run.task == "regression" else 0.0
+    L = (
+        curvature(data, run.protocol.intercept, run.settings.batch)
+        if run.task == "regression"
+        else 0.0
+    )
     return smaller_steps(columns_out_of_scale(data), 2 / L if L else None)
 
 
@@ -125,9 +170,16 @@ def setting_names(groups: Iterable[Configuration]) -> list[str]:
 
 def split_settings(groups: list[Configuration]) -> tuple[dict[str, Any], list[str]]:
     """The settings whose values all users of them share, and the names of those that vary."""
-    used = {name: [group.settings[name] for group in groups if name in group.settings] for name in setting_names(groups)}
+    used = {
+        name: [group.settings[name] for group in groups if name in group.settings]
+        for name in setting_names(groups)
+    }
     held = {name: values for name, values in used.items() if values}
-    alike = {name: values[0] for name, values in held.items() if all(value == values[0] for value in values)}
+    alike = {
+        name: values[0]
+        for name, values in held.items()
+        if all(value == values[0] for value in values)
+    }
     return alike, [name for name in held if name not in alike]
 
 
@@ -142,28 +194,56 @@ def title_of(groups: list[Configuration]) -> str:
     names = list(dict.fromkeys(group.name for group in groups))
     parts = [", ".join(names), describe_count(len(groups), "configuration")]
     counts = sorted({len(set(group.seeds)) for group in groups})
-    parts.append(describe_count(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds")
+    parts.append(
+        describe_count(counts[0], "seed")
+        if len(counts) == 1
+        else f"{counts[0]} to {counts[-1]} seeds"
+    )
     splits = {run.split for group in groups for run in group.runs} - {None}
     parts += [describe_count(len(splits), "split")] if splits else []
     protocols = list(dict.fromkeys(group.protocol.name for group in groups))
     parts += [f"protocol {protocols[0]}"] if len(protocols) == 1 else []
-    return " · ".join([*parts, *(f"{name} {shown(value)}" for name, value in alike.items() if value is not None)])
+    return " · ".join(
+        [*parts, *(f"{name} {shown(value)}" for name, value in alike.items() if value is not None)]
+    )
 
 
 def configuration_lines(ranked: Ranked, chosen: Chosen) -> list[str]:
-    """One line per configuration, each algorithm's best by validation first; the chosen ones are marked."""
+    """One line per configuration, each algorithm's best by validation first; the chosen ones are
+    marked.
+    """
     groups = [group for each in ranked.values() for group in each]
     share = max(MOST // len(ranked), 1)
-    listed = groups if len(groups) <= MOST else [group for each in ranked.values() for group in each[:share]]
+    listed = (
+        groups
+        if len(groups) <= MOST
+        else [group for each in ranked.values() for group in each[:share]]
+    )
     task = groups[0].runs[0].task
-    first, *others = [name for name in HEADS[task] if name not in ("shared_accuracy", "shared_loss")]
+    first, *others = [
+        name for name in HEADS[task] if name not in ("shared_accuracy", "shared_loss")
+    ]
     others = [name for name in others if name != "loss"]
     vary = split_settings(groups)[1]
     protocols = len({group.protocol for group in groups}) > 1
-    uneven, several = len({len(group.runs) for group in groups}) > 1, any(len(group.runs) > 1 for group in groups)
+    uneven, several = (
+        len({len(group.runs) for group in groups}) > 1,
+        any(len(group.runs) > 1 for group in groups),
+    )
     failed, tried = any(group.diverged is not None for group in groups), len(groups) > len(ranked)
-    head = ["", "algorithm", *(["protocol"] if protocols else []), *vary, *(["seeds"] if uneven else []), HEADS[task][first]]
-    head += [*(["worst–best"] if several else []), *(HEADS[task][name] for name in others), *(["diverged"] if failed else [])]
+    head = [
+        "",
+        "algorithm",
+        *(["protocol"] if protocols else []),
+        *vary,
+        *(["seeds"] if uneven else []),
+        HEADS[task][first],
+    ]
+    head += [
+        *(["worst–best"] if several else []),
+        *(HEADS[task][name] for name in others),
+        *(["diverged"] if failed else []),
+    ]
     rows = [head]
     for group in listed:
         row = ["*" if tried and any(group is each for each in chosen.values()) else "", group.name]
@@ -189,30 +269,53 @@ def spread(name: str, values: Array) -> str:
 
 
 def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
-    """How the marked ones were chosen and from how many; diverged and interrupted ones; grids too narrow; no baseline."""
+    """How the marked ones were chosen and from how many; diverged and interrupted ones; grids too
+    narrow; no baseline.
+    """
     notes = []
     groups = [group for each in ranked.values() for group in each]
     counts = {name: len(each) for name, each in ranked.items()}
     if len(groups) > len(ranked):
         what = "loss" if groups[0].runs[0].task == "regression" else "accuracy"
         if any(chosen.values()):
-            notes.append(f"* chosen by validation {what} after the last round, mean over seeds; test samples choose nothing.")
+            notes.append(
+                f"* chosen by validation {what} after the last round, mean over seeds; test samples"
+                " choose nothing."
+            )
         tried = ", ".join(f"{name} {count}" for name, count in counts.items())
         alike = len(set(counts.values())) == 1
-        fair = "" if len(counts) == 1 or alike else ". Tuning budgets differ: the comparison favours those that tried more"
+        fair = (
+            ""
+            if len(counts) == 1 or alike
+            else ". Tuning budgets differ: the comparison favours those that tried more"
+        )
         notes.append(f"Configurations tried: {tried}{fair}.")
-    notes += [f"Nothing is chosen for {name}, {why_none(ranked[name])}." for name, group in chosen.items() if group is None]
+    notes += [
+        f"Nothing is chosen for {name}, {why_none(ranked[name])}."
+        for name, group in chosen.items()
+        if group is None
+    ]
     if failed := sum(group.diverged is not None for group in groups):
-        cause = f" Most did: {against_divergence(groups[0].runs[0])}." if 2 * failed > len(groups) > 1 else ""
-        notes.append(f"Diverged, and never chosen: {describe_count(failed, 'configuration')} of {len(groups)}.{cause}")
+        cause = (
+            f" Most did: {against_divergence(groups[0].runs[0])}."
+            if 2 * failed > len(groups) > 1
+            else ""
+        )
+        notes.append(
+            f"Diverged, and never chosen: {describe_count(failed, 'configuration')} of"
+            f" {len(groups)}.{cause}"
+        )
     notes += not_converged([group.runs[0] for group in chosen.values() if group is not None])
     if cut := sum(group.interrupted for group in groups):
         notes.append(
-            f"Interrupted: {describe_count(cut, 'configuration')} of {len(groups)}, shown at the last round that was evaluated."
+            f"Interrupted: {describe_count(cut, 'configuration')} of {len(groups)}, shown at the"
+            " last round that was evaluated."
         )
     for name, group in chosen.items():
         notes += edges(group, ranked[name]) if group is not None else []
-    if len({group.name for group in groups}) > 1 and not any(group.algorithm.shares_nothing for group in groups):
+    if len({group.name for group in groups}) > 1 and not any(
+        group.algorithm.shares_nothing for group in groups
+    ):
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
     return notes
 
@@ -220,38 +323,75 @@ def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
 def not_converged(runs: list[History]) -> list[str]:
     """Those of the runs that are not converged, in a sentence, and what to do."""
     short = [run for run in runs if run.converged is False]
-    listed = "; ".join(f"{run.algorithm.name}, {how_far(run).replace('the ', 'whose ', 1)}" for run in short)
+    listed = "; ".join(
+        f"{run.algorithm.name}, {how_far(run).replace('the ', 'whose ', 1)}" for run in short
+    )
     return [f"Not converged: {listed}. {how_on(short)}"] if short else []
 
 
 def edges(best: Configuration, groups: list[Configuration]) -> list[str]:
-    """A sentence for each step or ridge that was chosen at the end of three or more values tried."""
+    """A sentence for each step or ridge that was chosen at the end of three or more values
+    tried.
+    """
     notes = []
     for name in EDGES:
         values = sorted({group.settings[name] for group in groups if name in group.settings})
-        rest = max((group.score for group in groups if group.settings.get(name) != best.settings.get(name)), default=-np.inf)
-        if len(values) >= 3 and best.settings[name] in (values[0], values[-1]) and best.score > rest:
+        rest = max(
+            (
+                group.score
+                for group in groups
+                if group.settings.get(name) != best.settings.get(name)
+            ),
+            default=-np.inf,
+        )
+        if (
+            len(values) >= 3
+            and best.settings[name] in (values[0], values[-1])
+            and best.score > rest
+        ):
             side = "smallest" if best.settings[name] == values[0] else "largest"
-            notes.append(f"{best.name}: {name} {shown(best.settings[name])} is the {side} tried; the best may lie beyond.")
+            notes.append(
+                f"{best.name}: {name} {shown(best.settings[name])} is the {side} tried; the best"
+                " may lie beyond."
+            )
     return notes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Histories(Sequence[History], Result):
-    """The runs of a grid, of several seeds or of several algorithms, in the order in which they were asked for.
+    """The runs of a grid, of several seeds or of several algorithms, in the order in which they
+    were asked for.
 
     Runs on the same clients can be joined: `Histories([*these, *those])`.
 
     >>> from fedasym.algorithms import PAPER
     >>> from fedasym.data.federation import Federation
     >>> from fedasym.training.settings import Settings, TEXT
-    >>> data = Federation.from_arrays(np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2)
+    >>> data = Federation.from_arrays(
+    ...     np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2
+    ... )
     >>> def run(step, right):
     ...     counted = np.full((1, 2, 2), float(right))
-    ...     return History(PAPER["ftfa"], Settings(rounds=0, local_step=step), TEXT, 0, data, np.array([0]), counted,
-    ...                    1 - counted, counted, 1 - counted, np.ones((2, 2), int), None)
+    ...     return History(
+    ...         PAPER["ftfa"],
+    ...         Settings(rounds=0, local_step=step),
+    ...         TEXT,
+    ...         0,
+    ...         data,
+    ...         np.array([0]),
+    ...         counted,
+    ...         1 - counted,
+    ...         counted,
+    ...         1 - counted,
+    ...         np.ones((2, 2), int),
+    ...         None,
+    ...     )
     >>> runs = Histories([run(0.1, 0), run(0.01, 1)])
-    >>> len(runs), runs.choose()[0].settings.local_step, runs.select(local_step=0.1)[0].accuracy.tolist()
+    >>> (
+    ...     len(runs),
+    ...     runs.choose()[0].settings.local_step,
+    ...     runs.select(local_step=0.1)[0].accuracy.tolist(),
+    ... )
     (2, 0.01, [0.0])
     """
 
@@ -266,7 +406,10 @@ class Histories(Sequence[History], Result):
         for run in self.runs:
             other = run.federation
             if other is not first and (other.task, other.clients) != (first.task, first.clients):
-                raise InvalidInput("the runs are on different clients or tasks: put only runs on the same clients side by side")
+                raise InvalidInput(
+                    "the runs are on different clients or tasks: put only runs on the same clients"
+                    " side by side"
+                )
 
     @overload
     def __getitem__(self, index: int) -> History: ...
@@ -304,15 +447,21 @@ class Histories(Sequence[History], Result):
         return tuple(group_runs(runs) for runs in found.values())
 
     def ranked(self) -> dict[str, list[Configuration]]:
-        """Each algorithm's configurations, the best by validation first, then those cut short, then those that diverged.
+        """Each algorithm's configurations, the best by validation first, then those cut short, then
+        those that diverged.
 
-        Under several protocols each algorithm stands once for each, as "ftfa, code": validation does not choose a protocol.
+        Under several protocols each algorithm stands once for each, as "ftfa, code": validation
+        does not choose a protocol.
         """
         protocols = list(dict.fromkeys(group.protocol for group in self._groups))
         ranked: dict[str, list[Configuration]] = {}
         for name in self.algorithms:
             for protocol in protocols:
-                mine = [group for group in self._groups if group.name == name and group.protocol == protocol]
+                mine = [
+                    group
+                    for group in self._groups
+                    if group.name == name and group.protocol == protocol
+                ]
                 if mine:
                     ranked[name if len(protocols) == 1 else f"{name}, {protocol.name}"] = sorted(
                         mine, key=lambda group: group.order
@@ -320,10 +469,14 @@ class Histories(Sequence[History], Result):
         return ranked
 
     def chosen(self) -> dict[str, Configuration | None]:
-        """Each algorithm's configuration by validation; None where all diverged, or where several were tried without any."""
+        """Each algorithm's configuration by validation; None where all diverged, or where several
+        were tried without any.
+        """
         winners: dict[str, Configuration | None] = {}
         for name, (best, *others) in self.ranked().items():
-            winners[name] = best if best.diverged is None and (not others or best.score > -np.inf) else None
+            winners[name] = (
+                best if best.diverged is None and (not others or best.score > -np.inf) else None
+            )
         return winners
 
     @property
@@ -335,66 +488,121 @@ class Histories(Sequence[History], Result):
         return max(chosen, key=lambda name: chosen[name])
 
     def choose(self, by: str = "validation") -> Histories:
-        """All seeds of each algorithm's best configuration: the highest mean final validation accuracy (lowest loss).
+        """All seeds of each algorithm's best configuration: the highest mean final validation
+        accuracy (lowest loss).
 
-        A configuration that diverged for any seed is never chosen. Only "validation" is offered: see the module's words.
+        A configuration that diverged for any seed is never chosen. Only "validation" is offered:
+        see the module's words.
         """
         if by != "validation":
-            raise InvalidInput(f'by is {by!r}: configurations are chosen by "validation" only, never by test samples')
+            raise InvalidInput(
+                f'by is {by!r}: configurations are chosen by "validation" only, never by test'
+                " samples"
+            )
         chosen, ranked = self.chosen(), self.ranked()
         left = [name for name, group in chosen.items() if group is None]
         if len(left) == len(chosen):
             raise InvalidInput(f"nothing can be chosen: {why_none(ranked[left[0]])}")
         tried = {name: len(groups) for name, groups in ranked.items()}
         listed = ", ".join(f"{name} {count}" for name, count in tried.items())
-        remarks = [f"Each is the best by validation of the configurations tried: {listed}."] if max(tried.values()) > 1 else []
+        remarks = (
+            [f"Each is the best by validation of the configurations tried: {listed}."]
+            if max(tried.values()) > 1
+            else []
+        )
         remarks += [f"Left out: {name}, {why_none(ranked[name])}." for name in left]
-        return Histories(tuple(run for group in chosen.values() if group for run in group.runs), (*self.remarks, *remarks))
+        return Histories(
+            tuple(run for group in chosen.values() if group for run in group.runs),
+            (*self.remarks, *remarks),
+        )
 
     def select(self, **wanted: Any) -> Histories:
-        """The runs with these values: algorithm and protocol by name, seed, split, any setting; one value or a list of them.
+        """The runs with these values: algorithm and protocol by name, seed, split, any setting; one
+        value or a list of them.
 
         A run whose algorithm does not use a named setting has no value of it and is left out.
         """
         kept = self.runs
         for name, values in wanted.items():
-            if name not in (known := ("algorithm", "protocol", "seed", "split", *setting_names(self._groups))):
+            if name not in (
+                known := ("algorithm", "protocol", "seed", "split", *setting_names(self._groups))
+            ):
                 raise unknown("name to select by", name, known)
-            asked = list(values) if isinstance(values, list | tuple | set | range | np.ndarray) else [values]
+            asked = (
+                list(values)
+                if isinstance(values, list | tuple | set | range | np.ndarray)
+                else [values]
+            )
             held = kept
-            kept = tuple(run for run in held if any(same(value_of(run, name), each) for each in asked))
+            kept = tuple(
+                run for run in held if any(same(value_of(run, name), each) for each in asked)
+            )
             if not kept:
-                there = dict.fromkeys(shown(value_of(run, name)) for run in held if value_of(run, name) is not None)
-                listed = f"they have {', '.join(there)}" if there else "their algorithms do not use it"
-                raise InvalidInput(f"no run has {name} {', '.join(shown(each) for each in asked)}: {listed}")
+                there = dict.fromkeys(
+                    shown(value_of(run, name)) for run in held if value_of(run, name) is not None
+                )
+                listed = (
+                    f"they have {', '.join(there)}" if there else "their algorithms do not use it"
+                )
+                raise InvalidInput(
+                    f"no run has {name} {', '.join(shown(each) for each in asked)}: {listed}"
+                )
         return Histories(kept, self.remarks)
 
     def table(self) -> list[dict[str, Any]]:
-        """One record per run and evaluated round, with every setting that an algorithm uses (None for those that do not)."""
-        used = [name for name in setting_names(self._groups) if any(value_of(run, name) is not None for run in self.runs)]
+        """One record per run and evaluated round, with every setting that an algorithm uses (None
+        for those that do not).
+        """
+        used = [
+            name
+            for name in setting_names(self._groups)
+            if any(value_of(run, name) is not None for run in self.runs)
+        ]
         splits = ["split"] if any(run.split is not None for run in self.runs) else []
         records = []
         for run in self.runs:
-            what = {name: value_of(run, name) for name in ("algorithm", "protocol", *used, "seed", *splits)}
+            what = {
+                name: value_of(run, name)
+                for name in ("algorithm", "protocol", *used, "seed", *splits)
+            }
             records += [what | record for record in run.table()]
         return records
 
     def to_json(self) -> str:
-        """Full precision: runs[i].{algorithm,settings,protocol,seed,rounds,statistics,...}, chosen, notes; not by client."""
+        """Full precision: runs[i].{algorithm,settings,protocol,seed,rounds,statistics,...}, chosen,
+        notes; not by client.
+        """
         runs = []
         for run in self.runs:
             columns = {name: json_value(getattr(run, name)) for name in COLUMNS[self.task]}
-            what = {"algorithm": run.algorithm.name, "settings": named_settings(run.settings, run.algorithm), "seed": run.seed}
+            what = {
+                "algorithm": run.algorithm.name,
+                "settings": named_settings(run.settings, run.algorithm),
+                "seed": run.seed,
+            }
             what |= {} if run.split is None else {"split": run.split}
             ends = {"diverged": run.diverged, "interrupted": run.interrupted}
-            runs.append(what | {"protocol": asdict(run.protocol), "rounds": run.rounds.tolist(), "statistics": columns} | ends)
-        chosen = {name: group and {"settings": group.settings, "seeds": group.seeds} for name, group in self.chosen().items()}
+            runs.append(
+                what
+                | {
+                    "protocol": asdict(run.protocol),
+                    "rounds": run.rounds.tolist(),
+                    "statistics": columns,
+                }
+                | ends
+            )
+        chosen = {
+            name: group and {"settings": group.settings, "seeds": group.seeds}
+            for name, group in self.chosen().items()
+        }
         return json.dumps({"runs": runs, "chosen": chosen, "notes": list(self.notes)}, indent=2)
 
     def plot(self, path: str | Path | None = None) -> Path:
-        """Draw each algorithm's accuracy (regression: loss) over rounds, as chosen by validation, worst to best seed as a band.
+        """Draw each algorithm's accuracy (regression: loss) over rounds, as chosen by validation,
+        worst to best seed as a band.
 
-        A file that ends in .png, .svg or .pdf; without one, training.png in the current folder. Returns where it is.
+        A file that ends in .png, .svg or .pdf; without one, training.png in the current folder.
+        Returns where it is.
         """
         return write_file("draw histories", self, "training.png" if path is None else path)
 
@@ -406,7 +614,11 @@ class Histories(Sequence[History], Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """How the chosen ones were chosen, and what a fair reader should know."""
-        return (*self.remarks, *comparison_notes(self.ranked(), self.chosen()), *client_notes(self.runs[0]))
+        return (
+            *self.remarks,
+            *comparison_notes(self.ranked(), self.chosen()),
+            *client_notes(self.runs[0]),
+        )
 
     def __str__(self) -> str:
         lines = configuration_lines(self.ranked(), self.chosen())
@@ -416,7 +628,9 @@ class Histories(Sequence[History], Result):
 
 
 def same(held: Any, asked: Any) -> bool:
-    """Whether a value is the one asked for, numbers up to rounding: grids come from powers and spacings."""
+    """Whether a value is the one asked for, numbers up to rounding: grids come from powers and
+    spacings.
+    """
     if any(isinstance(each, str) or each is None for each in (held, asked)):
         return bool(held == asked)
     return bool(np.isclose(held, asked, rtol=1e-9, atol=0))

@@ -1,6 +1,8 @@
-"""What one training run returns: how the clients' models tested after each evaluated round; prints, tabulates, draws itself.
+"""What one training run returns: how the clients' models tested after each evaluated round; prints,
+tabulates, draws itself.
 
-Every statistic is said in full, since "accuracy" alone is not: pooled over samples, over clients alike, or of the worst.
+Every statistic is said in full, since "accuracy" alone is not: pooled over samples, over clients
+alike, or of the worst.
 """
 
 from __future__ import annotations
@@ -76,9 +78,12 @@ def lowest_tenth(sums: Sums, counts: Counts) -> Array:
 
 
 def worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
-    """The fraction of clients that do strictly worse on their own: fewer correct, or a larger loss beyond rounding.
+    """The fraction of clients that do strictly worse on their own: fewer correct, or a larger loss
+    beyond rounding.
 
-    >>> worse(np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]]), np.array([9, 9]), losses=False).tolist()
+    >>> worse(
+    ...     np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]]), np.array([9, 9]), losses=False
+    ... ).tolist()
     [0.5]
     """
     own, shared = (np.asarray(sums[:, counts > 0], float) for sums in (own, shared))
@@ -90,34 +95,59 @@ def worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
 VALIDATION, TEST = 0, 1  # the last axis of what was counted
 LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
 COLUMNS = {
-    "classification": ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt", *LOSSES),
+    "classification": (
+        "accuracy",
+        "validation_accuracy",
+        "shared_accuracy",
+        "mean_accuracy",
+        "worst_decile",
+        "hurt",
+        *LOSSES,
+    ),
     "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
 }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class History(Result):
-    """One configuration trained from one seed: arrays have one entry per evaluated round, NaN where a model diverged.
+    """One configuration trained from one seed: arrays have one entry per evaluated round, NaN where
+    a model diverged.
 
-    Made by `fedasym.train`. Statistics are of the test samples unless named otherwise, and of the clients that have some.
-    correct, losses: (rounds, clients, 2) correct predictions and summed losses of the personal models on validation and test.
+    Made by `fedasym.train`. Statistics are of the test samples unless named otherwise, and of the
+    clients that have some.
+    correct, losses: (rounds, clients, 2) correct predictions and summed losses of the personal
+        models on validation and test.
     shared_correct, shared_losses: the same of the shared model.
     totals: (clients, 2) predictions counted: samples, or positions of sequences.
-    shared: the last shared head, (features, outputs), with a last row for the intercept where there is one.
+    shared: the last shared head, (features, outputs), with a last row for the intercept where there
+        is one.
     diverged: the first round with a model that is not finite.
-    training_losses, shared_training_losses: (rounds, clients) summed losses on training samples, in regression.
-    exact: what the exact solutions reach on training samples, where there are any (`fedasym.training.convergence`).
+    training_losses, shared_training_losses: (rounds, clients) summed losses on training samples, in
+        regression.
+    exact: what the exact solutions reach on training samples, where there are any
+        (`fedasym.training.convergence`).
     heads: (clients, features, outputs) personal heads, where the history was loaded from a file.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
 
     >>> from fedasym.algorithms import PAPER
     >>> from fedasym.training.settings import TEXT
-    >>> federation = Federation.from_arrays(np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2)
+    >>> federation = Federation.from_arrays(
+    ...     np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2
+    ... )
     >>> correct = np.array([[[1, 0], [0, 0]], [[1, 1], [1, 0]]], float)
     >>> History(
-    ...     algorithm=PAPER["ftfa"], settings=Settings(rounds=50), protocol=TEXT, seed=0, federation=federation,
-    ...     rounds=np.array([0, 50]), correct=correct, losses=1 - correct, shared_correct=0 * correct,
-    ...     shared_losses=1 - correct, totals=np.ones((2, 2), int), shared=None,
+    ...     algorithm=PAPER["ftfa"],
+    ...     settings=Settings(rounds=50),
+    ...     protocol=TEXT,
+    ...     seed=0,
+    ...     federation=federation,
+    ...     rounds=np.array([0, 50]),
+    ...     correct=correct,
+    ...     losses=1 - correct,
+    ...     shared_correct=0 * correct,
+    ...     shared_losses=1 - correct,
+    ...     totals=np.ones((2, 2), int),
+    ...     shared=None,
     ... ).accuracy.tolist()
     [0.0, 0.5]
     """
@@ -154,7 +184,9 @@ class History(Result):
 
     @property
     def shared_accuracy(self) -> Array:
-        """The shared model's accuracy over all test samples; NaN for an algorithm that shares nothing."""
+        """The shared model's accuracy over all test samples; NaN for an algorithm that shares
+        nothing.
+        """
         return self._if_shared(self._pooled(self._hits(self.shared_correct), TEST))
 
     @property
@@ -164,19 +196,29 @@ class History(Result):
 
     @property
     def worst_decile(self) -> Array:
-        """The mean accuracy of the tenth of the clients, rounded up, with the lowest accuracies in that round."""
+        """The mean accuracy of the tenth of the clients, rounded up, with the lowest accuracies in
+        that round.
+        """
         return lowest_tenth(self._hits(self.correct)[..., TEST], self.totals[:, TEST])
 
     @property
     def hurt(self) -> Array:
-        """The fraction of clients whose personal model is strictly worse than the shared one (regression: beyond rounding)."""
+        """The fraction of clients whose personal model is strictly worse than the shared one
+        (regression: beyond rounding).
+        """
         regression = self.task == "regression"
-        own, theirs = (self.losses, self.shared_losses) if regression else (self.correct, self.shared_correct)
-        return self._if_shared(worse(own[..., TEST], theirs[..., TEST], self.totals[:, TEST], losses=regression))
+        own, theirs = (
+            (self.losses, self.shared_losses) if regression else (self.correct, self.shared_correct)
+        )
+        return self._if_shared(
+            worse(own[..., TEST], theirs[..., TEST], self.totals[:, TEST], losses=regression)
+        )
 
     @property
     def loss(self) -> Array:
-        """The personal models' mean loss over all test samples: negative log-likelihood, or half the squared error."""
+        """The personal models' mean loss over all test samples: negative log-likelihood, or half
+        the squared error.
+        """
         return self._pooled(self.losses, TEST)
 
     @property
@@ -186,7 +228,9 @@ class History(Result):
 
     @property
     def shared_loss(self) -> Array:
-        """The shared model's mean loss over all test samples; NaN for an algorithm that shares nothing."""
+        """The shared model's mean loss over all test samples; NaN for an algorithm that shares
+        nothing.
+        """
         return self._if_shared(self._pooled(self.shared_losses, TEST))
 
     @property
@@ -196,7 +240,9 @@ class History(Result):
 
     @property
     def training_loss(self) -> Array:
-        """The personal models' mean loss over all training samples, in regression: what training makes small."""
+        """The personal models' mean loss over all training samples, in regression: what training
+        makes small.
+        """
         return self._trained(self.training_losses)
 
     @property
@@ -206,17 +252,23 @@ class History(Result):
 
     @property
     def shared_training_loss(self) -> Array:
-        """The shared model's mean loss over all training samples, in regression; NaN where nothing is shared."""
+        """The shared model's mean loss over all training samples, in regression; NaN where nothing
+        is shared.
+        """
         return self._if_shared(self._trained(self.shared_training_losses))
 
     @property
     def exact_shared_loss(self) -> Array:
-        """The least that a shared model can have, known after the last round; NaN where that is not what is minimised."""
+        """The least that a shared model can have, known after the last round; NaN where that is not
+        what is minimised.
+        """
         return self._last(self.exact.shared_loss if self.exact else np.nan)
 
     @property
     def excess(self) -> Array:
-        """How far the training loss is above that of the exact solution, in units of half the labels' variance."""
+        """How far the training loss is above that of the exact solution, in units of half the
+        labels' variance.
+        """
         return self._above(self.training_loss, self.exact_loss)
 
     @property
@@ -226,8 +278,12 @@ class History(Result):
 
     @property
     def converged(self) -> bool | None:
-        """Whether personal and shared models are as good as exact on training samples; None where that is not known."""
-        known = [float(each[-1]) for each in (self.excess, self.shared_excess) if not np.isnan(each[-1])]
+        """Whether personal and shared models are as good as exact on training samples; None where
+        that is not known.
+        """
+        known = [
+            float(each[-1]) for each in (self.excess, self.shared_excess) if not np.isnan(each[-1])
+        ]
         return max(known) <= NEAR if known and self.diverged is None else None
 
     @property
@@ -238,13 +294,21 @@ class History(Result):
     @property
     def final(self) -> dict[str, Any]:
         """The statistics after the last evaluated round, by name."""
-        return {name: value for name, value in self.table()[-1].items() if name not in ("algorithm", "seed")}
+        return {
+            name: value
+            for name, value in self.table()[-1].items()
+            if name not in ("algorithm", "seed")
+        }
 
     @property
     def best(self) -> int:
-        """The evaluated round after which personal models validate best; the last where there are no validation samples."""
+        """The evaluated round after which personal models validate best; the last where there are
+        no validation samples.
+        """
         regression = self.task == "regression"
-        values = np.asarray(self.validation_loss if regression else self.validation_accuracy, dtype=float)
+        values = np.asarray(
+            self.validation_loss if regression else self.validation_accuracy, dtype=float
+        )
         if not np.isfinite(values).any():
             return int(self.rounds[-1])
         worth = -values if regression else values
@@ -262,28 +326,41 @@ class History(Result):
     def clients(self, round: int | None = None) -> list[dict[str, Any]]:
         """One record per client after an evaluated round, the last by default.
 
-        samples: training samples. tested: test predictions counted; without any, the client's numbers are NaN. gain: the
-        personal model's accuracy above the shared one's; in regression the loss below.
+        samples: training samples. tested: test predictions counted; without any, the client's
+        numbers are NaN. gain: the personal model's accuracy above the shared one's; in regression
+        the loss below.
         """
         evaluated = [int(each) for each in self.rounds]
         if round is not None and round not in evaluated:
-            raise InvalidInput(f"round is {round!r}: the clients were tested after rounds {', '.join(map(str, evaluated))}")
+            raise InvalidInput(
+                f"round is {round!r}: the clients were tested after rounds"
+                f" {', '.join(map(str, evaluated))}"
+            )
         at = -1 if round is None else evaluated.index(round)
         tested = self.totals[:, TEST]
-        own, theirs = (ratio(sums[at, :, TEST], tested) for sums in (self.losses, self.shared_losses))
+        own, theirs = (
+            ratio(sums[at, :, TEST], tested) for sums in (self.losses, self.shared_losses)
+        )
         columns = {"loss": own, "shared_loss": self._if_shared(theirs)}
         if self.task == "classification":
-            own, theirs = (ratio(sums[at, :, TEST], tested) for sums in (self.correct, self.shared_correct))
+            own, theirs = (
+                ratio(sums[at, :, TEST], tested) for sums in (self.correct, self.shared_correct)
+            )
             columns = {"accuracy": own, "shared_accuracy": self._if_shared(theirs)} | columns
             own, theirs = theirs, own  # a gain is more accuracy, but less loss
         with np.errstate(invalid="ignore"):  # two infinite losses
             columns["gain"] = self._if_shared(theirs - own)
         held = {"samples": self.federation.counts("train"), "tested": tested, **columns}
         named = enumerate(self.federation.clients)
-        return [{"client": client} | {name: values[i].item() for name, values in held.items()} for i, client in named]
+        return [
+            {"client": client} | {name: values[i].item() for name, values in held.items()}
+            for i, client in named
+        ]
 
     def personal(self, client: Any) -> NDArray[np.floating[Any]]:
-        """A client's personal head after the last evaluated round, made again from the shared one: (features, outputs)."""
+        """A client's personal head after the last evaluated round, made again from the shared one:
+        (features, outputs).
+        """
         from fedasym.training.twin import first_head, personal_head
 
         if isinstance(self.federation, Roster):
@@ -292,19 +369,30 @@ class History(Result):
             return np.asarray(self.heads[place])
         self.federation.rows(client)  # refuses a client that is not there
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
-        start = first_head(self.federation, self.protocol, self.seed, np.float32) if self.shared is None else self.shared
+        start = (
+            first_head(self.federation, self.protocol, self.seed, np.float32)
+            if self.shared is None
+            else self.shared
+        )
         return personal_head(*of, int(self.rounds[-1]), start, client, dtype=np.float32)
 
     def predict(self, features: ArrayLike, client: Any = None) -> NDArray[Any]:
-        """Class names, or values in regression, from a client's personal model, or the shared one for client None.
+        """Class names, or values in regression, from a client's personal model, or the shared one
+        for client None.
 
         features: (samples, d) or (samples, positions, d), as in the federation.
         """
         if client is None and (self.shared is None or self.algorithm.shares_nothing):
-            raise InvalidInput(f"client is None, but {self.algorithm.name} has no shared model: name one of the clients")
+            raise InvalidInput(
+                f"client is None, but {self.algorithm.name} has no shared model: name one of the"
+                " clients"
+            )
         x, d = np.asarray(features), self.federation.dimension
         if x.ndim == 0 or x.shape[-1] != d:
-            raise InvalidInput(f"features have shape {x.shape}: the last axis must hold the federation's {d} features")
+            raise InvalidInput(
+                f"features have shape {x.shape}: the last axis must hold the federation's {d}"
+                " features"
+            )
         if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
             raise InvalidInput("features must be finite numbers: fill or drop the missing ones")
         head = self.shared if client is None else self.personal(client)
@@ -316,12 +404,19 @@ class History(Result):
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
 
     def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors file, whole or not at all: all heads and what was counted, no samples; returns where it is.
+        """Write to a .safetensors file, whole or not at all: all heads and what was counted, no
+        samples; returns where it is.
 
         >>> import tempfile, fedasym as fa
-        >>> clients = fa.Federation.from_arrays([[0.0], [1.0]] * 4, [1.0, 3.0] * 4, clients=list("aaaabbbb"))
+        >>> clients = fa.Federation.from_arrays(
+        ...     [[0.0], [1.0]] * 4, [1.0, 3.0] * 4, clients=list("aaaabbbb")
+        ... )
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     again = History.load(fa.train("ftfa", clients, rounds=20, evaluate_every=0).save(folder + "/run.safetensors"))
+        ...     again = History.load(
+        ...         fa.train("ftfa", clients, rounds=20, evaluate_every=0).save(
+        ...             folder + "/run.safetensors"
+        ...         )
+        ...     )
         >>> again.predict([[0.5]], client="a").round(1).tolist(), again.predict([[0.5]]).shape
         ([2.0], (1,))
         """
@@ -331,19 +426,25 @@ class History(Result):
 
     @classmethod
     def load(cls, path: str | Path) -> History:
-        """The history that `save` wrote: predicts for its clients and, with client None, for others; prints as it did."""
+        """The history that `save` wrote: predicts for its clients and, with client None, for
+        others; prints as it did.
+        """
         from fedasym.training.storage import read_history
 
         return cls(**read_history(path))
 
     def plot(self, path: str | Path | None = None) -> Path:
-        """Draw accuracy (regression: loss) over rounds to a file (PNG, SVG or PDF by its ending, else training.png here)."""
+        """Draw accuracy (regression: loss) over rounds to a file (PNG, SVG or PDF by its ending,
+        else training.png here).
+        """
         from fedasym.training.histories import Histories
 
         return Histories((self,)).plot(path)
 
     def to_json(self) -> str:
-        """Full precision: the configuration, the statistics by round, and all that was counted, [round][client][split]."""
+        """Full precision: the configuration, the statistics by round, and all that was counted,
+        [round][client][split].
+        """
         counted = ("correct", "losses", "shared_correct", "shared_losses")
         held = {
             "algorithm": self.algorithm.name,
@@ -367,12 +468,17 @@ class History(Result):
     def title(self) -> str:
         """The algorithm, the settings that it uses, the protocol and the seed, in one line."""
         used = named_settings(self.settings, self.algorithm)
-        parts = [self.algorithm.name, *(f"{name} {shown(value)}" for name, value in used.items() if value is not None)]
+        parts = [
+            self.algorithm.name,
+            *(f"{name} {shown(value)}" for name, value in used.items() if value is not None),
+        ]
         return " · ".join([*parts, f"protocol {self.protocol.name}", f"seed {self.seed}"])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know: divergence and what to do about it, interruption, clients that count in nothing."""
+        """What a reader should know: divergence and what to do about it, interruption, clients that
+        count in nothing.
+        """
         return (*run_notes(self), *client_notes(self))
 
     def __str__(self) -> str:
@@ -382,7 +488,10 @@ class History(Result):
 
     def _hits(self, correct: Sums) -> Sums:
         if self.task == "regression":
-            raise InvalidInput("a regression has no accuracy: use .loss, .validation_loss, .shared_loss or .mean_loss")
+            raise InvalidInput(
+                "a regression has no accuracy: use .loss, .validation_loss, .shared_loss or"
+                " .mean_loss"
+            )
         return correct
 
     def _if_shared(self, values: Array) -> Array:

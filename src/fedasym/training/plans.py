@@ -1,8 +1,9 @@
-"""Who trains when on what: what configurations share, so that it is done once; cohorts of clients; batches from reshuffled
-passes without replacement; and how that is laid out on the machine, in groups of like clients and pieces by memory.
+"""Who trains when on what: what configurations share, so that it is done once; cohorts of clients;
+batches from reshuffled passes without replacement; and how that is laid out on the machine, in
+groups of like clients and pieces by memory.
 
-Everything is decided here, on the host and ahead of the arithmetic, so that the compiled program, its plain twin and any
-batching of configurations see the very same batches.
+Everything is decided here, on the host and ahead of the arithmetic, so that the compiled program,
+its plain twin and any batching of configurations see the very same batches.
 """
 
 from __future__ import annotations
@@ -29,15 +30,22 @@ Rows = NDArray[np.int32]
 
 
 def cohorts(seed: int, identities: Words, rounds: int, cohort: int, first: int = 0) -> Rows:
-    """The clients drawn in rounds `first` to `rounds` - 1, uniform without replacement: those with the smallest hashes.
+    """The clients drawn in rounds `first` to `rounds` - 1, uniform without replacement: those with
+    the smallest hashes.
 
     >>> drawn = cohorts(0, np.arange(5, dtype=np.uint64), rounds=3, cohort=2)
     >>> drawn.shape, bool((drawn[:, 0] != drawn[:, 1]).all())
     ((3, 2), True)
     """
     ranks = mix(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
-    drawn = np.argpartition(ranks, cohort - 1, axis=1)[:, :cohort] if cohort < len(identities) else np.argsort(ranks, axis=1)
-    order = np.argsort(np.take_along_axis(ranks, drawn, axis=1), axis=1)  # by hash: the same for any order of the clients
+    drawn = (
+        np.argpartition(ranks, cohort - 1, axis=1)[:, :cohort]
+        if cohort < len(identities)
+        else np.argsort(ranks, axis=1)
+    )
+    order = np.argsort(
+        np.take_along_axis(ranks, drawn, axis=1), axis=1
+    )  # by hash: the same for any order of the clients
     return np.take_along_axis(drawn, order, axis=1).astype(np.int32)
 
 
@@ -51,11 +59,18 @@ def turns(drawn: Rows, clients: int) -> Rows:
     return counted
 
 
-def batches(streams: Words, sizes: NDArray[np.integer], first: NDArray[np.integer] | int, count: int, batch: int) -> Rows:
-    """Batches `first`, `first` + 1, ... of each stream: (streams, count, batch) samples of a client, -1 where there is none.
+def batches(
+    streams: Words,
+    sizes: NDArray[np.integer],
+    first: NDArray[np.integer] | int,
+    count: int,
+    batch: int,
+) -> Rows:
+    """Batches `first`, `first` + 1, ... of each stream: (streams, count, batch) samples of a
+    client, -1 where there is none.
 
-    A stream is an endless sequence of passes over a client's `sizes` samples, each pass shuffled anew and cut into batches,
-    the last short one kept; a client without samples has empty batches.
+    A stream is an endless sequence of passes over a client's `sizes` samples, each pass shuffled
+    anew and cut into batches, the last short one kept; a client without samples has empty batches.
 
     >>> batches(mix(0, [5]), np.array([3]), first=0, count=2, batch=2).shape
     (1, 2, 2)
@@ -68,24 +83,38 @@ def batches(streams: Words, sizes: NDArray[np.integer], first: NDArray[np.intege
         skipped, offset = np.divmod(first[mine], length)
         passes = -(-(int(offset.max()) + count) // length)
         number = skipped[:, None] + np.arange(passes)
-        flat = cut_passes(orders(mix(streams[mine, None], number), sizes[mine], int(sizes[mine].max())), length, batch)
+        flat = cut_passes(
+            orders(mix(streams[mine, None], number), sizes[mine], int(sizes[mine].max())),
+            length,
+            batch,
+        )
         wanted = offset[:, None] + np.arange(count)
-        rows[mine] = np.take_along_axis(flat, wanted[:, :, None], axis=1) if offset.any() else flat[:, :count]
+        rows[mine] = (
+            np.take_along_axis(flat, wanted[:, :, None], axis=1)
+            if offset.any()
+            else flat[:, :count]
+        )
     return rows
 
 
-def epochs(streams: Words, sizes: NDArray[np.integer], first: int, count: int, batch: int, width: int) -> Rows:
-    """Passes `first`, `first` + 1, ...: (streams, count * batches of a pass over `width` samples, batch); short clients wait.
+def epochs(
+    streams: Words, sizes: NDArray[np.integer], first: int, count: int, batch: int, width: int
+) -> Rows:
+    """Passes `first`, `first` + 1, ...: (streams, count * batches of a pass over `width` samples,
+    batch); short clients wait.
 
-    Every pass takes the same number of steps for all clients, so that "after two epochs" is one moment of the program; the
-    steps that a smaller client does not need are empty batches, which change nothing.
+    Every pass takes the same number of steps for all clients, so that "after two epochs" is one
+    moment of the program; the steps that a smaller client does not need are empty batches, which
+    change nothing.
     """
     order = orders(mix(streams[:, None], first + np.arange(count)), np.asarray(sizes), width)
     return cut_passes(order, -(-width // batch), batch)
 
 
 def cut_passes(order: Rows, length: int, batch: int) -> Rows:
-    """(streams, passes, samples) as (streams, passes * length, batch): each pass in batches, the last one filled up with -1."""
+    """(streams, passes, samples) as (streams, passes * length, batch): each pass in batches, the
+    last one filled up with -1.
+    """
     filled = np.full((*order.shape[:2], length * batch), -1, np.int32)
     filled[..., : order.shape[2]] = order
     return filled.reshape(len(order), -1, batch)
@@ -108,7 +137,9 @@ class ServerWork(NamedTuple):
 
 
 class ClientWork(NamedTuple):
-    """What is compiled of a client stage, and the epochs or steps that it takes; no stage: what the server's gives."""
+    """What is compiled of a client stage, and the epochs or steps that it takes; no stage: what the
+    server's gives.
+    """
 
     stage: ClientStage | None
     epochs: int | None = None
@@ -130,28 +161,46 @@ Jobs = dict[Numbers, list[int]]  # a client stage's rates, and which jobs want t
 Tree = dict[ServerWork, dict[Numbers, dict[ClientWork, Jobs]]]
 
 
-def shared_work(jobs: Sequence[tuple[Algorithm, Settings]], protocol: Protocol, largest: int) -> Tree:
-    """Jobs by server stage, server rates, client stage and client rates; no batch is larger than the `largest` client."""
+def shared_work(
+    jobs: Sequence[tuple[Algorithm, Settings]], protocol: Protocol, largest: int
+) -> Tree:
+    """Jobs by server stage, server rates, client stage and client rates; no batch is larger than
+    the `largest` client.
+    """
     tree: Tree = {}
     for index, (algorithm, settings) in enumerate(jobs):
-        server, server_rates = server_work(algorithm, replace(settings, batch=min(settings.batch, largest)), protocol)
+        server, server_rates = server_work(
+            algorithm, replace(settings, batch=min(settings.batch, largest)), protocol
+        )
         client, client_rates = client_work(algorithm, settings, protocol)
         wanted = tree.setdefault(server, {}).setdefault(server_rates, {}).setdefault(client, {})
         wanted.setdefault(client_rates, []).append(index)
     return tree
 
 
-def server_work(algorithm: Algorithm, settings: Settings, protocol: Protocol) -> tuple[ServerWork, Numbers]:
+def server_work(
+    algorithm: Algorithm, settings: Settings, protocol: Protocol
+) -> tuple[ServerWork, Numbers]:
     """The server stage's program and rates."""
     stage, own = split_stage(bind_stage(algorithm.server, settings, protocol))
     rates = {"server_step": settings.server_step, **own} if stage.shares else {}
     assert settings.cohort is not None
-    sizes = (settings.rounds, tuple(settings.evaluated), settings.cohort, settings.local_steps, settings.batch)
+    sizes = (
+        settings.rounds,
+        tuple(settings.evaluated),
+        settings.cohort,
+        settings.local_steps,
+        settings.batch,
+    )
     return ServerWork(stage, *sizes), tuple(rates.items())
 
 
-def client_work(algorithm: Algorithm, settings: Settings, protocol: Protocol) -> tuple[ClientWork, Numbers]:
-    """The client stage's program and rates; on its own a client trains for as many epochs as there are rounds."""
+def client_work(
+    algorithm: Algorithm, settings: Settings, protocol: Protocol
+) -> tuple[ClientWork, Numbers]:
+    """The client stage's program and rates; on its own a client trains for as many epochs as there
+    are rounds.
+    """
     if algorithm.personal_from_server:
         return ClientWork(None), ()
     bound = bind_stage(algorithm.personalise, settings, protocol)
@@ -161,11 +210,18 @@ def client_work(algorithm: Algorithm, settings: Settings, protocol: Protocol) ->
     rates = tuple(({"local_step": own_rate(bound, settings)} | own).items())
     if bound.step_count is not None:
         return ClientWork(stage, None, bound.step_count), rates
-    return ClientWork(stage, settings.rounds if algorithm.shares_nothing else settings.personal_epochs), rates
+    return (
+        ClientWork(
+            stage, settings.rounds if algorithm.shares_nothing else settings.personal_epochs
+        ),
+        rates,
+    )
 
 
 def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
-    """What is compiled of a stage, and its rates: numbers that are not whole are data, so that one program serves many."""
+    """What is compiled of a stage, and its rates: numbers that are not whole are data, so that one
+    program serves many.
+    """
     rates = {
         name: float(getattr(stage, name))
         for name, each in stage.settings().items()
@@ -175,12 +231,20 @@ def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
 
 
 def way_of(client: ClientWork, rates: Hashable, alone: bool) -> Hashable:
-    """What client stages have in common that walk one way: stages that differ only in their number of passes do."""
+    """What client stages have in common that walk one way: stages that differ only in their number
+    of passes do.
+    """
     return client if alone or client.epochs is None else (client.stage, rates)
 
 
-GROUPS, MANY = 3, 6  # compiled programs for one client stage, at most; for sequences, whose steps cost more than compiling
-WORTH = 0.85  # what all groups together save must be worth it: fewer are taken where they come as near as this
+GROUPS, MANY = (
+    3,
+    6,
+    # compiled programs for one client stage, at most; for sequences, whose steps cost more than
+    # compiling
+)
+# what all groups together save must be worth it: fewer are taken where they come as near as this
+WORTH = 0.85
 CACHE = 2e6  # bytes that stay close to a processor's core, roughly
 COPIES = 6  # arrays of a model's size that a step holds at once, roughly
 STEP = 3  # arrays of the size of a batch's outputs
@@ -189,9 +253,12 @@ STEP = 3  # arrays of the size of a batch's outputs
 class Machine(NamedTuple):
     """What decides the layout."""
 
-    together: bool  # many clients side by side: accelerators; a processor's cache prefers one after another
+    # many clients side by side: accelerators; a processor's cache prefers one after another
+    together: bool
     memory: float  # bytes that a program may use
-    close: float  # bytes that runs side by side may use between them: memory, or what a processor keeps in its cache
+    # bytes that runs side by side may use between them: memory, or what a processor keeps in its
+    # cache
+    close: float
 
 
 def this_machine() -> Machine:
@@ -207,11 +274,17 @@ def this_machine() -> Machine:
 
 
 def cheaper_form(width: int, dimension: int, steps: int, batch: int) -> str:
-    """The form with fewer multiplications for `steps` batch gradients of a client with `width` samples, per output.
+    """The form with fewer multiplications for `steps` batch gradients of a client with `width`
+    samples, per output.
 
-    Gram: once in and once out of the span (2 w d), and B w a step. Head: outputs and gradient, 2 B d a step.
+    Gram: once in and once out of the span (2 w d), and B w a step. Head: outputs and gradient, 2 B
+    d a step.
     """
-    return "gram" if width * (2 * dimension + steps * batch) < 2 * steps * batch * dimension else "head"
+    return (
+        "gram"
+        if width * (2 * dimension + steps * batch) < 2 * steps * batch * dimension
+        else "head"
+    )
 
 
 def round_width(size: int) -> int:
@@ -220,7 +293,9 @@ def round_width(size: int) -> int:
 
 
 def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.intp]]:
-    """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded; fewer where that costs little."""
+    """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded; fewer
+    where that costs little.
+    """
     widths = np.array([round_width(size) for size in sizes])
     levels, counts = np.unique(widths, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
@@ -230,7 +305,10 @@ def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.in
     plans = []
     for _ in range(min(MANY if many else GROUPS, len(levels))):
         held = {
-            stop: min((cost + (below[stop] - below[start]) * levels[stop - 1], (*ends, stop)) for start, (cost, ends) in before)
+            stop: min(
+                (cost + (below[stop] - below[start]) * levels[stop - 1], (*ends, stop))
+                for start, (cost, ends) in before
+            )
             for stop in range(1, len(levels) + 1)
             if (before := [(start, plan) for start, plan in held.items() if start < stop])
         }
@@ -241,9 +319,11 @@ def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.in
 
 
 def count_fitting(memory: float, each: float, most: int) -> int:
-    """How many of `most` things to take at a time: as many as fit, in parts that are as even as can be.
+    """How many of `most` things to take at a time: as many as fit, in parts that are as even as can
+    be.
 
-    Parts are filled up to one size: of 17 things 14 may fit, and two parts of 9 do less in vain than two of 14.
+    Parts are filled up to one size: of 17 things 14 may fit, and two parts of 9 do less in vain
+    than two of 14.
 
     >>> count_fitting(14, 1, 17), count_fitting(100, 1, 17), count_fitting(0.5, 1, 17)
     (9, 17, 1)
@@ -278,30 +358,47 @@ class Schedule:
         """The same clients among those of all splits."""
         return (members + split * len(self.sizes.training)).astype(np.int32)
 
-    def streams(self, seed: int, members: NDArray[np.integer], rounds: NDArray[np.integer] | int) -> Words:
+    def streams(
+        self, seed: int, members: NDArray[np.integer], rounds: NDArray[np.integer] | int
+    ) -> Words:
         """The streams of training batches: a new one each round, or one for ever."""
         number = 0 if self.work.protocol.continued_passes else np.asarray(rounds) + 1
         return mix(seed, TRAINING, self.work.federation.identities[members], number)
 
     def rows(
-        self, seed: int, members: NDArray[np.integer], rounds: NDArray[np.integer] | int, turn: NDArray[np.integer] | int
+        self,
+        seed: int,
+        members: NDArray[np.integer],
+        rounds: NDArray[np.integer] | int,
+        turn: NDArray[np.integer] | int,
     ) -> Rows:
         """(clients, steps, batches a step, batch) of clients that train in these rounds."""
         turn = rounds if self.server.stage.everyone_works else turn
         first = np.asarray(turn) * self.steps if self.work.protocol.continued_passes else 0
         streams = np.broadcast_to(self.streams(seed, members, rounds), members.shape)
-        planned = batches(streams, self.sizes.training[members], first, self.steps, self.server.batch)
+        planned = batches(
+            streams, self.sizes.training[members], first, self.steps, self.server.batch
+        )
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
     def pieces(self, draws: Sequence[Draw]) -> Iterator[tuple[int, int, Plan]]:
-        """All rounds in pieces that end where clients are tested; the next is planned while the caller computes."""
+        """All rounds in pieces that end where clients are tested; the next is planned while the
+        caller computes.
+        """
         ends = sorted({0, *self.server.evaluated})
-        spans = [(at, min(at + ROUNDS, end)) for start, end in pairwise(ends) for at in range(start, end, ROUNDS)]
+        spans = [
+            (at, min(at + ROUNDS, end))
+            for start, end in pairwise(ends)
+            for at in range(start, end, ROUNDS)
+        ]
         with ThreadPoolExecutor(1) as planner:
             waiting = [planner.submit(self.piece, draws, *span) for span in spans[:1]]
             for place, (start, stop) in enumerate(spans):
                 plan = waiting.pop().result()
-                waiting += [planner.submit(self.piece, draws, *span) for span in spans[place + 1 : place + 2]]
+                waiting += [
+                    planner.submit(self.piece, draws, *span)
+                    for span in spans[place + 1 : place + 2]
+                ]
                 yield start, stop, plan
 
     def piece(self, draws: Sequence[Draw], start: int, stop: int) -> Plan:
@@ -317,16 +414,22 @@ class Schedule:
             shares.append(weights / weights.sum(1, keepdims=True))
         fill = [(0, ROUNDS - (stop - start))]
         stacked = (np.stack(arrays, axis=1) for arrays in (drawn, rows, shares))
-        members, rows_, shares_ = (np.pad(array, fill + [(0, 0)] * (array.ndim - 1)) for array in stacked)
+        members, rows_, shares_ = (
+            np.pad(array, fill + [(0, 0)] * (array.ndim - 1)) for array in stacked
+        )
         return members, rows_, shares_.astype(self.work.precision)
 
     def room(self, draws: Sequence[Draw]) -> tuple[int, float]:
-        """How many clients are drawn in any round, at most over the seeds; and which part of those that train in each."""
+        """How many clients are drawn in any round, at most over the seeds; and which part of those
+        that train in each.
+        """
         most = max(len(np.unique(self.members(draw.seed)[0])) for draw in draws)
         return max(most, 1), self.cohort / len(self.able)
 
     def slots(self, draws: Sequence[Draw], start: int, stop: int) -> Rows:
-        """(rounds, seeds, cohort): where the drawn clients are among those that are drawn in any round."""
+        """(rounds, seeds, cohort): where the drawn clients are among those that are drawn in any
+        round.
+        """
         places = []
         for draw in draws:
             members = self.members(draw.seed)[0]

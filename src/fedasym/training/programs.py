@@ -1,5 +1,6 @@
-"""The compiled programs, seeds and configurations side by side: rounds of local work by a cohort, then the server's update;
-and personalization, where every client makes its own model of the shared one and is tested.
+"""The compiled programs, seeds and configurations side by side: rounds of local work by a cohort,
+then the server's update; and personalization, where every client makes its own model of the shared
+one and is tested.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedasym.algorithms.stages import ServerStage
-from fedasym.training.heads import Coordinates, Matrix, Packed, Point, Space, flat_labels, flat_rows, without_filling
+from fedasym.training.heads import (
+    Coordinates,
+    Matrix,
+    Packed,
+    Point,
+    Space,
+    flat_labels,
+    flat_rows,
+    without_filling,
+)
 from fedasym.training.steps import (
     OPTIONS,
     VALUES,
@@ -45,12 +55,16 @@ def advance(
     first: Array,
     count: Array,
 ) -> tuple[Array, Array]:
-    """`count` rounds from round `first`: the shared heads, and the round after which each was first not finite (or -1).
+    """`count` rounds from round `first`: the shared heads, and the round after which each was first
+    not finite (or -1).
 
-    Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows (rounds, seeds, cohort,
-    steps, batches a step, batch); rates (configurations,). The number of rounds is data: one program serves any.
+    Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows
+    (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
+    rounds is data: one program serves any.
     """
-    done, broken, _ = rounds_of(program, data, (shared, diverged, None), drawn, None, rows, shares, rates, first, count)
+    done, broken, _ = rounds_of(
+        program, data, (shared, diverged, None), drawn, None, rows, shares, rates, first, count
+    )
     return done, broken
 
 
@@ -67,13 +81,19 @@ def advance_memory(
     first: Array,
     count: Array,
 ) -> tuple[Array, Array, Memory]:
-    """`advance` of a stage whose clients or server keep something; slots, as drawn: where a client's is in the memory."""
-    shared, diverged, memory = rounds_of(program, data, state, drawn, slots, rows, shares, rates, first, count)
+    """`advance` of a stage whose clients or server keep something; slots, as drawn: where a
+    client's is in the memory.
+    """
+    shared, diverged, memory = rounds_of(
+        program, data, state, drawn, slots, rows, shares, rates, first, count
+    )
     return shared, diverged, memory
 
 
 class Memory(NamedTuple):
-    """What is kept from round to round: (seeds, configurations, ...), and slots as a third axis for what clients keep."""
+    """What is kept from round to round: (seeds, configurations, ...), and slots as a third axis for
+    what clients keep.
+    """
 
     clients: Any
     server: Any
@@ -81,13 +101,17 @@ class Memory(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("program", "slots"))
-def first_memory(program: Program, shared: Array, rates: Rates, slots: int, portion: Array) -> Memory:
+def first_memory(
+    program: Program, shared: Array, rates: Rates, slots: int, portion: Array
+) -> Memory:
     """Before the first round; clients that are never drawn take no room."""
 
     def begin(shared: Array, rates: Rates) -> tuple[Any, Any]:
         stage = bound_stage(program, rates)
         own = jax.tree.map(jnp.asarray, as_arrays(stage.init_client(Model.at(shared)), shared))
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own), stage.init_server(shared)
+        return jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own
+        ), stage.init_server(shared)
 
     clients, server = jax.vmap(jax.vmap(begin), (0, None))(shared, rates)
     return Memory(clients, server, jnp.broadcast_to(portion, shared.shape[:1]))
@@ -104,7 +128,9 @@ def as_arrays(state: Any, like: Array) -> Any:
 
 def as_models(state: Any, like: Array) -> Any:
     """A kept state as a step sees it: matrices of a head's shape are models."""
-    return jax.tree.map(lambda leaf: Model.at(leaf) if jnp.shape(leaf) == like.shape else leaf, state)
+    return jax.tree.map(
+        lambda leaf: Model.at(leaf) if jnp.shape(leaf) == like.shape else leaf, state
+    )
 
 
 def carry_out_matrix(model: Model, like: Array) -> Array:
@@ -148,7 +174,9 @@ def advance_round(
     rows: Array,
     shares: Array,
 ) -> tuple[Array, Memory | None]:
-    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, for every configuration."""
+    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, for every
+    configuration.
+    """
     keeps = bound_stage(program, {}).keeps_client()
     common = None if memory is None else memory.server
 
@@ -158,7 +186,13 @@ def advance_round(
         def train(shared: Array, rates: Rates, kept: Any, common: Any) -> tuple[Point, Any, Any]:
             space = space_of(program, data, member, shared)
             if not keeps:
-                return walk(program, space, planned, rates, first_state(program, space), 0, len(rows))[0], None, None
+                return (
+                    walk(program, space, planned, rates, first_state(program, space), 0, len(rows))[
+                        0
+                    ],
+                    None,
+                    None,
+                )
             begin = (shared, (as_models(kept, shared), as_models(common, shared)))
             w, state = walk(program, space, planned, rates, begin, 0, len(rows))
             words = (Model.at(w), Model.at(shared), state, rates[program.rate], len(rows))
@@ -175,12 +209,22 @@ def advance_round(
         return (total, beside), later
 
     size = len(drawn) if program.together else 1
-    kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients) if memory is not None else None
-    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept))
-    (total, beside), later = lax.scan(group, (jnp.zeros_like(shared), jnp.zeros_like(shared)), grouped)
+    kept = (
+        jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
+        if memory is not None
+        else None
+    )
+    grouped = jax.tree.map(
+        lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept)
+    )
+    (total, beside), later = lax.scan(
+        group, (jnp.zeros_like(shared), jnp.zeros_like(shared)), grouped
+    )
     portion: Any = None if memory is None else memory.portion
 
-    def update(shared: Array, total: Array, beside: Array, common: Any, rates: Rates) -> tuple[Array, Any]:
+    def update(
+        shared: Array, total: Array, beside: Array, common: Any, rates: Rates
+    ) -> tuple[Array, Any]:
         return bound_stage(program, rates).move_server(shared, total, common, beside, portion)
 
     moved, common = side_by_side(update, shared, total, beside, common, rates)
@@ -194,8 +238,12 @@ def advance_round(
     return moved, Memory(clients, common, memory.portion)
 
 
-def change(program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array) -> Array:
-    """sum_j p_j (w_j - W) over some clients j, (configurations, d, outputs); in the Gram form one product over all samples."""
+def change(
+    program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array
+) -> Array:
+    """sum_j p_j (w_j - W) over some clients j, (configurations, d, outputs); in the Gram form one
+    product over all samples.
+    """
     if program.form == "head":
         return jnp.einsum("j,jkdc->kdc", shares, points - shared)
     x = jax.vmap(partial(client_rows, program, data))(drawn)
@@ -206,13 +254,20 @@ def change(program: Program, data: Packed, shared: Array, points: Point, drawn: 
 
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
 def personalise(
-    program: Program, data: Packed, shared: Array, members: Array, rows: Array, rates: Rates, stops: Array
+    program: Program,
+    data: Packed,
+    shared: Array,
+    members: Array,
+    rows: Array,
+    rates: Rates,
+    stops: Array,
 ) -> Array:
     """Hits and losses of the members' models after `stops` steps.
 
-    Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits differ; rows (seeds,
-    members, steps, batches a step, batch); rates (servers, configurations); the result (seeds, members, servers,
-    configurations, stops, [validation, test], [hits, loss]), with training as a third side in regression.
+    Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits
+    differ; rows (seeds, members, steps, batches a step, batch); rates (servers, configurations);
+    the result (seeds, members, servers, configurations, stops, [validation, test], [hits, loss]),
+    with training as a third side in regression.
     """
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
@@ -220,14 +275,26 @@ def personalise(
         def of_member(member_rows: tuple[Array, Array]) -> Array:
             return one_client(program, data, shared, *member_rows, rates, bounds)
 
-        return jax.vmap(of_member)((members, rows)) if program.together else lax.map(of_member, (members, rows))
+        return (
+            jax.vmap(of_member)((members, rows))
+            if program.together
+            else lax.map(of_member, (members, rows))
+        )
 
     if members.ndim == 1:
         return side_by_side(lambda shared, rows: of_seed(shared, members, rows), shared, rows)
     return side_by_side(of_seed, shared, members, rows)
 
 
-def one_client(program: Program, data: Packed, shared: Array, member: Array, rows: Array, rates: Rates, bounds: Array) -> Array:
+def one_client(
+    program: Program,
+    data: Packed,
+    shared: Array,
+    member: Array,
+    rows: Array,
+    rates: Rates,
+    bounds: Array,
+) -> Array:
     """One client under every server's shared model and every configuration of the client stage."""
     planned = batches_of(data, member, rows)
 
@@ -255,10 +322,14 @@ def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> 
     return carry_out(space, program.stage.personal_model(Model.at(point), carried), point)
 
 
-def examiner(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:
-    """The function that tests a point on a client's validation and test rows: ([validation, test], [hits, loss]).
+def examiner(
+    program: Program, data: Packed, member: Array, space: Space, shared: Array
+) -> Callable[[Point], Array]:
+    """The function that tests a point on a client's validation and test rows: ([validation, test],
+    [hits, loss]).
 
-    Values that are predicted for single samples have a third row, training, by which convergence is judged.
+    Values that are predicted for single samples have a third row, training, by which convergence is
+    judged.
     """
     tested = tester(program, data, member, space, shared)
     if not is_judged(program, data):
@@ -267,7 +338,9 @@ def examiner(program: Program, data: Packed, member: Array, space: Space, shared
 
     def examine(point: Point) -> Array:
         outputs = jnp.matmul(x, point) if isinstance(space, Matrix) else span_outputs(space, point)
-        return jnp.concatenate([tested(point), score_training(program, data, member, outputs)[None]])
+        return jnp.concatenate(
+            [tested(point), score_training(program, data, member, outputs)[None]]
+        )
 
     return examine
 
@@ -291,7 +364,9 @@ def score_training(program: Program, data: Packed, member: Array, outputs: Array
     return jnp.where(mine[:, None], scores, 0).sum(0)
 
 
-def tester(program: Program, data: Packed, member: Array, space: Space, shared: Array) -> Callable[[Point], Array]:
+def tester(
+    program: Program, data: Packed, member: Array, space: Space, shared: Array
+) -> Callable[[Point], Array]:
     """The function that tests a point on rows that it was not trained on."""
     block = partial(data.tested.read, data.tested.features, count=program.block)
     first = data.tested.first[member]
@@ -319,11 +394,19 @@ def tester(program: Program, data: Packed, member: Array, space: Space, shared: 
 
 
 def tally(program: Program, data: Packed, member: Array, start: Array, outputs: Array) -> Array:
-    """Hits and losses of one block of a client's tested rows, summed over its validation and its test rows."""
+    """Hits and losses of one block of a client's tested rows, summed over its validation and its
+    test rows.
+    """
     block = partial(data.tested.read, first=data.tested.first[member] + start, count=program.block)
     hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
     at, validation = start + jnp.arange(program.block), data.validation[member]
-    sides = jnp.stack([at < validation, (at >= validation) & (at < validation + data.test[member])], axis=1)
-    real = jnp.ones((program.block, data.tested.positions), bool) if data.tested.real is None else block(data.tested.real)
+    sides = jnp.stack(
+        [at < validation, (at >= validation) & (at < validation + data.test[member])], axis=1
+    )
+    real = (
+        jnp.ones((program.block, data.tested.positions), bool)
+        if data.tested.real is None
+        else block(data.tested.real)
+    )
     counts = (sides[:, None, :] & real[:, :, None]).reshape(-1, 2, 1)
     return jnp.where(counts, jnp.stack([hits, losses], axis=-1)[:, None, :], 0).sum(0)

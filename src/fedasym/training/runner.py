@@ -1,4 +1,5 @@
-"""The host's side of training: plans ahead, hands pieces to the compiled programs, collects what they measured.
+"""The host's side of training: plans ahead, hands pieces to the compiled programs, collects what
+they measured.
 
 Programs are dispatched without waiting: while one piece is computed, the next one is planned.
 """
@@ -81,7 +82,9 @@ class RunWork:
 
     @property
     def partly_shared(self) -> bool:
-        """Whether some features' weights are the same for all clients; clients then do not move along their samples alone."""
+        """Whether some features' weights are the same for all clients; clients then do not move
+        along their samples alone.
+        """
         return self.federation.personal is not None and not bool(self.federation.personal.all())
 
     @property
@@ -90,7 +93,9 @@ class RunWork:
         return self.machine.together and self.federation.sequences
 
     def best_form(self, width: int, steps: int, batch: int) -> str:
-        """Gram or head form for clients of that width; sequences have too many rows for the Gram form, and it has no rows."""
+        """Gram or head form for clients of that width; sequences have too many rows for the Gram
+        form, and it has no rows.
+        """
         if self.federation.sequences or self.partly_shared:
             return "head"
         return self.form or cheaper_form(width, self.features, steps, batch)
@@ -103,13 +108,16 @@ class RunOutcome:
     rounds: list[int] = field(default_factory=list)
     personal: list[Scored] = field(default_factory=list)  # by round
     shared: list[Scored] = field(default_factory=list)
-    fitted: list[Scored] = field(default_factory=list)  # by round: (m,) losses on training samples, in regression
+    fitted: list[Scored] = field(
+        default_factory=list
+    )  # by round: (m,) losses on training samples, in regression
     shared_fitted: list[Scored] = field(default_factory=list)
     head: NDArray[np.floating] | None = None
     diverged: int | None = None
 
     def add(self, rounds: Sequence[int], personal: Scored, shared: Scored, broken: int) -> None:
-        """What all clients scored after some rounds, (m, rounds, ...), and the shared model in the same or in one of them.
+        """What all clients scored after some rounds, (m, rounds, ...), and the shared model in the
+        same or in one of them.
 
         `broken` is the round after which the shared head was not finite, or -1.
         """
@@ -125,18 +133,24 @@ class RunOutcome:
                 self.diverged = broken if broken >= 0 else round_
 
 
-Trajectory = tuple[Numbers, dict[ClientWork, Jobs]]  # a server's rates, and the client stages that start from it
+Trajectory = tuple[
+    Numbers, dict[ClientWork, Jobs]
+]  # a server's rates, and the client stages that start from it
 
 
 class Draw(NamedTuple):
-    """What is random in a run: the seed of its training, and which of the work's splits it trains on."""
+    """What is random in a run: the seed of its training, and which of the work's splits it trains
+    on.
+    """
 
     seed: int
     split: int = 0
 
 
 class Slab(NamedTuple):
-    """Seeds and trajectories that run side by side; those behind the real ones only fill up the shape."""
+    """Seeds and trajectories that run side by side; those behind the real ones only fill up the
+    shape.
+    """
 
     seeds: list[tuple[int, Draw]]  # with their places
     trajectories: list[Trajectory]
@@ -150,7 +164,9 @@ class Slab(NamedTuple):
 
 
 def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]]:
-    """Runs of `size` items and how many are real: the last is filled up by repeating its end, so that one program serves."""
+    """Runs of `size` items and how many are real: the last is filled up by repeating its end, so
+    that one program serves.
+    """
     for start in range(0, len(items), size):
         part = list(items[start : start + size])
         yield part + part[-1:] * (size - len(part)), len(part)
@@ -162,27 +178,38 @@ def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, Array]:
 
 
 def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
-    """(seeds, copies, d, outputs) first shared heads: zero, or uniform in +-1/sqrt(d) as PyTorch's linear layers begin."""
+    """(seeds, copies, d, outputs) first shared heads: zero, or uniform in +-1/sqrt(d) as PyTorch's
+    linear layers begin.
+    """
     shape = (work.federation.dimension + work.protocol.intercept, work.federation.outputs)
     heads = np.zeros((len(draws), work.features, work.outputs), work.precision)
     if work.protocol.random_start:
         for place, draw in enumerate(draws):
             uniform = mix(draw.seed, START, np.arange(math.prod(shape))) / 2.0**64
-            heads[place, : shape[0], : shape[1]] = ((2 * uniform - 1) / np.sqrt(work.federation.dimension)).reshape(shape)
+            heads[place, : shape[0], : shape[1]] = (
+                (2 * uniform - 1) / np.sqrt(work.federation.dimension)
+            ).reshape(shape)
     return jnp.asarray(np.broadcast_to(heads[:, None], (len(draws), copies, *heads.shape[1:])))
 
 
 STILL = (("local_step", 0.0),)  # the rates of a stage that takes no steps
 ROWS = 1e8  # bytes of planned batches in one piece
 BLOCK = 3e7  # bytes of outputs tested at a time
-PIECE = {False: 3e10, True: 1e14}  # multiplications in one piece on a processor and on an accelerator: seconds at most
+PIECE = {
+    False: 3e10,
+    True: 1e14,
+}  # multiplications in one piece on a processor and on an accelerator: seconds at most
 
-Scores = NDArray[np.floating]  # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
+Scores = NDArray[
+    np.floating
+]  # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
 Collect = Callable[[list[list[RunOutcome]]], None]
 
 
 class Walk(NamedTuple):
-    """A client stage for a group of clients: its program, the steps it plans, and after which of them it tests."""
+    """A client stage for a group of clients: its program, the steps it plans, and after which of
+    them it tests.
+    """
 
     program: Program
     steps: int
@@ -192,15 +219,23 @@ class Walk(NamedTuple):
 def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[int]]]:
     """The client stages of a slab, each with the trajectories that want it.
 
-    Stages that differ only in their number of passes walk one way, and are tested at several points of it, shortest first.
+    Stages that differ only in their number of passes walk one way, and are tested at several points
+    of it, shortest first.
     """
     found: dict[Hashable, list[ClientWork]] = {}
     wanted: dict[ClientWork, list[int]] = {}
     for client in dict.fromkeys(client for _, stages in slab.trajectories for client in stages):
-        wanted[client] = [place for place, (_, stages) in enumerate(slab.trajectories) if client in stages]
-        rates = tuple((place, tuple(slab.trajectories[place][1][client])) for place in wanted[client])
+        wanted[client] = [
+            place for place, (_, stages) in enumerate(slab.trajectories) if client in stages
+        ]
+        rates = tuple(
+            (place, tuple(slab.trajectories[place][1][client])) for place in wanted[client]
+        )
         found.setdefault(way_of(client, rates, alone), []).append(client)
-    return [(sorted(stages, key=lambda stage: stage.epochs or 0), wanted[stages[0]]) for stages in found.values()]
+    return [
+        (sorted(stages, key=lambda stage: stage.epochs or 0), wanted[stages[0]])
+        for stages in found.values()
+    ]
 
 
 class Tester:
@@ -210,8 +245,12 @@ class Tester:
         self.work, self.schedule, self.data = work, schedule, data
         self.server, self.sizes = schedule.server, schedule.sizes
 
-    def dispatch(self, slab: Slab, shared: Array, diverged: Array, rounds: Sequence[int]) -> Collect:
-        """Start testing after these rounds; the answer waits for the scores and puts them where they belong."""
+    def dispatch(
+        self, slab: Slab, shared: Array, diverged: Array, rounds: Sequence[int]
+    ) -> Collect:
+        """Start testing after these rounds; the answer waits for the scores and puts them where
+        they belong.
+        """
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
         measured = []
         for stages, places in join_stages(slab, alone=self.server.alone):
@@ -224,7 +263,10 @@ class Tester:
             wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
             # alone, passes go on from round to round; a few steps begin anew in each
             moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
-            scores = [self.scores(longest, slab.draws, wanted, rates, moment, passes) for moment in moments]
+            scores = [
+                self.scores(longest, slab.draws, wanted, rates, moment, passes)
+                for moment in moments
+            ]
             measured.append((stages, places, scores))
 
         def collect(outcomes: list[list[RunOutcome]]) -> None:
@@ -240,7 +282,12 @@ class Tester:
                             for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
                                 own = seen[row, :, place if client == KEEP else column, entry]
                                 for job in jobs:
-                                    outcomes[job][seed].add(rounds, own, common[row, :, place, 0], int(broken[row, place]))
+                                    outcomes[job][seed].add(
+                                        rounds,
+                                        own,
+                                        common[row, :, place, 0],
+                                        int(broken[row, place]),
+                                    )
                                     outcomes[job][seed].head = heads[row, place]
 
         return collect
@@ -248,10 +295,14 @@ class Tester:
     def real(self, shared: Array) -> NDArray[np.floating]:
         """Shared heads without what fills up their shape."""
         federation = self.work.federation
-        return np.asarray(shared)[..., : federation.dimension + self.work.protocol.intercept, : federation.outputs]
+        return np.asarray(shared)[
+            ..., : federation.dimension + self.work.protocol.intercept, : federation.outputs
+        ]
 
     def rates(self, trajectories: Sequence[Trajectory], client: ClientWork) -> list[list[Numbers]]:
-        """(trajectories, configurations) rates, short rows filled up; models that the server's stage gives use its rates."""
+        """(trajectories, configurations) rates, short rows filled up; models that the server's
+        stage gives use its rates.
+        """
         if client.stage is None:
             return [[rates] for rates, _ in trajectories]
         rows = [list(stages[client]) for _, stages in trajectories]
@@ -267,20 +318,37 @@ class Tester:
         rounds: Sequence[int],
         passes: Sequence[int] | None = None,
     ) -> Callable[[], Scores]:
-        """Dispatch one client stage for all clients, group by group and piece by piece; the answer waits for all of them."""
+        """Dispatch one client stage for all clients, group by group and piece by piece; the answer
+        waits for all of them.
+        """
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
-        for group in groups(self.sizes.tested) if client.still else groups(self.sizes.training, self.work.many_groups):
+        for group in (
+            groups(self.sizes.tested)
+            if client.still
+            else groups(self.sizes.training, self.work.many_groups)
+        ):
             walk = self.walk(client, group, rounds, passes)
-            columns = count_fitting(self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0]))
+            columns = count_fitting(
+                self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0])
+            )
             runs = len(draws) * len(rates) * columns
-            data = self.data if walk.program.form == "gram" else self.data._replace(grams=None)  # one program with or without
+            data = (
+                self.data if walk.program.form == "gram" else self.data._replace(grams=None)
+            )  # one program with or without
             for members, real in parts(list(group), self.piece(walk, runs, len(draws), len(group))):
                 places = np.array(members, np.int32)
-                rows = np.stack([self.rows(client, walk, draw.seed, places, group, rounds[-1]) for draw in draws])
+                rows = np.stack(
+                    [
+                        self.rows(client, walk, draw.seed, places, group, rounds[-1])
+                        for draw in draws
+                    ]
+                )
                 theirs = (
-                    np.stack([self.schedule.of_split(places, draw.split) for draw in draws]) if self.work.splits else places
+                    np.stack([self.schedule.of_split(places, draw.split) for draw in draws])
+                    if self.work.splits
+                    else places
                 )
                 for some, real_columns in parts(range(len(rates[0])), columns):
                     chosen = {name: values[:, np.array(some)] for name, values in named.items()}
@@ -292,7 +360,13 @@ class Tester:
 
         def answer() -> Scores:
             first = np.asarray(waiting[0][2])
-            shape = (len(first), len(self.sizes.training), len(rates), len(rates[0]), *first.shape[4:])
+            shape = (
+                len(first),
+                len(self.sizes.training),
+                len(rates),
+                len(rates[0]),
+                *first.shape[4:],
+            )
             everyone = np.empty(shape, first.dtype)
             for members, some, found in waiting:
                 part = np.asarray(found)[:, : len(members), :, : some.stop - some.start]
@@ -304,9 +378,19 @@ class Tester:
     def held(self, walk: Walk) -> float:
         """Bytes that one run of one client holds."""
         rows = self.work.features if walk.program.form == "head" else walk.program.width
-        return (rows + walk.program.block * self.data.tested.positions) * COPIES * self.work.bytes_per_output
+        return (
+            (rows + walk.program.block * self.data.tested.positions)
+            * COPIES
+            * self.work.bytes_per_output
+        )
 
-    def walk(self, client: ClientWork, group: NDArray[np.intp], rounds: Sequence[int], passes: Sequence[int] | None) -> Walk:
+    def walk(
+        self,
+        client: ClientWork,
+        group: NDArray[np.intp],
+        rounds: Sequence[int],
+        passes: Sequence[int] | None,
+    ) -> Walk:
         """The program for a group of clients."""
         work, server, largest = self.work, self.server, int(self.sizes.training[group].max())
         per_pass = -(-largest // server.batch)
@@ -317,10 +401,21 @@ class Tester:
         else:  # on its own a client trains as many passes as there are rounds
             stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
         steps, stage = max(stops[-1], 1), client.stage or server.stage
-        form = "head" if client.still else work.best_form(round_width(largest), steps * stage.gradients, server.batch)
+        form = (
+            "head"
+            if client.still
+            else work.best_form(round_width(largest), steps * stage.gradients, server.batch)
+        )
         tested = max(int(self.sizes.tested[group].max()), 1)
         fits = count_fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
-        sizes = (round_width(largest), work.machine.together, tested, tested if form == "gram" else fits, work.filled, True)
+        sizes = (
+            round_width(largest),
+            work.machine.together,
+            tested,
+            tested if form == "gram" else fits,
+            work.filled,
+            True,
+        )
         rate = "server_step" if client.stage is None else "local_step"
         program = Program(stage, rate, work.federation.task, form, *sizes)
         return Walk(program, steps, stops)
@@ -331,25 +426,45 @@ class Tester:
         batch = min(self.server.batch, program.width)
         rows = work.features if program.form == "head" else program.width
         products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.outputs * runs
-        by_memory = work.machine.memory / (self.held(walk) * runs) if work.machine.together else np.inf
-        fits = min(by_memory, ROWS / (4 * walk.steps * batch * seeds), PIECE[work.machine.together] / products)
+        by_memory = (
+            work.machine.memory / (self.held(walk) * runs) if work.machine.together else np.inf
+        )
+        fits = min(
+            by_memory,
+            ROWS / (4 * walk.steps * batch * seeds),
+            PIECE[work.machine.together] / products,
+        )
         return count_fitting(fits, 1, most)
 
     def rows(
-        self, client: ClientWork, walk: Walk, seed: int, members: NDArray[np.int32], group: NDArray[np.intp], round_: int
+        self,
+        client: ClientWork,
+        walk: Walk,
+        seed: int,
+        members: NDArray[np.int32],
+        group: NDArray[np.intp],
+        round_: int,
     ) -> Rows:
-        """(members, steps, 1, batch) of the client stage; where the server's stage gives the models, of that round."""
+        """(members, steps, 1, batch) of the client stage; where the server's stage gives the
+        models, of that round.
+        """
         sizes = self.sizes.training[members]
         if client.still:
             return np.full((len(members), 1, 1, 1), -1, np.int32)
         if client.stage is None:
             return self.schedule.rows(seed, members, np.full(len(members), round_), 0)
-        batch = min(self.server.batch, walk.program.width)  # clients with less than a batch have no use for its other rows
+        batch = min(
+            self.server.batch, walk.program.width
+        )  # clients with less than a batch have no use for its other rows
         alone = self.server.alone and client.epochs is not None
-        streams = mix(seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_)
+        streams = mix(
+            seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_
+        )
         if client.epochs is None or walk.stops[-1] == 0:
             return batches(streams, sizes, 0, walk.steps, batch)[:, :, None]
-        return epochs(streams, sizes, 0, client.epochs, batch, int(self.sizes.training[group].max()))[:, :, None]
+        return epochs(
+            streams, sizes, 0, client.epochs, batch, int(self.sizes.training[group].max())
+        )[:, :, None]
 
 
 class Runner:
@@ -368,26 +483,47 @@ class Runner:
             return True
         return False
 
-    def run_server(self, server: ServerWork, trajectories: dict[Numbers, dict[ClientWork, Jobs]]) -> None:
+    def run_server(
+        self, server: ServerWork, trajectories: dict[Numbers, dict[ClientWork, Jobs]]
+    ) -> None:
         """All trajectories of one server stage, as many at a time as memory holds."""
         work, together = self.work, self.work.machine.together
         counts = work.federation.counts("train")
         largest = round_width(int(counts.max()))
         gradients, keeps = server.local_steps * server.stage.gradients, server.stage.has_memory()
-        form = "head" if keeps else work.best_form(largest, gradients, server.batch)  # what is kept is no client's span
-        grams = max(len(work.splits), 1) * len(counts) * largest**2 * np.dtype(work.precision).itemsize
+        form = (
+            "head" if keeps else work.best_form(largest, gradients, server.batch)
+        )  # what is kept is no client's span
+        grams = (
+            max(len(work.splits), 1) * len(counts) * largest**2 * np.dtype(work.precision).itemsize
+        )
         cached = form == "gram" and grams < work.machine.memory / 4
-        data, sizes = pack(work.federation, work.splits, work.protocol, work.stored, largest if cached else 0)
+        data, sizes = pack(
+            work.federation, work.splits, work.protocol, work.stored, largest if cached else 0
+        )
         if server.alone:
-            data = data._replace(personal=None)  # nothing is shared, so that every weight is a client's own
+            data = data._replace(
+                personal=None
+            )  # nothing is shared, so that every weight is a client's own
         task = work.federation.task
-        program = Program(server.stage, "server_step", task, form, largest, together, classes=work.filled)
+        program = Program(
+            server.stage, "server_step", task, form, largest, together, classes=work.filled
+        )
         schedule = Schedule(work, server, sizes)
         tester = Tester(work, schedule, data)
-        rows = COPIES * (work.features if form == "head" else largest) + STEP * server.batch * data.training.positions
-        each = work.bytes_per_output * (rows * (server.cohort if together else 1) + 3 * work.features)
+        rows = (
+            COPIES * (work.features if form == "head" else largest)
+            + STEP * server.batch * data.training.positions
+        )
+        each = work.bytes_per_output * (
+            rows * (server.cohort if together else 1) + 3 * work.features
+        )
         if keeps:  # by the server, and by every client that is drawn in any round
-            each += work.bytes_per_output * work.features * (1 + min(len(counts), server.rounds * server.cohort))
+            each += (
+                work.bytes_per_output
+                * work.features
+                * (1 + min(len(counts), server.rounds * server.cohort))
+            )
         at_a_time = count_fitting(work.machine.close, each, len(trajectories))
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
         for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds):
@@ -407,17 +543,29 @@ class Runner:
             tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
             return
         rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
-        collect: Collect = tester.dispatch(slab, shared, diverged, (0,)) if 0 in server.evaluated else lambda _: None
-        memory = first_memory(program, shared, rates, *schedule.room(slab.draws)) if server.stage.has_memory() else None
+        collect: Collect = (
+            tester.dispatch(slab, shared, diverged, (0,))
+            if 0 in server.evaluated
+            else lambda _: None
+        )
+        memory = (
+            first_memory(program, shared, rates, *schedule.room(slab.draws))
+            if server.stage.has_memory()
+            else None
+        )
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
             if memory is None:
                 shared, diverged = advance(program, data, shared, diverged, drawn, *told)
             else:
                 slots = schedule.slots(slab.draws, start, stop)
-                shared, diverged, memory = advance_memory(program, data, (shared, diverged, memory), drawn, slots, *told)
+                shared, diverged, memory = advance_memory(
+                    program, data, (shared, diverged, memory), drawn, slots, *told
+                )
             steps = (stop - start) * schedule.cohort * server.local_steps
-            work.report(steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}")
+            work.report(
+                steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}"
+            )
             if stop in server.evaluated:
                 collect(self.outcomes)
                 collect = tester.dispatch(slab, shared, diverged, (stop,))
@@ -425,20 +573,32 @@ class Runner:
 
 
 def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
-    """Gradient steps of everything, as `Work.report` counts them: what progress is measured against."""
+    """Gradient steps of everything, as `Work.report` counts them: what progress is measured
+    against.
+    """
     total, training = 0, work.federation.counts("train")
     together = groups(training, work.many_groups)
-    widest = [(len(group), int(training[group].max())) for group in together]  # a group's clients wait for its largest
+    widest = [
+        (len(group), int(training[group].max())) for group in together
+    ]  # a group's clients wait for its largest
     for server, trajectories in tree.items():
         passes = sum(clients * -(-size // server.batch) for clients, size in widest)
         alone = server.alone
-        total += 0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
+        total += (
+            0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
+        )
         for stages in trajectories.values():
             ways: dict[Hashable, int] = {}
             for client, jobs in stages.items():
-                each = client.steps * len(training) if client.epochs is None else client.epochs * passes
+                each = (
+                    client.steps * len(training)
+                    if client.epochs is None
+                    else client.epochs * passes
+                )
                 each = server.local_steps * len(training) if client.stage is None else each
-                each *= len(jobs) * (1 if alone and client.epochs is not None else len(server.evaluated))
+                each *= len(jobs) * (
+                    1 if alone and client.epochs is not None else len(server.evaluated)
+                )
                 way = way_of(client, tuple(jobs), alone)
                 ways[way] = max(ways.get(way, 0), each)
             total += sum(ways.values())

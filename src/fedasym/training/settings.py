@@ -1,9 +1,10 @@
-"""What a training run is told: sizes, steps and penalties with the paper's defaults, the protocol they are used under; and
-whether the steps of an algorithm can be taken.
+"""What a training run is told: sizes, steps and penalties with the paper's defaults, the protocol
+they are used under; and whether the steps of an algorithm can be taken.
 
-A step must be a function of what it is given: one that keeps something outside itself, or draws random numbers, would be
-compiled once and repeated. It may add, subtract and multiply models, as these are not always held as matrices. Steps of
-stages from outside the package are tried on a small model before anything is trained.
+A step must be a function of what it is given: one that keeps something outside itself, or draws
+random numbers, would be compiled once and repeated. It may add, subtract and multiply models, as
+these are not always held as matrices. Steps of stages from outside the package are tried on a small
+model before anything is trained.
 """
 
 from __future__ import annotations
@@ -32,34 +33,67 @@ RIDGE = 0.1  # where neither a run nor a stage says another
 
 @dataclass(frozen=True)
 class Settings:
-    """The numbers of one configuration (appendix "Hyperparameter Tuning Details"; `docs/notation.md` has the letters).
+    """The numbers of one configuration (appendix "Hyperparameter Tuning Details";
+    `docs/notation.md` has the letters).
 
     >>> Settings(server_step=0.01).local_steps
     20
     """
 
-    rounds: int = setting(default=400, least=0, meaning="communication rounds (R); local training takes as many epochs")
+    rounds: int = setting(
+        default=400,
+        least=0,
+        meaning="communication rounds (R); local training takes as many epochs",
+    )
     evaluate_every: int = setting(
         default=50,
         least=0,
-        meaning="all clients are personalised and tested after every so many rounds; 0: after the last alone",
+        meaning=(
+            "all clients are personalised and tested after every so many rounds; 0: after the last"
+            " alone"
+        ),
     )
     cohort: int | None = setting(
-        default=None, least=1, whole=True, meaning="clients drawn in a round (D); 20, or all where there are fewer"
+        default=None,
+        least=1,
+        whole=True,
+        meaning="clients drawn in a round (D); 20, or all where there are fewer",
     )
-    local_steps: int = setting(default=20, least=1, meaning="batches that a drawn client trains on (K)")
+    local_steps: int = setting(
+        default=20, least=1, meaning="batches that a drawn client trains on (K)"
+    )
     batch: int = setting(default=32, least=1, meaning="samples in a batch (B)")
-    personal_epochs: int = setting(default=10, least=0, meaning="passes over a client's own samples in personalization (P)")
-    server_step: float = setting(default=0.1, least=0, meaning="step size of local work for the shared model (eta)")
-    local_step: float = setting(default=0.1, least=0, meaning="step size of personalization, and of MAML's inner step (alpha)")
-    ridge: float | None = setting(
-        default=None, least=0, meaning="penalty on the distance to the shared model (lambda); 15 for pFedMe, 0.1 elsewhere"
+    personal_epochs: int = setting(
+        default=10, least=0, meaning="passes over a client's own samples in personalization (P)"
     )
-    difference: float = setting(default=1e-3, above=0, meaning="finite difference for MAML's Hessian (delta)")
-    mixing: float = setting(default=1.0, least=0, meaning="weight of the new average in pFedMe (beta)")
-    inner_step: float = setting(default=0.05, least=0, meaning="step size of pFedMe's inner problem")
+    server_step: float = setting(
+        default=0.1, least=0, meaning="step size of local work for the shared model (eta)"
+    )
+    local_step: float = setting(
+        default=0.1,
+        least=0,
+        meaning="step size of personalization, and of MAML's inner step (alpha)",
+    )
+    ridge: float | None = setting(
+        default=None,
+        least=0,
+        meaning=(
+            "penalty on the distance to the shared model (lambda); 15 for pFedMe, 0.1 elsewhere"
+        ),
+    )
+    difference: float = setting(
+        default=1e-3, above=0, meaning="finite difference for MAML's Hessian (delta)"
+    )
+    mixing: float = setting(
+        default=1.0, least=0, meaning="weight of the new average in pFedMe (beta)"
+    )
+    inner_step: float = setting(
+        default=0.05, least=0, meaning="step size of pFedMe's inner problem"
+    )
     inner_steps: int = setting(default=5, least=1, meaning="steps of pFedMe's inner problem")
-    own: tuple[tuple[str, float], ...] = ()  # settings that an algorithm's stages bring beside these
+    own: tuple[
+        tuple[str, float], ...
+    ] = ()  # settings that an algorithm's stages bring beside these
 
     def __post_init__(self) -> None:
         for name, about in ABOUT.items():
@@ -70,14 +104,18 @@ class Settings:
                 least = int(about.least or 0)
                 if not is_size(value, least):
                     end = f" and at most {LARGEST}" if is_size(value, least, math.inf) else ""
-                    raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least {least}{end}")
+                    raise InvalidInput(
+                        f"{name} is {value!r}: it must be a whole number of at least {least}{end}"
+                    )
                 object.__setattr__(self, name, int(value))
                 continue
             if not is_rate(value):
                 raise InvalidInput(f"{name} is {value!r}: it must be a finite number of at least 0")
             object.__setattr__(self, name, float(value))
         if self.difference == 0:
-            raise InvalidInput('difference is 0: it must be above 0; for the exact Hessian train "maml"')
+            raise InvalidInput(
+                'difference is 0: it must be above 0; for the exact Hessian train "maml"'
+            )
 
     def value_of(self, name: str) -> Any:
         """A setting by its name, of the run or of a stage."""
@@ -85,58 +123,91 @@ class Settings:
 
     @property
     def evaluated(self) -> list[int]:
-        """The rounds after which all clients are tested: 0, every `evaluate_every`-th, and the last; or the last alone."""
-        return [*(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()), self.rounds]
+        """The rounds after which all clients are tested: 0, every `evaluate_every`-th, and the
+        last; or the last alone.
+        """
+        return [
+            *(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()),
+            self.rounds,
+        ]
 
 
 ABOUT = {  # what each setting of every run may be, and what it means
-    each.name: replace(each.metadata["setting"], name=each.name) for each in fields(Settings) if "setting" in each.metadata
+    each.name: replace(each.metadata["setting"], name=each.name)
+    for each in fields(Settings)
+    if "setting" in each.metadata
 }
 SETTINGS = tuple(ABOUT)
-RATES = tuple(name for name, each in ABOUT.items() if not each.whole)  # numbers that one program takes many of
+RATES = tuple(
+    name for name, each in ABOUT.items() if not each.whole
+)  # numbers that one program takes many of
 SIZES = tuple(name for name, each in ABOUT.items() if each.whole)
-CHOSEN = ("server_step", "local_step", "inner_step")  # which are chosen for the data where nobody says them
+CHOSEN = (
+    "server_step",
+    "local_step",
+    "inner_step",
+)  # which are chosen for the data where nobody says them
 
 
 def default_for(name: str) -> Any:
-    """What a setting of every run is where nobody says it; None: it is chosen for the data, or by the algorithm."""
+    """What a setting of every run is where nobody says it; None: it is chosen for the data, or by
+    the algorithm.
+    """
     return None if name in CHOSEN else ABOUT[name].default
 
 
 def takes_settings(function: Verb) -> Verb:
-    """Show the settings of every run in the signature of a verb that takes them as keyword arguments."""
+    """Show the settings of every run in the signature of a verb that takes them as keyword
+    arguments.
+    """
     signature = inspect.signature(function)
     kinds = inspect.Parameter
     first: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     for each in signature.parameters.values():
-        (first if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) else last).append(each)
+        (
+            first if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) else last
+        ).append(each)
     told = [
-        kinds(name, kinds.KEYWORD_ONLY, default=default_for(name), annotation=int if about.whole else float)
+        kinds(
+            name,
+            kinds.KEYWORD_ONLY,
+            default=default_for(name),
+            annotation=int if about.whole else float,
+        )
         for name, about in ABOUT.items()
     ]
-    function.__signature__ = signature.replace(parameters=[*first, *told, *last])  # type: ignore[attr-defined]
+    shown = signature.replace(parameters=[*first, *told, *last])
+    function.__signature__ = shown  # type: ignore[attr-defined]
     return function
 
 
 def is_size(value: Any, least: int, most: float = LARGEST) -> bool:
     """Whether it is a whole number that is large enough, and small enough to be counted up to."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
+    return (
+        isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
+    )
 
 
 def is_rate(value: Any) -> bool:
     """Whether it is a finite number of at least 0."""
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= one_float(value) < math.inf
+    return (
+        isinstance(value, Real) and not isinstance(value, bool) and 0 <= one_float(value) < math.inf
+    )
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The choices that the paper's text and its released code make differently; `docs/how-to/train.md` lists them."""
+    """The choices that the paper's text and its released code make differently;
+    `docs/how-to/train.md` lists them.
+    """
 
     name: str
     intercept: bool  # whether the head has one, as a last row
     random_start: bool  # the first shared head: uniform in +-1/sqrt(d), or zero
-    continued_passes: bool  # a client drawn again goes on where its pass stopped, or starts a new one
+    continued_passes: (
+        bool  # a client drawn again goes on where its pass stopped, or starts a new one
+    )
     penalty: float  # the gradient of RTFA's penalty is this times ridge (theta - theta_0)
     warm_start: bool  # pFedMe's inner problem starts from the last theta, or from w
     decay: float  # weight decay inside pFedMe's inner problem
@@ -149,14 +220,24 @@ CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
 
 
 def find_protocol(name: str | Protocol) -> Protocol:
-    """The protocol of that name; one that a user composed (with `dataclasses.replace`) is taken as it is."""
-    return name if isinstance(name, Protocol) else known("protocol", name, {each.name: each for each in (TEXT, CODE)})
+    """The protocol of that name; one that a user composed (with `dataclasses.replace`) is taken as
+    it is.
+    """
+    return (
+        name
+        if isinstance(name, Protocol)
+        else known("protocol", name, {each.name: each for each in (TEXT, CODE)})
+    )
 
 
 def with_intercept(protocol: Protocol, intercept: bool | None) -> Protocol:
     """The protocol with an intercept or without one, named so where that is not its own choice.
 
-    >>> with_intercept(TEXT, True).name, with_intercept(CODE, True).name, with_intercept(CODE, None).intercept
+    >>> (
+    ...     with_intercept(TEXT, True).name,
+    ...     with_intercept(CODE, True).name,
+    ...     with_intercept(CODE, None).intercept,
+    ... )
     ('text with intercept', 'code', True)
     """
     if intercept is None or flag("intercept", intercept) == protocol.intercept:
@@ -165,12 +246,19 @@ def with_intercept(protocol: Protocol, intercept: bool | None) -> Protocol:
     return replace(protocol, intercept=intercept, name=name)
 
 
-def resolve_protocol(name: str | Protocol | None, intercept: bool | None, of_data: bool | None = None) -> Protocol:
-    """The rules of a run. An intercept that is given decides; else a protocol that is named; else what the data say.
+def resolve_protocol(
+    name: str | Protocol | None, intercept: bool | None, of_data: bool | None = None
+) -> Protocol:
+    """The rules of a run. An intercept that is given decides; else a protocol that is named; else
+    what the data say.
 
-    of_data: the federation's `intercept`. Without a protocol named, all other rules are those of the paper's text.
+    of_data: the federation's `intercept`. Without a protocol named, all other rules are those of
+    the paper's text.
 
-    >>> resolve_protocol(None, None, of_data=True).name, resolve_protocol("text", None, of_data=True).name
+    >>> (
+    ...     resolve_protocol(None, None, of_data=True).name,
+    ...     resolve_protocol("text", None, of_data=True).name,
+    ... )
     ('text with intercept', 'text')
     """
     if name is None:
@@ -179,11 +267,18 @@ def resolve_protocol(name: str | Protocol | None, intercept: bool | None, of_dat
 
 
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
-    """Put in the ridge that the algorithm uses: the one it fixes, the given one, its default, or else the paper's."""
-    stages = [stage for stage in (algorithm.personalise, algorithm.server) if "ridge" in stage.settings()]
+    """Put in the ridge that the algorithm uses: the one it fixes, the given one, its default, or
+    else the paper's.
+    """
+    stages = [
+        stage for stage in (algorithm.personalise, algorithm.server) if "ridge" in stage.settings()
+    ]
     fixed = [stage.get("ridge") for stage in stages if "ridge" in fixed_settings(stage)]
     if fixed and np.ndim(fixed[0]):
-        raise InvalidInput(f"{algorithm.name} has the ridges {fixed[0]!r}: training takes one number; vary it with grid")
+        raise InvalidInput(
+            f"{algorithm.name} has the ridges {fixed[0]!r}: training takes one number; vary it with"
+            " grid"
+        )
     about = [stage.settings()["ridge"] for stage in stages]
     defaults = [each.default for each in about] + [each.usual for each in reversed(about)]
     default = next((value for value in defaults if value is not None), RIDGE)
@@ -200,21 +295,40 @@ def check_trainable(algorithm: Algorithm) -> None:
             raise NoFormula(f"{name} {stage.untrainable}")
         taken = [each for each in stage.settings() if each in SETTINGS and each != "ridge"]
         if taken and not is_built_in(type(stage)):
-            raise InvalidInput(f"{type(stage).__name__} has the setting {taken[0]}, which every run has: give it another name")
+            raise InvalidInput(
+                f"{type(stage).__name__} has the setting {taken[0]}, which every run has: give it"
+                " another name"
+            )
         if not takes_none and not stage.owns("step"):
-            raise NoFormula(f"{name} cannot be trained: {type(stage).__name__} has no step(w, start, gradient, rate)")
+            raise NoFormula(
+                f"{name} cannot be trained: {type(stage).__name__} has no step(w, start, gradient,"
+                " rate)"
+            )
     if algorithm.personalise.batches != 1:
-        raise InvalidInput(f"{name} takes {algorithm.personalise.batches!r} batches a step: it must be 1 in a client stage")
+        raise InvalidInput(
+            f"{name} takes {algorithm.personalise.batches!r} batches a step: it must be 1 in a"
+            " client stage"
+        )
     server = algorithm.server
     if server.keeps_client() and not server.owns("finish"):
-        raise NoFormula(f"{name} cannot be trained: {type(server).__name__} has no finish(w, start, state, rate, steps)")
+        raise NoFormula(
+            f"{name} cannot be trained: {type(server).__name__} has no finish(w, start, state,"
+            " rate, steps)"
+        )
     if not is_size(algorithm.server.batches, 1):
-        raise InvalidInput(f"{name} takes {algorithm.server.batches!r} batches a step: it must be a whole number of at least 1")
+        raise InvalidInput(
+            f"{name} takes {algorithm.server.batches!r} batches a step: it must be a whole number"
+            " of at least 1"
+        )
 
 
 def own_settings(algorithm: Algorithm) -> dict[str, Setting]:
     """The numbers that an algorithm's stages bring beside those of every run, by name."""
-    numbers = {name: each for name, each in algorithm.settings.items() if not each.choices and name != "steps"}
+    numbers = {
+        name: each
+        for name, each in algorithm.settings.items()
+        if not each.choices and name != "steps"
+    }
     return {name: each for name, each in numbers.items() if name not in SETTINGS}
 
 
@@ -225,7 +339,9 @@ def default_of(algorithm: Algorithm, name: str) -> Any:
 
 
 def fixed_settings(stage: Stage) -> set[str]:
-    """The settings of every run that a stage has a value of its own for: those are not taken from the run."""
+    """The settings of every run that a stage has a value of its own for: those are not taken from
+    the run.
+    """
     return {
         name
         for name, each in stage.settings().items()
@@ -234,7 +350,9 @@ def fixed_settings(stage: Stage) -> set[str]:
 
 
 def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
-    """The settings that make a difference to an algorithm, in the order of their fields, its own last."""
+    """The settings that make a difference to an algorithm, in the order of their fields, its own
+    last.
+    """
     server, client = algorithm.server, algorithm.personalise
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
@@ -242,8 +360,14 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
         used |= server.relevant_settings() - fixed_settings(server)
     if algorithm.takes_own_steps:
         used |= {"local_step"} if "local_step" not in client.settings() else set()
-        used |= {"personal_epochs"} if client.step_count is None and not algorithm.shares_nothing else set()
-        used |= client.relevant_settings() - (fixed_settings(client) - {"ridge"})  # a run's ridge is the stage's, if it has one
+        used |= (
+            {"personal_epochs"}
+            if client.step_count is None and not algorithm.shares_nothing
+            else set()
+        )
+        used |= client.relevant_settings() - (
+            fixed_settings(client) - {"ridge"}
+        )  # a run's ridge is the stage's, if it has one
     return (*(name for name in SETTINGS if name in used), *own_settings(algorithm))
 
 
@@ -254,7 +378,9 @@ def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
 
 
 def bind_stage(stage: Kind, settings: Settings, protocol: Protocol) -> Kind:
-    """The stage with the numbers of a run: its own, those it fixes, and the run's for the rest; and the protocol's rules."""
+    """The stage with the numbers of a run: its own, those it fixes, and the run's for the rest; and
+    the protocol's rules.
+    """
     fixed = fixed_settings(stage)
     own = dict(settings.own)
     values = {name: getattr(protocol, name) for name in stage.rules() if hasattr(protocol, name)}
@@ -284,16 +410,32 @@ class Vector:
         self.values = values
 
     def __add__(self, other: Any) -> Vector:
-        return Vector(self.values + other.values) if isinstance(other, Vector) else refuse("added to a number")
+        return (
+            Vector(self.values + other.values)
+            if isinstance(other, Vector)
+            else refuse("added to a number")
+        )
 
     def __sub__(self, other: Any) -> Vector:
-        return Vector(self.values - other.values) if isinstance(other, Vector) else refuse("reduced by a number")
+        return (
+            Vector(self.values - other.values)
+            if isinstance(other, Vector)
+            else refuse("reduced by a number")
+        )
 
     def __mul__(self, number: Any) -> Vector:
-        return refuse("multiplied by a model") if isinstance(number, Vector) else Vector(self.values * number)
+        return (
+            refuse("multiplied by a model")
+            if isinstance(number, Vector)
+            else Vector(self.values * number)
+        )
 
     def __truediv__(self, number: Any) -> Vector:
-        return refuse("divided by a model") if isinstance(number, Vector) else Vector(self.values / number)
+        return (
+            refuse("divided by a model")
+            if isinstance(number, Vector)
+            else Vector(self.values / number)
+        )
 
     def __neg__(self) -> Vector:
         return Vector(-self.values)
@@ -338,7 +480,8 @@ class Vector:
 def refuse(what: str) -> Any:
     """The sentence for what a model cannot do."""
     raise InvalidInput(
-        f"a model is {what}: in a step, models and gradients may be added, subtracted and multiplied by numbers, nothing else"
+        f"a model is {what}: in a step, models and gradients may be added, subtracted and"
+        " multiplied by numbers, nothing else"
     )
 
 
@@ -352,10 +495,15 @@ class Quadratic:
     def __call__(self, at: Vector, batch: int = 0) -> Vector:
         """Of one of the batches."""
         if batch not in range(self.batches):
-            raise InvalidInput(f"gradient is asked for batch {batch}, and a step has {self.batches}, from 0: set `batches`")
+            raise InvalidInput(
+                f"gradient is asked for batch {batch}, and a step has {self.batches}, from 0: set"
+                " `batches`"
+            )
         return Vector((batch + 1) * (at.values - self.centres[batch]))
 
-    def along(self, at: Vector, direction: Vector, batch: int = 0, difference: float | None = None) -> Vector:
+    def along(
+        self, at: Vector, direction: Vector, batch: int = 0, difference: float | None = None
+    ) -> Vector:
         """The Hessian times a direction, which a finite difference finds exactly."""
         return Vector((batch + 1) * direction.values)
 
@@ -375,7 +523,9 @@ class Quadratic:
 
 
 def check_steps(algorithm: Algorithm) -> None:
-    """Refuse a step that fails, depends on more than it is given, or does with models what they cannot."""
+    """Refuse a step that fails, depends on more than it is given, or does with models what they
+    cannot.
+    """
     for stage in algorithm.stages:
         if not is_built_in(type(stage)) and not isinstance(stage, Stored) and stage.owns("step"):
             check_step(algorithm.name, stage)
@@ -390,14 +540,18 @@ def check_step(name: str, stage: Stage) -> None:
         raise InvalidInput(f"{where}: {reason}") from None
     except Exception as reason:
         raise InvalidInput(
-            f"{where} fails on a model of {SHAPE[0]} x {SHAPE[1]} numbers: {type(reason).__name__}: {reason}; it is called as "
-            "step(w, start, gradient, rate), and with a state where the stage has `init`"
+            f"{where} fails on a model of {SHAPE[0]} x {SHAPE[1]} numbers: {type(reason).__name__}:"
+            f" {reason}; it is called as step(w, start, gradient, rate), and with a state where the"
+            " stage has `init`"
         ) from reason
     for other in answers[1:]:
-        if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(answers[0], other, strict=True)):
+        if not all(
+            np.array_equal(a, b, equal_nan=True) for a, b in zip(answers[0], other, strict=True)
+        ):
             raise InvalidInput(
-                f"{where} gives another answer when it is repeated: it draws random numbers, or keeps something outside "
-                "itself; what a step must remember goes into a state (`init`, and one more argument)"
+                f"{where} gives another answer when it is repeated: it draws random numbers, or"
+                " keeps something outside itself; what a step must remember goes into a state"
+                " (`init`, and one more argument)"
             )
 
 
@@ -424,7 +578,10 @@ def try_steps(stage: Stage) -> list[Any]:
     for _ in range(2):
         w, state = bound.advance((w, start, gradient, RATE), state)
         if not isinstance(w, Vector):
-            raise InvalidInput(f"it returned {type(w).__name__}: it must return a model, made of w, start and gradients")
+            raise InvalidInput(
+                f"it returned {type(w).__name__}: it must return a model, made of w, start and"
+                " gradients"
+            )
         if w.values.shape != SHAPE:
             raise InvalidInput("it returned a model of another shape")
         seen.append(w.values)

@@ -1,9 +1,11 @@
-"""Local steps in the compiled programs: the losses of a linear head, what a stage's step sees, and a client's walk.
+"""Local steps in the compiled programs: the losses of a linear head, what a stage's step sees, and
+a client's walk.
 
-A step sees models and gradients, whatever form they are held in. A `Model` is a sum that is not carried out: multiples of
-points, and moves along batches. So a gradient is the residuals of its batch, the outputs at w - a g(w) are those at w and an
-echo of the move, and a step ends in one sum, whatever it is made of. This is what makes a step that reads like its formula as
-fast as one that is written for the machine. The same in plain NumPy, with comments for the newcomer, is in `twin.py`.
+A step sees models and gradients, whatever form they are held in. A `Model` is a sum that is not
+carried out: multiples of points, and moves along batches. So a gradient is the residuals of its
+batch, the outputs at w - a g(w) are those at w and an echo of the move, and a step ends in one sum,
+whatever it is made of. This is what makes a step that reads like its formula as fast as one that is
+written for the machine. The same in plain NumPy, with comments for the newcomer, is in `twin.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from jax import Array, lax
 
 from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
 from fedasym.core.errors import InvalidInput
-from fedasym.training.heads import BatchRows, Matrix, Packed, Point, Space, Span, blend, read_batch, without_filling
+from fedasym.training.heads import (
+    BatchRows,
+    Matrix,
+    Packed,
+    Point,
+    Space,
+    Span,
+    blend,
+    read_batch,
+    without_filling,
+)
 
 CLASSES, VALUES = "classification", "regression"
 Leaves = TypeVar("Leaves")  # a tree of arrays
@@ -33,7 +45,9 @@ def widen(z: Array) -> Array:
 
 
 def softmax_probabilities(z: Array) -> Array:
-    """The softmax. Outputs stored short are read once more, rather than their exponentials stored: traffic is what counts."""
+    """The softmax. Outputs stored short are read once more, rather than their exponentials stored:
+    traffic is what counts.
+    """
     if z.dtype.itemsize >= 4:
         return jax.nn.softmax(z)
     return jnp.exp(widen(z) - jax.nn.logsumexp(widen(z), axis=-1, keepdims=True))
@@ -57,18 +71,24 @@ def slope(task: str, z: Array, u: Array) -> Array:
 
 
 def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
-    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without the cancellation that ruins it in float32.
+    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without the cancellation that
+    ruins it in float32.
 
-    With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the two softmaxes are
-    p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 + A) and p (b - B)/(1 + B), of opposite signs.
+    With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the
+    two softmaxes are p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 +
+    A) and p (b - B)/(1 + B), of opposite signs.
     """
     u = widen(u)
     if task == VALUES:
         return u
     p = softmax_probabilities(z)
-    u = u - (p * u).sum(-1, keepdims=True)  # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
+    u = u - (p * u).sum(
+        -1, keepdims=True
+    )  # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
     largest = jnp.abs(u).max(-1, keepdims=True)
-    most = 0.9 * math.log(float(np.finfo(p.dtype).max))  # beyond, exp overflows, and the softmaxes have settled
+    most = 0.9 * math.log(
+        float(np.finfo(p.dtype).max)
+    )  # beyond, exp overflows, and the softmaxes have settled
     step = jnp.minimum(delta, most / jnp.maximum(largest, 1e-30))
     grown = jnp.expm1(step * jnp.abs(u))
     shrunk = -grown / (1 + grown)  # expm1(-step |u|)
@@ -78,7 +98,9 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
 
 
 def score(task: str, z: Array, y: Array) -> tuple[Array, Array]:
-    """Whether the prediction is right (NaN for values, and where the outputs are not finite), and the loss, per row."""
+    """Whether the prediction is right (NaN for values, and where the outputs are not finite), and
+    the loss, per row.
+    """
     if task == VALUES:
         squared = ((z - y) ** 2).sum(-1) / 2
         return jnp.full_like(squared, jnp.nan), squared
@@ -101,12 +123,16 @@ class Move(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Model:
-    """A model or a gradient: sums, differences and multiples by numbers, and nothing else, so that every form has them."""
+    """A model or a gradient: sums, differences and multiples by numbers, and nothing else, so that
+    every form has them.
+    """
 
     __slots__ = ("moves", "points")
     __array_ufunc__ = None  # NumPy's numbers leave the product to the model
 
-    def __init__(self, points: tuple[tuple[Any, Point], ...] = (), moves: tuple[Move, ...] = ()) -> None:
+    def __init__(
+        self, points: tuple[tuple[Any, Point], ...] = (), moves: tuple[Move, ...] = ()
+    ) -> None:
         self.points, self.moves = points, moves
 
     @classmethod
@@ -146,7 +172,9 @@ class Model:
         if isinstance(number, Model):
             return NotImplemented
         points = tuple((number * c, point) for c, point in self.points)
-        return Model(points, tuple(move._replace(amounts=number * move.amounts) for move in self.moves))
+        return Model(
+            points, tuple(move._replace(amounts=number * move.amounts) for move in self.moves)
+        )
 
     __rmul__ = __mul__
 
@@ -170,13 +198,29 @@ def carry_out(space: Space, model: Model, like: Point) -> Point:
 
 
 class BatchGradients:
-    """gradient(w) and gradient(w, batch) of a step's batches; `along` is the Hessian times a direction."""
+    """gradient(w) and gradient(w, batch) of a step's batches; `along` is the Hessian times a
+    direction.
+    """
 
-    def __init__(self, stage: Stage, task: str, space: Space, like: Point, batches: list[BatchRows]) -> None:
-        self.stage, self.task, self.space, self.like, self.batches = stage, task, space, like, batches
-        self.parts: dict[int, tuple[Point, Point]] = {}  # points, and what of them may be a client's own
-        self.known: dict[tuple[int, int], tuple[Point, Any]] = {}  # products of points or batches with batches
-        self.uses = max(stage.gradients // stage.batches, 1)  # how often a batch's products with itself are asked for
+    def __init__(
+        self, stage: Stage, task: str, space: Space, like: Point, batches: list[BatchRows]
+    ) -> None:
+        self.stage, self.task, self.space, self.like, self.batches = (
+            stage,
+            task,
+            space,
+            like,
+            batches,
+        )
+        self.parts: dict[
+            int, tuple[Point, Point]
+        ] = {}  # points, and what of them may be a client's own
+        self.known: dict[
+            tuple[int, int], tuple[Point, Any]
+        ] = {}  # products of points or batches with batches
+        self.uses = max(
+            stage.gradients // stage.batches, 1
+        )  # how often a batch's products with itself are asked for
 
     def __call__(self, at: Model, batch: int = 0) -> Model:
         """Of the mean loss on one of the batches."""
@@ -184,20 +228,28 @@ class BatchGradients:
         return self.move(D, residual(self.task, self.outputs(at, D), D.labels))
 
     def along(self, at: Model, direction: Model, batch: int = 0, by: Any = None) -> Model:
-        """The Hessian at a model times a direction; `by`: as a finite difference, without its cancellation."""
+        """The Hessian at a model times a direction; `by`: as a finite difference, without its
+        cancellation.
+        """
         D = self.batch(batch)
         z, u = self.outputs(at, D), self.products(direction, D)
-        return self.move(D, slope(self.task, z, u) if by is None else difference(self.task, z, u, by))
+        return self.move(
+            D, slope(self.task, z, u) if by is None else difference(self.task, z, u, by)
+        )
 
     def own(self, of: Model) -> Model:
         """The part in weights that may be a client's own."""
         if not self.space.splits:
             return of
         moves = tuple(move._replace(own=True) for move in of.moves)
-        return sum((Model(((c, self.own_part(point)),)) for c, point in of.points), start=Model((), moves))
+        return sum(
+            (Model(((c, self.own_part(point)),)) for c, point in of.points), start=Model((), moves)
+        )
 
     def own_part(self, point: Point) -> Point:
-        """A point in the weights that may be a client's own: the same array for the same point, so that sums stay short."""
+        """A point in the weights that may be a client's own: the same array for the same point, so
+        that sums stay short.
+        """
         if id(point) not in self.parts:
             part = self.space.part(point, True)
             self.parts[id(point)] = (point, part)
@@ -212,24 +264,37 @@ class BatchGradients:
         return Model.at(self.space.part(point, False))
 
     def repeat(self, count: int, step: Callable[[Model], Model], w: Model) -> Model:
-        """A step, over and over: one loop, in which coefficients and amounts change, and points and batches stay."""
+        """A step, over and over: one loop, in which coefficients and amounts change, and points and
+        batches stay.
+        """
         if count < 2:
             return step(w) if count else w
-        last = step(step(w))  # what the loop's models are made of; and the products that it needs are known after this
+        last = step(
+            step(w)
+        )  # what the loop's models are made of; and the products that it needs are known after this
         ones = self.batches[0].weights.dtype
 
         def numbers(model: Model) -> tuple[list[Array], list[Array]]:
             coefficients = {id(point): c for c, point in model.points}
             moves = {(id(move.batch), move.own): move.amounts for move in model.moves}
-            amounts = [moves.get((id(move.batch), move.own), jnp.zeros_like(move.amounts)) for move in last.moves]
-            return [jnp.asarray(coefficients.get(id(point), 0), ones) for _, point in last.points], amounts
+            amounts = [
+                moves.get((id(move.batch), move.own), jnp.zeros_like(move.amounts))
+                for move in last.moves
+            ]
+            return [
+                jnp.asarray(coefficients.get(id(point), 0), ones) for _, point in last.points
+            ], amounts
 
         def model(numbers: tuple[list[Array], list[Array]]) -> Model:
-            points = tuple((c, point) for c, (_, point) in zip(numbers[0], last.points, strict=True))
+            points = tuple(
+                (c, point) for c, (_, point) in zip(numbers[0], last.points, strict=True)
+            )
             moves = zip(last.moves, numbers[1], strict=True)
             return Model(points, tuple(move._replace(amounts=amounts) for move, amounts in moves))
 
-        return model(lax.fori_loop(0, count, lambda _, held: numbers(step(model(held))), numbers(w)))
+        return model(
+            lax.fori_loop(0, count, lambda _, held: numbers(step(model(held))), numbers(w))
+        )
 
     def outputs(self, at: Model, D: BatchRows) -> Array:
         """The outputs of a model at a batch."""
@@ -257,7 +322,9 @@ class BatchGradients:
         overlap = self.known[key][1]
         if overlap is not None:
             return jnp.matmul(overlap, move.amounts)
-        return self.space.products(self.space.move(jax.tree.map(jnp.zeros_like, self.like), *move), D)
+        return self.space.products(
+            self.space.move(jax.tree.map(jnp.zeros_like, self.like), *move), D
+        )
 
     def move(self, D: BatchRows, amounts: Array) -> Model:
         """Along a batch's samples, by the weighted amounts."""
@@ -267,8 +334,8 @@ class BatchGradients:
         """One of the step's batches."""
         if place not in range(self.stage.batches):
             raise InvalidInput(
-                f"gradient is asked for batch {place}, and a step of {type(self.stage).__name__} has {self.stage.batches}, "
-                "from 0: set its `batches`"
+                f"gradient is asked for batch {place}, and a step of {type(self.stage).__name__}"
+                f" has {self.stage.batches}, from 0: set its `batches`"
             )
         return self.batches[place]
 
@@ -295,7 +362,13 @@ def carry_out_state(space: Space, state: Any, like: Point) -> Any:
 
 
 def take_step(
-    stage: Stage, task: str, space: Space, state: tuple[Point, Any], batches: list[BatchRows], rates: Any, rate: Any
+    stage: Stage,
+    task: str,
+    space: Space,
+    state: tuple[Point, Any],
+    batches: list[BatchRows],
+    rates: Any,
+    rate: Any,
 ) -> tuple[Point, Any]:
     """One step of a client; an empty batch is none, whatever the step does without a gradient."""
     point, carried = state
@@ -307,13 +380,13 @@ def take_step(
         found, later = bound.advance(words, carried)
     except jax.errors.ConcretizationTypeError:
         raise InvalidInput(
-            f"step of {name} decides by a number that is known only when it runs: write it without if and while on numbers; "
-            "settings that are whole numbers may steer loops"
+            f"step of {name} decides by a number that is known only when it runs: write it without"
+            " if and while on numbers; settings that are whole numbers may steer loops"
         ) from None
     if not isinstance(found, Model):
         raise InvalidInput(
-            f"step of {name} returned {type(found).__name__}: it must return a model, made of w, start and gradients "
-            "by sums, differences and multiples"
+            f"step of {name} returned {type(found).__name__}: it must return a model, made of w,"
+            " start and gradients by sums, differences and multiples"
         )
     live = batches[0].weights.sum() > 0
     new = space.held(carry_out(space, found, point))
@@ -321,16 +394,22 @@ def take_step(
     def chosen(new: Any, old: Any) -> Any:
         return jnp.where(live, jnp.asarray(new).astype(jnp.asarray(old).dtype), old)
 
-    return jax.tree.map(chosen, new, point), jax.tree.map(chosen, carry_out_state(space, later, point), carried)
+    return jax.tree.map(chosen, new, point), jax.tree.map(
+        chosen, carry_out_state(space, later, point), carried
+    )
 
 
 Rates = Mapping[str, Array]
-OPTIONS = {"xla_gpu_enable_triton_gemm": False}  # as fast on these small products, and compiled in a fifth of the time
+OPTIONS = {
+    "xla_gpu_enable_triton_gemm": False
+}  # as fast on these small products, and compiled in a fifth of the time
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled into a program; everything else is data, so that a program serves any rounds, rates and seeds."""
+    """What is compiled into a program; everything else is data, so that a program serves any
+    rounds, rates and seeds.
+    """
 
     stage: Stage  # without its rates, which are data
     rate: str  # which of the rates is the size of its steps
@@ -347,7 +426,9 @@ class Program:
 def bound_stage(program: Program, rates: Rates) -> ServerStage:
     """A server stage with its rates."""
     assert isinstance(program.stage, ServerStage)
-    return program.stage.at(**{name: rates[name] for name in program.stage.settings() if name in rates})
+    return program.stage.at(
+        **{name: rates[name] for name in program.stage.settings() if name in rates}
+    )
 
 
 def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Space:
@@ -355,7 +436,11 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
     if program.form == "head":
         return Matrix(data.training, shared, program.classes, data.personal, program.personal)
     x = client_rows(program, data, member)
-    gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, : program.width, : program.width]
+    gram = (
+        jnp.matmul(x, x.T)
+        if data.grams is None
+        else data.grams[member, : program.width, : program.width]
+    )
     return Span(gram, jnp.matmul(x, shared))
 
 
@@ -365,7 +450,9 @@ def client_rows(program: Program, data: Packed, member: Array) -> Array:
 
 
 def side_by_side(function: Callable[..., Leaves], *trees: Any) -> Leaves:
-    """`jax.vmap(function)(*trees)`; one alone needs no axis, and its program is smaller and sooner compiled."""
+    """`jax.vmap(function)(*trees)`; one alone needs no axis, and its program is smaller and sooner
+    compiled.
+    """
     if jax.tree.leaves(trees)[0].shape[0] > 1:
         return jax.vmap(function)(*trees)
     alone = function(*jax.tree.map(lambda leaf: leaf[0], trees))
@@ -374,7 +461,9 @@ def side_by_side(function: Callable[..., Leaves], *trees: Any) -> Leaves:
 
 
 def batches_of(data: Packed, member: Array, rows: Array) -> BatchRows:
-    """All batches of a client's walk, (steps, batches a step, ...): read once, not in every step."""
+    """All batches of a client's walk, (steps, batches a step, ...): read once, not in every
+    step.
+    """
     read: BatchRows = jax.vmap(jax.vmap(partial(read_batch, data.training, member)))(rows)
     return read
 
@@ -388,11 +477,18 @@ def walk(
     start: Array | int,
     stop: Array | int,
 ) -> tuple[Point, Any]:
-    """Local steps `start` to `stop` of one client; the state is its model, and what the stage carries."""
+    """Local steps `start` to `stop` of one client; the state is its model, and what the stage
+    carries.
+    """
 
     def step(k: Array, state: tuple[Point, Any]) -> tuple[Point, Any]:
-        batches = [jax.tree.map(lambda leaf, i=i: leaf[k, i], planned) for i in range(program.stage.batches)]
-        return take_step(program.stage, program.task, space, state, batches, rates, rates[program.rate])
+        batches = [
+            jax.tree.map(lambda leaf, i=i: leaf[k, i], planned)
+            for i in range(program.stage.batches)
+        ]
+        return take_step(
+            program.stage, program.task, space, state, batches, rates, rates[program.rate]
+        )
 
     if isinstance(program.stage, ClientStage) and program.stage.step_count == 0:
         return state

@@ -1,7 +1,9 @@
-"""Histories in files: heads and what was counted as safetensors, the rest as JSON beside them; whole or not at all.
+"""Histories in files: heads and what was counted as safetensors, the rest as JSON beside them;
+whole or not at all.
 
-A file has all that predicting takes, the shared head and every client's own, and nothing of the samples. A stage of the
-user's own is a function, which no file keeps: what was trained with it predicts and prints, and trains no more.
+A file has all that predicting takes, the shared head and every client's own, and nothing of the
+samples. A stage of the user's own is a function, which no file keeps: what was trained with it
+predicts and prints, and trains no more.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ BROKEN = (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionErr
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """What a saved history knows of its federation: who its clients are, what they predict, and no sample of theirs."""
+    """What a saved history knows of its federation: who its clients are, what they predict, and no
+    sample of theirs.
+    """
 
     clients: tuple[Any, ...]
     classes: tuple[Any, ...] | None
@@ -56,9 +60,13 @@ class Roster:
         return {client: place for place, client in enumerate(self.clients)}
 
     def counts(self, split: str) -> NDArray[np.int64]:
-        """How many training samples each client had; of other splits the history itself counts the predictions."""
+        """How many training samples each client had; of other splits the history itself counts the
+        predictions.
+        """
         if split != "train":
-            raise InvalidInput(f"split is {split!r}: a saved history knows its training samples; see its totals")
+            raise InvalidInput(
+                f"split is {split!r}: a saved history knows its training samples; see its totals"
+            )
         return self.training
 
     def place(self, client: Any) -> int:
@@ -77,19 +85,28 @@ def write_history(history: History, path: str | Path) -> Path:
     if place.suffix != ".safetensors":
         raise InvalidInput(f"path is {str(place)!r}: its name must end in .safetensors")
     if not place.parent.is_dir():
-        raise InvalidInput(f"path is {str(place)!r}: the folder {str(place.parent)!r} does not exist; make it first")
+        raise InvalidInput(
+            f"path is {str(place)!r}: the folder {str(place.parent)!r} does not exist; make it"
+            " first"
+        )
     library = import_package("safetensors.numpy", "a .safetensors file")
     arrays = {name: getattr(history, name) for name in (*COUNTED, *OPTIONAL)}
-    arrays |= {"heads": np.stack([history.personal(client) for client in history.federation.clients])}
+    arrays |= {
+        "heads": np.stack([history.personal(client) for client in history.federation.clients])
+    }
     arrays |= {"training": np.asarray(history.federation.counts("train"), np.int64)}
-    held = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
+    held = {
+        name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None
+    }
     told = described(history)
     about = json.dumps(told | {"sum": checksum(held, told)})
     try:
         with replace_file(place) as fresh:
             fresh.write_bytes(library.save(held, metadata={KEY: about}))
     except OSError as reason:
-        raise InvalidInput(f"path is {str(place)!r}: it cannot be written: {reason.strerror or reason}") from None
+        raise InvalidInput(
+            f"path is {str(place)!r}: it cannot be written: {reason.strerror or reason}"
+        ) from None
     return place
 
 
@@ -105,7 +122,11 @@ def described(history: History) -> dict[str, Any]:
         "split": history.split,
         "diverged": history.diverged,
         "interrupted": history.interrupted,
-        "exact": None if history.exact is None else {name: finite(value) for name, value in asdict(history.exact).items()},
+        "exact": (
+            None
+            if history.exact is None
+            else {name: finite(value) for name, value in asdict(history.exact).items()}
+        ),
         "clients": list(federation.clients),
         "classes": None if federation.classes is None else list(federation.classes),
         "names": None if federation.names is None else list(federation.names),
@@ -120,7 +141,9 @@ def finite(value: float) -> float | None:
 
 
 def checksum(arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> int:
-    """CRC-32 over all arrays and words: a file that was damaged or edited is told from one that is whole."""
+    """CRC-32 over all arrays and words: a file that was damaged or edited is told from one that is
+    whole.
+    """
     total = zlib.crc32(json.dumps(told, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -139,13 +162,17 @@ def read_history(path: str | Path) -> dict[str, Any]:
             about = json.loads((file.metadata() or {})[KEY])
             if about["format"] != FORMAT:
                 raise ValueError
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        if checksum(arrays, {name: value for name, value in about.items() if name != "sum"}) != about["sum"]:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if (
+            checksum(arrays, {name: value for name, value in about.items() if name != "sum"})
+            != about["sum"]
+        ):
             raise ValueError
         return fields_in(about, arrays)
     except (*BROKEN, safetensors.SafetensorError):
         raise InvalidInput(
-            f"path is {str(place)!r}: this is no history that save wrote, or it was damaged; name a file of History.save"
+            f"path is {str(place)!r}: this is no history that save wrote, or it was damaged; name a"
+            " file of History.save"
         ) from None
 
 
@@ -156,8 +183,16 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
     protocol = protocol_in(about["protocol"])
     m, rounds = len(roster.clients), len(arrays["rounds"])
     head = (roster.dimension + protocol.intercept, roster.outputs)
-    shapes = dict.fromkeys(COUNTED, (rounds, m, 2)) | {"rounds": (rounds,), "totals": (m, 2), "heads": (m, *head)}
-    shapes |= {"shared": head, "training_losses": (rounds, m), "shared_training_losses": (rounds, m)}
+    shapes = dict.fromkeys(COUNTED, (rounds, m, 2)) | {
+        "rounds": (rounds,),
+        "totals": (m, 2),
+        "heads": (m, *head),
+    }
+    shapes |= {
+        "shared": head,
+        "training_losses": (rounds, m),
+        "shared_training_losses": (rounds, m),
+    }
     for each, shape in shapes.items():
         if each in arrays or each not in OPTIONAL:
             kind = "iu" if each in ("rounds", "totals") else "f"
@@ -165,7 +200,11 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
                 raise ValueError
     exact = about["exact"]
     whole = {key: about[key] for key in ("seed", "split", "diverged")}
-    if not rounds or not all(each is None or type(each) is int for each in whole.values()) or whole["seed"] is None:
+    if (
+        not rounds
+        or not all(each is None or type(each) is int for each in whole.values())
+        or whole["seed"] is None
+    ):
         raise ValueError
     return {
         "algorithm": algorithm,
@@ -174,7 +213,11 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
         **whole,
         "interrupted": bool(about["interrupted"]),
         "federation": roster,
-        "exact": None if exact is None else Exact(**{key: amount_in(value) for key, value in exact.items()}),
+        "exact": (
+            None
+            if exact is None
+            else Exact(**{key: amount_in(value) for key, value in exact.items()})
+        ),
         **{each: arrays[each] for each in COUNTED},
         **{each: arrays.get(each) for each in OPTIONAL},
         "heads": arrays["heads"],
@@ -208,14 +251,24 @@ def roster_in(about: Mapping[str, Any], training: NDArray[Any]) -> Roster:
     if not isinstance(clients, list) or owners_of(clients).names != tuple(clients):
         raise ValueError
     sizes = about["dimension"], about["outputs"]
-    if not all(type(each) is int and each > 0 for each in sizes) or training.shape != (len(clients),):
+    if not all(type(each) is int and each > 0 for each in sizes) or training.shape != (
+        len(clients),
+    ):
         raise ValueError
-    if names is not None and (len(names) != sizes[0] or not all(isinstance(each, str) for each in names)):
+    if names is not None and (
+        len(names) != sizes[0] or not all(isinstance(each, str) for each in names)
+    ):
         raise ValueError
-    if classes is not None and (len(classes) != sizes[1] or not all(isinstance(each, str | int | float) for each in classes)):
+    if classes is not None and (
+        len(classes) != sizes[1] or not all(isinstance(each, str | int | float) for each in classes)
+    ):
         raise ValueError
     if training.dtype.kind not in "iu":
         raise ValueError
     return Roster(
-        tuple(clients), None if classes is None else tuple(classes), *sizes, None if names is None else tuple(names), training
+        tuple(clients),
+        None if classes is None else tuple(classes),
+        *sizes,
+        None if names is None else tuple(names),
+        training,
     )

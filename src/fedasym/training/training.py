@@ -1,5 +1,5 @@
-"""The verb `train`: any algorithm on any federation, a single run or a grid with seeds, sharing all work there is to share;
-what it is asked for is checked before any work.
+"""The verb `train`: any algorithm on any federation, a single run or a grid with seeds, sharing all
+work there is to share; what it is asked for is checked before any work.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]
 COHORT = 20  # clients a round, where there are that many
 
 
-def find_algorithms(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> tuple[list[Algorithm], bool]:
+def find_algorithms(
+    algorithm: str | Algorithm | Iterable[str | Algorithm],
+) -> tuple[list[Algorithm], bool]:
     """The algorithms asked for, and whether several were."""
     several = not isinstance(algorithm, str | Algorithm)
     chosen: list[Algorithm] = []
@@ -62,7 +64,9 @@ def find_algorithms(algorithm: str | Algorithm | Iterable[str | Algorithm]) -> t
         raise InvalidInput(f"algorithm is empty: name at least one of {', '.join(REGISTRY)}")
     names = [entry.name for entry in chosen]
     if len(set(names)) < len(names):
-        raise InvalidInput(f"algorithm has {max(names, key=names.count)} twice: give each its own name")
+        raise InvalidInput(
+            f"algorithm has {max(names, key=names.count)} twice: give each its own name"
+        )
     return chosen, several
 
 
@@ -80,8 +84,15 @@ def check_whole_numbers(name: str, values: Iterable[int]) -> list[int]:
     if not numbers:
         raise InvalidInput(f"{name} is empty: give at least one whole number")
     for value in numbers:
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**64:
-            raise InvalidInput(f"{name.removesuffix('s')} is {value!r}: it must be a whole number from 0 to 2^64 - 1")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | np.integer)
+            or not 0 <= value < 2**64
+        ):
+            raise InvalidInput(
+                f"{name.removesuffix('s')} is {value!r}: it must be a whole number from 0 to"
+                " 2^64 - 1"
+            )
     return list(dict.fromkeys(map(int, numbers)))
 
 
@@ -90,20 +101,32 @@ def read_grid(grid: Any) -> dict[str, Any]:
     if not isinstance(grid, Mapping):
         raise InvalidInput(f"grid is {grid!r}: it must name settings and list their values")
     return {
-        name: read_grid(values) if isinstance(values, Mapping) else read_list(f"grid's {name}", values)
+        name: (
+            read_grid(values)
+            if isinstance(values, Mapping)
+            else read_list(f"grid's {name}", values)
+        )
         for name, values in grid.items()
     }
 
 
-def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[str, Any]) -> dict[str, list[float]]:
-    """The values to try for an algorithm, of the settings that it uses: from one grid for all, or from its own."""
+def grid_of(
+    algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[str, Any]
+) -> dict[str, list[float]]:
+    """The values to try for an algorithm, of the settings that it uses: from one grid for all, or
+    from its own.
+    """
     names = [each.name for each in algorithms]
     own = any(isinstance(values, Mapping) for values in grid.values())
     for name, values in grid.items() if own else ():
         if name not in names:
-            raise InvalidInput(f"grid has a part for {name}, which is not trained: trained are {', '.join(names)}")
+            raise InvalidInput(
+                f"grid has a part for {name}, which is not trained: trained are {', '.join(names)}"
+            )
         if not isinstance(values, Mapping):
-            raise InvalidInput(f"grid's part for {name} is {values!r}: it must name settings and list their values")
+            raise InvalidInput(
+                f"grid's part for {name} is {values!r}: it must name settings and list their values"
+            )
     axes = grid.get(algorithm.name, {}) if own else grid
     users = [algorithm] if own else algorithms
     for name, values in axes.items():
@@ -111,14 +134,19 @@ def grid_of(algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[st
         if name not in known:
             raise unknown("grid entry", name, known)
         if not any(name in tunable_settings(user) for user in users):
-            raise InvalidInput(f"grid has {name}, which {', '.join(user.name for user in users)} does not use: leave it out")
+            raise InvalidInput(
+                f"grid has {name}, which {', '.join(user.name for user in users)} does not use:"
+                " leave it out"
+            )
         if not values:
             raise InvalidInput(f"grid has no values for {name}: give at least one, or leave it out")
     return {name: values for name, values in axes.items() if name in tunable_settings(algorithm)}
 
 
 def tunable_settings(algorithm: Algorithm) -> list[str]:
-    """The settings that make a difference to an algorithm: those it uses, but for a ridge that is its own."""
+    """The settings that make a difference to an algorithm: those it uses, but for a ridge that is
+    its own.
+    """
     own = "ridge" in fixed_settings(algorithm.personalise)
     return [name for name in used_settings(algorithm) if not (own and name == "ridge")]
 
@@ -132,7 +160,8 @@ def list_configurations(
 ) -> list[tuple[Algorithm, Settings]]:
     """Every algorithm with every combination of its grid's values, validated.
 
-    scaled: whether there is an intercept, where steps that are not told are to suit the features' scale; None: the paper's.
+    scaled: whether there is an intercept, where steps that are not told are to suit the features'
+    scale; None: the paper's.
     """
     able = int((federation.counts("train") > 0).sum())
     tried = {} if grid is None else read_grid(grid)
@@ -141,23 +170,39 @@ def list_configurations(
         axes = grid_of(algorithm, algorithms, tried)
         for values in product(*axes.values()):
             plain = (np.asarray(value).item() if np.ndim(value) == 0 else value for value in values)
-            settings = settle_settings(told, dict(zip(axes, plain, strict=True)), algorithm, federation, scaled)
-            if settings.cohort is not None and settings.cohort > able and not algorithm.shares_nothing:
+            settings = settle_settings(
+                told, dict(zip(axes, plain, strict=True)), algorithm, federation, scaled
+            )
+            if (
+                settings.cohort is not None
+                and settings.cohort > able
+                and not algorithm.shares_nothing
+            ):
                 raise InvalidInput(
-                    f"cohort is {settings.cohort}, and {able} clients have training samples: give at most that many"
+                    f"cohort is {settings.cohort}, and {able} clients have training samples: give"
+                    " at most that many"
                 )
             jobs.append((algorithm, replace(settings, cohort=settings.cohort or min(COHORT, able))))
     return jobs
 
 
 def settle_settings(
-    told: Mapping[str, Any], tried: Mapping[str, Any], algorithm: Algorithm, federation: Federation, scaled: bool | None
+    told: Mapping[str, Any],
+    tried: Mapping[str, Any],
+    algorithm: Algorithm,
+    federation: Federation,
+    scaled: bool | None,
 ) -> Settings:
-    """What is told with the values of a grid; the ridge and the steps that neither says are put in."""
+    """What is told with the values of a grid; the ridge and the steps that neither says are
+    put in.
+    """
     missing = [name for name in CHOSEN if told.get(name) is None and name not in tried]
     given = {name: value for name, value in {**told, **tried}.items() if name not in missing}
     mine = own_settings(algorithm)
-    values = {name: each.check(given.get(name, default_of(algorithm, name))) for name, each in mine.items()}
+    values = {
+        name: each.check(given.get(name, default_of(algorithm, name)))
+        for name, each in mine.items()
+    }
     run = {name: value for name, value in given.items() if name in SETTINGS}
     settings = resolve_ridge(Settings(**run, own=tuple(values.items())), algorithm)
     if scaled is None or not set(missing) & set(used_settings(algorithm)):
@@ -183,31 +228,41 @@ def train(
     progress: Progress | None = None,
     **settings: Any,
 ) -> History | Histories:
-    """Train an algorithm (or several) by stochastic gradients, personalise and test every client on the way.
+    """Train an algorithm (or several) by stochastic gradients, personalise and test every client on
+    the way.
 
-    One algorithm with one configuration and seed gives a `History`; a `grid` of settings, several `seeds` or several
-    algorithms give `Histories`. Configurations that differ only in the client stage train the shared model once;
-    configurations, seeds and clients run as one compiled program, in as many pieces as memory asks for. Same seed, same
-    numbers, whatever runs beside (to the rounding of sums in another order). Ctrl-C returns what is finished.
+    One algorithm with one configuration and seed gives a `History`; a `grid` of settings, several
+    `seeds` or several algorithms give `Histories`. Configurations that differ only in the client
+    stage train the shared model once; configurations, seeds and clients run as one compiled
+    program, in as many pieces as memory asks for. Same seed, same numbers, whatever runs beside (to
+    the rounding of sums in another order). Ctrl-C returns what is finished.
 
-    rounds, cohort, local_steps, batch, server_step: R, D, K, B and eta; in each round `cohort` clients (20, or all where there
-        are fewer) take `local_steps` steps on batches from reshuffled passes, then their models are averaged by samples.
-    personal_epochs, local_step: P and alpha of the client stage (and of MAML's inner step); `local` trains `rounds` epochs.
-        Steps that are not given are 0.1, or 1/L where the largest curvature L of the clients' losses asks for less; 0.1 under
-        a named protocol, as in the paper. inner_step: 0.05, or 1/(L + ridge) likewise.
-    ridge: lambda of rtfa (0.1) and pfedme (15). difference: delta of maml_hf. mixing, inner_steps: pfedme's.
-    grid: settings and their values, {"server_step": [0.01, 0.1]}, each algorithm taking those it uses; or a grid for each,
-        {"ftfa": {...}, "rtfa": {...}}, such as the paper's, `fa.algorithms.GRIDS`.
-    splits: numbers of reshuffles of each client's training and validation samples, as many of each and the same test samples
-        (`federation.resplit(number, fractions=None)`): every seed is trained on each, side by side, instead of the split given.
-    evaluate_every: all clients are personalised and tested after rounds 0, this many, twice as many, ..., and the last; 0: the
-        last alone.
-    protocol: "text" follows the paper, "code" the choices of its released code; see docs/how-to/train.md. Unless one is named,
-        the rules are those of the text, but for the intercept and the steps, which are chosen for the data.
-    intercept: whether heads have one, shared and personal. By default as a named protocol says ("text" has none, "code" has
-        one); without one, as the federation does, which has an intercept unless it was made without.
-    precision: "float32", "float64", or "mixed": float32 whose products an accelerator may shorten (TF32); "bfloat16", for
-        sequences: features and outputs are that short as well, while models, sums and losses stay in float32.
+    rounds, cohort, local_steps, batch, server_step: R, D, K, B and eta; in each round `cohort`
+        clients (20, or all where there are fewer) take `local_steps` steps on batches from
+        reshuffled passes, then their models are averaged by samples.
+    personal_epochs, local_step: P and alpha of the client stage (and of MAML's inner step); `local`
+        trains `rounds` epochs. Steps that are not given are 0.1, or 1/L where the largest curvature
+        L of the clients' losses asks for less; 0.1 under a named protocol, as in the paper.
+        inner_step: 0.05, or 1/(L + ridge) likewise.
+    ridge: lambda of rtfa (0.1) and pfedme (15). difference: delta of maml_hf. mixing, inner_steps:
+        pfedme's.
+    grid: settings and their values, {"server_step": [0.01, 0.1]}, each algorithm taking those it
+        uses; or a grid for each, {"ftfa": {...}, "rtfa": {...}}, such as the paper's,
+        `fa.algorithms.GRIDS`.
+    splits: numbers of reshuffles of each client's training and validation samples, as many of each
+        and the same test samples (`federation.resplit(number, fractions=None)`): every seed is
+        trained on each, side by side, instead of the split given.
+    evaluate_every: all clients are personalised and tested after rounds 0, this many, twice as
+        many, ..., and the last; 0: the last alone.
+    protocol: "text" follows the paper, "code" the choices of its released code; see
+        docs/how-to/train.md. Unless one is named, the rules are those of the text, but for the
+        intercept and the steps, which are chosen for the data.
+    intercept: whether heads have one, shared and personal. By default as a named protocol says
+        ("text" has none, "code" has one); without one, as the federation does, which has an
+        intercept unless it was made without.
+    precision: "float32", "float64", or "mixed": float32 whose products an accelerator may shorten
+        (TF32); "bfloat16", for sequences: features and outputs are that short as well, while
+        models, sums and losses stay in float32.
     form: "gram" or "head" instead of the cheaper; both give the same numbers.
     settings: those above, and what the algorithms' stages bring, by name.
 
@@ -225,20 +280,33 @@ def train(
     check_own(chosen, settings)
     told = {name: default_for(name) for name in SETTINGS} | settings
     rules = resolve_protocol(protocol, intercept, federation.intercept)
-    jobs = list_configurations(chosen, told, grid, federation, rules.intercept if protocol is None else None)
-    choices = {"precision": (precision, ("float32", "float64", "mixed", "bfloat16")), "form": (form, ("gram", "head", None))}
+    jobs = list_configurations(
+        chosen, told, grid, federation, rules.intercept if protocol is None else None
+    )
+    choices = {
+        "precision": (precision, ("float32", "float64", "mixed", "bfloat16")),
+        "form": (form, ("gram", "head", None)),
+    }
     for name, (value, known) in choices.items():
         if not isinstance(value, str | None) or value not in known:
             raise InvalidInput(f"{name} is {value!r}: it must be {' or '.join(map(str, known))}")
     if form == "gram" and federation.personal is not None and not federation.personal.all():
-        raise InvalidInput("form is 'gram': some features' weights are the same for all clients, which takes 'head'")
+        raise InvalidInput(
+            "form is 'gram': some features' weights are the same for all clients, which takes"
+            " 'head'"
+        )
     if precision == "bfloat16" and not (federation.sequences and federation.classes):
-        raise InvalidInput("precision is 'bfloat16': it serves sequences of classes, and these are not; use 'mixed'")
+        raise InvalidInput(
+            "precision is 'bfloat16': it serves sequences of classes, and these are not; use"
+            " 'mixed'"
+        )
     outcomes, stopped = compute(jobs, federation, rules, numbers, deals, precision, form, progress)
     dealt = [federation.resplit(split, fractions=None) for split in deals] or [federation]
     runs = [(number, place) for place in range(len(dealt)) for number in numbers]
     histories = [
-        record_history(job, dealt[place], rules, number, deals[place] if deals else None, outcome, stopped)
+        record_history(
+            job, dealt[place], rules, number, deals[place] if deals else None, outcome, stopped
+        )
         for job, row in zip(jobs, outcomes, strict=True)
         for (number, place), outcome in zip(runs, row, strict=True)
         if outcome.rounds
@@ -250,14 +318,22 @@ def train(
 
 
 def compute(
-    jobs: Sequence[tuple[Algorithm, Settings]], federation: Federation, protocol: Protocol, seeds: Sequence[int],
-    splits: tuple[int, ...], precision: str, form: str | None, progress: Progress | None,
-) -> tuple[list[list[RunOutcome]], bool]:  # fmt: skip
+    jobs: Sequence[tuple[Algorithm, Settings]],
+    federation: Federation,
+    protocol: Protocol,
+    seeds: Sequence[int],
+    splits: tuple[int, ...],
+    precision: str,
+    form: str | None,
+    progress: Progress | None,
+) -> tuple[list[list[RunOutcome]], bool]:
     """Run everything on JAX's default device."""
     try:
         import jax  # noqa: F401
     except ImportError:
-        raise MissingPackage("training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)") from None
+        raise MissingPackage(
+            "training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)"
+        ) from None
     from fedasym.training.heads import SHORT, numbers_as
     from fedasym.training.plans import this_machine
     from fedasym.training.runner import Draw, Runner, RunWork, count_steps
@@ -284,9 +360,14 @@ def compute(
 
 
 def record_history(
-    job: tuple[Algorithm, Settings], federation: Federation, protocol: Protocol, seed: int, split: int | None,
-    outcome: RunOutcome, stopped: bool,
-) -> History:  # fmt: skip
+    job: tuple[Algorithm, Settings],
+    federation: Federation,
+    protocol: Protocol,
+    seed: int,
+    split: int | None,
+    outcome: RunOutcome,
+    stopped: bool,
+) -> History:
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
     from fedasym.training.convergence import solve_exactly
@@ -294,7 +375,11 @@ def record_history(
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)
-    exact = solve_exactly(algorithm, settings, protocol, seed, federation, outcome.head) if judged else None
+    exact = (
+        solve_exactly(algorithm, settings, protocol, seed, federation, outcome.head)
+        if judged
+        else None
+    )
     totals = count_tested(federation, None if protocol.count_padding else federation.mask)
     return History(
         algorithm=algorithm,

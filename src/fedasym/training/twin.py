@@ -1,10 +1,12 @@
-"""Every algorithm in plain NumPy, one client and one batch at a time: the version to read, and the oracle of the fast one.
+"""Every algorithm in plain NumPy, one client and one batch at a time: the version to read, and the
+oracle of the fast one.
 
-From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared head for itself, how heads
-are tested; then one client and its batches, the loss of a batch and its gradient. The algorithms' own files
-(`fedasym.algorithms`) have their steps. The names alg:... are the paper's (appendix "Algorithm implementations"), its
-misprints corrected; the letters are r round, K local steps, W the shared head, w a client's copy of it, theta a personal
-head, D a batch. A head is a matrix (d, outputs), with the intercept as one more row where there is one.
+From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared
+head for itself, how heads are tested; then one client and its batches, the loss of a batch and its
+gradient. The algorithms' own files (`fedasym.algorithms`) have their steps. The names alg:... are
+the paper's (appendix "Algorithm implementations"), its misprints corrected; the letters are r
+round, K local steps, W the shared head, w a client's copy of it, theta a personal head, D a batch.
+A head is a matrix (d, outputs), with the intercept as one more row where there is one.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, TRAINING, Words, mix
 from fedasym.training.plans import batches, cohorts
-from fedasym.training.settings import Protocol, Settings, bind_stage, check_trainable, own_rate, resolve_ridge
+from fedasym.training.settings import (
+    Protocol,
+    Settings,
+    bind_stage,
+    check_trainable,
+    own_rate,
+    resolve_ridge,
+)
 
 Head = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_] | None  # (d, 1): some rows of a head; None: all
@@ -51,9 +60,16 @@ def run(
 
     >>> from fedasym.algorithms import TRAINED
     >>> from fedasym.training.settings import TEXT
-    >>> pair = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], clients=["ann", "ann", "bob", "bob"], split=np.zeros(4, int))
-    >>> for snapshot in run(TRAINED["ftfa"], pair, Settings(rounds=20, evaluate_every=10), TEXT, seed=0):
-    ...     shared, own = loss(pair, snapshot.shared, "train"), loss(pair, snapshot.personal, "train")
+    >>> pair = Federation.from_arrays(
+    ...     np.eye(4), [0, 1, 0, 1], clients=["ann", "ann", "bob", "bob"], split=np.zeros(4, int)
+    ... )
+    >>> for snapshot in run(
+    ...     TRAINED["ftfa"], pair, Settings(rounds=20, evaluate_every=10), TEXT, seed=0
+    ... ):
+    ...     shared, own = (
+    ...         loss(pair, snapshot.shared, "train"),
+    ...         loss(pair, snapshot.personal, "train"),
+    ...     )
     ...     print(snapshot.round, f"shared {shared:.3f} personal {own:.3f}")
     0 shared 0.693 personal 0.494
     10 shared 0.115 personal 0.104
@@ -61,24 +77,37 @@ def run(
     """
     check_trainable(algorithm)
     settings = resolve_ridge(settings, algorithm)
-    clients = [Client(federation, name, settings, protocol, seed, dtype) for name in federation.clients]
+    clients = [
+        Client(federation, name, settings, protocol, seed, dtype) for name in federation.clients
+    ]
     able = [client for client in clients if client.n > 0]
     size = settings.cohort or min(COHORT, len(able))
-    drawn = cohorts(seed, np.array([client.identity for client in able], np.uint64), settings.rounds, size)
+    drawn = cohorts(
+        seed, np.array([client.identity for client in able], np.uint64), settings.rounds, size
+    )
     server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
-    kept, common = {client.name: server.init_client(W) for client in clients}, server.init_server(W)  # nothing, for most
+    kept, common = (
+        {client.name: server.init_client(W) for client in clients},
+        server.init_server(W),
+    )  # nothing, for most
     for r in range(settings.rounds + 1):
         if r in settings.evaluated:
-            yield Snapshot(r, W, {each.name: own_head(algorithm, each, W, r, kept[each.name]) for each in clients})
+            yield Snapshot(
+                r,
+                W,
+                {each.name: own_head(algorithm, each, W, r, kept[each.name]) for each in clients},
+            )
         if r == settings.rounds or algorithm.shares_nothing:
             continue
         S = [able[place] for place in drawn[r]]  # alg:fedavg, line 2: the server samples clients
         n = sum(client.n for client in S)
         change, sent = np.zeros_like(W), np.zeros_like(W)
         for client in S:  # lines 4 to 11: each would do this on its own device
-            w, kept[client.name], beside = local_work(algorithm, client, W, r, turns[client.name], kept[client.name], common)
+            w, kept[client.name], beside = local_work(
+                algorithm, client, W, r, turns[client.name], kept[client.name], common
+            )
             change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
             sent += 0 if beside is None else client.n / n * beside
             turns[client.name] += 1
@@ -104,16 +133,31 @@ def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DType
 
 
 class Work(NamedTuple):
-    """What a drawn client has done: the head that it sends back, what it keeps for its next turn, what it sends beside."""
+    """What a drawn client has done: the head that it sends back, what it keeps for its next turn,
+    what it sends beside.
+    """
 
     head: Head
     kept: Any = None
     sent: Head | None = None
 
 
-def local_work(algorithm: Algorithm, client: Client, W: Head, r: int, turn: int, kept: Any = None, common: Any = None) -> Work:
-    """K local steps; `turn` is how often the client was drawn before, `kept` and `common` what it and the server keep."""
-    stage, rate = bind_stage(algorithm.server, client.settings, client.protocol), client.settings.server_step
+def local_work(
+    algorithm: Algorithm,
+    client: Client,
+    W: Head,
+    r: int,
+    turn: int,
+    kept: Any = None,
+    common: Any = None,
+) -> Work:
+    """K local steps; `turn` is how often the client was drawn before, `kept` and `common` what it
+    and the server keep.
+    """
+    stage, rate = (
+        bind_stage(algorithm.server, client.settings, client.protocol),
+        client.settings.server_step,
+    )
     work = server_batches(stage, client, r, turn)
     if not stage.keeps_client():
         return Work(take_steps(stage, W, work, rate, client.own)[0])
@@ -138,11 +182,15 @@ def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = 
     own = None if algorithm.shares_nothing else client.own
     if client.n == 0:
         return W
-    if algorithm.personal_from_server:  # pFedMe: what the client would do for the server in round r, drawn or not
+    if (
+        algorithm.personal_from_server
+    ):  # pFedMe: what the client would do for the server in round r, drawn or not
         server = bind_stage(algorithm.server, settings, protocol)
         if server.keeps_client():
             return np.asarray(server.personal_model(W, kept))
-        w, state = take_steps(server, W, server_batches(server, client, r, r), settings.server_step, own, keep=True)
+        w, state = take_steps(
+            server, W, server_batches(server, client, r, r), settings.server_step, own, keep=True
+        )
         return np.asarray(server.personal_model(w, state))
     stage = bind_stage(algorithm.personalise, settings, protocol)
     stream = mix(client.seed, PERSONAL, client.identity, r)
@@ -166,7 +214,9 @@ def personal_head(
     client: Any,
     dtype: DTypeLike = np.float64,
 ) -> Head:
-    """One client's head from the shared one of a round: what `run` has in `Snapshot.personal[client]`."""
+    """One client's head from the shared one of a round: what `run` has in
+    `Snapshot.personal[client]`.
+    """
     check_trainable(algorithm)
     one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
     return own_head(algorithm, one, np.asarray(shared, dtype), round)
@@ -177,10 +227,16 @@ def personal_head(
 Heads = Head | Mapping[Any, Head]
 
 
-def accuracy(federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False) -> float:
-    """Share of right classes among all samples (and positions) of all clients; nan where there are none."""
+def accuracy(
+    federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False
+) -> float:
+    """Share of right classes among all samples (and positions) of all clients; nan where there are
+    none.
+    """
     if federation.classes is None:
-        raise InvalidInput("accuracy is for classes, and this federation has numbers to predict: use loss")
+        raise InvalidInput(
+            "accuracy is for classes, and this federation has numbers to predict: use loss"
+        )
 
     def right(W: Head, D: Batch) -> int:
         return int(np.sum(((D.X @ W).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)))
@@ -188,8 +244,12 @@ def accuracy(federation: Federation, heads: Heads, split: str = "test", count_pa
     return pooled_mean(right, federation, heads, split, count_padding)
 
 
-def loss(federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False) -> float:
-    """Mean loss over all samples (and positions) of all clients, without penalties; nan where there are none."""
+def loss(
+    federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False
+) -> float:
+    """Mean loss over all samples (and positions) of all clients, without penalties; nan where there
+    are none.
+    """
 
     def lost(W: Head, D: Batch) -> float:
         return np.count_nonzero(D.weights) * mean_loss(W, D)
@@ -198,13 +258,25 @@ def loss(federation: Federation, heads: Heads, split: str = "test", count_paddin
 
 
 def pooled_mean(
-    total: Callable[[Head, Batch], float], federation: Federation, heads: Heads, split: str, count_padding: bool
+    total: Callable[[Head, Batch], float],
+    federation: Federation,
+    heads: Heads,
+    split: str,
+    count_padding: bool,
 ) -> float:
-    """The clients' totals over all their samples of a split, added up and divided by the number of samples (or positions)."""
+    """The clients' totals over all their samples of a split, added up and divided by the number of
+    samples (or positions).
+    """
     sum_, count = 0.0, 0
     for client in federation.clients:
         W = np.asarray(heads[client] if isinstance(heads, Mapping) else heads)
-        D = batch_of(federation, federation.rows(client, split), len(W) > federation.dimension, count_padding, W.dtype)
+        D = batch_of(
+            federation,
+            federation.rows(client, split),
+            len(W) > federation.dimension,
+            count_padding,
+            W.dtype,
+        )
         sum_, count = sum_ + total(W, D), count + int(np.count_nonzero(D.weights))
     return sum_ / count if count else float("nan")
 
@@ -222,16 +294,30 @@ class Batch(NamedTuple):
 
 
 def batch_of(
-    federation: Federation, rows: NDArray[np.integer], intercept: bool, count_padding: bool, dtype: DTypeLike
+    federation: Federation,
+    rows: NDArray[np.integer],
+    intercept: bool,
+    count_padding: bool,
+    dtype: DTypeLike,
 ) -> Batch:
     """The samples in these rows of the federation."""
     X = federation.features[rows].reshape(-1, federation.dimension).astype(dtype)
     labels, classes = federation.labels[rows], federation.classes is not None
-    Y = labels.reshape(-1, 1) == np.arange(federation.outputs) if classes else labels.reshape(-1, federation.outputs)
-    real = np.ones(len(X)) if federation.mask is None or count_padding else federation.mask[rows].ravel().astype(float)
+    Y = (
+        labels.reshape(-1, 1) == np.arange(federation.outputs)
+        if classes
+        else labels.reshape(-1, federation.outputs)
+    )
+    real = (
+        np.ones(len(X))
+        if federation.mask is None or count_padding
+        else federation.mask[rows].ravel().astype(float)
+    )
     if intercept:
         X = np.column_stack([X, np.ones(len(X), dtype)])
-    return Batch(X, Y.astype(dtype), (real / max(real.sum(), 1)).astype(dtype), classes)  # no samples: a loss of 0
+    return Batch(
+        X, Y.astype(dtype), (real / max(real.sum(), 1)).astype(dtype), classes
+    )  # no samples: a loss of 0
 
 
 def predictions(W: Head, D: Batch) -> Head:
@@ -259,7 +345,9 @@ def gradient(W: Head, D: Batch) -> Head:
 
 
 def hessian_times(W: Head, D: Batch, V: Head) -> Head:
-    """The derivative of the gradient along V: X'(how the predictions change as X W moves along X V)."""
+    """The derivative of the gradient along V: X'(how the predictions change as X W moves along X
+    V).
+    """
     change = D.X @ V
     if D.classes:
         P = predictions(W, D)
@@ -281,10 +369,17 @@ class Gradients:
         G = gradient(w, self.batches[batch])
         return self.own(G) if self.keep else G
 
-    def along(self, w: Head, direction: Head, batch: int = 0, difference: float | None = None) -> Head:
-        """The Hessian at w times a direction; with a difference, by gradients that far ahead and behind."""
+    def along(
+        self, w: Head, direction: Head, batch: int = 0, difference: float | None = None
+    ) -> Head:
+        """The Hessian at w times a direction; with a difference, by gradients that far ahead and
+        behind.
+        """
         if difference is not None:
-            ahead, behind = self(w + difference * direction, batch), self(w - difference * direction, batch)
+            ahead, behind = (
+                self(w + difference * direction, batch),
+                self(w - difference * direction, batch),
+            )
             return (ahead - behind) / (2 * difference)
         HV = hessian_times(w, self.batches[batch], direction)
         return self.own(HV) if self.keep else HV
@@ -305,11 +400,18 @@ class Gradients:
 
 
 def take_steps(
-    stage: Stage, W: Head, work: Iterable[list[Batch]], rate: float, own: Mask = None, keep: bool = False, state: Any = None
+    stage: Stage,
+    W: Head,
+    work: Iterable[list[Batch]],
+    rate: float,
+    own: Mask = None,
+    keep: bool = False,
+    state: Any = None,
 ) -> tuple[Head, Any]:
     """A stage's step, batch after batch, from W: the head, and the state that the steps carried.
 
-    keep: rows that may not be a client's own stay as they are in W. state: to begin with, instead of the stage's own.
+    keep: rows that may not be a client's own stay as they are in W. state: to begin with, instead
+    of the stage's own.
     """
     w, state = W, stage.init(W) if stage.has_state() and state is None else state
     for D in work:
@@ -324,7 +426,9 @@ def of_rows(G: Head, rows: Mask) -> Head:
 
 
 def personal_rows(federation: Federation, intercept: bool) -> Mask:
-    """Which rows of a head may differ between clients: those of the personal features, and the intercept; None: all."""
+    """Which rows of a head may differ between clients: those of the personal features, and the
+    intercept; None: all.
+    """
     if federation.personal is None or federation.personal.all():
         return None
     return np.append(federation.personal, np.ones(int(intercept), bool))[:, None]
@@ -332,7 +436,9 @@ def personal_rows(federation: Federation, intercept: bool) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One client and its training samples, which it hands out in batches; the seed and its identity decide which."""
+    """One client and its training samples, which it hands out in batches; the seed and its identity
+    decide which.
+    """
 
     federation: Federation
     name: Any
@@ -362,18 +468,24 @@ class Client:
         return np.uint64(self.federation.identities[self.federation.clients.index(self.name)])
 
     def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
-        """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may be short."""
+        """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may
+        be short.
+        """
         intercept, padding = self.protocol.intercept, self.protocol.count_padding
         batch = min(self.settings.batch, max(self.n, 1))  # a larger one holds no more samples
         for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, batch)[0]:
-            yield batch_of(self.federation, self.rows[drawn[drawn >= 0]], intercept, padding, self.dtype)
+            yield batch_of(
+                self.federation, self.rows[drawn[drawn >= 0]], intercept, padding, self.dtype
+            )
 
     def passes(self, stream: Words, count: int) -> Iterator[Batch]:
         """The batches of `count` passes over all samples."""
         return self.batches(stream, 0, count * -(-self.n // self.settings.batch))
 
     def steps(self, r: int, turn: int, each: int) -> Iterator[list[Batch]]:
-        """The batches for the K local steps of round r, `each` for a step; `turn` is how often the client has worked before."""
+        """The batches for the K local steps of round r, `each` for a step; `turn` is how often the
+        client has worked before.
+        """
         K = self.settings.local_steps
         stream, first = mix(self.seed, TRAINING, self.identity, r + 1), 0
         if self.protocol.continued_passes:

@@ -1,4 +1,6 @@
-"""The words and cells of training results: what a column is, what a reader should know, and what to do about it."""
+"""The words and cells of training results: what a column is, what a reader should know, and what to
+do about it.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,19 @@ MEANINGS = {
     "mean_loss": "Clients' mean: each client counts alike.",
     "worst_decile": "Worst decile: the tenth of the clients with the lowest accuracy.",
     "hurt": "Hurt: clients that the shared model serves better.",
-    "excess": "Excess: training loss above the exact solution's, in units of half the labels' variance.",
+    "excess": (
+        "Excess: training loss above the exact solution's, in units of half the labels' variance."
+    ),
 }
-FRACTIONS = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile", "hurt", "excess")
+FRACTIONS = (
+    "accuracy",
+    "validation_accuracy",
+    "shared_accuracy",
+    "mean_accuracy",
+    "worst_decile",
+    "hurt",
+    "excess",
+)
 
 
 def cell(name: str, value: float) -> str:
@@ -91,7 +103,9 @@ def columns(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
 
 
 def round_lines(history: History) -> list[str]:
-    """A run's table by evaluated round, and what its columns mean; a column without any number is left out."""
+    """A run's table by evaluated round, and what its columns mean; a column without any number is
+    left out.
+    """
     heads = HEADS[history.task]
     values = {name: getattr(history, name) for name in heads}
     first = next(iter(heads))
@@ -103,27 +117,40 @@ def round_lines(history: History) -> list[str]:
 
 
 def meanings(names: Iterable[str]) -> list[str]:
-    """What the columns are, in as many lines as it takes; where accuracy is shown, loss needs no word."""
+    """What the columns are, in as many lines as it takes; where accuracy is shown, loss needs no
+    word.
+    """
     listed = list(names)
-    told = [MEANINGS[name] for name in listed if name in MEANINGS and (name != "loss" or name == listed[0])]
+    told = [
+        MEANINGS[name]
+        for name in listed
+        if name in MEANINGS and (name != "loss" or name == listed[0])
+    ]
     return textwrap.wrap(" ".join(told), WIDTH)
 
 
 def run_notes(history: History) -> list[str]:
-    """What happened on the way: divergence, interruption, a test accuracy that has passed its peak."""
+    """What happened on the way: divergence, interruption, a test accuracy that has passed its
+    peak.
+    """
     notes = []
     if history.diverged is not None:
-        notes.append(f"Diverged: a model is not finite from round {history.diverged} on. {remedy(history)}")
+        notes.append(
+            f"Diverged: a model is not finite from round {history.diverged} on. {remedy(history)}"
+        )
     if history.converged is False:
         notes.append(f"Not converged: {how_far(history)}. {how_on([history])}")
     if history.interrupted:
-        notes.append(f"Interrupted: the last test was after round {history.rounds[-1]} of {history.settings.rounds}.")
+        notes.append(
+            f"Interrupted: the last test was after round {history.rounds[-1]} of"
+            f" {history.settings.rounds}."
+        )
     accuracy = history.accuracy if history.task == "classification" else np.empty(0)
     if np.isfinite(accuracy).any() and np.nanmax(accuracy) > accuracy[-1] + PEAK:
         peak = int(np.nanargmax(accuracy))
         notes.append(
-            f"Test accuracy was highest at round {history.rounds[peak]} ({accuracy[peak]:.2%}): choose a number of rounds by "
-            "validation, not by this."
+            f"Test accuracy was highest at round {history.rounds[peak]} ({accuracy[peak]:.2%}):"
+            " choose a number of rounds by validation, not by this."
         )
     return notes
 
@@ -135,18 +162,26 @@ def how_far(history: History) -> str:
         ("personal", history.training_loss, history.exact_loss, history.excess),
         ("shared", history.shared_training_loss, history.exact_shared_loss, history.shared_excess),
     ):
-        same = history.exact is not None and whose == "shared" and history.algorithm.personalise.step_count == 0
+        same = (
+            history.exact is not None
+            and whose == "shared"
+            and history.algorithm.personalise.step_count == 0
+        )
         if excess[-1] > NEAR and not same:
             model = "models'" if whose == "personal" else "model's"
-            parts.append(f"the {whose} {model} training loss is {above(float(loss[-1]), float(exact[-1]))}")
+            parts.append(
+                f"the {whose} {model} training loss is {above(float(loss[-1]), float(exact[-1]))}"
+            )
     return ", and ".join(parts)
 
 
 def above(loss: float, exact: float) -> str:
     """A loss beside the least one.
 
-    >>> above(190.0, 175.0), above(4977.0, 175.0), above(2.0, 1e-9)
-    ('190, 9% above the exact 175', '4977, 28 times the exact 175', '2, where the exact solution has 1e-09')
+    >>> above(190.0, 175.0), above(4977.0, 175.0)
+    ('190, 9% above the exact 175', '4977, 28 times the exact 175')
+    >>> above(2.0, 1e-9)
+    '2, where the exact solution has 1e-09'
     """
     if exact * 1000 < loss:
         return f"{number(loss)}, where the exact solution has {number(exact)}"
@@ -162,34 +197,50 @@ def how_on(histories: Sequence[History]) -> str:
     sharing = [run for run in histories if not run.algorithm.shares_nothing]
     if any(run.shared_excess[-1] > NEAR for run in sharing):
         advice.append(
-            "more rounds or a larger server_step for the shared model (fewer local_steps where more rounds change nothing)"
+            "more rounds or a larger server_step for the shared model (fewer local_steps where more"
+            " rounds change nothing)"
         )
     if any(run.excess[-1] > NEAR and run.algorithm.takes_own_steps for run in sharing):
-        advice.append("more personal_epochs or a larger local_step for personalization, unless it is to stop early")
+        advice.append(
+            "more personal_epochs or a larger local_step for personalization, unless it is to stop"
+            " early"
+        )
     data = histories[0].federation
-    far = columns_out_of_scale(data) if isinstance(data, Federation) else {}  # a saved history has no samples
-    return f"Try {'; '.join(advice)}; {one_scale(far)}. fedasym fit (fa.linear.fit) solves it exactly."
+    far = (
+        columns_out_of_scale(data) if isinstance(data, Federation) else {}
+    )  # a saved history has no samples
+    return (
+        f"Try {'; '.join(advice)}; {one_scale(far)}. fedasym fit (fa.linear.fit) solves it exactly."
+    )
 
 
 def remedy(history: History) -> str:
     """Which step to make smaller: those of the stage whose model was the first to fail."""
     tested = np.flatnonzero(np.asarray(history.rounds) >= (history.diverged or 0))[:1]
     counted = history.shared_losses[tested][:, history.totals > 0]
-    by_server = not history.algorithm.shares_nothing and not (counted.size and np.isfinite(counted).all())
+    by_server = not history.algorithm.shares_nothing and not (
+        counted.size and np.isfinite(counted).all()
+    )
     names: tuple[str, ...] = ("local_step",)
     stage = history.algorithm.personalise
     if by_server or history.algorithm.personal_from_server:
         names = history.algorithm.server.step_settings
     elif (step := stage.get("local_step")) is not None:
-        return f"Try a smaller step than {type(stage).__name__}'s {shown(step)}, {or_scale(history)}."
+        return (
+            f"Try a smaller step than {type(stage).__name__}'s {shown(step)}, {or_scale(history)}."
+        )
     listed = " or ".join(f"{name} (now {shown(getattr(history.settings, name))})" for name in names)
     return f"Try a smaller {listed}, {or_scale(history)}."
 
 
 def or_scale(history: History) -> str:
-    """What else helps against divergence: the columns that are out of scale, where there are any."""
+    """What else helps against divergence: the columns that are out of scale, where there are
+    any.
+    """
     data = history.federation
-    if isinstance(data, Federation) and (cause := blame(columns_out_of_scale(data))):  # a saved history has no samples
+    if isinstance(data, Federation) and (
+        cause := blame(columns_out_of_scale(data))
+    ):  # a saved history has no samples
         return f"or rather mend the features: {cause}"
     return "or features of a smaller scale"
 
@@ -202,11 +253,16 @@ def blame(far: Mapping[str, float]) -> str:
     """
     if not far:
         return ""
-    named = {name if name.isdigit() else repr(name): size for name, size in far.items()}  # a name, or a position
+    named = {
+        name if name.isdigit() else repr(name): size for name, size in far.items()
+    }  # a name, or a position
     listed = [f"{name} has values around {size:.0e}" for name, size in list(named.items())[:3]]
     more = f", and {len(far) - 3} more" if len(far) > 3 else ""
     one = len(far) == 1
-    return f"column {', '.join(listed)}{more}: scale {'it' if one else 'them'}, or drop {'it' if one else 'them'}"
+    return (
+        f"column {', '.join(listed)}{more}: scale {'it' if one else 'them'}, or drop"
+        f" {'it' if one else 'them'}"
+    )
 
 
 def one_scale(far: Mapping[str, float]) -> str:
@@ -215,8 +271,12 @@ def one_scale(far: Mapping[str, float]) -> str:
 
 
 def smaller_steps(far: Mapping[str, float], largest: float | None) -> str:
-    """What to do where everything diverged: mend the columns that are out of scale, or take steps that can be stable."""
-    return blame(far) or ("try smaller steps" if largest is None else f"try steps below {number(largest)}")
+    """What to do where everything diverged: mend the columns that are out of scale, or take steps
+    that can be stable.
+    """
+    return blame(far) or (
+        "try smaller steps" if largest is None else f"try steps below {number(largest)}"
+    )
 
 
 def client_notes(history: History) -> list[str]:
@@ -224,8 +284,13 @@ def client_notes(history: History) -> list[str]:
     notes = []
     m = len(history.federation.clients)
     if untested := int((history.totals[:, 1] == 0).sum()):
-        notes.append(f"Without test samples: {untested} of {m} clients; no test statistic counts them.")
+        notes.append(
+            f"Without test samples: {untested} of {m} clients; no test statistic counts them."
+        )
     if untrained := int((np.asarray(history.federation.counts("train")) == 0).sum()):
         model = "an untrained model" if history.algorithm.shares_nothing else "the shared model"
-        notes.append(f"Without training samples: {untrained} of {m} clients; their personal model is {model}.")
+        notes.append(
+            f"Without training samples: {untrained} of {m} clients; their personal model is"
+            f" {model}."
+        )
     return notes

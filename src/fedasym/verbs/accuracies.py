@@ -19,7 +19,14 @@ from fedasym.results.regimes import FineTuning, Stop
 from fedasym.results.result import ACCURACY, Accuracy, Comparison, Metric
 from fedasym.theory.classes import limits, metrics, optimum, softmax_ridge
 from fedasym.theory.classes.limits import Pair, canonical_pair
-from fedasym.theory.classes.metrics import LEVEL, State, half_normal_nodes, nodes_for, outer_step, smooth_sigmoid
+from fedasym.theory.classes.metrics import (
+    LEVEL,
+    State,
+    half_normal_nodes,
+    nodes_for,
+    outer_step,
+    smooth_sigmoid,
+)
 from fedasym.theory.classes.optimum import logistic_curvature, stopped_fits
 from fedasym.verbs.prediction import (
     LearningTask,
@@ -56,7 +63,10 @@ SCORES = tuple(each.name for each in ACCURACY.columns)
 MOST = 400  # points of a diagram with more than two classes, which take about half a second each
 EXACT, ROUGH = 1e-9, 1e-3  # relative precision of the boundary for two and for more classes
 FINE, COARSE = 61, 17  # ridges of a curve: of two classes; of more, or of a member of few clients
-CLOCK = "Times are matched to ridges by an arc-length clock: accuracies along the path are good to about 0.3 percentage points."
+CLOCK = (
+    "Times are matched to ridges by an arc-length clock: accuracies along the path are good to"
+    " about 0.3 percentage points."
+)
 
 
 class Classification(LearningTask[Accuracy]):
@@ -76,8 +86,12 @@ class Classification(LearningTask[Accuracy]):
     }
     options: ClassVar[tuple[str, ...]] = ("ridge", "clients", "member")
 
-    def resolve(self, algorithms: Names, ridge: ArrayLike | None, maml_step: float) -> list[Algorithm]:
-        """By default those that have a theorem, and the ceilings. Least squares keeps its own ridge, of another scale."""
+    def resolve(
+        self, algorithms: Names, ridge: ArrayLike | None, maml_step: float
+    ) -> list[Algorithm]:
+        """By default those that have a theorem, and the ceilings. Least squares keeps its own
+        ridge, of another scale.
+        """
         penalty = None if ridge is None else check_penalty(ridge)
         chosen = [put_ridge(find(entry, CLASSES), penalty) for entry in asked(algorithms, DEFAULT)]
         for algorithm in chosen:
@@ -85,7 +99,9 @@ class Classification(LearningTask[Accuracy]):
         if not chosen:
             raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(DEFAULT)}")
         if len({each.name for each in chosen}) < len(chosen):
-            raise InvalidInput("algorithms names one twice: give each once, and each Algorithm a name of its own")
+            raise InvalidInput(
+                "algorithms names one twice: give each once, and each Algorithm a name of its own"
+            )
         return chosen
 
     def predict(
@@ -94,7 +110,8 @@ class Classification(LearningTask[Accuracy]):
         """All algorithms on one population, or on each world of a grid."""
         if asked.several:
             raise NoFormula(
-                "accuracy is derived for clients of one ClassPopulation, not for a list: predict each of them alone"
+                "accuracy is derived for clients of one ClassPopulation, not for a list: predict"
+                " each of them alone"
             )
         return predict_accuracies(worlds[0], chosen, asked)
 
@@ -111,7 +128,10 @@ class Classification(LearningTask[Accuracy]):
         if world.classes > 2:
             found = (solve_scores(each, world, worlds, shape).accuracy for each in chosen)
         else:
-            states = (limits.logistic_limit(canonical_pair(each), worlds, ridge_of(each, shape)).state for each in chosen)
+            states = (
+                limits.logistic_limit(canonical_pair(each), worlds, ridge_of(each, shape)).state
+                for each in chosen
+            )
             found = (metrics.accuracy(state, worlds.eps) for state in states)
         return [np.asarray(each, dtype=float).reshape(shape) for each in found]
 
@@ -119,7 +139,8 @@ class Classification(LearningTask[Accuracy]):
         """More than two classes take their time."""
         if world.classes > 2 and points > MOST:
             raise InvalidInput(
-                f"vary asks for {points} points: with {world.classes} classes give at most {MOST}, each takes about a second"
+                f"vary asks for {points} points: with {world.classes} classes give at most {MOST},"
+                " each takes about a second"
             )
         return EXACT if world.classes == 2 else ROUGH
 
@@ -127,15 +148,22 @@ class Classification(LearningTask[Accuracy]):
         """Times are matched to ridges by a clock."""
         return walk_accuracies(world, walk)
 
-    def step_once(self, world: ClassPopulation, step: ArrayLike | None) -> tuple[float | Array, Accuracy]:
+    def step_once(
+        self, world: ClassPopulation, step: ArrayLike | None
+    ) -> tuple[float | Array, Accuracy]:
         """In closed form."""
         from fedasym.algorithms import Descend
 
         size = None if step is None else one_float(step)
         if size is not None and not 0 <= size < np.inf:
-            raise InvalidInput(f"step is {step!r}: it must be one finite number of at least 0; leave it out for the best")
+            raise InvalidInput(
+                f"step is {step!r}: it must be one finite number of at least 0; leave it out for"
+                " the best"
+            )
         one = Algorithm("one_step", Average(), BestStep() if size is None else Descend(size))
-        found = solve_scores(one, world, flatten_classes(world, world.shape, None, True), world.shape)
+        found = solve_scores(
+            one, world, flatten_classes(world, world.shape, None, True), world.shape
+        )
         assert found.step is not None
         return found.step, found
 
@@ -146,7 +174,12 @@ class Classification(LearningTask[Accuracy]):
             assert found is not None
             return found
         best = softmax_ridge.best_softmax_ridge
-        return np.array([best(one.energies, float(np.asarray(one.aspect)), one.classes).ridge for one in split_grid(world)])
+        return np.array(
+            [
+                best(one.energies, float(np.asarray(one.aspect)), one.classes).ridge
+                for one in split_grid(world)
+            ]
+        )
 
     def simulate(self, request: SimulationRequest) -> Simulation[SimulatedAccuracy]:
         """Models fitted to drawn labels."""
@@ -163,22 +196,34 @@ def put_ridge(algorithm: Algorithm, ridge: float | Array | None) -> Algorithm:
     stage = algorithm.personalise
     if not isinstance(stage, Ridge):
         return algorithm
-    own = ridge if ridge is not None and not isinstance(algorithm.server, AverageSquares) else stage.ridge
-    return replace(algorithm, personalise=stage.at(ridge=None if own is None else check_penalty(own)))
+    own = (
+        ridge
+        if ridge is not None and not isinstance(algorithm.server, AverageSquares)
+        else stage.ridge
+    )
+    return replace(
+        algorithm, personalise=stage.at(ridge=None if own is None else check_penalty(own))
+    )
 
 
 def check_penalty(ridge: ArrayLike) -> float | Array:
     """A ridge of the logistic loss: a number of at least 0 or infinity, or an array of them."""
     array = floats(ridge)
     if array is None or array.size == 0:
-        raise InvalidInput(f"ridge is {ridge!r}: give a number or an array of numbers; leave it out for the best")
+        raise InvalidInput(
+            f"ridge is {ridge!r}: give a number or an array of numbers; leave it out for the best"
+        )
     if not np.all(array >= 0):
         bad = array[~(array >= 0)].flat[0]
-        raise InvalidInput(f"ridge is {bad:g}: with classes it must be at least 0; leave it out for the best")
+        raise InvalidInput(
+            f"ridge is {bad:g}: with classes it must be at least 0; leave it out for the best"
+        )
     return float(array) if array.ndim == 0 else array
 
 
-def predict_accuracies(world: ClassPopulation, chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Accuracy]:
+def predict_accuracies(
+    world: ClassPopulation, chosen: list[Algorithm], asked: PredictionRequest
+) -> Comparison[Accuracy]:
     """All algorithms on one population, or on each world of a grid."""
     m = None if asked.clients is None else check_clients(asked.clients)
     shape = joint_shape(world, chosen, m)
@@ -186,7 +231,10 @@ def predict_accuracies(world: ClassPopulation, chosen: list[Algorithm], asked: P
     rows, notes = collect(chosen, asked.optional, make_solver(world, shape, m, asked.member))
     if lost := [name for name, row in rows.items() if np.any(np.isnan(row.accuracy))]:
         which = " and ".join(lost)
-        notes.append(f"In part of the grid {which} are NaN: all samples together are separable, and the pooled fit has no end.")
+        notes.append(
+            f"In part of the grid {which} are NaN: all samples together are separable, and the"
+            " pooled fit has no end."
+        )
     table = Comparison(
         rows,
         f"{world} · {how_many(count, asked.member)}",
@@ -231,9 +279,14 @@ def pair_key(pair: Pair) -> tuple[object, ...]:
     )
 
 
-def flatten_classes(world: ClassPopulation, shape: tuple[int, ...], m: Array | None, member: bool) -> limits.LogisticWorlds:
+def flatten_classes(
+    world: ClassPopulation, shape: tuple[int, ...], m: Array | None, member: bool
+) -> limits.LogisticWorlds:
     """The worlds along one axis."""
-    gamma, eps = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (world.aspect, world.flips))
+    gamma, eps = (
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1)
+        for x in (world.aspect, world.flips)
+    )
     count = None if m is None else np.broadcast_to(m, shape).reshape(-1)
     return limits.LogisticWorlds(world.energies.broadcast(shape).flat(), gamma, eps, count, member)
 
@@ -257,23 +310,33 @@ def solve_scores(
     """The scores of one algorithm in the shape of the answer."""
     pair, ridge = canonical_pair(algorithm), ridge_of(algorithm, shape)
     if world.classes == 2:
-        return shape_scores([score_state(limits.logistic_limit(pair, worlds, ridge), worlds.eps)], shape)
+        return shape_scores(
+            [score_state(limits.logistic_limit(pair, worlds, ridge), worlds.eps)], shape
+        )
     found = []
     for place, index in enumerate(np.ndindex(shape)):
-        here = world if world.shape == () else world.at(tuple(index[len(shape) - len(world.shape) :]))
+        here = (
+            world if world.shape == () else world.at(tuple(index[len(shape) - len(world.shape) :]))
+        )
         given = None if ridge is None else float(ridge[place])
-        found.append(score_rule(limits.softmax_limit(pair, softmax_world(here, worlds.m is not None), given)))
+        found.append(
+            score_rule(limits.softmax_limit(pair, softmax_world(here, worlds.m is not None), given))
+        )
     return shape_scores(found, shape)
 
 
 def shape_scores(found: list[Accuracy], shape: tuple[int, ...]) -> Accuracy:
-    """Scores along one axis (or a list of them) in the shape of the answer; plain numbers for a single world."""
+    """Scores along one axis (or a list of them) in the shape of the answer; plain numbers for a
+    single world.
+    """
 
     def join(name: str) -> float | Array | None:
         parts = [getattr(each, name) for each in found]
         if parts[0] is None:
             return None
-        return box(np.concatenate([np.atleast_1d(np.asarray(part, dtype=float)) for part in parts]), shape)
+        return box(
+            np.concatenate([np.atleast_1d(np.asarray(part, dtype=float)) for part in parts]), shape
+        )
 
     columns: dict[str, Any] = {name: join(name) for name in (*SCORES, "step", "time")}
     return Accuracy(**columns)
@@ -288,8 +351,15 @@ def score_state(found: limits.LogisticAnswer, eps: Array) -> Accuracy:
         loss, brier = posterior(found.state, eps)
         return Accuracy(right, loss, brier, np.ones_like(right))
     state = found.state
-    if found.endless is not None:  # only a direction: at the threshold of separability its length, 1/margin, has no bound
-        state = State(*(np.where(found.endless, 1.0, part) for part in (state.T, state.Q, state.rho, state.rest)))
+    if (
+        found.endless is not None
+    ):  # only a direction: at the threshold of separability its length, 1/margin, has no bound
+        state = State(
+            *(
+                np.where(found.endless, 1.0, part)
+                for part in (state.T, state.Q, state.rho, state.rest)
+            )
+        )
     loss, brier = (np.asarray(metric(state, eps)) for metric in (metrics.log_loss, metrics.brier))
     slope = np.where(state.Q > 0, metrics.calibration(state, eps), np.nan)
     if found.endless is not None:  # as the length grows without end
@@ -299,7 +369,9 @@ def score_state(found: limits.LogisticAnswer, eps: Array) -> Accuracy:
 
 
 def posterior(state: State, eps: Array) -> tuple[Array, Array]:
-    """Log-loss and Brier score of the posterior probability: E[-P log P - (1-P) log(1-P)] and E[P (1-P)], P = E[p(s) | w]."""
+    """Log-loss and Brier score of the posterior probability: E[-P log P - (1-P) log(1-P)] and E[P
+    (1-P)], P = E[p(s) | w].
+    """
     loss = optimum.bayes_log_loss(optimum.Bayes(state, state.Q), eps)
     brier = np.empty(state.Q.size)
     sd, tau = np.sqrt(state.Q), np.sqrt(state.rest)
@@ -316,7 +388,9 @@ def score_rule(found: limits.SoftmaxAnswer) -> Accuracy:
     rule, at = found.rule, {"ridge": found.ridge, "step": found.step, "time": found.time}
     chance = 1 / rule.classes
     if not found.probable:
-        return Accuracy(chance if np.isinf(rule.Q) or rule.rho == 0 else rule.accuracy, ridge=found.ridge)
+        return Accuracy(
+            chance if np.isinf(rule.Q) or rule.rho == 0 else rule.accuracy, ridge=found.ridge
+        )
     if rule.Q == 0:  # the zero rule
         return Accuracy(chance, float(np.log(rule.classes)), (1 - chance) / 2, np.nan, **at)
     if rule.rho == 0:  # labels that features do not tell
@@ -325,21 +399,28 @@ def score_rule(found: limits.SoftmaxAnswer) -> Accuracy:
 
 
 def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[Accuracy]:
-    """Accuracy after each number of gradient steps from the shared model; see `fedasym.fine_tuning`."""
+    """Accuracy after each number of gradient steps from the shared model; see
+    `fedasym.fine_tuning`.
+    """
     if walk.clients is not None:
         raise NoFormula(
-            "early stopping with finitely many clients is not derived for classes: leave clients out, "
-            "or take rtfa, which predict gives for any number"
+            "early stopping with finitely many clients is not derived for classes: leave clients"
+            " out, or take rtfa, which predict gives for any number"
         )
     if walk.times is not None and (walk.steps is not None or walk.step is not None):
-        raise InvalidInput("times and steps are both given: give times, which are step x steps, or step and steps")
+        raise InvalidInput(
+            "times and steps are both given: give times, which are step x steps, or step and steps"
+        )
     every = split_grid(world)
     steepest = max(curvature_of(each) for each in every)
     size = read_accuracy_step(walk, steepest)
     wanted = read_accuracy_times(walk, size, steepest, world.classes)
     at = wanted if size is None else wanted * size
     rows = [walk_one(each, at, size) for each in every]
-    columns = {name: np.array([np.asarray(getattr(row, name)) for row in rows]) for name in (*SCORES, "time")}
+    columns = {
+        name: np.array([np.asarray(getattr(row, name)) for row in rows])
+        for name in (*SCORES, "time")
+    }
     along = Accuracy(**{name: columns[name][:, :-1].reshape(*world.shape, -1) for name in SCORES})
     last = Accuracy(**{name: box(column[:, -1], world.shape) for name, column in columns.items()})
     assert last.time is not None
@@ -356,7 +437,9 @@ def curvature_of(world: ClassPopulation) -> float:
 
 
 def walk_one(world: ClassPopulation, times: Array, step: float | None) -> Accuracy:
-    """Scores at these times and, last, at the best one (of a whole number of steps), of a single world."""
+    """Scores at these times and, last, at the best one (of a whole number of steps), of a single
+    world.
+    """
     two = world.classes == 2
     if two:
         best = float(limits.best_time(flatten_classes(world, (), None, True))[0])
@@ -367,23 +450,36 @@ def walk_one(world: ClassPopulation, times: Array, step: float | None) -> Accura
         found = stopped_fits(world.energies, world.aspect, at, world.flips)
         eps = np.broadcast_to(np.asarray(world.flips, dtype=float), at.shape)
         return score_state(limits.LogisticAnswer(found.fit, ridge=found.lam, time=at), eps)
-    fits = softmax_ridge.stopped_softmax_fits(world.energies, float(np.asarray(world.aspect)), at, world.classes)
+    fits = softmax_ridge.stopped_softmax_fits(
+        world.energies, float(np.asarray(world.aspect)), at, world.classes
+    )
     rows = [score_rule(limits.SoftmaxAnswer(fit, ridge=fit.ridge)) for fit in fits]
-    return Accuracy(**{name: np.array([getattr(row, name) for row in rows]) for name in SCORES}, time=at)
+    return Accuracy(
+        **{name: np.array([getattr(row, name) for row in rows]) for name in SCORES}, time=at
+    )
 
 
 def read_accuracy_step(walk: TuningRequest, steepest: float) -> float | None:
-    """The size of a step, below 2/curvature; half of that where only their number is given; None for times."""
+    """The size of a step, below 2/curvature; half of that where only their number is given; None
+    for times.
+    """
     if walk.step is None:
         return None if walk.steps is None else 1 / steepest
     size = check_step_size(walk.step)
     if size >= 2 / steepest:
-        raise InvalidInput(f"step is {size:g}: descent diverges with steps of {2 / steepest:.4g} or more; give a smaller one")
+        raise InvalidInput(
+            f"step is {size:g}: descent diverges with steps of {2 / steepest:.4g} or more; give a"
+            " smaller one"
+        )
     return size
 
 
-def read_accuracy_times(walk: TuningRequest, step: float | None, steepest: float, classes: int) -> Array:
-    """The stopping times or numbers of steps asked for; by default from none to far beyond the best."""
+def read_accuracy_times(
+    walk: TuningRequest, step: float | None, steepest: float, classes: int
+) -> Array:
+    """The stopping times or numbers of steps asked for; by default from none to far beyond the
+    best.
+    """
     given = walk.times if step is None else walk.steps
     if given is not None:
         return check_times(given, whole=step is not None, endless=False)
@@ -403,7 +499,9 @@ def ridges_about(table: Comparison[Accuracy]) -> Array:
 
 
 def over_ridges(table: Comparison[Accuracy], ridges: Array) -> dict[str, Array]:
-    """The accuracy of rtfa and local_ridge at each ridge, for figures; with more classes each from the one before."""
+    """The accuracy of rtfa and local_ridge at each ridge, for figures; with more classes each from
+    the one before.
+    """
     world = table.world
     if world.classes == 2:
         clients = None if table.clients is None else float(table.clients[0])
@@ -413,7 +511,9 @@ def over_ridges(table: Comparison[Accuracy], ridges: Array) -> dict[str, Array]:
     curves = {}
     for name in ("rtfa", "local_ridge"):
         aspect = float(np.asarray(world.aspect))
-        fits = softmax_ridge.softmax_ridge_path(world.energies, aspect, ridges, world.classes, shared=name == "rtfa")
+        fits = softmax_ridge.softmax_ridge_path(
+            world.energies, aspect, ridges, world.classes, shared=name == "rtfa"
+        )
         scores = [score_rule(limits.SoftmaxAnswer(fit)) for fit in fits]
         curves[name] = np.array([float(np.asarray(each.accuracy)) for each in scores])
     return curves

@@ -1,4 +1,6 @@
-"""Regression: limits, finite clients and paths of the squared loss on a `Population`, for every verb."""
+"""Regression: limits, finite clients and paths of the squared loss on a `Population`, for every
+verb.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from fedasym.algorithms.registry import resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, ThresholdWarning
 from fedasym.core.numbers import Array, floats
 from fedasym.results.result import LOSS, Comparison, Metric, Risk
-from fedasym.theory.limits import RiskAtRidge, Worlds, best_ridge, centre_energy, flatten, stage_limit
+from fedasym.theory.limits import (
+    RiskAtRidge,
+    Worlds,
+    best_ridge,
+    centre_energy,
+    flatten,
+    stage_limit,
+)
 from fedasym.verbs.prediction import (
     SIMULATE,
     LearningTask,
@@ -50,11 +59,15 @@ class Regression(LearningTask[Risk]):
     metric: ClassVar[Metric] = LOSS
     options: ClassVar[tuple[str, ...]] = ("ridge", "clients", "member", "maml_step")
 
-    def resolve(self, algorithms: Names, ridge: ArrayLike | None, maml_step: float) -> list[Algorithm]:
+    def resolve(
+        self, algorithms: Names, ridge: ArrayLike | None, maml_step: float
+    ) -> list[Algorithm]:
         """All of the paper's algorithms by default."""
         return resolve(algorithms, ridge, maml_step)
 
-    def predict(self, worlds: Sequence[Population], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Risk]:
+    def predict(
+        self, worlds: Sequence[Population], chosen: list[Algorithm], asked: PredictionRequest
+    ) -> Comparison[Risk]:
         """Limits, finite clients, or exact algebra on drawn ones."""
         populations = list(worlds)
         if not populations:
@@ -104,7 +117,9 @@ class Regression(LearningTask[Risk]):
 TASK = Regression()
 
 
-def predict_equal(world: Population, chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Risk]:
+def predict_equal(
+    world: Population, chosen: list[Algorithm], asked: PredictionRequest
+) -> Comparison[Risk]:
     """All algorithms on one population, or on each world of a grid."""
     m = None if asked.clients is None else check_clients(asked.clients)
     shape = joint_shape(world, chosen, m)
@@ -122,7 +137,11 @@ def predict_equal(world: Population, chosen: list[Algorithm], asked: PredictionR
             raise MissingNorm
         ridge = ridge_of(algorithm, shape)
         if count is None or algorithm.shares_nothing:  # the same for every server stage
-            stage = type(algorithm.personalise) if isinstance(algorithm.personalise, Ridge) else algorithm.personalise
+            stage = (
+                type(algorithm.personalise)
+                if isinstance(algorithm.personalise, Ridge)
+                else algorithm.personalise
+            )
             key = (algorithm.shares_nothing, stage, None if ridge is None else ridge.tobytes())
             if key not in known:
                 known[key] = stage_limit(algorithm.personalise, seen, ridge)
@@ -132,7 +151,9 @@ def predict_equal(world: Population, chosen: list[Algorithm], asked: PredictionR
         def piece(part: slice) -> RiskAtRidge:
             some = shared.take(part)
             centre = None if alone is None else centre_energy(some, alone.take(part))
-            return equal_clients(algorithm, some, cut(ridge, part), count[part], asked.member, centre)
+            return equal_clients(
+                algorithm, some, cut(ridge, part), count[part], asked.member, centre
+            )
 
         return in_pieces(shared, piece)
 
@@ -145,7 +166,9 @@ def predict_equal(world: Population, chosen: list[Algorithm], asked: PredictionR
     return replace(table, notes=(*loss_verdicts(table), *notes, *near))
 
 
-def predict_different(populations: list[Population], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Risk]:
+def predict_different(
+    populations: list[Population], chosen: list[Algorithm], asked: PredictionRequest
+) -> Comparison[Risk]:
     """All algorithms on a list of clients: one row each, identical ones computed once."""
     from fedasym.theory.finite import DifferentClients, merge_clients
 
@@ -165,7 +188,9 @@ def predict_different(populations: list[Population], chosen: list[Algorithm], as
             elif kind.norm is None:
                 raise MissingNorm
             else:
-                rows.append(stage_limit(algorithm.personalise, flatten(kind, (), alone=True), ridge))
+                rows.append(
+                    stage_limit(algorithm.personalise, flatten(kind, (), alone=True), ridge)
+                )
         bias, variance = (np.concatenate([row[j] for row in rows])[federation.row] for j in (0, 1))
         if not isinstance(algorithm.personalise, Ridge):
             return risk_of((bias, variance, None), shape)
@@ -175,12 +200,23 @@ def predict_different(populations: list[Population], chosen: list[Algorithm], as
     found, notes = collect(chosen, asked.optional, answer)
     who = "members" if asked.member else "new clients like them"
     title = f"{federation.count.sum():g} clients of {len(federation.kinds)} kinds, {who}"
-    if asked.weights is None and "pfedme" in found and len({float(np.asarray(kind.noise)) for kind in federation.kinds}) > 1:
-        notes.append("pfedme weighs clients by samples over noise^2, its optimum; the other methods by samples.")
-    own = np.array([float(np.asarray(kind.aspect)) * kind.spectrum.rank for kind in federation.kinds])
+    if (
+        asked.weights is None
+        and "pfedme" in found
+        and len({float(np.asarray(kind.noise)) for kind in federation.kinds}) > 1
+    ):
+        notes.append(
+            "pfedme weighs clients by samples over noise^2, its optimum; the other methods by"
+            " samples."
+        )
+    own = np.array(
+        [float(np.asarray(kind.aspect)) * kind.spectrum.rank for kind in federation.kinds]
+    )
     near = warn_near(thresholds(own, different.groups.ratio, [each.personalise for each in chosen]))
     labels = tuple(f"{i}: {each.brief}" for i, each in enumerate(populations))
-    return Comparison(found, title, (*notes, *near), labels=labels, world=populations, member=asked.member)
+    return Comparison(
+        found, title, (*notes, *near), labels=labels, world=populations, member=asked.member
+    )
 
 
 def warn_near(notes: list[str]) -> list[str]:
@@ -205,7 +241,11 @@ def in_pieces(world: Worlds, solve: Callable[[slice], RiskAtRidge]) -> RiskAtRid
     return (
         bias,
         variance,
-        None if answers[0][2] is None else np.concatenate([np.asarray(each[2]) for each in answers]),
+        (
+            None
+            if answers[0][2] is None
+            else np.concatenate([np.asarray(each[2]) for each in answers])
+        ),
     )
 
 
@@ -214,14 +254,21 @@ def cut(values: Array | None, part: slice) -> Array | None:
     return None if values is None else values[part]
 
 
-def predict_by_drawing(worlds: list[Population], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Risk]:
-    """Losses from exact algebra on drawn clients, with standard errors; None: infinitely many clients.
+def predict_by_drawing(
+    worlds: list[Population], chosen: list[Algorithm], asked: PredictionRequest
+) -> Comparison[Risk]:
+    """Losses from exact algebra on drawn clients, with standard errors; None: infinitely many
+    clients.
 
-    The shared model of infinitely many clients is theta_0 itself, so that one client at a time is drawn.
+    The shared model of infinitely many clients is theta_0 itself, so that one client at a time is
+    drawn.
     """
     world = worlds if asked.several else worlds[0]
     what = f"{len(worlds)} kinds of clients" if asked.several else f"{world}"
-    drawn = f"Drawn in dimension {DRAWN_DIMENSION}, which is off by order 1/dimension: not the limit itself."
+    drawn = (
+        f"Drawn in dimension {DRAWN_DIMENSION}, which is off by order 1/dimension: not the limit"
+        " itself."
+    )
     if asked.clients is None and not asked.several:
         rows, title = draw_limits(worlds[0], chosen), f"{what} · infinitely many clients"
         return Comparison(rows, title, (drawn,), world=world)
@@ -229,21 +276,33 @@ def predict_by_drawing(worlds: list[Population], chosen: list[Algorithm], asked:
 
     clients: Any = [1] * len(worlds) if asked.clients is None else asked.clients
     found = simulate(
-        world, dimension=DRAWN_DIMENSION, clients=clients, trials=DRAWN_TRIALS, algorithms=chosen, member=asked.member,
+        world,
+        dimension=DRAWN_DIMENSION,
+        clients=clients,
+        trials=DRAWN_TRIALS,
+        algorithms=chosen,
+        member=asked.member,
         weights=asked.weights,
-    )  # fmt: skip
+    )
     rows = {
         name: Risk(row.bias, row.variance, row.ridge, row.error)
         for name, row in found.items()
         if row.bias is not None and row.variance is not None
     }
-    return Comparison(rows, f"{what} · {clients} clients", (drawn,), world=world, member=asked.member)
+    return Comparison(
+        rows, f"{what} · {clients} clients", (drawn,), world=world, member=asked.member
+    )
 
 
 def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str, Risk]:
     """The risk of one drawn client after another that starts from theta_0, or from nothing."""
     from fedasym.exact.draws import draw_client, kinds_of, seeded_generator
-    from fedasym.exact.expectation import SharedCovariance, alone_forms, learned_share, newcomer_forms
+    from fedasym.exact.expectation import (
+        SharedCovariance,
+        alone_forms,
+        learned_share,
+        newcomer_forms,
+    )
 
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, one world at a time")
@@ -259,10 +318,14 @@ def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str,
                 raise MissingNorm(f"{each.name}: {MissingNorm()}")
             seen = flatten(kind.population, (), alone=each.shares_nothing)
             given = ridge_of(each, ())
-            ridge = float((best_ridge(seen) if given is None else given)[0]) if each.has_ridge else None
+            ridge = (
+                float((best_ridge(seen) if given is None else given)[0]) if each.has_ridge else None
+            )
             ridges[each.name] = ridge
             q = learned_share(each.personalise.filled(ridge=ridge), client.x, ridge)
-            bias, variance = alone_forms(client) if each.shares_nothing else newcomer_forms(client, exact)
+            bias, variance = (
+                alone_forms(client) if each.shares_nothing else newcomer_forms(client, exact)
+            )
             rows[each.name].append((bias(q), variance(q)))
     made = {name: np.array(values) for name, values in rows.items()}
     return {
@@ -284,7 +347,9 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
     from fedasym.theory.finite import stopped_risk_of_clients as along_few
 
     if not walk.flow and walk.times is not None:
-        raise InvalidInput("times=[...] is for gradient flow: pass flow=True, or steps=[...] for gradient steps")
+        raise InvalidInput(
+            "times=[...] is for gradient flow: pass flow=True, or steps=[...] for gradient steps"
+        )
     flat = flatten(world, world.shape)
     alone = None if world.norm is None else flatten(world, world.shape, alone=True)
     centre = None if alone is None else centre_energy(flat, alone)
@@ -292,7 +357,10 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
     if m is not None and m.ndim:
         raise InvalidInput("clients must be one number here; call fine_tuning once for each")
     if float(np.max(flat.gamma)) > LARGEST:
-        raise InvalidInput(f"aspect is {float(np.max(flat.gamma)):g}: gradient descent is computed up to {LARGEST:g}")
+        raise InvalidInput(
+            f"aspect is {float(np.max(flat.gamma)):g}: gradient descent is computed up to"
+            f" {LARGEST:g}"
+        )
     high = max(sample_support(float(gamma), world.spectrum)[1] for gamma in flat.gamma)
     step = None if walk.flow else 1 / high if walk.step is None else check_step_size(walk.step)
     wanted = read_loss_times(walk, high, step, flat)
@@ -336,22 +404,30 @@ def step_once(world: Population, step: ArrayLike | None) -> tuple[float | Array,
     flat = flatten(world, world.shape)
     b0, b1, b2, v = single_step(flat)
     if step is None:
-        size = np.where(flat.r2 == 0, 0.0, flat.r2 * b1 / np.where(flat.r2 == 0, 1, flat.r2 * b2 + flat.s2 * v))
+        size = np.where(
+            flat.r2 == 0, 0.0, flat.r2 * b1 / np.where(flat.r2 == 0, 1, flat.r2 * b2 + flat.s2 * v)
+        )
     else:
         given = floats(step)
         if given is None or given.size == 0 or not np.all(np.isfinite(given)) or np.any(given < 0):
-            raise InvalidInput(f"step is {step!r}: it must be finite and at least 0; leave it out for the best")
+            raise InvalidInput(
+                f"step is {step!r}: it must be finite and at least 0; leave it out for the best"
+            )
         try:
             size = np.broadcast_to(given, world.shape).ravel()
         except ValueError:
-            raise InvalidInput(f"step has shape {given.shape}: give one number, or one for each of {world.shape}") from None
+            raise InvalidInput(
+                f"step has shape {given.shape}: give one number, or one for each of {world.shape}"
+            ) from None
     bias, variance = flat.r2 * (b0 - 2 * size * b1 + size**2 * b2), flat.s2 * v * size**2
     found = [box(part, world.shape) for part in (size, bias, variance)]
     return found[0], Risk(*found[1:])
 
 
 def read_loss_times(walk: TuningRequest, high: float, step: float | None, world: Worlds) -> Array:
-    """The stopping times, sorted as given; by default from none to well past convergence, or a thousandfold."""
+    """The stopping times, sorted as given; by default from none to well past convergence, or a
+    thousandfold.
+    """
     from fedasym.theory.filters import DescentFilter, check_stable, horizon
 
     wanted = walk.times if walk.flow else walk.steps

@@ -1,7 +1,7 @@
 """`predict`, `fine_tuning` and `one_step`, in limits; and what each verb asks of a task.
 
-A verb is written once: it checks its arguments, finds the task of the world, regression (`losses`) or classification
-(`accuracies`), and has it answer.
+A verb is written once: it checks its arguments, finds the task of the world, regression (`losses`)
+or classification (`accuracies`), and has it answer.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ Names = Iterable[str | Algorithm] | str | Algorithm | None
 
 
 class LearningTask(ABC, Generic[Scores]):
-    """What is learned in a world: how its algorithms are found, its formulas, and what they are compared by.
+    """What is learned in a world: how its algorithms are found, its formulas, and what they are
+    compared by.
 
-    world: the name of its worlds. foreign: arguments of the verbs that it has no use for, and what they are by default.
+    world: the name of its worlds. foreign: arguments of the verbs that it has no use for, and what
+        they are by default.
     options: arguments of `predict` that a diagram may fix.
     """
 
@@ -52,18 +54,27 @@ class LearningTask(ABC, Generic[Scores]):
         for name, value in given.items():
             usual = self.foreign.get(name, value)
             if value is not usual and not (isinstance(value, str) and value == usual):
-                raise InvalidInput(f"{name} is {value!r}, which is for a Population: leave it out with a {self.world}")
+                raise InvalidInput(
+                    f"{name} is {value!r}, which is for a Population: leave it out with a"
+                    f" {self.world}"
+                )
 
     @abstractmethod
-    def resolve(self, algorithms: Names, ridge: ArrayLike | None, maml_step: float) -> list[Algorithm]:
+    def resolve(
+        self, algorithms: Names, ridge: ArrayLike | None, maml_step: float
+    ) -> list[Algorithm]:
         """The algorithms asked for, with the given ridge and MAML step put in."""
 
     @abstractmethod
-    def predict(self, worlds: Sequence[Any], chosen: list[Algorithm], asked: PredictionRequest) -> Comparison[Scores]:
+    def predict(
+        self, worlds: Sequence[Any], chosen: list[Algorithm], asked: PredictionRequest
+    ) -> Comparison[Scores]:
         """All algorithms on one world, on each world of a grid, or on a list of clients."""
 
     @abstractmethod
-    def evaluate(self, world: Any, chosen: list[Algorithm], shape: tuple[int, ...], asked: PredictionRequest) -> list[Array]:
+    def evaluate(
+        self, world: Any, chosen: list[Algorithm], shape: tuple[int, ...], asked: PredictionRequest
+    ) -> list[Array]:
         """The metric alone of each algorithm, over a grid: what a diagram needs."""
 
     @abstractmethod
@@ -91,7 +102,8 @@ class LearningTask(ABC, Generic[Scores]):
 class PredictionRequest:
     """What `predict` was asked beside world and algorithms, checked.
 
-    optional: whether all algorithms were asked for by default; several: whether the worlds are a list.
+    optional: whether all algorithms were asked for by default; several: whether the worlds are a
+    list.
     """
 
     clients: ArrayLike | None = None
@@ -105,7 +117,9 @@ class PredictionRequest:
         object.__setattr__(self, "member", flag("member", self.member))
         one_of("method", self.method, (FORMULA, SIMULATE))
         if self.weights is not None and not self.several:
-            raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
+            raise InvalidInput(
+                "weights are for a list of populations: identical clients have equal weights"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,16 +165,30 @@ def read_worlds(world: Any, wanted: str) -> tuple[LearningTask[Any], list[Any], 
 
 @overload
 def predict(
-    world: Population | Sequence[Population], algorithms: Names = None, *, ridge: ArrayLike | None = None,
-    clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None,
-    weights: ArrayLike | str | None = None, method: str = FORMULA,
-) -> Comparison[Risk]: ...  # fmt: skip
+    world: Population | Sequence[Population],
+    algorithms: Names = None,
+    *,
+    ridge: ArrayLike | None = None,
+    clients: (ArrayLike | None) = None,
+    member: bool = True,
+    maml_step: (float | None) = None,
+    weights: (ArrayLike | str | None) = None,
+    method: str = FORMULA,
+) -> Comparison[Risk]: ...
+
+
 @overload
 def predict(
-    world: ClassPopulation, algorithms: Names = None, *, ridge: ArrayLike | None = None,
-    clients: ArrayLike | None = None, member: bool = True, maml_step: float | None = None,
-    weights: ArrayLike | str | None = None, method: str = FORMULA,
-) -> Comparison[Accuracy]: ...  # fmt: skip
+    world: ClassPopulation,
+    algorithms: Names = None,
+    *,
+    ridge: ArrayLike | None = None,
+    clients: ArrayLike | None = None,
+    member: bool = True,
+    maml_step: float | None = None,
+    weights: ArrayLike | str | None = None,
+    method: str = FORMULA,
+) -> Comparison[Accuracy]: ...
 
 
 def predict(
@@ -174,23 +202,27 @@ def predict(
     weights: ArrayLike | str | None = None,
     method: str = FORMULA,
 ) -> Comparison[Any]:
-    """Test loss, bias and variance of each algorithm on a population of clients; for a `ClassPopulation` the accuracy.
+    """Test loss, bias and variance of each algorithm on a population of clients; for a
+    `ClassPopulation` the accuracy.
 
-    With infinitely many clients (`clients=None`) these are the limits of the paper's theorems,
-    B = r^2 kappa' kappa^2 sum g s/(s+kappa)^2 and V = sigma^2 (kappa' - 1) for the client stages with ridge, where
-    ridge = kappa (1 - aspect sum h s/(s+kappa)). With `clients=m` they are exact for m clients in the limit of large
+    With infinitely many clients (`clients=None`) these are the limits of the paper's theorems, B =
+    r^2 kappa' kappa^2 sum g s/(s+kappa)^2 and V = sigma^2 (kappa' - 1) for the client stages with
+    ridge, where ridge = kappa (1 - aspect sum h s/(s+kappa)). With `clients=m` they are exact for m
+    clients in the limit of large
     dimension: for a client that took part (`member=True`) or for a new one.
 
-    world: a `Population` (of numbers or arrays), or a list of them: one per client, all different if you like; or
-        a `ClassPopulation`.
+    world: a `Population` (of numbers or arrays), or a list of them: one per client, all different
+        if you like; or a `ClassPopulation`.
     algorithms: names or `Algorithm` objects; all of the paper's by default.
     ridge: for the algorithms that have one; by default each gets its best.
-    clients: how many clients, None for infinitely many; for a list of populations, how many of each (one by default).
+    clients: how many clients, None for infinitely many; for a list of populations, how many of each
+        (one by default).
     member: whether the client took part in training, or is new.
     maml_step: the inner step of MAML, 0.1 unless given, which matters with finitely many clients.
-    method: "formula", or "simulate": exact algebra on drawn clients, with a standard error, which every pair of stages has
-        that has a weight and a filter.
-    weights: for a list of populations, each client's weight: "samples" (the default), "uniform", "precision" or numbers.
+    method: "formula", or "simulate": exact algebra on drawn clients, with a standard error, which
+        every pair of stages has that has a weight and a filter.
+    weights: for a list of populations, each client's weight: "samples" (the default), "uniform",
+        "precision" or numbers.
 
     >>> import fedasym as fa
     >>> table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2, norm=2))
@@ -199,13 +231,19 @@ def predict(
     >>> few = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2), clients=10)
     >>> few.best
     'pfedme'
-    >>> both = fa.predict([fa.Population(1, 0.5, 2), fa.Population(2, 0.5, 4)], ["fedavg", "rtfa"], clients=[30, 10])
+    >>> both = fa.predict(
+    ...     [fa.Population(1, 0.5, 2), fa.Population(2, 0.5, 4)],
+    ...     ["fedavg", "rtfa"],
+    ...     clients=[30, 10],
+    ... )
     >>> both["rtfa"].loss.round(4).tolist()
     [0.7158, 3.1743]
     >>> fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)).best
     'rtfa'
     """
-    task, worlds, several = read_worlds(world, "give a Population, a ClassPopulation or a list of Population")
+    task, worlds, several = read_worlds(
+        world, "give a Population, a ClassPopulation or a list of Population"
+    )
     asked = PredictionRequest(clients, member, weights, method, algorithms is None, several)
     task.refuse(maml_step=maml_step, method=method)
     chosen = task.resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step)
@@ -215,7 +253,9 @@ def predict(
 def collect(
     chosen: Iterable[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
 ) -> tuple[dict[str, Scores], list[str]]:
-    """Ask for each algorithm; where all were asked for by default, leave out, with a word, those without an answer."""
+    """Ask for each algorithm; where all were asked for by default, leave out, with a word, those
+    without an answer.
+    """
     rows: dict[str, Scores] = {}
     missing: dict[str, list[str]] = {}
     for algorithm in chosen:
@@ -234,11 +274,17 @@ def collect(
 def joint_shape(world: Any, chosen: list[Algorithm], m: Array | None) -> tuple[int, ...]:
     """The common shape of a world, the ridges and the numbers of clients."""
     stages = (each.personalise for each in chosen)
-    ridges = [np.shape(each.ridge) for each in stages if isinstance(each, Ridge) and each.ridge is not None]
+    ridges = [
+        np.shape(each.ridge)
+        for each in stages
+        if isinstance(each, Ridge) and each.ridge is not None
+    ]
     try:
         return np.broadcast_shapes(world.shape, () if m is None else m.shape, *ridges)
     except ValueError:
-        raise InvalidInput(f"ridge or clients do not broadcast with the population's shape {world.shape}") from None
+        raise InvalidInput(
+            f"ridge or clients do not broadcast with the population's shape {world.shape}"
+        ) from None
 
 
 def ridge_of(algorithm: Algorithm, shape: tuple[int, ...]) -> Array | None:
@@ -250,7 +296,9 @@ def ridge_of(algorithm: Algorithm, shape: tuple[int, ...]) -> Array | None:
     try:
         return np.broadcast_to(ridge, shape).ravel()
     except ValueError:
-        raise InvalidInput(f"ridge has shape {ridge.shape}: give one number, or one for each of {shape}") from None
+        raise InvalidInput(
+            f"ridge has shape {ridge.shape}: give one number, or one for each of {shape}"
+        ) from None
 
 
 def box(values: Array, shape: tuple[int, ...]) -> float | Array:
@@ -260,14 +308,28 @@ def box(values: Array, shape: tuple[int, ...]) -> float | Array:
 
 @overload
 def fine_tuning(
-    world: Population, *, step: float | None = None, steps: ArrayLike | None = None, flow: bool = False,
-    times: ArrayLike | None = None, clients: float | None = None, member: bool = True,
-) -> FineTuning[Risk]: ...  # fmt: skip
+    world: Population,
+    *,
+    step: float | None = None,
+    steps: ArrayLike | None = None,
+    flow: bool = False,
+    times: ArrayLike | None = None,
+    clients: float | None = None,
+    member: bool = True,
+) -> FineTuning[Risk]: ...
+
+
 @overload
 def fine_tuning(
-    world: ClassPopulation, *, step: float | None = None, steps: ArrayLike | None = None, flow: bool = False,
-    times: ArrayLike | None = None, clients: float | None = None, member: bool = True,
-) -> FineTuning[Accuracy]: ...  # fmt: skip
+    world: ClassPopulation,
+    *,
+    step: float | None = None,
+    steps: ArrayLike | None = None,
+    flow: bool = False,
+    times: ArrayLike | None = None,
+    clients: float | None = None,
+    member: bool = True,
+) -> FineTuning[Accuracy]: ...
 
 
 def fine_tuning(
@@ -280,14 +342,17 @@ def fine_tuning(
     clients: float | None = None,
     member: bool = True,
 ) -> FineTuning[Any]:
-    """The loss (for a `ClassPopulation` the accuracy) after gradient steps from the shared model, and where to stop.
+    """The loss (for a `ClassPopulation` the accuracy) after gradient steps from the shared model,
+    and where to stop.
 
-    With f(x) = (1 - step x)^t, or exp(-t x) for gradient flow, B = r^2 lim tau(Sigma f(S)^2) (its two-resolvent form
-    under an alignment) and V = noise^2 aspect lim tau(Sigma (1 - f(S))^2/S).
+    With f(x) = (1 - step x)^t, or exp(-t x) for gradient flow, B = r^2 lim tau(Sigma f(S)^2) (its
+    two-resolvent form under an alignment) and V = noise^2 aspect lim tau(Sigma (1 - f(S))^2/S).
 
-    step: the size of a gradient step on 1/(2n)||Xb - y||^2; by default half of the largest stable one.
+    step: the size of a gradient step on 1/(2n)||Xb - y||^2; by default half of the largest stable
+        one.
     steps: the numbers of steps wanted. flow, times: gradient flow instead, and the times wanted.
-    clients, member: as in `predict`. With classes, `times` are step x steps, and clients are infinitely many.
+    clients, member: as in `predict`. With classes, `times` are step x steps, and clients are
+        infinitely many.
 
     >>> import fedasym as fa
     >>> path = fa.fine_tuning(fa.Population(1, 0.5, 2), step=0.3, steps=[0, 1, 5, 20, 100])
@@ -302,14 +367,20 @@ def fine_tuning(
 @overload
 def one_step(world: Population, step: ArrayLike | None = None) -> tuple[float | Array, Risk]: ...
 @overload
-def one_step(world: ClassPopulation, step: ArrayLike | None = None) -> tuple[float | Array, Accuracy]: ...
+def one_step(
+    world: ClassPopulation, step: ArrayLike | None = None
+) -> tuple[float | Array, Accuracy]: ...
 
 
-def one_step(world: Population | ClassPopulation, step: ArrayLike | None = None) -> tuple[float | Array, Any]:
-    """One gradient step from the shared model, as in one-step MAML: the step size (the best by default) and its risk.
+def one_step(
+    world: Population | ClassPopulation, step: ArrayLike | None = None
+) -> tuple[float | Array, Any]:
+    """One gradient step from the shared model, as in one-step MAML: the step size (the best by
+    default) and its risk.
 
-    B = r^2 (sum g s - 2 a sum g s^2 + a^2 (sum g s^3 + aspect t2 sum g s)), V = noise^2 aspect a^2 t2, t2 = tau(Sigma^2);
-    the best step is a = sum g s^2 / (sum g s^3 + aspect t2 sum g s + (noise^2 aspect / r^2) t2).
+    B = r^2 (sum g s - 2 a sum g s^2 + a^2 (sum g s^3 + aspect t2 sum g s)), V = noise^2 aspect a^2
+    t2, t2 = tau(Sigma^2); the best step is a = sum g s^2 / (sum g s^3 + aspect t2 sum g s +
+    (noise^2 aspect / r^2) t2).
 
     >>> import fedasym as fa
     >>> size, risk = fa.one_step(fa.Population(radius=1, noise=0.5, aspect=2))
@@ -323,7 +394,10 @@ def check_step_size(step: float) -> float:
     """A gradient step: finite and above 0."""
     size = one_float(step)
     if not 0 < size < np.inf:
-        raise InvalidInput(f"step is {step!r}: it must be finite and above 0; leave it out for half of the largest stable one")
+        raise InvalidInput(
+            f"step is {step!r}: it must be finite and above 0; leave it out for half of the largest"
+            " stable one"
+        )
     return size
 
 
@@ -336,7 +410,11 @@ def check_times(wanted: ArrayLike, *, whole: bool, endless: bool) -> Array:
     if whole:
         good &= ~finite | (at == np.round(np.where(finite, at, 0)))
     if at.ndim != 1 or at.size == 0 or not np.all(good):
-        name, kind = ("steps", "whole numbers of at least 0") if whole else ("times", "times of at least 0")
-        hint = "; to convergence, see ftfa in predict" if not endless and np.any(np.isinf(at)) else ""
+        name, kind = (
+            ("steps", "whole numbers of at least 0") if whole else ("times", "times of at least 0")
+        )
+        hint = (
+            "; to convergence, see ftfa in predict" if not endless and np.any(np.isinf(at)) else ""
+        )
         raise InvalidInput(f"{name} is {wanted!r}: give a list of {kind}{hint}")
     return at

@@ -1,8 +1,8 @@
 """`rounds`: the loss over communication rounds, before anything is trained.
 
 Local steps, cohorts, the server's step, clipping and privacy noise are a linear recursion for the
-energies of the shared model's error (`theory/rounds.py`); what a client makes of such a shared model
-is the limit for one client, with that error as more displacement.
+energies of the shared model's error (`theory/rounds.py`); what a client makes of such a shared
+model is the limit for one client, with that error as more displacement.
 """
 
 from __future__ import annotations
@@ -88,10 +88,23 @@ class Start:
     def take(self, rows: Any) -> Start:
         """Some of the settings, any of them several times."""
         moments = Moments(self.moments.p[rows], self.moments.T[rows], self.moments.nu[rows])
-        own, missed = (ErrorEnergies(each.bias[rows], each.noise[rows]) for each in (self.own, self.missed))
+        own, missed = (
+            ErrorEnergies(each.bias[rows], each.noise[rows]) for each in (self.own, self.missed)
+        )
         g = np.broadcast_to(self.world.g, (self.world.r2.size, self.world.g.shape[1]))[rows]
-        world = Worlds(self.world.r2[rows], self.world.s2[rows], self.world.gamma[rows], g, self.world.spectrum)
-        return Start(self.plan.take(rows), world, moments, own, self.first[rows], missed, self.poisson, self.dimension)
+        world = Worlds(
+            self.world.r2[rows], self.world.s2[rows], self.world.gamma[rows], g, self.world.spectrum
+        )
+        return Start(
+            self.plan.take(rows),
+            world,
+            moments,
+            own,
+            self.first[rows],
+            missed,
+            self.poisson,
+            self.dimension,
+        )
 
 
 def rounds(
@@ -111,13 +124,15 @@ def rounds(
     maml_step: float = 0.1,
     evaluated: ArrayLike | None = None,
 ) -> Rounds:
-    """The loss of the shared and the personal model over communication rounds, predicted before training.
+    """The loss of the shared and the personal model over communication rounds, predicted before
+    training.
 
-    A round draws `cohort` clients; each takes `local_steps` full-batch steps of size `server_step` from
-    the shared model, by the algorithm's own step, and the server adds `mixing` times the average of
-    their moves. With P = f(S), for plain steps f(x) = 1 - (1 - server_step x)^local_steps, the energies
-    of the shared model's error follow M <- (1 - a p)^2 M + (a^2/D) [T M + (p^2 + T) r^2 g + noise^2 nu],
-    and a client's loss is its limit with r^2 g + M in place of r^2 g.
+    A round draws `cohort` clients; each takes `local_steps` full-batch steps of size `server_step`
+    from the shared model, by the algorithm's own step, and the server adds `mixing` times the
+    average of their moves. With P = f(S), for plain steps f(x) = 1 - (1 - server_step
+    x)^local_steps, the energies of the shared model's error follow M <- (1 - a p)^2 M + (a^2/D) [T
+    M + (p^2 + T) r^2 g + noise^2 nu], and a client's loss is its limit with r^2 g + M in place of
+    r^2 g.
 
     local_steps: infinite for local training to convergence; one-shot averaging is one such round.
     clients: how many there are; endlessly many by default. Their common optimum misses theta_0 by
@@ -130,12 +145,16 @@ def rounds(
 
     >>> import fedasym as fa
     >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
-    >>> path = fa.rounds(world, "rtfa", rounds=100, local_steps=5, cohort=5, evaluated=[0, 1, 5, 100])
+    >>> path = fa.rounds(
+    ...     world, "rtfa", rounds=100, local_steps=5, cohort=5, evaluated=[0, 1, 5, 100]
+    ... )
     >>> path.shared_error.round(4).tolist()
     [3.0, 1.6366, 0.2255, 0.1057]
     """
     if task_of(world).metric is not LOSS:
-        raise NoFormula("over rounds there are formulas for the squared loss alone: give a Population")
+        raise NoFormula(
+            "over rounds there are formulas for the squared loss alone: give a Population"
+        )
     (chosen,) = resolve(algorithm, ridge, maml_step)
     check_shared(chosen)
     given = {
@@ -144,7 +163,9 @@ def rounds(
         "server_step": read_numbers("server_step", server_step, 0, np.inf, above=True),
         "cohort": read_numbers("cohort", cohort, 1, MOST, integer=True),
         "mixing": read_numbers("mixing", mixing, 0, np.inf, above=True),
-        "clients": read_numbers("clients", np.inf if clients is None else clients, 1, np.inf, integer=True),
+        "clients": read_numbers(
+            "clients", np.inf if clients is None else clients, 1, np.inf, integer=True
+        ),
     }
     if dimension is not None:
         dimension = whole("dimension", dimension, least=1)
@@ -152,12 +173,22 @@ def rounds(
     try:
         shape = np.broadcast_shapes(world.shape, *(values.shape for values in given.values()))
     except ValueError:
-        shapes = ", ".join(f"{name} {values.shape}" for name, values in given.items() if values.shape)
-        raise InvalidInput(f"these settings do not broadcast with the population's {world.shape}: {shapes}") from None
-    flat = {name: np.broadcast_to(values, shape).ravel().astype(float) for name, values in given.items()}
+        shapes = ", ".join(
+            f"{name} {values.shape}" for name, values in given.items() if values.shape
+        )
+        raise InvalidInput(
+            f"these settings do not broadcast with the population's {world.shape}: {shapes}"
+        ) from None
+    flat = {
+        name: np.broadcast_to(values, shape).ravel().astype(float) for name, values in given.items()
+    }
     if max_bytes is not None and dimension is not None:
-        flat["rounds"] = np.minimum(flat["rounds"], np.floor(max_bytes / (2 * BYTES * dimension * flat["cohort"])))
-    plan = RoundPlan(**flat, clip=np.full(flat["cohort"].size, np.inf), multiplier=np.zeros(flat["cohort"].size))
+        flat["rounds"] = np.minimum(
+            flat["rounds"], np.floor(max_bytes / (2 * BYTES * dimension * flat["cohort"]))
+        )
+    plan = RoundPlan(
+        **flat, clip=np.full(flat["cohort"].size, np.inf), multiplier=np.zeros(flat["cohort"].size)
+    )
     start = prepare(world, chosen, plan, shape, dimension or 0, privacy)
     reported = choose_reported(evaluated, flat["rounds"])
     if privacy is not None:
@@ -168,27 +199,40 @@ def rounds(
 def check_shared(algorithm: Algorithm) -> None:
     """Refuse what has no rounds, and stages that leave a number of their step open."""
     if algorithm.shares_nothing:
-        raise NoFormula(f"{algorithm.name} shares nothing, so it has no rounds: see predict, or name another")
+        raise NoFormula(
+            f"{algorithm.name} shares nothing, so it has no rounds: see predict, or name another"
+        )
     if not algorithm.server.owns("step"):
-        raise NoFormula(f"{algorithm.name}: its server stage has no step, which rounds follow from; add one")
-    unset = [name for name in algorithm.server.settings() if getattr(algorithm.server, name) is None]
+        raise NoFormula(
+            f"{algorithm.name}: its server stage has no step, which rounds follow from; add one"
+        )
+    unset = [
+        name for name in algorithm.server.settings() if getattr(algorithm.server, name) is None
+    ]
     if unset:
         kind = type(algorithm.server).__name__
         raise NoFormula(
-            f"{algorithm.name}: its server stage leaves {' and '.join(unset)} open; give an fa.Algorithm whose "
-            f"stage names them, such as {kind}({', '.join(f'{name}=0.1' for name in unset)})"
+            f"{algorithm.name}: its server stage leaves {' and '.join(unset)} open; give an"
+            " fa.Algorithm whose stage names them, such as"
+            f" {kind}({', '.join(f'{name}=0.1' for name in unset)})"
         )
 
 
-def read_numbers(name: str, value: Any, least: float, most: float, *, integer: bool = False, above: bool = False) -> Array:
+def read_numbers(
+    name: str, value: Any, least: float, most: float, *, integer: bool = False, above: bool = False
+) -> Array:
     """A number or an array of them within its range."""
     array = floats(value)
     kind = "a whole number" if integer else "a number"
     if array is None or array.size == 0:
         raise InvalidInput(f"{name} is {value!r}: give {kind}, or an array of them")
     finite = np.where(np.isfinite(array), array, 0)
-    endless = np.isposinf(array) if name in ("local_steps", "clients") else np.zeros(array.shape, bool)
-    good = ((array > least if above else array >= least) & (array <= most) & np.isfinite(array)) | endless
+    endless = (
+        np.isposinf(array) if name in ("local_steps", "clients") else np.zeros(array.shape, bool)
+    )
+    good = (
+        (array > least if above else array >= least) & (array <= most) & np.isfinite(array)
+    ) | endless
     if integer:
         good &= finite == np.round(finite)
     if not np.all(good):
@@ -200,35 +244,60 @@ def read_numbers(name: str, value: Any, least: float, most: float, *, integer: b
 
 
 def check_budgets(
-    given: dict[str, Array], dimension: int | None, max_bytes: float | None, privacy: Privacy | None, clients: Any
+    given: dict[str, Array],
+    dimension: int | None,
+    max_bytes: float | None,
+    privacy: Privacy | None,
+    clients: Any,
 ) -> None:
-    """Refuse budgets without what they are counted in, and cohorts of more clients than there are."""
+    """Refuse budgets without what they are counted in, and cohorts of more clients than there
+    are.
+    """
     if np.any(given["cohort"] > np.broadcast_arrays(given["cohort"], given["clients"])[1]):
-        raise InvalidInput(f"cohort is {number(np.max(given['cohort']))}: it must be at most clients, {clients}")
+        raise InvalidInput(
+            f"cohort is {number(np.max(given['cohort']))}: it must be at most clients, {clients}"
+        )
     if max_bytes is not None:
         bytes_ = floats(max_bytes)
         if bytes_ is None or bytes_.ndim or not bytes_ > 0:
             raise InvalidInput(f"max_bytes is {max_bytes!r}: it must be a number above 0")
         if dimension is None:
-            raise InvalidInput("max_bytes needs the number of unknowns that are sent: give dimension")
+            raise InvalidInput(
+                "max_bytes needs the number of unknowns that are sent: give dimension"
+            )
     if privacy is None:
         return
     if not isinstance(privacy, Privacy):
-        raise InvalidInput(f"privacy is {privacy!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)")
+        raise InvalidInput(
+            f"privacy is {privacy!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)"
+        )
     if clients is None or np.any(np.isinf(given["clients"])) or dimension is None:
-        raise InvalidInput("privacy depends on how many clients and unknowns there are: give clients and dimension")
+        raise InvalidInput(
+            "privacy depends on how many clients and unknowns there are: give clients and dimension"
+        )
 
 
 def prepare(
-    world: Population, algorithm: Algorithm, plan: RoundPlan, shape: tuple[int, ...], dimension: int, privacy: Privacy | None
+    world: Population,
+    algorithm: Algorithm,
+    plan: RoundPlan,
+    shape: tuple[int, ...],
+    dimension: int,
+    privacy: Privacy | None,
 ) -> Start:
     """Moments, sources and the start of the recursion for every setting."""
     flat = flatten(world, shape)
     if world.norm is None:
-        raise MissingNorm("training starts at zero, so the first rounds depend on how far the optimum is: give norm")
+        raise MissingNorm(
+            "training starts at zero, so the first rounds depend on how far the optimum is: give"
+            " norm"
+        )
     first = centre_energy(flat, flatten(world, shape, alone=True))
     if first is None:
-        raise InvalidInput("norm is shorter than the radius along some direction: no shared optimum has such clients")
+        raise InvalidInput(
+            "norm is shorter than the radius along some direction: no shared optimum has such"
+            " clients"
+        )
     first = np.broadcast_to(first, (flat.r2.size, world.spectrum.values.size))
     moments = gather_moments(algorithm, flat, plan)
     g = np.broadcast_to(flat.g, first.shape)
@@ -243,7 +312,9 @@ def prepare(
 def local_filters(
     algorithm: Algorithm, plan: RoundPlan, world: Worlds
 ) -> Iterator[tuple[NDArray[np.intp], LocalFilter, float]]:
-    """Settings of one aspect and step size, with the filter of their numbers of local steps, one row each."""
+    """Settings of one aspect and step size, with the filter of their numbers of local steps, one
+    row each.
+    """
     keys = np.stack([world.gamma, plan.server_step], axis=1)
     for gamma, step in np.unique(keys, axis=0):
         rows = np.flatnonzero((world.gamma == gamma) & (plan.server_step == step))
@@ -269,16 +340,19 @@ def gather_moments(algorithm: Algorithm, world: Worlds, plan: RoundPlan) -> Mome
     return out
 
 
-def miss_centre(algorithm: Algorithm, world: Worlds, plan: RoundPlan, moments: Moments, own: ErrorEnergies) -> ErrorEnergies:
+def miss_centre(
+    algorithm: Algorithm, world: Worlds, plan: RoundPlan, moments: Moments, own: ErrorEnergies
+) -> ErrorEnergies:
     """What the common optimum of m clients misses of theta_0, by atom.
 
-    Exact for uncorrelated features, by subordination with the weights f(x)/x; else to leading order in 1/m.
+    Exact for uncorrelated features, by subordination with the weights f(x)/x; else to leading order
+    in 1/m.
     """
     spectrum = world.spectrum
     if np.any(plan.clients <= world.gamma * spectrum.rank):
         raise NoFormula(
-            "all clients together have fewer samples than unknowns, and then rounds end where they started along "
-            "some directions: give more clients, or a smaller aspect"
+            "all clients together have fewer samples than unknowns, and then rounds end where they"
+            " started along some directions: give more clients, or a smaller aspect"
         )
     if spectrum.scale is None:
         return finite_optimum(moments, own, plan.clients)
@@ -295,9 +369,14 @@ def miss_centre(algorithm: Algorithm, world: Worlds, plan: RoundPlan, moments: M
                 seen = np.where(x > 0, s * x, 1.0)
                 return np.where(x > 0, one.fitted(seen[0]).real / seen, 0.0)
 
-            r2, s2, gamma, m = (v[i : i + 1] for v in (world.r2 * s, world.s2, world.gamma, plan.clients))
+            r2, s2, gamma, m = (
+                v[i : i + 1] for v in (world.r2 * s, world.s2, world.gamma, plan.clients)
+            )
             found = subordinate(weights, np.ones_like, gamma, r2, s2, m, member=False)
-            bias[i], noise[i] = (found[0] - r2) / s * spectrum.weights, found[1] / s * spectrum.weights
+            bias[i], noise[i] = (
+                (found[0] - r2) / s * spectrum.weights,
+                found[1] / s * spectrum.weights,
+            )
     return ErrorEnergies(bias, noise)
 
 
@@ -305,14 +384,21 @@ def follow(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Ar
     """Energies by setting, reported round and atom, (P, R, K), and lengths of updates (P, R)."""
     P, K = start.first.shape
     rule, shares = start.plan.rule(start.dimension, start.poisson), start.world.spectrum.weights
-    bias, noise, lengths = np.empty((P, reported.size, K)), np.empty((P, reported.size, K)), np.empty((P, reported.size))
+    bias, noise, lengths = (
+        np.empty((P, reported.size, K)),
+        np.empty((P, reported.size, K)),
+        np.empty((P, reported.size)),
+    )
     M, left = ErrorEnergies(start.first.copy(), np.zeros((P, K))), np.ones((P, K))
     at = 0
     for t in range(int(reported[-1]) + 1):
         after, length, step = advance_energies(M, start.moments, start.own, rule, shares)
         if t == reported[at]:
             reached = (1 - left) ** 2  # of what the clients' common optimum misses
-            bias[:, at], noise[:, at] = M.bias + reached * start.missed.bias, M.noise + reached * start.missed.noise
+            bias[:, at], noise[:, at] = (
+                M.bias + reached * start.missed.bias,
+                M.noise + reached * start.missed.noise,
+            )
             lengths[:, at] = length
             at += 1
         M, left = after, left * (1 - step[:, None] * start.moments.p)
@@ -320,17 +406,27 @@ def follow(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Ar
 
 
 def linear_map(start: Start) -> tuple[Array, Array]:
-    """The round as M -> A M + c without clipping: A (P, K, K), and c for bias and noise, (P, K, 2)."""
+    """The round as M -> A M + c without clipping: A (P, K, K), and c for bias and noise, (P,
+    K, 2).
+    """
     K = start.first.shape[1]
     rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
-    a, spread, share = rule.step[:, None], (rule.step**2 / rule.cohort)[:, None], rule.share[:, None]
+    a, spread, share = (
+        rule.step[:, None],
+        (rule.step**2 / rule.cohort)[:, None],
+        rule.share[:, None],
+    )
     A = spread[..., None] * start.moments.T
-    A[:, np.arange(K), np.arange(K)] += (1 - a * p) ** 2 + (spread * share * p**2 if start.poisson else 0)
+    A[:, np.arange(K), np.arange(K)] += (1 - a * p) ** 2 + (
+        spread * share * p**2 if start.poisson else 0
+    )
     return A, np.stack([spread * share * start.own.bias, spread * share * start.own.noise], axis=-1)
 
 
 def jump(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
-    """Energies after each setting's last round (P, 1, K), by powers of the linear map: no clipping."""
+    """Energies after each setting's last round (P, 1, K), by powers of the linear map: no
+    clipping.
+    """
     P, K = start.first.shape
     rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
     A, c = linear_map(start)
@@ -347,7 +443,9 @@ def jump(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
 
 
 def find_floor(start: Start) -> Array:
-    """The excess loss of the shared model after endlessly many rounds; NaN with clipping, infinite where it grows."""
+    """The excess loss of the shared model after endlessly many rounds; NaN with clipping, infinite
+    where it grows.
+    """
     K = start.first.shape[1]
     s, p = start.world.spectrum.values, start.moments.p
     A, c = linear_map(start)
@@ -361,8 +459,12 @@ def find_floor(start: Start) -> Array:
     return np.where(np.isfinite(start.plan.clip), np.nan, np.where(grows, np.inf, floor))
 
 
-def personalise_energies(algorithm: Algorithm, start: Start, M: ErrorEnergies) -> tuple[Array, Array, Array | None]:
-    """Bias, variance and ridge of a client's own model, (P, R), from energies (P, R, K) of the shared model's error."""
+def personalise_energies(
+    algorithm: Algorithm, start: Start, M: ErrorEnergies
+) -> tuple[Array, Array, Array | None]:
+    """Bias, variance and ridge of a client's own model, (P, R), from energies (P, R, K) of the
+    shared model's error.
+    """
     P, R, K = M.bias.shape
     world, rows = start.world, np.repeat(np.arange(P), R)
     g = np.broadcast_to(world.g, (P, K))
@@ -389,7 +491,9 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
     best = np.empty(plan.cohort.size)
     for i in range(plan.cohort.size):
         tried = start.take(np.full(CLIPS.size, i))
-        tried = replace(tried, plan=replace(plan.take(np.full(CLIPS.size, i)), clip=CLIPS * lengths[i]))
+        tried = replace(
+            tried, plan=replace(plan.take(np.full(CLIPS.size, i)), clip=CLIPS * lengths[i])
+        )
         energies, _ = follow(tried, np.array([int(plan.rounds[i])]))
         bias, variance, _ = personalise_energies(algorithm, tried, energies)
         best[i] = CLIPS[int(np.argmin((bias + variance)[:, 0]))] * lengths[i]
@@ -407,10 +511,16 @@ def choose_reported(evaluated: ArrayLike | None, last: Array) -> NDArray[np.int6
     given = floats(evaluated)
     at = np.atleast_1d(np.array([np.nan]) if given is None else given).ravel()
     if at.size == 0 or not np.all((at >= 0) & (at == np.round(np.where(np.isfinite(at), at, -1)))):
-        raise InvalidInput(f"evaluated is {evaluated!r}: give a list of rounds, whole numbers of at least 0")
+        raise InvalidInput(
+            f"evaluated is {evaluated!r}: give a list of rounds, whole numbers of at least 0"
+        )
     if at.max() > ends[-1]:
         raise InvalidInput(f"evaluated asks for round {at.max():g}: there are {ends[-1]} rounds")
-    return np.unique(np.append(at, ends)).astype(np.int64) if ends.size == 1 else np.unique(at).astype(np.int64)
+    return (
+        np.unique(np.append(at, ends)).astype(np.int64)
+        if ends.size == 1
+        else np.unique(at).astype(np.int64)
+    )
 
 
 def assemble(
@@ -434,7 +544,9 @@ def assemble(
         some = start.take(np.arange(begin, min(begin + size, P)))
         if alone:
             energies = jump(some, np.minimum(last[begin : begin + size], reported[0]))
-            length = np.sqrt((some.moments.through(energies.total[:, 0]) + some.own.total).sum(-1))[:, None]
+            length = np.sqrt((some.moments.through(energies.total[:, 0]) + some.own.total).sum(-1))[
+                :, None
+            ]
         else:
             energies, length = follow(some, reported)
         bias, variance, ridge = personalise_energies(algorithm, some, energies)
@@ -459,21 +571,41 @@ def assemble(
         }
     settings = {
         name: np.broadcast_to(values, shape)
-        for name, values in (given | {name: np.asarray(getattr(world, name)) for name in ("radius", "noise", "aspect")}).items()
+        for name, values in (
+            given
+            | {name: np.asarray(getattr(world, name)) for name in ("radius", "noise", "aspect")}
+        ).items()
         if values.shape
     }
     floor = find_floor(start)
     result = Rounds(
-        algorithm.name, reported, joined(0), joined(1), None if parts[0][2] is None else joined(2), joined(3), joined(4),
-        floor.reshape(shape), settings, last.reshape(shape), start.plan.cohort.reshape(shape), dimension,
-        describe(world, algorithm, given), (), spent,
-    )  # fmt: skip
+        algorithm.name,
+        reported,
+        joined(0),
+        joined(1),
+        None if parts[0][2] is None else joined(2),
+        joined(3),
+        joined(4),
+        floor.reshape(shape),
+        settings,
+        last.reshape(shape),
+        start.plan.cohort.reshape(shape),
+        dimension,
+        describe(world, algorithm, given),
+        (),
+        spent,
+    )
     return replace(result, notes=tuple(summarise_rounds(result, start, privacy)))
 
 
 def describe(world: Population, algorithm: Algorithm, given: dict[str, Array]) -> str:
     """The line above the table."""
-    words = {"local_steps": "local steps", "server_step": "of size", "cohort": "cohorts of", "mixing": "server step"}
+    words = {
+        "local_steps": "local steps",
+        "server_step": "of size",
+        "cohort": "cohorts of",
+        "mixing": "server step",
+    }
     parts = []
     for name, word in words.items():
         value = given[name]
@@ -483,7 +615,11 @@ def describe(world: Population, algorithm: Algorithm, given: dict[str, Array]) -
         parts.append(f"{told} {word}" if name == "local_steps" else f"{word} {told}")
     many = given["clients"]
     if np.all(np.isfinite(many)):
-        parts.append(f"of {float(many):g} clients" if many.ndim == 0 else f"of {many.min():g} to {many.max():g} clients")
+        parts.append(
+            f"of {float(many):g} clients"
+            if many.ndim == 0
+            else f"of {many.min():g} to {many.max():g} clients"
+        )
     return f"{world} · {algorithm.name} · {', '.join(parts)}"
 
 
@@ -492,27 +628,44 @@ def summarise_rounds(result: Rounds, start: Start, privacy: Privacy | None) -> l
     if result.loss.ndim > 1:
         best = result.best
         told = ", ".join(f"{name} {number(value)}" for name, value in best.settings.items())
-        return [f"Best of {result.final.size} settings: {told}: loss {number(best.loss)} after {best.rounds} rounds."]
+        return [
+            f"Best of {result.final.size} settings: {told}: loss {number(best.loss)} after"
+            f" {best.rounds} rounds."
+        ]
     notes = []
     floor, now = float(result.floor), float(result.shared_error[-1])
     if np.isinf(floor):
-        notes.append("The shared model's error grows without end: give a smaller server_step, or a larger cohort.")
+        notes.append(
+            "The shared model's error grows without end: give a smaller server_step, or a larger"
+            " cohort."
+        )
     elif np.isfinite(floor):
         notes.append(
-            f"The shared model's excess loss is {number(now)} after {result.last} rounds; with cohorts of "
-            f"{number(result.cohort)} it ends at {number(floor)}, however many rounds."
+            f"The shared model's excess loss is {number(now)} after {result.last} rounds; with"
+            f" cohorts of {number(result.cohort)} it ends at {number(floor)}, however many rounds."
         )
     if privacy is not None:
-        free = replace(start, plan=replace(start.plan, clip=np.full(1, np.inf), multiplier=np.zeros(1)))
+        free = replace(
+            start, plan=replace(start.plan, clip=np.full(1, np.inf), multiplier=np.zeros(1))
+        )
         plain_energies, _ = follow(free, np.array([int(result.last)]))
         extra = now - float(plain_energies.total[0, 0] @ start.world.spectrum.values)
         spread = float(start.world.spread[0])
-        radius = np.sqrt(max(float(start.world.r2[0]) + extra / spread, 0.0)) if spread > 0 else np.inf
-        cost = f"what a radius of {number(radius)} instead of {number(np.sqrt(start.world.r2[0]))} would cost"
-        cost = cost if extra > 0 else "nothing here: clipping shortens the steps, and so averages over more rounds"
+        radius = (
+            np.sqrt(max(float(start.world.r2[0]) + extra / spread, 0.0)) if spread > 0 else np.inf
+        )
+        cost = (
+            f"what a radius of {number(radius)} instead of {number(np.sqrt(start.world.r2[0]))}"
+            " would cost"
+        )
+        cost = (
+            cost
+            if extra > 0
+            else "nothing here: clipping shortens the steps, and so averages over more rounds"
+        )
         notes.append(
-            f"Privacy: epsilon {number(result.privacy['epsilon'])} at delta {privacy.delta:g}, noise multiplier "
-            f"{number(result.privacy['noise_multiplier'])}, updates clipped at {number(result.privacy['clip'])}. It costs "
-            f"the shared model {cost}."
+            f"Privacy: epsilon {number(result.privacy['epsilon'])} at delta {privacy.delta:g},"
+            f" noise multiplier {number(result.privacy['noise_multiplier'])}, updates clipped at"
+            f" {number(result.privacy['clip'])}. It costs the shared model {cost}."
         )
     return notes

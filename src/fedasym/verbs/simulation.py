@@ -1,4 +1,6 @@
-"""`simulate`: draw finitely many clients, compute every algorithm exactly on them, and set the theory beside it."""
+"""`simulate`: draw finitely many clients, compute every algorithm exactly on them, and set the
+theory beside it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
     from fedasym.exact.class_clients import DrawnClassClient, Layout, Scored
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
-OPTIONS = ("clients", "dimension", "ridge")  # arguments that can vary beside the population's numbers
+OPTIONS = (
+    "clients",
+    "dimension",
+    "ridge",
+)  # arguments that can vary beside the population's numbers
 CLIENTS = 300  # unless told otherwise
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 WANTED = "give a Population, or a list of them"
@@ -79,18 +85,39 @@ class SimulationRequest:
 
 @overload
 def simulate(
-    world: Population | Sequence[Population], *, dimension: int = 200, clients: int | Sequence[int] | None = None,
-    trials: int = 4, seed: int = 0, algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True,
-    ridge: ArrayLike | None = None, maml_step: float | None = None, weights: ArrayLike | str | None = None,
-    features: str = "gaussian", mode: str = "expectation", vary: Mapping[str, ArrayLike] | None = None,
-    save: str | Path | None = None, progress: Progress | None = None, on: Executor | str | None = None,
-) -> Simulation[Simulated]: ...  # fmt: skip
+    world: Population | Sequence[Population],
+    *,
+    dimension: int = 200,
+    clients: (int | Sequence[int] | None) = None,
+    trials: int = 4,
+    seed: int = 0,
+    algorithms: (Iterable[str | Algorithm] | str | Algorithm | None) = None,
+    member: bool = True,
+    ridge: (ArrayLike | None) = None,
+    maml_step: (float | None) = None,
+    weights: (ArrayLike | str | None) = None,
+    features: str = "gaussian",
+    mode: str = "expectation",
+    vary: (Mapping[str, ArrayLike] | None) = None,
+    save: (str | Path | None) = None,
+    progress: (Progress | None) = None,
+    on: (Executor | str | None) = None,
+) -> Simulation[Simulated]: ...
+
+
 @overload
 def simulate(
-    world: ClassPopulation, *, dimension: int = 200, clients: int | None = None, trials: int = 4, seed: int = 0,
-    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None, member: bool = True, ridge: ArrayLike | None = None,
-    progress: Progress | None = None,
-) -> Simulation[SimulatedAccuracy]: ...  # fmt: skip
+    world: ClassPopulation,
+    *,
+    dimension: int = 200,
+    clients: int | None = None,
+    trials: int = 4,
+    seed: int = 0,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
+    member: bool = True,
+    ridge: ArrayLike | None = None,
+    progress: (Progress | None) = None,
+) -> Simulation[SimulatedAccuracy]: ...
 
 
 def simulate(
@@ -112,23 +139,29 @@ def simulate(
     progress: Progress | None = None,
     on: Executor | str | None = None,
 ) -> Simulation[Any]:
-    """Test loss (with classes, accuracy) of each algorithm on drawn clients, beside what `predict` says of them.
+    """Test loss (with classes, accuracy) of each algorithm on drawn clients, beside what `predict`
+    says of them.
 
-    Given the features X the loss E|theta_hat - theta_i|^2_Sigma is a trace, so that only features are drawn: the shared
-    model's error has covariance Q^-1 [sum_j p^2 A_j E A_j + p^2 noise^2/n b^2 S_j] Q^-1 with A_j = S_j b(S_j) and
-    Q = sum_j p A_j. The prediction is made for exactly the eigenvalues and the aspect d/n that are drawn; what is left
-    between the two is of order 1/dimension.
+    Given the features X the loss E|theta_hat - theta_i|^2_Sigma is a trace, so that only features
+    are drawn: the shared model's error has covariance Q^-1 [sum_j p^2 A_j E A_j + p^2 noise^2/n b^2
+    S_j] Q^-1 with A_j = S_j b(S_j) and Q = sum_j p A_j. The prediction is made for exactly the
+    eigenvalues and the aspect d/n that are drawn; what is left between the two is of order
+    1/dimension.
 
-    world: a `Population` of numbers, or a list of them; `weights` are then each client's, as in `predict`. Clients of a
-        `ClassPopulation` get labels, models are fitted to them and scored: exactly for two classes, else on fresh samples.
+    world: a `Population` of numbers, or a list of them; `weights` are then each client's, as in
+        `predict`. Clients of a `ClassPopulation` get labels, models are fitted to them and scored:
+        exactly for two classes, else on fresh samples.
     dimension: d; a client has n = d/aspect samples, rounded.
-    clients: how many, 300 unless given; for a list of populations how many of each, or a total to share evenly. With classes,
-        None stands for infinitely many: the shared model is then the limit's.
+    clients: how many, 300 unless given; for a list of populations how many of each, or a total to
+        share evenly. With classes, None stands for infinitely many: the shared model is then the
+        limit's.
     trials: how many times everything is drawn anew; seed: same seed, same numbers.
-    member: whether the clients looked at (up to 8 of each kind in a trial) took part in training, or are new.
+    member: whether the clients looked at (up to 8 of each kind in a trial) took part in training,
+        or are new.
     ridge: by default each algorithm's best according to the prediction for this many clients.
     features: "gaussian", "rademacher" or "student" (t with 8 degrees of freedom).
-    mode: "expectation", or "sampling": draw optima and labels, fit, and test on 1000 held-out samples of each client.
+    mode: "expectation", or "sampling": draw optima and labels, fit, and test on 1000 held-out
+        samples of each client.
     vary: one parameter and its values, such as {"clients": [2, 5, 10, 50]} or {"noise": (0, 2, 9)}.
     save: a file that keeps finished trials; the same call goes on where it was interrupted.
     progress: called with the share that is done and a few words.
@@ -151,9 +184,24 @@ def simulate(
         maml_step=maml_step,
     )
     request = SimulationRequest(
-        tuple(worlds), not several, dimension, clients, trials, seed, algorithms, member, ridge, maml_step, weights, features,
-        mode, vary, save, progress, on,
-    )  # fmt: skip
+        tuple(worlds),
+        not several,
+        dimension,
+        clients,
+        trials,
+        seed,
+        algorithms,
+        member,
+        ridge,
+        maml_step,
+        weights,
+        features,
+        mode,
+        vary,
+        save,
+        progress,
+        on,
+    )
     found = task.simulate(request)
     if progress is not None:
         progress(1.0, "done")
@@ -161,13 +209,15 @@ def simulate(
 
 
 def check_room(dimension: int) -> None:
-    """Refuse a dimension whose square matrices would not fit this machine's memory; the number of clients never matters."""
+    """Refuse a dimension whose square matrices would not fit this machine's memory; the number of
+    clients never matters.
+    """
     needed, there = MATRICES * 8.0 * min(dimension, 10**12) ** 2, physical_memory()
     if needed > 0.8 * there:
         largest = int((0.8 * there / (8 * MATRICES)) ** 0.5)
         raise InvalidInput(
-            f"dimension is {dimension}: its matrices need {needed / 1e9:.0f} GB and this machine has {there / 1e9:.0f}; "
-            f"give at most {largest}"
+            f"dimension is {dimension}: its matrices need {needed / 1e9:.0f} GB and this machine"
+            f" has {there / 1e9:.0f}; give at most {largest}"
         )
 
 
@@ -178,7 +228,10 @@ def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     plans = [make_plan(point) for point in setting.points]
     ledger.check({each.name for each in plans[0].algorithms})
     fill_ledger(ledger, plans, setting, request)
-    found = [[ledger.get(place, trial) or {} for trial in range(request.trials)] for place in range(len(plans))]
+    found = [
+        [ledger.get(place, trial) or {} for trial in range(request.trials)]
+        for place in range(len(plans))
+    ]
     result = summarise_losses(setting, plans, found)
     ledger.write(json.loads(result.to_json()))
     return result
@@ -190,26 +243,53 @@ def read_setting(request: SimulationRequest) -> TrialSetting:
     for each in worlds:
         task_of(each, WANTED)
         if each.shape != ():
-            raise InvalidInput("the population holds arrays: give plain numbers, and the values of one parameter in vary")
+            raise InvalidInput(
+                "the population holds arrays: give plain numbers, and the values of one parameter"
+                " in vary"
+            )
     if not worlds:
         raise InvalidInput("the list of populations is empty: give at least one")
     if alike and weights is not None:
-        raise InvalidInput("weights are for a list of populations: identical clients have equal weights")
+        raise InvalidInput(
+            "weights are for a list of populations: identical clients have equal weights"
+        )
     one_of("features", request.features, FEATURES)
     one_of("mode", request.mode, MODES)
     if ridge is not None and np.shape(check_ridge(ridge)) not in ((), (len(worlds),)):
-        raise InvalidInput(f"ridge has shape {np.shape(ridge)}: give one number, or one per population; use vary for several")
+        raise InvalidInput(
+            f"ridge has shape {np.shape(ridge)}: give one number, or one per population; use vary"
+            " for several"
+        )
     axis = None if request.vary is None else check_axis(request.vary, alike)
-    count = count_clients(CLIENTS if request.clients is None else request.clients, len(worlds), alike)
+    count = count_clients(
+        CLIENTS if request.clients is None else request.clients, len(worlds), alike
+    )
     if weights is not None:
         client_weights(worlds, np.array(count, dtype=float), weights)
-    chosen = tuple(resolve(request.algorithms, ridge, MAML_STEP if request.maml_step is None else request.maml_step))
+    chosen = tuple(
+        resolve(
+            request.algorithms, ridge, MAML_STEP if request.maml_step is None else request.maml_step
+        )
+    )
     if axis is not None and axis[0] == "ridge" and not any(each.has_ridge for each in chosen):
-        raise InvalidInput("vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or local_ridge")
+        raise InvalidInput(
+            "vary names ridge, and no algorithm asked for has one: ask for rtfa, pfedme or"
+            " local_ridge"
+        )
     return TrialSetting(
-        worlds, alike, request.dimension, count, request.seed, chosen, request.algorithms is None, request.member,
-        request.features, request.mode, weights, axis,
-    )  # fmt: skip
+        worlds,
+        alike,
+        request.dimension,
+        count,
+        request.seed,
+        chosen,
+        request.algorithms is None,
+        request.member,
+        request.features,
+        request.mode,
+        weights,
+        axis,
+    )
 
 
 def count_clients(clients: int | Sequence[int], kinds: int, alike: bool) -> tuple[int, ...]:
@@ -220,7 +300,8 @@ def count_clients(clients: int | Sequence[int], kinds: int, alike: bool) -> tupl
         return (total,) if alike else tuple(apportion(np.full(kinds, 1 / kinds), total).tolist())
     if alike or given.shape != (kinds,):
         raise InvalidInput(
-            f"clients is {clients!r}: give one number; a list is for a list of populations, one for each, or for vary"
+            f"clients is {clients!r}: give one number; a list is for a list of populations, one for"
+            " each, or for vary"
         )
     return tuple(whole("clients", each, 1) for each in given)
 
@@ -228,33 +309,51 @@ def count_clients(clients: int | Sequence[int], kinds: int, alike: bool) -> tupl
 def check_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[float, ...]]:
     """The parameter that varies and its values, in ascending order."""
     if not isinstance(vary, Mapping) or len(vary) != 1:
-        raise InvalidInput('vary must name one parameter, such as {"clients": [2, 5, 10, 50]} or {"noise": (0, 2, 9)}')
+        raise InvalidInput(
+            'vary must name one parameter, such as {"clients": [2, 5, 10, 50]} or {"noise": (0,'
+            " 2, 9)}"
+        )
     if not alike:
         raise InvalidInput("vary is for one population: simulate a list of them without it")
     ((name, values),) = vary.items()
     one_of("parameter in vary", name, (*RANGES, *OPTIONS))
     array = np.unique(read_range(name, values))
     if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
-        raise InvalidInput(f"vary[{name!r}] must hold finite numbers: give a list of them, or (start, stop, count)")
+        raise InvalidInput(
+            f"vary[{name!r}] must hold finite numbers: give a list of them, or (start, stop, count)"
+        )
     if name in ("clients", "dimension"):
         return name, tuple(whole(name, value, 1) for value in np.unique(np.round(array)))
     return name, tuple(float(value) for value in array)
 
 
-def fill_ledger(ledger: Ledger, plans: Sequence[TrialPlan], setting: TrialSetting, request: SimulationRequest) -> None:
-    """Have all trials in the ledger; each draws from its own seed, so that where and when does not matter."""
+def fill_ledger(
+    ledger: Ledger, plans: Sequence[TrialPlan], setting: TrialSetting, request: SimulationRequest
+) -> None:
+    """Have all trials in the ledger; each draws from its own seed, so that where and when does not
+    matter.
+    """
     repeats, progress, on = request.trials, request.progress, request.on
-    missing = [(place, trial) for place in range(len(plans)) for trial in range(repeats) if ledger.get(place, trial) is None]
+    missing = [
+        (place, trial)
+        for place in range(len(plans))
+        for trial in range(repeats)
+        if ledger.get(place, trial) is None
+    ]
     if on is not None and missing:
         size = int(MATRICES * 8.0 * max(plan.kinds[0].s.size for plan in plans) ** 2)
-        ask("run trials")(ask("read executor")(on), plans, setting.mode, missing, size, ledger.add, progress)
+        ask("run trials")(
+            ask("read executor")(on), plans, setting.mode, missing, size, ledger.add, progress
+        )
         return
     for place, trial in missing:
         tick = tell_progress(progress, setting, (place, trial), (len(plans), repeats))
         ledger.add(place, trial, one_trial(plans[place], setting.mode, trial, tick))
 
 
-def tell_progress(progress: Progress | None, setting: TrialSetting, at: tuple[int, int], of: tuple[int, int]) -> Tick:
+def tell_progress(
+    progress: Progress | None, setting: TrialSetting, at: tuple[int, int], of: tuple[int, int]
+) -> Tick:
     """Tell the progress of one trial (a point and a repeat) as that of the whole."""
     if progress is None:
         return lambda share: None
@@ -264,14 +363,22 @@ def tell_progress(progress: Progress | None, setting: TrialSetting, at: tuple[in
     return lambda share: progress((place * repeats + trial + share) / (points * repeats), text)
 
 
-def summarise_losses(setting: TrialSetting, plans: list[TrialPlan], found: list[list[Losses]]) -> Simulation[Simulated]:
-    """All trials as one result: numbers for a single population, arrays over what varies or over the kinds of clients."""
+def summarise_losses(
+    setting: TrialSetting, plans: list[TrialPlan], found: list[list[Losses]]
+) -> Simulation[Simulated]:
+    """All trials as one result: numbers for a single population, arrays over what varies or over
+    the kinds of clients.
+    """
 
     def boxed(values: Any) -> Any:
         """Points x kinds to the shape of the result."""
         array = np.asarray(values, dtype=float)
         return (
-            float(array[0, 0]) if setting.vary is None and setting.alike else array[0] if setting.vary is None else array[:, 0]
+            float(array[0, 0])
+            if setting.vary is None and setting.alike
+            else array[0]
+            if setting.vary is None
+            else array[:, 0]
         )
 
     def theory(risks: list[Risk]) -> Risk:
@@ -280,10 +387,16 @@ def summarise_losses(setting: TrialSetting, plans: list[TrialPlan], found: list[
     rows = {}
     for place, each in enumerate(plans[0].algorithms):
         name = each.name
-        parts = np.array([[losses[name] for losses in trials] for trials in found])  # points, trials, kinds, parts
+        parts = np.array(
+            [[losses[name] for losses in trials] for trials in found]
+        )  # points, trials, kinds, parts
         loss = parts.sum(-1)
         repeats = loss.shape[1]
-        error = loss.std(1, ddof=1) / np.sqrt(repeats) if repeats > 1 else np.full_like(loss[:, 0], np.nan)
+        error = (
+            loss.std(1, ddof=1) / np.sqrt(repeats)
+            if repeats > 1
+            else np.full_like(loss[:, 0], np.nan)
+        )
         split = parts.mean(1) if parts.shape[-1] == 2 else None
         rows[name] = Simulated(
             loss=boxed(loss.mean(1)),
@@ -294,12 +407,26 @@ def summarise_losses(setting: TrialSetting, plans: list[TrialPlan], found: list[
             variance=None if split is None else boxed(split[..., 1]),
             predicted=theory([plan.algorithms[place].predicted for plan in plans]),
             limit=theory([plan.algorithms[place].limit for plan in plans]),
-            ridge=None if each.ridge is None else boxed([plan.algorithms[place].ridge for plan in plans]),
+            ridge=(
+                None
+                if each.ridge is None
+                else boxed([plan.algorithms[place].ridge for plan in plans])
+            ),
         )
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
     trials, title = len(found[0]), simulation_title(setting, len(found[0]))
-    result = Simulation(rows, title, trials, setting.dimension, notes, vary=setting.vary, labels=entry_labels(setting))
-    return result if setting.vary is None else replace(result, lines=partial(predict_curve, setting))
+    result = Simulation(
+        rows,
+        title,
+        trials,
+        setting.dimension,
+        notes,
+        vary=setting.vary,
+        labels=entry_labels(setting),
+    )
+    return (
+        result if setting.vary is None else replace(result, lines=partial(predict_curve, setting))
+    )
 
 
 def entry_labels(setting: TrialSetting) -> tuple[str, ...]:
@@ -307,7 +434,11 @@ def entry_labels(setting: TrialSetting) -> tuple[str, ...]:
     if setting.vary is not None:
         name, values = setting.vary
         return tuple(f"{name} {value:g}" for value in values)
-    return () if setting.alike else tuple(f"{i}: {each.brief}" for i, each in enumerate(setting.worlds))
+    return (
+        ()
+        if setting.alike
+        else tuple(f"{i}: {each.brief}" for i, each in enumerate(setting.worlds))
+    )
 
 
 def simulation_title(setting: TrialSetting, trials: int) -> str:
@@ -316,7 +447,11 @@ def simulation_title(setting: TrialSetting, trials: int) -> str:
     who = "a member" if setting.member else "a new client"
     if setting.alike:
         parts = setting.worlds[0].facts(without=(varied,))
-        parts.append(f"seen by {who}" if varied == "clients" else how_many(np.array(setting.clients), setting.member))
+        parts.append(
+            f"seen by {who}"
+            if varied == "clients"
+            else how_many(np.array(setting.clients), setting.member)
+        )
     else:
         parts = [f"{sum(setting.clients)} clients of {len(setting.worlds)} kinds, seen by {who}"]
     parts += [f"dimension {setting.dimension}"] if varied != "dimension" else []
@@ -326,10 +461,14 @@ def simulation_title(setting: TrialSetting, trials: int) -> str:
 
 
 def predict_curve(setting: TrialSetting, name: str, at: Array) -> tuple[Array, Array]:
-    """Prediction and limit of an algorithm over values of the parameter that varies; NaN where there is no formula."""
+    """Prediction and limit of an algorithm over values of the parameter that varies; NaN where
+    there is no formula.
+    """
     assert setting.vary is not None
     varied = setting.vary[0]
-    world = replace(lay_out_population(setting.worlds[0], setting.dimension)[0], aspect=setting.worlds[0].aspect)
+    world = replace(
+        lay_out_population(setting.worlds[0], setting.dimension)[0], aspect=setting.worlds[0].aspect
+    )
     clients: Any = setting.clients[0]
     if varied == "clients":
         clients = np.round(at)
@@ -342,7 +481,9 @@ def predict_curve(setting: TrialSetting, name: str, at: Array) -> tuple[Array, A
         warnings.simplefilter("ignore", ThresholdWarning)
         for options in ({"clients": clients, "member": setting.member}, {}):
             try:
-                lines.append(np.asarray(predict(world, [algorithm], **options)[name].loss, dtype=float))
+                lines.append(
+                    np.asarray(predict(world, [algorithm], **options)[name].loss, dtype=float)
+                )
             except NoFormula:
                 lines.append(np.array(np.nan))
     return np.broadcast_to(lines[0], at.shape), np.broadcast_to(lines[1], at.shape)
@@ -367,10 +508,16 @@ def simulate_accuracies(request: SimulationRequest) -> Simulation[SimulatedAccur
             if request.progress is not None:
                 request.progress(trial / trials, f"trial {trial + 1} of {trials}")
             found.append(one_labelled_trial(layout, chosen, rows, clients, request, trial))
-    simulated = {name: SimulatedAccuracy.of_trials(row, np.array([each[name] for each in found])) for name, row in rows.items()}
+    simulated = {
+        name: SimulatedAccuracy.of_trials(row, np.array([each[name] for each in found]))
+        for name, row in rows.items()
+    }
     many = how_many(None if clients is None else np.array([clients]), request.member)
     looked = LOOKED_AT if clients is None or not request.member else min(LOOKED_AT, clients)
-    title = f"{world} · {many} · dimension {dimension} · {trials} trials of {looked} client{'s' * (looked > 1)}"
+    title = (
+        f"{world} · {many} · dimension {dimension} · {trials} trials of {looked}"
+        f" client{'s' * (looked > 1)}"
+    )
     return Simulation(simulated, title, trials, dimension, tuple(notes), ACCURACY)
 
 
@@ -382,17 +529,28 @@ def predict_simulated(
 
     optional = request.algorithms is None
     usual = [*(name for name in DEFAULT if name not in CEILINGS), "stopped"]
-    wanted = task_of(world).resolve(usual if optional else request.algorithms, request.ridge, MAML_STEP)
-    if any(np.ndim(each.personalise.get("ridge")) for each in wanted if each.personalise.get("ridge") is not None):
+    wanted = task_of(world).resolve(
+        usual if optional else request.algorithms, request.ridge, MAML_STEP
+    )
+    if any(
+        np.ndim(each.personalise.get("ridge"))
+        for each in wanted
+        if each.personalise.get("ridge") is not None
+    ):
         raise InvalidInput("ridge must be one number here; simulate once for each")
     for each in wanted:
         if each.name in CEILINGS:
-            raise InvalidInput(f"{each.name} is a ceiling, no algorithm: leave it out, or see it in predict")
+            raise InvalidInput(
+                f"{each.name} is a ceiling, no algorithm: leave it out, or see it in predict"
+            )
     m = None if clients is None else np.array(float(clients))
     rows, notes = collect(wanted, optional, make_solver(world, (), m, request.member))
     chosen = [each for each in wanted if each.name in rows]
     if any(row.time is not None for row in rows.values()):
-        notes.append("stopped is predicted by a clock that is good to about 0.3 percentage points, not by a limit.")
+        notes.append(
+            "stopped is predicted by a clock that is good to about 0.3 percentage points, not by a"
+            " limit."
+        )
     return chosen, rows, notes
 
 
@@ -412,10 +570,16 @@ def one_labelled_trial(
     theta0 = class_clients.draw_shared(layout, seed, trial)
 
     def draw(role: int, count: int) -> list[DrawnClassClient]:
-        return [class_clients.draw_class_client(layout, theta0, seeded_generator(seed, trial, role, j)) for j in range(count)]
+        return [
+            class_clients.draw_class_client(layout, theta0, seeded_generator(seed, trial, role, j))
+            for j in range(count)
+        ]
 
     if clients is None:
-        looked, shared = draw(class_clients.CLIENT, LOOKED_AT), class_clients.shared_shrinkage(world) * theta0
+        looked, shared = (
+            draw(class_clients.CLIENT, LOOKED_AT),
+            class_clients.shared_shrinkage(world) * theta0,
+        )
     else:
         members = draw(class_clients.CLIENT, clients)
         looked, shared = members[:LOOKED_AT], class_clients.fit_pooled(members)
@@ -428,9 +592,14 @@ def one_labelled_trial(
         models: dict[tuple[object, ...], tuple[Array, bool]] = {}
         for each in chosen:
             pair, row = canonical_pair(each), rows[each.name]
-            at = {name: None if (x := getattr(row, name)) is None else float(x) for name in ("ridge", "step", "time")}
+            at = {
+                name: None if (x := getattr(row, name)) is None else float(x)
+                for name in ("ridge", "step", "time")
+            }
             key = (*map(type, pair), *at.values())
             if key not in models:  # local and ftfa end at the same model
                 models[key] = class_clients.fit_pair(one, pair, starts, **at)
-            scores[each.name].append(class_clients.score_model(one, models[key][0], world, rng, models[key][1]))
+            scores[each.name].append(
+                class_clients.score_model(one, models[key][0], world, rng, models[key][1])
+            )
     return {name: tuple(np.mean(each, axis=0)) for name, each in scores.items()}

@@ -1,7 +1,9 @@
-"""One trial of a simulation: the clients, the algorithms with their ridges, what the theory says of exactly these, the losses.
+"""One trial of a simulation: the clients, the algorithms with their ridges, what the theory says of
+exactly these, the losses.
 
-In expectation a loss is a trace of the drawn features. By sampling, optima and labels are drawn too, every algorithm is fitted
-to them and tested on held-out samples: slower and noisier, and it shares no formula with the other; the two must agree.
+In expectation a loss is a trace of the drawn features. By sampling, optima and labels are drawn
+too, every algorithm is fitted to them and tested on held-out samples: slower and noisier, and it
+shares no formula with the other; the two must agree.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdW
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads
 from fedasym.exact.clients import Client
-from fedasym.exact.draws import ClientKind, DrawnClient, draw_client, draw_features, kinds_of, random_signs, seeded_generator
+from fedasym.exact.draws import (
+    ClientKind,
+    DrawnClient,
+    draw_client,
+    draw_features,
+    kinds_of,
+    random_signs,
+    seeded_generator,
+)
 from fedasym.exact.estimators import LinearFit, fit
 from fedasym.exact.expectation import (
     Forms,
@@ -77,7 +87,9 @@ class TrialSetting:
         return [replace(self.at(name, value), vary=None) for value in values]
 
     def at(self, name: str, value: Any) -> TrialSetting:
-        """The same with another value of one parameter; for a number of the population, an array of them too."""
+        """The same with another value of one parameter; for a number of the population, an array of
+        them too.
+        """
         match name:
             case "clients":
                 return replace(self, clients=(int(value),))
@@ -85,7 +97,11 @@ class TrialSetting:
                 return replace(self, dimension=int(value))
             case "ridge":
                 changed = (
-                    replace(each, personalise=Ridge(value)) if isinstance(each.personalise, Ridge) else each
+                    (
+                        replace(each, personalise=Ridge(value))
+                        if isinstance(each.personalise, Ridge)
+                        else each
+                    )
                     for each in self.algorithms
                 )
                 return replace(self, algorithms=tuple(changed))
@@ -93,14 +109,22 @@ class TrialSetting:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What identifies the answer, for a file; `trials` is not in it, as more of them may be asked for later."""
+        """What identifies the answer, for a file; `trials` is not in it, as more of them may be
+        asked for later.
+        """
         worlds = []
         for each in self.worlds:
             numbers: dict[str, Any] = {name: getattr(each, name) for name in RANGES}
             arrays = (each.spectrum.values, each.spectrum.weights, each.displacement, each.optimum)
             names = ("eigenvalues", "shares", "displacement", "optimum")
-            worlds.append(numbers | {name: array.tolist() for name, array in zip(names, arrays, strict=True)})
-        weights = self.weights if self.weights is None or isinstance(self.weights, str) else np.asarray(self.weights).tolist()
+            worlds.append(
+                numbers | {name: array.tolist() for name, array in zip(names, arrays, strict=True)}
+            )
+        weights = (
+            self.weights
+            if self.weights is None or isinstance(self.weights, str)
+            else np.asarray(self.weights).tolist()
+        )
         return {
             "world": worlds,
             "dimension": self.dimension,
@@ -117,7 +141,9 @@ class TrialSetting:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """One algorithm: its ridge for each kind of client, its pull at the shared model, and its risks in theory."""
+    """One algorithm: its ridge for each kind of client, its pull at the shared model, and its risks
+    in theory.
+    """
 
     algorithm: Algorithm
     pull: Pull | None  # the same object for algorithms that share a server stage
@@ -150,7 +176,10 @@ class TrialPlan:
     @property
     def crowded(self) -> bool:
         """Whether all samples together are fewer than the unknowns."""
-        return sum(m * kind.n for m, kind in zip(self.count, self.kinds, strict=True)) < self.kinds[0].s.size
+        return (
+            sum(m * kind.n for m, kind in zip(self.count, self.kinds, strict=True))
+            < self.kinds[0].s.size
+        )
 
     def kind_of(self, j: int) -> ClientKind:
         """The kind of client j: the clients of the first population come first."""
@@ -158,10 +187,14 @@ class TrialPlan:
 
     def client(self, trial: int, j: int) -> DrawnClient:
         """Client j, the same whenever it is asked for."""
-        return draw_client(self.kind_of(j), seeded_generator(self.seed, trial, MEMBER, j), self.features)
+        return draw_client(
+            self.kind_of(j), seeded_generator(self.seed, trial, MEMBER, j), self.features
+        )
 
     def places(self, kind: ClientKind) -> range:
-        """The clients of a kind whose risk is computed: indices into the federation, or newcomers' own numbers."""
+        """The clients of a kind whose risk is computed: indices into the federation, or newcomers'
+        own numbers.
+        """
         if not self.member:
             return range(LOOKED_AT)
         start = sum(self.count[: kind.place])
@@ -187,7 +220,9 @@ def make_plan(setting: TrialSetting) -> TrialPlan:
     pulls: dict[tuple[object, ...], Pull] = {}
     rows = []
     for algorithm in chosen:
-        predicted, limit, ridge, missing = foresee_losses(algorithm, setting, [kind.population for kind in kinds])
+        predicted, limit, ridge, missing = foresee_losses(
+            algorithm, setting, [kind.population for kind in kinds]
+        )
         notes += missing
         pull = None if algorithm.shares_nothing else pull_for(algorithm, setting, kinds, ridge)
         if pull is not None:
@@ -209,16 +244,27 @@ def make_plan(setting: TrialSetting) -> TrialPlan:
     )
 
 
-def pull_for(algorithm: Algorithm, setting: TrialSetting, kinds: tuple[ClientKind, ...], ridge: Array | None) -> Pull:
-    """The pull of an algorithm's server stage; pFedMe has weights of its own, as in `predict`, where none are given."""
+def pull_for(
+    algorithm: Algorithm, setting: TrialSetting, kinds: tuple[ClientKind, ...], ridge: Array | None
+) -> Pull:
+    """The pull of an algorithm's server stage; pFedMe has weights of its own, as in `predict`,
+    where none are given.
+    """
     exact, count = [kind.population for kind in kinds], np.array(setting.clients, dtype=float)
     p = client_weights(exact, count, setting.weights)
     if "ridge" in algorithm.server.settings():
         if ridge is None:
             own = algorithm.server.get("ridge")
-            ridge = np.full(len(kinds), own) if own is not None else np.array([tying_ridge(each) for each in exact])
+            ridge = (
+                np.full(len(kinds), own)
+                if own is not None
+                else np.array([tying_ridge(each) for each in exact])
+            )
         if ridge is not None and np.any(ridge < 0):
-            raise InvalidInput(f"{algorithm.name}: ridge is {ridge.min():g}: the shared model needs one of at least 0")
+            raise InvalidInput(
+                f"{algorithm.name}: ridge is {ridge.min():g}: the shared model needs one of at"
+                " least 0"
+            )
         own = precision_weights(exact)
         if setting.weights is None and not setting.alike and own.any():
             p = own / (count @ own)
@@ -233,14 +279,20 @@ def tying_ridge(population: Population) -> float:
 def foresee_losses(
     algorithm: Algorithm, setting: TrialSetting, exact: list[Population]
 ) -> tuple[Risk, Risk, Array | None, list[str]]:
-    """Finite-client prediction, limit, and the ridge of each kind: the prediction's best, or the limit's where it has none."""
+    """Finite-client prediction, limit, and the ridge of each kind: the prediction's best, or the
+    limit's where it has none.
+    """
     given = ridge_of(algorithm, (len(exact),))
     missing: list[str] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ThresholdWarning)  # a simulation may sit at a threshold to see what happens there
+        warnings.simplefilter(
+            "ignore", ThresholdWarning
+        )  # a simulation may sit at a threshold to see what happens there
         nothing = np.full(len(exact), np.nan)
         try:
-            limit = stack_risks([predict_endless(algorithm, each, place) for place, each in enumerate(exact)])
+            limit = stack_risks(
+                [predict_endless(algorithm, each, place) for place, each in enumerate(exact)]
+            )
         except NoFormula as reason:
             limit, missing = Risk(nothing, nothing, nothing), [f"No limit for {reason}."]
         try:
@@ -248,13 +300,19 @@ def foresee_losses(
         except NoFormula as reason:
             missing = [f"No prediction for {reason}."]
             found = Risk(nothing, nothing, np.maximum(np.asarray(limit.ridge), 0.0))
-    best = np.atleast_1d(np.asarray(found.ridge, dtype=float)) if isinstance(algorithm.personalise, Ridge) else None
+    best = (
+        np.atleast_1d(np.asarray(found.ridge, dtype=float))
+        if isinstance(algorithm.personalise, Ridge)
+        else None
+    )
     predicted = Risk(np.atleast_1d(found.bias), np.atleast_1d(found.variance), best)
     return predicted, limit, best if given is None else given, missing
 
 
 def predict_endless(algorithm: Algorithm, population: Population, place: int) -> Risk:
-    """What `predict` says of infinitely many clients, for the population at this place of a list."""
+    """What `predict` says of infinitely many clients, for the population at this place of a
+    list.
+    """
     stage = algorithm.personalise
     if isinstance(stage, Ridge) and stage.ridge is not None and np.ndim(stage.ridge):
         algorithm = replace(algorithm, personalise=Ridge(float(np.asarray(stage.ridge)[place])))
@@ -270,7 +328,9 @@ def stack_risks(risks: list[Risk]) -> Risk:
 def predict_finite(algorithm: Algorithm, setting: TrialSetting, exact: list[Population]) -> Risk:
     """What `predict` says of finitely many clients."""
     if setting.alike:
-        return predict(exact[0], [algorithm], clients=setting.clients[0], member=setting.member)[algorithm.name]
+        return predict(exact[0], [algorithm], clients=setting.clients[0], member=setting.member)[
+            algorithm.name
+        ]
     options = {"clients": setting.clients, "member": setting.member, "weights": setting.weights}
     return predict(exact, [algorithm], **options)[algorithm.name]
 
@@ -282,9 +342,13 @@ def one_trial(plan: TrialPlan, mode: str, trial: int, tick: Tick) -> Losses:
 
 
 def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
-    """Bias and variance of every algorithm in one trial, the mean over the clients looked at, for each kind of client."""
+    """Bias and variance of every algorithm in one trial, the mean over the clients looked at, for
+    each kind of client.
+    """
     sharing = {id(each.pull): each.pull for each in plan.algorithms if each.pull is not None}
-    models = dict(zip(sharing, fit_shared_models(plan, trial, list(sharing.values()), tick), strict=True))
+    models = dict(
+        zip(sharing, fit_shared_models(plan, trial, list(sharing.values()), tick), strict=True)
+    )
     found: Losses = {each.name: [] for each in plan.algorithms}
     for kind in plan.kinds:
         rows: dict[str, list[tuple[float, float]]] = {name: [] for name in found}
@@ -302,7 +366,9 @@ def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
     return found
 
 
-def fit_shared_models(plan: TrialPlan, trial: int, pulls: list[Pull], tick: Tick) -> list[SharedCovariance]:
+def fit_shared_models(
+    plan: TrialPlan, trial: int, pulls: list[Pull], tick: Tick
+) -> list[SharedCovariance]:
     """The shared model of each server stage, from one pass over the clients."""
     if not pulls:
         return []
@@ -321,7 +387,9 @@ def fit_shared_models(plan: TrialPlan, trial: int, pulls: list[Pull], tick: Tick
 
 
 def draw_ahead(make: Callable[[int], DrawnClient], clients: range) -> Iterator[DrawnClient]:
-    """Each client in turn, while a second thread draws the next one: where a core is free, drawing costs no time."""
+    """Each client in turn, while a second thread draws the next one: where a core is free, drawing
+    costs no time.
+    """
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(make, 0)
         for j in clients:
@@ -332,7 +400,9 @@ def draw_ahead(make: Callable[[int], DrawnClient], clients: range) -> Iterator[D
 
 
 def see_shared(client: DrawnClient, shared: SharedCovariance | None, j: int | None) -> Forms:
-    """What a client makes of a shared model (None: of no model): member j of the federation, or (None) a new client."""
+    """What a client makes of a shared model (None: of no model): member j of the federation, or
+    (None) a new client.
+    """
     if shared is None:
         return alone_forms(client)
     return newcomer_forms(client, shared) if j is None else member_forms(client, shared, j)
@@ -355,10 +425,15 @@ class Sample:
 
 
 def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
-    """Test loss above the noise floor of every algorithm in one trial, the mean over the clients looked at, by kind."""
+    """Test loss above the noise floor of every algorithm in one trial, the mean over the clients
+    looked at, by kind.
+    """
     first = plan.kinds[0]
     if plan.crowded and first.centre is None:
-        raise InvalidInput("the pooled samples are fewer than the unknowns, so the length of the optimum matters: give norm")
+        raise InvalidInput(
+            "the pooled samples are fewer than the unknowns, so the length of the optimum matters:"
+            " give norm"
+        )
     centre = (
         np.zeros(first.s.size)
         if first.centre is None
@@ -375,7 +450,11 @@ def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
         def label(rows: Array) -> tuple[Array, Array]:
             return rows, rows @ optimum + np.sqrt(kind.noise2) * rng.standard_normal(len(rows))
 
-        return Sample(kind, *label(X), label(draw_features(kind, rng, plan.features, HELD_OUT)) if tested else None)
+        return Sample(
+            kind,
+            *label(X),
+            label(draw_features(kind, rng, plan.features, HELD_OUT)) if tested else None,
+        )
 
     looked = {kind.place: plan.places(kind) if plan.member else range(0) for kind in plan.kinds}
     federation = []
@@ -383,15 +462,27 @@ def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
         kind = plan.kind_of(j)
         federation.append(sample(kind, MEMBER, j, tested=j in looked[kind.place]))
     strangers = [
-        [sample(kind, NEWCOMER, kind.place, j, tested=True) for j in plan.places(kind)] if not plan.member else []
+        (
+            [sample(kind, NEWCOMER, kind.place, j, tested=True) for j in plan.places(kind)]
+            if not plan.member
+            else []
+        )
         for kind in plan.kinds
     ]
     found: Losses = {}
     for done, each in enumerate(plan.algorithms, start=1):
-        models = None if each.algorithm.shares_nothing and not plan.member else fit_samples(each, federation)
+        models = (
+            None
+            if each.algorithm.shares_nothing and not plan.member
+            else fit_samples(each, federation)
+        )
         found[each.name] = []
         for kind in plan.kinds:
-            inside = [] if models is None else [federation[j].loss(models.personal[j]) for j in looked[kind.place]]
+            inside = (
+                []
+                if models is None
+                else [federation[j].loss(models.personal[j]) for j in looked[kind.place]]
+            )
             start = np.zeros(first.s.size) if models is None else models.shared
             outside = [one.loss(fit_newcomer(each, one, start)) for one in strangers[kind.place]]
             found[each.name].append([float(np.mean(inside + outside))])
@@ -401,10 +492,18 @@ def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
 
 def fit_samples(each: Planned, federation: list[Sample]) -> LinearFit:
     """An algorithm fitted to everyone's samples, with the weights and ridges of the plan."""
-    p = np.ones(len(federation)) if each.pull is None else np.array([each.pull.p[one.kind.place] for one in federation])
-    ridge = None if each.ridge is None else np.array([each.ridge_of(one.kind) for one in federation])
+    p = (
+        np.ones(len(federation))
+        if each.pull is None
+        else np.array([each.pull.p[one.kind.place] for one in federation])
+    )
+    ridge = (
+        None if each.ridge is None else np.array([each.ridge_of(one.kind) for one in federation])
+    )
     if isinstance(each.algorithm.server, Moreau) and ridge is not None:
-        ridge = np.maximum(ridge, VANISHING)  # without noise the best ridge is 0, which ties nobody to the shared model
+        ridge = np.maximum(
+            ridge, VANISHING
+        )  # without noise the best ridge is 0, which ties nobody to the shared model
     X, y = [one.X for one in federation], [one.y for one in federation]
     return fit(each.algorithm, X, y, ridge=ridge, weights=p / p.sum(), intercept=False)
 

@@ -1,4 +1,6 @@
-"""What a table means, in one sentence each: does fine-tuning pay, does sharing pay, what to be careful about."""
+"""What a table means, in one sentence each: does fine-tuning pay, does sharing pay, what to be
+careful about.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ from fedasym.theory.limits import CRITICAL
 from fedasym.verbs.regimes import noise_threshold
 from fedasym.worlds.classes import ClassPopulation
 
-NEAR = 0.1  # an aspect within this of 1 is near the threshold: the limit needs a dimension well above (3/NEAR)^2 = 900
-NEAR_SEPARABLE = 0.06  # an aspect this near to gamma* asks for a dimension well above (2/NEAR_SEPARABLE)^2 = 1100
+# an aspect within this of 1 is near the threshold: the limit needs a dimension well above
+# (3/NEAR)^2 = 900
+NEAR = 0.1
+# an aspect this near to gamma* asks for a dimension well above (2/NEAR_SEPARABLE)^2 = 1100
+NEAR_SEPARABLE = 0.06
 Pair = tuple[ServerStage, ClientStage]
 UNUSED = (
-    "Left out maml (to convergence it equals local, whatever the clients shared) and pfedme (its shared model is not derived "
-    "for the logistic loss; fa.train takes both)."
+    "Left out maml (to convergence it equals local, whatever the clients shared) and pfedme (its"
+    " shared model is not derived for the logistic loss; fa.train takes both)."
 )
 
 
@@ -27,24 +32,37 @@ def loss_verdicts(table: Comparison[Risk]) -> list[str]:
         return []
     lines = []
     world, count = table.world, table.clients
-    ratio = 0.0 if count is None else float(np.asarray(world.aspect)) * world.spectrum.rank / float(count[0])
+    ratio = (
+        0.0
+        if count is None
+        else float(np.asarray(world.aspect)) * world.spectrum.rank / float(count[0])
+    )
     if abs(ratio - 1) < CRITICAL:
-        lines.append("All samples together just match the unknowns: the shared model's error has no bound.")
+        lines.append(
+            "All samples together just match the unknowns: the shared model's error has no bound."
+        )
     elif ratio > 1 and table.member:
         lines.append(
-            "All samples together are fewer than the unknowns: the shared model interpolates every member's samples, "
-            "so all methods that share agree on members."
+            "All samples together are fewer than the unknowns: the shared model interpolates every"
+            " member's samples, so all methods that share agree on members."
         )
     elif {"ftfa", "fedavg"} <= set(table):
         lines.append(tuning_of_losses(table))
     if {"rtfa", "local_ridge"} <= set(table):
         lines.append(sharing(table))
-    if count is not None and {"maml", "ftfa"} <= set(table) and table["maml"].loss > float(table["ftfa"].loss) * (1 + LOSS.tie):
-        lines.append("MAML's step is too large here: it loses to ftfa; a smaller maml_step would do better.")
+    if (
+        count is not None
+        and {"maml", "ftfa"} <= set(table)
+        and table["maml"].loss > float(table["ftfa"].loss) * (1 + LOSS.tie)
+    ):
+        lines.append(
+            "MAML's step is too large here: it loses to ftfa; a smaller maml_step would do better."
+        )
     if "rtfa" in table and (ridge := table["rtfa"].ridge) is not None and float(ridge) < 0:
         lines.append(
-            f"The best ridge is negative ({float(ridge):.4g}): the displacement lies along strong features, so even the "
-            "interpolant shrinks too much; where a penalty must not be negative, ridge 0 (ftfa) is the best."
+            f"The best ridge is negative ({float(ridge):.4g}): the displacement lies along strong"
+            " features, so even the interpolant shrinks too much; where a penalty must not be"
+            " negative, ridge 0 (ftfa) is the best."
         )
     return lines
 
@@ -65,7 +83,10 @@ def tuning_of_losses(table: Comparison[Risk]) -> str:
     else:
         text = f"Plain fine-tuning does not pay: ftfa {ftfa:.4g} against fedavg {fedavg:.4g}{edge}"
     if "rtfa" in table and (rtfa := float(table["rtfa"].loss)) < fedavg:
-        text += f"; with ridge {float(table['rtfa'].ridge or 0):.4g} it cuts fedavg's loss by {1 - rtfa / fedavg:.0%}"
+        text += (
+            f"; with ridge {float(table['rtfa'].ridge or 0):.4g} it cuts fedavg's loss by"
+            f" {1 - rtfa / fedavg:.0%}"
+        )
     return text + "."
 
 
@@ -79,7 +100,11 @@ def sharing(table: Comparison[Risk] | Comparison[Accuracy]) -> str:
     told = f"rtfa {one} against local_ridge {other}"
     if not metric.better(together, alone):
         return f"Sharing does not pay: {told}."
-    return f"Sharing pays: {told}." if metric.share else f"Sharing pays: {told}, {1 - together / alone:.0%} less."
+    return (
+        f"Sharing pays: {told}."
+        if metric.share
+        else f"Sharing pays: {told}, {1 - together / alone:.0%} less."
+    )
 
 
 def how_many(count: Array | None, member: bool) -> str:
@@ -87,11 +112,15 @@ def how_many(count: Array | None, member: bool) -> str:
     if count is None:
         return "infinitely many clients"
     many = f"{count[0]:g}" if np.all(count == count[0]) else f"{count.min():g} to {count.max():g}"
-    return f"{many} client{'' if many == '1' else 's'}, seen by {'a member' if member else 'a new client'}"
+    return (
+        f"{many} client{'' if many == '1' else 's'}, seen by"
+        f" {'a member' if member else 'a new client'}"
+    )
 
 
 def thresholds(aspect: Array, pooled: Array | None, stages: list[ClientStage]) -> list[str]:
-    """A sentence for each interpolation threshold that is near: a client's aspect = 1 and the pooled aspect = 1.
+    """A sentence for each interpolation threshold that is near: a client's aspect = 1 and the
+    pooled aspect = 1.
 
     Both count only the unknowns that samples can see.
     """
@@ -115,8 +144,8 @@ def threshold_note(ratio: str, meaning: str, off: Array) -> str:
     needed = f"well above {(3 / least) ** 2:,.0f}" if least > 1e-6 else "enormous"
     where = "part of the grid has " if off.size > 1 else ""
     return (
-        f"Near a threshold: {where}{ratio} {'is ' if not where else ''}within {least:.2g} of 1, where {meaning}; "
-        f"finite sizes deviate from the limit unless the dimension is {needed}."
+        f"Near a threshold: {where}{ratio} {'is ' if not where else ''}within {least:.2g} of 1,"
+        f" where {meaning}; finite sizes deviate from the limit unless the dimension is {needed}."
     )
 
 
@@ -131,13 +160,21 @@ def accuracy_verdicts(table: Comparison[Accuracy]) -> list[str]:
         lines.append(sharing(table))
     if {"rtfa", "bayes"} <= have:
         short = 100 * (float(table["bayes"].accuracy) - float(table["rtfa"].accuracy))
-        lines.append(f"rtfa is {points(short)} below bayes, what any method could reach if theta_0 were known.")
-    if {"rtfa", "rtfa_squares"} <= have and table["rtfa"].ridge and np.isfinite(float(table["rtfa"].ridge)):
+        lines.append(
+            f"rtfa is {points(short)} below bayes, what any method could reach if theta_0 were"
+            " known."
+        )
+    if (
+        {"rtfa", "rtfa_squares"} <= have
+        and table["rtfa"].ridge
+        and np.isfinite(float(table["rtfa"].ridge))
+    ):
         factor = float(table["rtfa_squares"].ridge or np.nan) / float(table["rtfa"].ridge)
         lost = 100 * (float(table["rtfa"].accuracy) - float(table["rtfa_squares"].accuracy))
         lines.append(
-            f"Least squares on the labels (rtfa_squares) is {points(abs(lost))} {'behind' if lost >= 0 else 'ahead'}, at"
-            f" a ridge {factor:.3g} times as large: never carry a ridge from one loss to the other."
+            f"Least squares on the labels (rtfa_squares) is {points(abs(lost))}"
+            f" {'behind' if lost >= 0 else 'ahead'}, at a ridge {factor:.3g} times as large: never"
+            " carry a ridge from one loss to the other."
         )
     return lines
 
@@ -154,9 +191,14 @@ def tuning_of_accuracies(table: Comparison[Accuracy]) -> str:
     ridge = table["rtfa"].ridge
     at = "" if ridge is None else f" with ridge {float(ridge):.4g}"
     if gain > 100 * ACCURACY.tie:
-        text = f"Fine-tuning{at} pays: rtfa {percent(rtfa)} against fedavg {percent(fedavg)}, {points(gain)} more"
+        text = (
+            f"Fine-tuning{at} pays: rtfa {percent(rtfa)} against fedavg {percent(fedavg)},"
+            f" {points(gain)} more"
+        )
     elif gain < -100 * ACCURACY.tie:
-        text = f"Fine-tuning{at} does not pay: rtfa {percent(rtfa)} against fedavg {percent(fedavg)}"
+        text = (
+            f"Fine-tuning{at} does not pay: rtfa {percent(rtfa)} against fedavg {percent(fedavg)}"
+        )
     else:
         text = f"Fine-tuning neither pays nor hurts: rtfa and fedavg both have {percent(rtfa)}"
     if "ftfa" in table:
@@ -168,8 +210,14 @@ def tuning_of_accuracies(table: Comparison[Accuracy]) -> str:
 
 
 def endings(world: ClassPopulation, pairs: list[Pair]) -> tuple[list[str], list[str]]:
-    """What training to convergence means here, and how near that is to changing: sentences, and those that warn."""
-    ended = [isinstance(server, AverageSquares) for server, client in pairs if isinstance(client, Interpolate)]
+    """What training to convergence means here, and how near that is to changing: sentences, and
+    those that warn.
+    """
+    ended = [
+        isinstance(server, AverageSquares)
+        for server, client in pairs
+        if isinstance(client, Interpolate)
+    ]
     off = np.abs(np.atleast_1d(np.asarray(world.aspect) * world.energies.rank - 1))
     matched = "a client's samples just match its unknowns and ftfa_squares breaks down"
     squares = [threshold_note("aspect", matched, off)] if any(ended) and np.any(off < NEAR) else []
@@ -195,12 +243,13 @@ def ending(aspect: float, edge: float) -> str:
     """Where gradient descent ends."""
     if aspect >= edge:
         return (
-            f"A client's classes are separable (aspect {aspect:.4g} is above {edge:.4g}): training has no end; local and ftfa "
-            "are a limit that is out of reach, neared like 1/log(time); fine_tuning gives the accuracy at real times."
+            f"A client's classes are separable (aspect {aspect:.4g} is above {edge:.4g}): training"
+            " has no end; local and ftfa are a limit that is out of reach, neared like"
+            " 1/log(time); fine_tuning gives the accuracy at real times."
         )
     return (
-        f"A client's classes overlap (aspect {aspect:.4g} is below {edge:.4g}): to convergence, local and ftfa reach the "
-        "maximum-likelihood fit, which does not know the shared model."
+        f"A client's classes overlap (aspect {aspect:.4g} is below {edge:.4g}): to convergence,"
+        " local and ftfa reach the maximum-likelihood fit, which does not know the shared model."
     )
 
 
@@ -211,6 +260,7 @@ def near_separable(off: Array, edge: Array) -> str:
     where = "part of the grid has an aspect " if np.ndim(off) else "aspect is "
     at = "" if np.ndim(edge) else f" {float(edge):.4g}"
     return (
-        f"Near a threshold: {where}within {least:.2g} of the separability threshold{at}; finite sizes deviate (local, ftfa) "
-        f"unless the dimension is {needed}; an early stop (fine_tuning) is the honest number."
+        f"Near a threshold: {where}within {least:.2g} of the separability threshold{at}; finite"
+        f" sizes deviate (local, ftfa) unless the dimension is {needed}; an early stop"
+        " (fine_tuning) is the honest number."
     )

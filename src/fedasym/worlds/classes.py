@@ -1,7 +1,9 @@
-"""A population of clients whose labels are classes: the model of `theory/classes`, P(y|x) = softmax(x'W_i), W_i around W_0.
+"""A population of clients whose labels are classes: the model of `theory/classes`, P(y|x) =
+softmax(x'W_i), W_i around W_0.
 
 Numbers may be arrays; they broadcast, so one `ClassPopulation` can hold a whole grid of worlds.
-What the formulas see of it is a spectrum, and the energy of two vectors along each of its atoms (section 0).
+What the formulas see of it is a spectrum, and the energy of two vectors along each of its atoms
+(section 0).
 """
 
 from __future__ import annotations
@@ -17,15 +19,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
-from fedasym.worlds.population import check_energies, check_values, common_shape, describe_values, shares
+from fedasym.worlds.population import (
+    check_energies,
+    check_values,
+    common_shape,
+    describe_values,
+    shares,
+)
 from fedasym.worlds.spectra import Spectrum, identity
 
-Index = int | slice | NDArray[np.intp] | NDArray[np.bool_] | tuple[int | slice | EllipsisType | None, ...]
+Index = (
+    int
+    | slice
+    | NDArray[np.intp]
+    | NDArray[np.bool_]
+    | tuple[int | slice | EllipsisType | None, ...]
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Energies:
-    """Atoms s_k of the covariance, their weights h_k, and the energies E0_k of theta_0 and ED_k of Delta in each atom.
+    """Atoms s_k of the covariance, their weights h_k, and the energies E0_k of theta_0 and ED_k of
+    Delta in each atom.
 
     All four broadcast to one shape (..., atoms); the leading axes are the batch.
 
@@ -40,13 +55,18 @@ class Energies:
     ed: Array
 
     def __post_init__(self) -> None:
-        arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, dtype=float)) for x in (self.s, self.h, self.e0, self.ed)))
+        arrays = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(x, dtype=float)) for x in (self.s, self.h, self.e0, self.ed))
+        )
         for name, array in zip(("s", "h", "e0", "ed"), arrays, strict=True):
             object.__setattr__(self, name, array)
 
     @classmethod
-    def isotropic(cls, centre: ArrayLike, radius: ArrayLike, s: ArrayLike = 1.0, h: ArrayLike = 1.0) -> Energies:
-        """Energy spread evenly over all directions: E0 = b^2 h, ED = r^2 h, for b = ||theta_0|| and r = ||Delta||.
+    def isotropic(
+        cls, centre: ArrayLike, radius: ArrayLike, s: ArrayLike = 1.0, h: ArrayLike = 1.0
+    ) -> Energies:
+        """Energy spread evenly over all directions: E0 = b^2 h, ED = r^2 h, for b = ||theta_0|| and
+        r = ||Delta||.
 
         >>> Energies.isotropic([1, 2, 3], 1, s=[0.5, 3], h=[0.6, 0.4]).batch
         (3,)
@@ -87,7 +107,9 @@ class Energies:
 
     @property
     def alone(self) -> Energies:
-        """The same client for a method that shares nothing: all energy belongs to what is learned, none to the centre."""
+        """The same client for a method that shares nothing: all energy belongs to what is learned,
+        none to the centre.
+        """
         return Energies(self.s, self.h, np.zeros_like(self.e0), self.e0 + self.ed)
 
     def broadcast(self, shape: tuple[int, ...]) -> Energies:
@@ -105,15 +127,22 @@ class Energies:
 
 
 RANGES = {
-    "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",
+    "radius": (
+        "the distance of a client's optimum from the shared one; it must be finite and at least 0"
+    ),
     "centre": "the length of the shared optimum; it must be finite and at least 0",
     "aspect": "unknowns per sample, d/n, and must be finite and above 0",
-    "flips": "the probability that a label is flipped; it must be between 0 and 0.5, where labels are coin tosses",
+    "flips": (
+        "the probability that a label is flipped; it must be between 0 and 0.5, where labels are"
+        " coin tosses"
+    ),
     "shift_power": "the exponent of the displacement's alignment; it must be finite",
     "centre_power": "the exponent of the shared optimum's alignment; it must be finite",
 }
 MOST_FLIPS = 0.5
-STEEPEST = 1000.0  # deviation of logits; nodes grow with it, and less than a label in a thousand is then left to chance
+# deviation of logits; nodes grow with it, and less than a label in a thousand is then left to
+# chance
+STEEPEST = 1000.0
 MOST_CLASSES = 200  # what the sampled expectations of `theory/classes` are made for
 
 
@@ -121,8 +150,9 @@ MOST_CLASSES = 200  # what the sampled expectations of `theory/classes` are made
 class ClassPopulation:
     """Clients with labels: everything that their accuracy depends on.
 
-    Two classes: P(y = 1 | x) = flips + (1 - 2 flips) sigmoid(x'theta_i), x ~ N(0, Sigma), theta_i = theta_0 + displacement.
-    More classes: P(y | x) = softmax(x'W_i) with W_0'W_0 = centre^2 P, displacements with D'D = radius^2 P, P = I - 11'/classes.
+    Two classes: P(y = 1 | x) = flips + (1 - 2 flips) sigmoid(x'theta_i), x ~ N(0, Sigma), theta_i =
+    theta_0 + displacement. More classes: P(y | x) = softmax(x'W_i) with W_0'W_0 = centre^2 P,
+    displacements with D'D = radius^2 P, P = I - 11'/classes.
     `datasets.synthetic(task="classification")` draws clients with the same words.
 
     radius: r, the length of the displacement theta_i - theta_0.
@@ -160,19 +190,29 @@ class ClassPopulation:
         object.__setattr__(self, "classes", check_class_count(self.classes))
         if self.classes > 2 and np.any(np.asarray(self.flips) > 0):
             raise NoFormula(
-                f"flips is {describe_values(self.flips)} with {self.classes} classes: flipped labels are derived for two; "
-                "give flips=0, classes=2, or train on datasets.synthetic, which draws them"
+                f"flips is {describe_values(self.flips)} with {self.classes} classes: flipped"
+                " labels are derived for two; give flips=0, classes=2, or train on"
+                " datasets.synthetic, which draws them"
             )
         if self.spectrum is None:
             object.__setattr__(self, "spectrum", identity())
         if not isinstance(self.spectrum, Spectrum):
-            raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
+            raise InvalidInput(
+                f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as"
+                " spectra.ar1(0.5)"
+            )
         for owner in ("shift", "centre"):
             power, weights = getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights")
-            object.__setattr__(self, f"{owner}_weights", check_energies(owner, power, weights, self.spectrum))
+            object.__setattr__(
+                self, f"{owner}_weights", check_energies(owner, power, weights, self.spectrum)
+            )
         numbers = {name: getattr(self, name) for name in RANGES}
-        object.__setattr__(self, "_shape", common_shape(numbers, self.share("shift"), self.share("centre")))
-        if self.classes == 2:  # the limits for more have their own, lower bound, where they are computed
+        object.__setattr__(
+            self, "_shape", common_shape(numbers, self.share("shift"), self.share("centre"))
+        )
+        if (
+            self.classes == 2
+        ):  # the limits for more have their own, lower bound, where they are computed
             self._check_steepness()
 
     def _check_steepness(self) -> None:
@@ -181,15 +221,17 @@ class ClassPopulation:
             steepest = float(np.max(self.energies.rho, initial=0.0))
         if not steepest <= STEEPEST:
             raise InvalidInput(
-                f"radius is {describe_values(self.radius)} and centre is {describe_values(self.centre)}: "
-                "logits then have a standard deviation of "
-                f"{steepest:.6g}, and limits are computed up to {STEEPEST:.0f}, where chance decides less than a label in a "
-                "thousand; give smaller ones"
+                f"radius is {describe_values(self.radius)} and centre is"
+                f" {describe_values(self.centre)}: logits then have a standard deviation of"
+                f" {steepest:.6g}, and limits are computed up to {STEEPEST:.0f}, where chance"
+                " decides less than a label in a thousand; give smaller ones"
             )
 
     def share(self, owner: str) -> Array:
         """The share of the energy along each atom; last axis = atoms."""
-        return shares(owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum)
+        return shares(
+            owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -199,16 +241,27 @@ class ClassPopulation:
 
     @cached_property
     def energies(self) -> Energies:
-        """What the formulas see: atoms, their shares, and the energy of theta_0 and of the displacement in each."""
-        b, r = (np.asarray(getattr(self, name), dtype=float)[..., None] for name in ("centre", "radius"))
-        one = Energies(self.spectrum.values, self.spectrum.weights, b**2 * self.share("centre"), r**2 * self.share("shift"))
+        """What the formulas see: atoms, their shares, and the energy of theta_0 and of the
+        displacement in each.
+        """
+        b, r = (
+            np.asarray(getattr(self, name), dtype=float)[..., None] for name in ("centre", "radius")
+        )
+        one = Energies(
+            self.spectrum.values,
+            self.spectrum.weights,
+            b**2 * self.share("centre"),
+            r**2 * self.share("shift"),
+        )
         return one.broadcast(self.shape)
 
     @property
     def isotropic(self) -> bool:
         """Whether neither theta_0 nor the displacement has a preferred direction."""
         h = self.spectrum.weights
-        return self.spectrum.scale is not None or all(bool(np.all(self.share(each) == h)) for each in ("shift", "centre"))
+        return self.spectrum.scale is not None or all(
+            bool(np.all(self.share(each) == h)) for each in ("shift", "centre")
+        )
 
     def at(self, index: tuple[int, ...]) -> ClassPopulation:
         """One world of a grid."""
@@ -219,13 +272,19 @@ class ClassPopulation:
         }
         for owner in ("shift", "centre"):
             share = self.share(owner)
-            picked |= {f"{owner}_power": 0.0, f"{owner}_weights": np.broadcast_to(share, (*self.shape, share.shape[-1]))[index]}
+            picked |= {
+                f"{owner}_power": 0.0,
+                f"{owner}_weights": np.broadcast_to(share, (*self.shape, share.shape[-1]))[index],
+            }
         return replace(self, **picked)
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """What identifies the population."""
-        numbers = tuple(np.asarray(getattr(self, name)).tobytes() for name in ("radius", "centre", "aspect", "flips"))
+        numbers = tuple(
+            np.asarray(getattr(self, name)).tobytes()
+            for name in ("radius", "centre", "aspect", "flips")
+        )
         shares = tuple(self.share(owner).tobytes() for owner in ("shift", "centre"))
         return (*numbers, self.classes, self.shape, self.spectrum.key, *shares)
 
@@ -240,7 +299,11 @@ class ClassPopulation:
         numbers = {name: getattr(self, name) for name in ("radius", "centre", "aspect")}
         if np.any(np.asarray(self.flips) > 0):
             numbers["flips"] = self.flips
-        parts = [f"{name} {describe_values(value)}" for name, value in numbers.items() if name not in without]
+        parts = [
+            f"{name} {describe_values(value)}"
+            for name, value in numbers.items()
+            if name not in without
+        ]
         parts += [f"{self.classes} classes", f"{self.spectrum.name} covariance"]
         if not self.isotropic:
             parts.append("aligned optima")
@@ -261,7 +324,7 @@ def check_class_count(classes: Any) -> int:
         raise InvalidInput(f"classes is {classes!r}: it must be a whole number of at least 2")
     if whole > MOST_CLASSES:
         raise NoFormula(
-            f"classes is {whole}: the softmax limits are computed for up to {MOST_CLASSES}; give fewer, or train on "
-            "datasets.synthetic"
+            f"classes is {whole}: the softmax limits are computed for up to {MOST_CLASSES}; give"
+            " fewer, or train on datasets.synthetic"
         )
     return whole

@@ -1,7 +1,9 @@
-"""A population of clients in the linear model of section 2 of the paper: y = x'theta_i + noise, theta_i around theta_0.
+"""A population of clients in the linear model of section 2 of the paper: y = x'theta_i + noise,
+theta_i around theta_0.
 
-Numbers may be arrays; they broadcast, so one `Population` can hold a whole grid of worlds.
-`World` is what a population is to the verbs, of whatever labels; the numbers of all worlds are checked here.
+Numbers may be arrays; they broadcast, so one `Population` can hold a whole grid of worlds. `World`
+is what a population is to the verbs, of whatever labels; the numbers of all worlds are checked
+here.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ LONGEST = 1e150  # a length, or a standard deviation, whose square floating-poin
 
 
 class World(Protocol):
-    """A population of clients, or a grid of them; what the verbs ask of it before they look at its labels.
+    """A population of clients, or a grid of them; what the verbs ask of it before they look at its
+    labels.
 
     task: what is learned, "regression" or "classification", by which a verb finds its formulas.
     ranges: its numbers, which verbs may vary, and what each may be.
@@ -47,8 +50,12 @@ class World(Protocol):
         """What it is, in a few words each, but for the numbers that are named."""
 
 
-def check_values(name: str, value: ArrayLike, ranges: Mapping[str, str], most: float = np.inf) -> float | Array:
-    """A number or array of numbers in its allowed range, which `ranges` has in words, as float or read-only float array."""
+def check_values(
+    name: str, value: ArrayLike, ranges: Mapping[str, str], most: float = np.inf
+) -> float | Array:
+    """A number or array of numbers in its allowed range, which `ranges` has in words, as float or
+    read-only float array.
+    """
     array = floats(value)
     if array is None:
         raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers")
@@ -60,7 +67,10 @@ def check_values(name: str, value: ArrayLike, ranges: Mapping[str, str], most: f
     if not np.all(good):
         raise InvalidInput(f"{name} is {array[~good].flat[0]:g}: it is {ranges[name]}")
     if not name.endswith(("power", "aspect")) and array.max() > LONGEST:
-        raise InvalidInput(f"{name} is {array.max():g}: numbers hold the square of at most {LONGEST:g}; give a smaller one")
+        raise InvalidInput(
+            f"{name} is {array.max():g}: numbers hold the square of at most {LONGEST:g}; give a"
+            " smaller one"
+        )
     if array.ndim == 0:
         return float(array)
     array.setflags(write=False)
@@ -76,11 +86,16 @@ def check_clients(clients: ArrayLike) -> Array | None:
     good = (m >= 1) & (m <= MOST) & (np.floor(m) == m)
     if not np.all(good):
         bad = m[~good].flat[0] if m.ndim else clients
-        raise InvalidInput(f"clients is {bad}: it must be a whole number from 1 to 2^53; leave it out for infinitely many")
+        raise InvalidInput(
+            f"clients is {bad}: it must be a whole number from 1 to 2^53; leave it out for"
+            " infinitely many"
+        )
     return m
 
 
-def check_energies(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum) -> Array | None:
+def check_energies(
+    owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum
+) -> Array | None:
     """The shares of energy that were given, one per atom, where any were."""
     if weights is None:
         return None
@@ -91,7 +106,8 @@ def check_energies(owner: str, power: ArrayLike, weights: ArrayLike | None, spec
         raise InvalidInput(f"{name} and {owner}_power are both given: give one of them")
     if array.ndim == 0 or array.shape[-1] != spectrum.values.size:
         raise InvalidInput(
-            f"{name} has shape {array.shape}: its last axis must have {spectrum.values.size} entries, one per atom"
+            f"{name} has shape {array.shape}: its last axis must have {spectrum.values.size}"
+            " entries, one per atom"
         )
     check_weights(name, array)
     array.setflags(write=False)
@@ -99,7 +115,9 @@ def check_energies(owner: str, power: ArrayLike, weights: ArrayLike | None, spec
 
 
 def shares(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum) -> Array:
-    """The share of the energy along each atom, as given or proportional to h s^power; last axis = atoms."""
+    """The share of the energy along each atom, as given or proportional to h s^power; last axis =
+    atoms.
+    """
     if weights is not None:
         return np.asarray(weights)
     s, h = spectrum.values, spectrum.weights
@@ -107,19 +125,27 @@ def shares(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Sp
     if np.all(exponent == 0):
         return np.broadcast_to(h, (*exponent.shape[:-1], h.size))
     if np.any(exponent < 0) and np.any(s == 0):
-        raise InvalidInput(f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead")
-    found = h * (s / s.max()) ** exponent  # scaled by the largest eigenvalue first: large powers would overflow
+        raise InvalidInput(
+            f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead"
+        )
+    found = (
+        h * (s / s.max()) ** exponent
+    )  # scaled by the largest eigenvalue first: large powers would overflow
     return np.asarray(found / found.sum(-1, keepdims=True))
 
 
 def common_shape(numbers: Mapping[str, ArrayLike | None], *energies: Array) -> tuple[int, ...]:
-    """The shape of the grid of worlds that numbers and energies (last axis = atoms) span together."""
+    """The shape of the grid of worlds that numbers and energies (last axis = atoms) span
+    together.
+    """
     given = {name: np.shape(value) for name, value in numbers.items() if value is not None}
     try:
         return np.broadcast_shapes(*given.values(), *(each.shape[:-1] for each in energies))
     except ValueError:
         shapes = ", ".join(f"{name} {shape}" for name, shape in given.items() if shape)
-        raise InvalidInput(f"these arrays do not broadcast together: {shapes}; give shapes that do") from None
+        raise InvalidInput(
+            f"these arrays do not broadcast together: {shapes}; give shapes that do"
+        ) from None
 
 
 def describe_values(value: ArrayLike | None) -> str:
@@ -131,7 +157,9 @@ def describe_values(value: ArrayLike | None) -> str:
 
 
 RANGES = {
-    "radius": "the distance of a client's optimum from the shared one; it must be finite and at least 0",
+    "radius": (
+        "the distance of a client's optimum from the shared one; it must be finite and at least 0"
+    ),
     "noise": "the standard deviation of the label noise; it must be finite and at least 0",
     "aspect": "unknowns per sample, d/n, and must be finite and above 0",
     "norm": "the length of a client's optimum; it must be finite and at least 0",
@@ -147,10 +175,12 @@ class Population:
     radius: r, the distance of a client's optimum theta_i from the shared optimum theta_0.
     noise: sigma, the standard deviation of the label noise.
     aspect: gamma = d/n, unknowns per sample of one client.
-    norm: rho, the length of theta_i; only the local methods (and pooled fits with fewer samples than unknowns) need it.
+    norm: rho, the length of theta_i; only the local methods (and pooled fits with fewer samples
+        than unknowns) need it.
     spectrum: eigenvalues of the features' covariance, from `fa.spectra`.
-    shift_power, shift_weights: how the displacement theta_i - theta_0 lies in the covariance: weights proportional to
-        h s^shift_power, or one weight per atom of the spectrum. Isotropic (h itself) by default.
+    shift_power, shift_weights: how the displacement theta_i - theta_0 lies in the covariance:
+        weights proportional to h s^shift_power, or one weight per atom of the spectrum. Isotropic
+        (h itself) by default.
     optimum_power, optimum_weights: the same for theta_i, which the local methods need.
 
     >>> import fedasym as fa
@@ -177,10 +207,15 @@ class Population:
             if value is not None or name != "norm":
                 object.__setattr__(self, name, check_values(name, value, RANGES))
         if not isinstance(self.spectrum, Spectrum):
-            raise InvalidInput(f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as spectra.ar1(0.5)")
+            raise InvalidInput(
+                f"spectrum is {self.spectrum!r}: make one with fedasym.spectra, such as"
+                " spectra.ar1(0.5)"
+            )
         for owner in ("shift", "optimum"):
             power, weights = getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights")
-            object.__setattr__(self, f"{owner}_weights", check_energies(owner, power, weights, self.spectrum))
+            object.__setattr__(
+                self, f"{owner}_weights", check_energies(owner, power, weights, self.spectrum)
+            )
         numbers = {name: getattr(self, name) for name in RANGES}
         object.__setattr__(self, "_shape", common_shape(numbers, self.displacement, self.optimum))
 
@@ -201,18 +236,33 @@ class Population:
         return self._energy("optimum")
 
     def _energy(self, owner: str) -> Array:
-        return shares(owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum)
+        return shares(
+            owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum
+        )
 
     @property
     def isotropic(self) -> bool:
-        """Whether the displacement has no preferred direction: g = h, or a covariance that treats all directions alike."""
-        return self.spectrum.scale is not None or bool(np.all(self.displacement == self.spectrum.weights))
+        """Whether the displacement has no preferred direction: g = h, or a covariance that treats
+        all directions alike.
+        """
+        return self.spectrum.scale is not None or bool(
+            np.all(self.displacement == self.spectrum.weights)
+        )
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """What identifies the population: identical clients have the same key and are merged."""
-        numbers = tuple(np.asarray(np.nan if getattr(self, f) is None else getattr(self, f)).tobytes() for f in RANGES)
-        return (*numbers, self.shape, self.spectrum.key, self.displacement.tobytes(), self.optimum.tobytes())
+        numbers = tuple(
+            np.asarray(np.nan if getattr(self, f) is None else getattr(self, f)).tobytes()
+            for f in RANGES
+        )
+        return (
+            *numbers,
+            self.shape,
+            self.spectrum.key,
+            self.displacement.tobytes(),
+            self.optimum.tobytes(),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Population) and self.key == other.key
@@ -223,17 +273,26 @@ class Population:
     @property
     def brief(self) -> str:
         """The numbers alone, in a few characters."""
-        return ", ".join(f"{name} {describe_values(getattr(self, name))}" for name in ("radius", "noise", "aspect"))
+        return ", ".join(
+            f"{name} {describe_values(getattr(self, name))}"
+            for name in ("radius", "noise", "aspect")
+        )
 
     def facts(self, without: Collection[str | None] = ()) -> list[str]:
         """What it is, in a few words each, but for the numbers that are named."""
         numbers = {name: getattr(self, name) for name in ("radius", "noise", "aspect", "norm")}
         parts = [
-            f"{name} {describe_values(value)}" for name, value in numbers.items() if value is not None and name not in without
+            f"{name} {describe_values(value)}"
+            for name, value in numbers.items()
+            if value is not None and name not in without
         ]
         parts.append(f"{self.spectrum.name} covariance")
         if not self.isotropic:
-            aligned = "given weights" if self.shift_weights is not None else f"power {describe_values(self.shift_power)}"
+            aligned = (
+                "given weights"
+                if self.shift_weights is not None
+                else f"power {describe_values(self.shift_power)}"
+            )
             parts.append(f"displacement aligned by {aligned}")
         return parts
 

@@ -1,6 +1,8 @@
-"""Covariance spectra: the eigenvalues s_k of the features' covariance and the share h_k of directions that have each.
+"""Covariance spectra: the eigenvalues s_k of the features' covariance and the share h_k of
+directions that have each.
 
-Every formula of the theory sees a covariance only through these atoms (and the energy of a vector along each of them).
+Every formula of the theory sees a covariance only through these atoms (and the energy of a vector
+along each of them).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ MOST_POINTS = 10**7  # atoms of a spectrum: a formula goes over all of them
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues `values` with shares `weights` that sum to one, in the order given; zeros are allowed.
+    """Eigenvalues `values` with shares `weights` that sum to one, in the order given; zeros are
+    allowed.
 
     The order matters when clients differ: atom k of every client is the same set of directions.
 
@@ -36,12 +39,19 @@ class Spectrum:
     def __post_init__(self) -> None:
         values, weights = checked_list("values", self.values), checked_list("weights", self.weights)
         if values.ndim != 1 or values.size == 0:
-            raise InvalidInput(f"eigenvalues must be a list of at least one number; got shape {values.shape}")
+            raise InvalidInput(
+                f"eigenvalues must be a list of at least one number; got shape {values.shape}"
+            )
         if weights.shape != values.shape:
-            raise InvalidInput(f"weights has {weights.size} entries for {values.size} eigenvalues: give one weight for each")
+            raise InvalidInput(
+                f"weights has {weights.size} entries for {values.size} eigenvalues: give one weight"
+                " for each"
+            )
         if not np.all(np.isfinite(values)) or np.any(values < 0):
             bad = values[~np.isfinite(values) | (values < 0)][0]
-            raise InvalidInput(f"an eigenvalue is {bad:g}: a covariance has finite eigenvalues of at least 0")
+            raise InvalidInput(
+                f"an eigenvalue is {bad:g}: a covariance has finite eigenvalues of at least 0"
+            )
         check_weights("weights", weights)
         if not np.any((values > 0) & (weights > 0)):
             raise InvalidInput("all eigenvalues are 0: at least one direction must vary")
@@ -89,7 +99,9 @@ class Spectrum:
         return hash(self.key)
 
     def __repr__(self) -> str:
-        return f"Spectrum({self.name}, {self.values.size} atom{'s' if self.values.size > 1 else ''})"
+        return (
+            f"Spectrum({self.name}, {self.values.size} atom{'s' if self.values.size > 1 else ''})"
+        )
 
 
 def check_weights(field: str, weights: Array) -> None:
@@ -110,7 +122,9 @@ def identity(scale: float = 1.0) -> Spectrum:
     array([1.])
     """
     size = one_float(scale)
-    return Spectrum(np.array([size]), np.array([1.0]), "identity" if size == 1 else f"{size:g} x identity")
+    return Spectrum(
+        np.array([size]), np.array([1.0]), "identity" if size == 1 else f"{size:g} x identity"
+    )
 
 
 def atoms(values: ArrayLike, weights: ArrayLike) -> Spectrum:
@@ -131,7 +145,9 @@ def eigenvalues(values: ArrayLike) -> Spectrum:
     1.5
     """
     given = checked_list("values", values)
-    return Spectrum(given, np.full(given.shape, 1.0 / max(given.size, 1)), f"{given.size} eigenvalues")
+    return Spectrum(
+        given, np.full(given.shape, 1.0 / max(given.size, 1)), f"{given.size} eigenvalues"
+    )
 
 
 def checked_list(field: str, values: ArrayLike) -> Array:
@@ -143,10 +159,11 @@ def checked_list(field: str, values: ArrayLike) -> Array:
 
 
 def ar1(correlation: float, points: int | None = None) -> Spectrum:
-    """Neighbouring features correlate: Sigma_ij = correlation^|i-j|, in the limit of large d (trace 1 per direction).
+    """Neighbouring features correlate: Sigma_ij = correlation^|i-j|, in the limit of large d (trace
+    1 per direction).
 
-    s(w) = (1 - c^2) / (1 - 2 c cos w + c^2) at midpoints w_k = (k + 1/2) pi / points of [0, pi]. The error falls like
-    correlation^points; without `points` enough are taken for double precision.
+    s(w) = (1 - c^2) / (1 - 2 c cos w + c^2) at midpoints w_k = (k + 1/2) pi / points of [0, pi].
+    The error falls like correlation^points; without `points` enough are taken for double precision.
 
     >>> round(ar1(0.5).mean, 12)
     1.0
@@ -154,7 +171,11 @@ def ar1(correlation: float, points: int | None = None) -> Spectrum:
     if not -1 < one_float(correlation) < 1:
         raise InvalidInput(f"correlation is {correlation!r}: it must lie strictly between -1 and 1")
     if points is None:
-        points = 1 if correlation == 0 else int(np.clip(np.ceil(-37 / np.log(abs(correlation))), 16, 4096))
+        points = (
+            1
+            if correlation == 0
+            else int(np.clip(np.ceil(-37 / np.log(abs(correlation))), 16, 4096))
+        )
     points = whole("points", points, 1, MOST_POINTS)
     w = (np.arange(points) + 0.5) * np.pi / points
     values = (1 - correlation**2) / (1 - 2 * correlation * np.cos(w) + correlation**2)
@@ -162,10 +183,12 @@ def ar1(correlation: float, points: int | None = None) -> Spectrum:
 
 
 def power_law(exponent: float, points: int | None = None, offset: float = 0.05) -> Spectrum:
-    """Eigenvalues that fall like a power of their rank u in (0, 1): s(u) ~ (u + offset)^-exponent, of mean 1.
+    """Eigenvalues that fall like a power of their rank u in (0, 1): s(u) ~ (u + offset)^-exponent,
+    of mean 1.
 
-    `offset` > 0 keeps the largest eigenvalue bounded, as the theory needs. With `points` the ranks are that many
-    midpoints of equal weight; without, 128 Gauss-Legendre nodes integrate over u to double precision.
+    `offset` > 0 keeps the largest eigenvalue bounded, as the theory needs. With `points` the ranks
+    are that many midpoints of equal weight; without, 128 Gauss-Legendre nodes integrate over u to
+    double precision.
 
     >>> power_law(1, points=64)
     Spectrum(power law with exponent 1, 64 atoms)
@@ -173,7 +196,9 @@ def power_law(exponent: float, points: int | None = None, offset: float = 0.05) 
     if not np.isfinite(one_float(exponent)):
         raise InvalidInput(f"exponent is {exponent!r}: it must be finite")
     if not 0 < one_float(offset) < np.inf:
-        raise InvalidInput(f"offset is {offset!r}: it must be above 0, or the largest eigenvalue is unbounded")
+        raise InvalidInput(
+            f"offset is {offset!r}: it must be above 0, or the largest eigenvalue is unbounded"
+        )
     if points is None:
         nodes, weights = np.polynomial.legendre.leggauss(128)
         u, weights = (nodes + 1) / 2, weights / 2
@@ -186,10 +211,11 @@ def power_law(exponent: float, points: int | None = None, offset: float = 0.05) 
 
 
 def from_data(features: ArrayLike) -> Spectrum:
-    """The eigenvalues of X'X/n of the features X (samples in rows), or of several clients' features pooled.
+    """The eigenvalues of X'X/n of the features X (samples in rows), or of several clients' features
+    pooled.
 
-    Sampling spreads eigenvalues apart: give many more samples than features (pool the clients), or the spectrum comes
-    out wider than the truth. Features should have mean zero, as in the model.
+    Sampling spreads eigenvalues apart: give many more samples than features (pool the clients), or
+    the spectrum comes out wider than the truth. Features should have mean zero, as in the model.
 
     >>> import numpy as np
     >>> from_data(np.eye(4) * 2).values
@@ -200,9 +226,14 @@ def from_data(features: ArrayLike) -> Spectrum:
     try:
         x = np.concatenate([np.atleast_1d(np.asarray(part, dtype=float)) for part in pooled])
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInput("features do not fit together: give tables of numbers with the same columns") from None
+        raise InvalidInput(
+            "features do not fit together: give tables of numbers with the same columns"
+        ) from None
     if x.ndim != 2 or 0 in x.shape:
-        raise InvalidInput(f"features have shape {x.shape}: give a table with one row per sample and one column per feature")
+        raise InvalidInput(
+            f"features have shape {x.shape}: give a table with one row per sample and one column"
+            " per feature"
+        )
     if not np.all(np.isfinite(x)):
         raise InvalidInput("features hold a NaN or an infinity: drop or fill those samples first")
     n, d = x.shape

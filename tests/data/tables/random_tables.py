@@ -1,4 +1,6 @@
-"""Tables with every nuisance that files of users have, drawn at random: for tests and for benchmarks/tables_fuzz.py."""
+"""Tables with every nuisance that files of users have, drawn at random: for tests and for
+benchmarks/tables_fuzz.py.
+"""
 
 import contextlib
 import csv
@@ -54,7 +56,14 @@ def cells_of_whole(random: Random, n: int) -> list[str]:
 
 def cells_of_category(random: Random, n: int) -> list[str]:
     levels = random.choice(
-        [["f", "m"], ["yes", "no"], ["true", "false"], ["TRUE", "FALSE"], [f"l{i}" for i in range(60)], ["é", "水", "a=b"]]
+        [
+            ["f", "m"],
+            ["yes", "no"],
+            ["true", "false"],
+            ["TRUE", "FALSE"],
+            [f"l{i}" for i in range(60)],
+            ["é", "水", "a=b"],
+        ]
     )
     weights = [1 / (i + 1) ** random.choice([0, 1, 3]) for i in range(len(levels))]
     return random.choices(levels, weights, k=n)
@@ -62,7 +71,13 @@ def cells_of_category(random: Random, n: int) -> list[str]:
 
 def cells_of_dates(random: Random, n: int) -> list[str]:
     form = random.choice(
-        ["2024-{m:02}-{d:02}", "{d}/{m}/2024", "2024-{m:02}-{d:02} 12:{d:02}:00", "2024-{m:02}-{d:02}T09:00", "31.12.{m}"]
+        [
+            "2024-{m:02}-{d:02}",
+            "{d}/{m}/2024",
+            "2024-{m:02}-{d:02} 12:{d:02}:00",
+            "2024-{m:02}-{d:02}T09:00",
+            "31.12.{m}",
+        ]
     )
     return [form.format(m=random.randint(1, 12), d=random.randint(1, 28)) for _ in range(n)]
 
@@ -86,7 +101,9 @@ def cells_of_trouble(random: Random, n: int) -> list[str]:
     kind = random.randrange(6)
     cells = cells_of_numbers(random, n)
     if kind == 0:
-        cells[random.randrange(n)] = random.choice(["oops", "inf", "-inf", "1e999", "12 kg", "0x10"])
+        cells[random.randrange(n)] = random.choice(
+            ["oops", "inf", "-inf", "1e999", "12 kg", "0x10"]
+        )
     elif kind == 1:
         cells = [f"{random.randrange(1, 999)},{random.randrange(1000):03}" for _ in range(n)]
     elif kind == 2:
@@ -137,7 +154,11 @@ def draw_table(random: Random) -> Table:
     if random.random() < 0.5:
         owner.sort()
     clients = random.choice(
-        [["a", "b", "c", "d", "e", "f", "g", "h"], list("12345678"), ["007", "7", "08", "9", "x", "y", "z", "NA"]]
+        [
+            ["a", "b", "c", "d", "e", "f", "g", "h"],
+            list("12345678"),
+            ["007", "7", "08", "9", "x", "y", "z", "NA"],
+        ]
     )
     columns: dict[str, list[str]] = {"client": [clients[i] for i in owner]}
     for name in random.sample(NAMES, random.randint(0, 6)):
@@ -146,15 +167,20 @@ def draw_table(random: Random) -> Table:
         columns["school size"] = [str(100 + 7 * i) for i in owner]
     if random.random() < 0.3:
         columns["pupil"] = [f"{1000 * i + random.randrange(max(1, n // (3 * m)))}" for i in owner]
-    numbers = [name for name in columns if columns[name] and re.fullmatch(r"-?\d+\.\d+", columns[name][0])]
+    numbers = [
+        name for name in columns if columns[name] and re.fullmatch(r"-?\d+\.\d+", columns[name][0])
+    ]
     if len(numbers) > 1 and random.random() < 0.5:
         with contextlib.suppress(ValueError):
             columns["sum"] = [
-                str(float(a) - 2 * float(b)) for a, b in zip(columns[numbers[0]], columns[numbers[1]], strict=True)
+                str(float(a) - 2 * float(b))
+                for a, b in zip(columns[numbers[0]], columns[numbers[1]], strict=True)
             ]
     columns["label"] = random.choice([*MAKERS, cells_of_numbers, cells_of_numbers])(random, n)
     if random.random() < 0.2:
-        columns["split"] = [random.choice(["train", "train", "test", "validation"]) for _ in range(n)]
+        columns["split"] = [
+            random.choice(["train", "train", "test", "validation"]) for _ in range(n)
+        ]
     if random.random() < 0.4:
         for name, cells in columns.items():
             if random.random() < 0.4:
@@ -176,7 +202,9 @@ def draw_table(random: Random) -> Table:
 
 
 def draw_options(random: Random, columns: list[str]) -> dict[str, Any]:
-    options: dict[str, Any] = {"missing": random.choice(["error", "drop", "mean", "indicator", "indicator"])}
+    options: dict[str, Any] = {
+        "missing": random.choice(["error", "drop", "mean", "indicator", "indicator"])
+    }
     if random.random() < 0.3:
         options["scale"] = "none"
     if random.random() < 0.2:
@@ -190,7 +218,9 @@ def draw_options(random: Random, columns: list[str]) -> dict[str, Any]:
         options["features"] = random.sample(others, random.randint(1, len(others)))
     if others and random.random() < 0.2:
         options["roles"] = {
-            random.choice(others): random.choice(["number", "category", "ignore", "shared", "personal", "identifier"])
+            random.choice(others): random.choice(
+                ["number", "category", "ignore", "shared", "personal", "identifier"]
+            )
         }
     return options
 
@@ -203,11 +233,16 @@ def tables() -> st.SearchStrategy[Table]:
 def write_table(table: Table) -> bytes:
     out = io.StringIO()
     writer = csv.writer(
-        out, delimiter=table.separator, lineterminator=table.ends, quoting=csv.QUOTE_ALL if table.quoted else csv.QUOTE_MINIMAL
+        out,
+        delimiter=table.separator,
+        lineterminator=table.ends,
+        quoting=csv.QUOTE_ALL if table.quoted else csv.QUOTE_MINIMAL,
     )
     writer.writerow(table.columns)
     for row in zip(*table.columns.values(), strict=True):
-        writer.writerow([re.sub(r"^(-?\d+)\.(\d+)$", r"\1,\2", cell) for cell in row] if table.comma else row)
+        writer.writerow(
+            [re.sub(r"^(-?\d+)\.(\d+)$", r"\1,\2", cell) for cell in row] if table.comma else row
+        )
     return (b"\xef\xbb\xbf" if table.mark else b"") + out.getvalue().encode()
 
 
@@ -229,7 +264,9 @@ def read_case(table: Table, folder: Path) -> Federation:
 
 
 def answer(table: Table, folder: Path) -> str:
-    """What came of a case: "read", or the kind of the refusal; anything else than these two is raised."""
+    """What came of a case: "read", or the kind of the refusal; anything else than these two is
+    raised.
+    """
     try:
         federation = read_case(table, folder)
     except InvalidInput as reason:
@@ -245,7 +282,9 @@ def answer(table: Table, folder: Path) -> str:
 
 
 def judge(federation: Federation) -> str:
-    """What advice and a fit make of a federation: an answer whose numbers are finite and in their intervals, or a sentence."""
+    """What advice and a fit make of a federation: an answer whose numbers are finite and in their
+    intervals, or a sentence.
+    """
     if federation.outputs > 1 and federation.classes is None:
         return "read, several outputs"
     try:
@@ -268,7 +307,9 @@ def judge(federation: Federation) -> str:
 
 
 def judge_numbers(advice: Any) -> None:
-    """Whether every number is finite or None, every value within its interval, and the recommended one known."""
+    """Whether every number is finite or None, every value within its interval, and the recommended
+    one known.
+    """
     for row in advice.table():
         assert all(np.isfinite(value) for value in row.values() if isinstance(value, float)), row
         if row["recommended"]:
@@ -280,7 +321,9 @@ def judge_numbers(advice: Any) -> None:
     rows = advice.predictions
     for row in rows.values():
         shown = [row.log_loss, row.accuracy] if advice.metric.name == "log_loss" else [row.level]
-        assert all(each.low <= each.value <= each.high for each in shown if np.isfinite(each.value)), row
+        assert all(
+            each.low <= each.value <= each.high for each in shown if np.isfinite(each.value)
+        ), row
         if not isinstance(advice, fa.Advice):
             assert all(0 <= value <= 1 for value in asdict(shown[-1]).values()), row
 

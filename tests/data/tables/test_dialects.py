@@ -26,7 +26,11 @@ def written(folder, text, name="t.csv"):
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_separators_line_ends_and_marks(tmp_path, separator, ends, mark):
     lines = [('" who "', " x", '"no, te"'), *ROWS]
-    file = written(tmp_path, mark + ends.join(separator.join(row) if separator != "," else ",".join(row) for row in lines))
+    file = written(
+        tmp_path,
+        mark
+        + ends.join(separator.join(row) if separator != "," else ",".join(row) for row in lines),
+    )
     assert read_file(file).to_dict(as_series=False) == {
         "who": ["a", "a", "b", "b"],
         "x": [1.5, 2.5, 3.0, -4.25],
@@ -50,20 +54,31 @@ def test_decimal_commas(tmp_path, separator):
 
 
 def test_separators_of_thousands_are_refused_in_words(tmp_path):
-    for text in ('client,x,label\na,"1,234",0.5\nb,"12,345",1.5\n', "client;x;label\na;1.234.567;0,5\nb;1.000.000;1,5\n"):
-        with pytest.raises(InvalidInput, match=r"column 'x', row 0 \(line 2\) holds .*separators of thousands"):
+    for text in (
+        'client,x,label\na,"1,234",0.5\nb,"12,345",1.5\n',
+        "client;x;label\na;1.234.567;0,5\nb;1.000.000;1,5\n",
+    ):
+        with pytest.raises(
+            InvalidInput, match=r"column 'x', row 0 \(line 2\) holds .*separators of thousands"
+        ):
             read(written(tmp_path, text))
 
 
 def test_utf16_text_of_excel(tmp_path):
     text = "client\tGröße\tlabel\na\t1,5\t2\nb\t2,5\t3\n"
-    assert read_file(written(tmp_path, text.encode("utf-16"), "t.txt")).columns == ["client", "Größe", "label"]
+    assert read_file(written(tmp_path, text.encode("utf-16"), "t.txt")).columns == [
+        "client",
+        "Größe",
+        "label",
+    ]
     with pytest.raises(InvalidInput, match="UTF-8"):
         read(written(tmp_path, "client,Größe,label\na,1,2\n".encode("latin-1")))
 
 
 def test_what_cannot_be_read_is_told_where(tmp_path):
-    with pytest.raises(InvalidInput, match="line 3 has 4 fields and the header 3, separated by commas: quote"):
+    with pytest.raises(
+        InvalidInput, match="line 3 has 4 fields and the header 3, separated by commas: quote"
+    ):
         read(written(tmp_path, "client,x,label\na,1,2\na,1,2,3\n"))
     with pytest.raises(InvalidInput, match="several columns 'x'"):
         read(written(tmp_path, "client,x, x,label\na,1,2,3\n"))
@@ -88,15 +103,24 @@ def test_excel_needs_a_package_or_reads(tmp_path, monkeypatch):
 
 
 def write_workbook(file, odd=None):
-    """A workbook as people keep them: numbers, dates, words, booleans, an empty cell or an odd one, and a second sheet."""
+    """A workbook as people keep them: numbers, dates, words, booleans, an empty cell or an odd one,
+    and a second sheet.
+    """
     rng = np.random.default_rng(0)
     with xlsxwriter.Workbook(file) as book:
         sheet = book.add_worksheet("sales")
         sheet.write_row(0, 0, ["shop", " price ", "day", "kind", "open", "sold"])
         for i in range(1, 61):
             words = ["big", "small"][rng.integers(2)], bool(rng.integers(2))
-            sheet.write_row(i, 0, [i % 5, odd if i == 7 else rng.normal(10, 2), None, *words, rng.normal(5, 1)])
-            sheet.write_datetime(i, 2, datetime(2024, 1 + i % 12, 1 + i % 28), book.add_format({"num_format": "yyyy-mm-dd"}))
+            sheet.write_row(
+                i, 0, [i % 5, odd if i == 7 else rng.normal(10, 2), None, *words, rng.normal(5, 1)]
+            )
+            sheet.write_datetime(
+                i,
+                2,
+                datetime(2024, 1 + i % 12, 1 + i % 28),
+                book.add_format({"num_format": "yyyy-mm-dd"}),
+            )
         book.add_worksheet("notes").write(0, 0, "nothing")
     return file
 
@@ -110,7 +134,9 @@ def test_a_workbook_is_read_as_the_same_table_in_csv(tmp_path):
     assert here.clients == (1, 2, 3, 4, 0)
     np.testing.assert_allclose(here.features, there.features, atol=1e-9)
     np.testing.assert_allclose(here.labels, there.labels, atol=1e-9)
-    left = " ".join(read(book, label="sold", client="shop", missing="drop").recipe.describe().split())
+    left = " ".join(
+        read(book, label="sold", client="shop", missing="drop").recipe.describe().split()
+    )
     assert "day (dates" in left
     assert "1 of 60 rows" in left
 
@@ -141,7 +167,9 @@ def test_missing_values_are_named_dropped_or_filled(tmp_path):
         assert part in str(caught.value)
     dropped = read(file, missing="drop")
     assert len(dropped.features) == 36
-    assert "4 of 40 rows with a missing value were dropped" in " ".join(dropped.recipe.describe().split())
+    assert "4 of 40 rows with a missing value were dropped" in " ".join(
+        dropped.recipe.describe().split()
+    )
     mean = read(file, missing="mean")
     assert len(mean.features) == 39
     assert mean.names == ("x", "sex=m", "sex=missing")
@@ -161,7 +189,9 @@ def test_missing_values_are_named_dropped_or_filled(tmp_path):
 
 @pytest.mark.parametrize("word", ["", "NA", "n/a", "NaN", "nan", "NULL", "None", "na", " "])
 def test_words_for_missing_values(tmp_path, word):
-    text = f"client,x,sex,label\na,1.5,f,{word}\nb,{word},m,2.5\nb,3.5,{word},1.5\n{word},3.5,f,1.5\n"
+    text = (
+        f"client,x,sex,label\na,1.5,f,{word}\nb,{word},m,2.5\nb,3.5,{word},1.5\n{word},3.5,f,1.5\n"
+    )
     frame = read_file(written(tmp_path, text), names=["client"])
     assert frame.null_count().row(0)[1] == 1
     with pytest.raises(InvalidInput, match=r"missing values in 'client' .*'label' .*'x' .*'sex'"):
@@ -183,7 +213,11 @@ def labelled(tmp_path, labels, **options):
 @pytest.mark.parametrize(
     ("labels", "task", "line"),
     [
-        ([0, 1] * 10, "classification", "has 2 whole numbers, taken as classes: --task regression takes them as numbers"),
+        (
+            [0, 1] * 10,
+            "classification",
+            "has 2 whole numbers, taken as classes: --task regression takes them as numbers",
+        ),
         (
             [1, 2, 3, 4, 5] * 4,
             "regression",
@@ -229,10 +263,14 @@ def test_large_numbers_are_scaled(tmp_path, size):
     assert np.isfinite(whole.labels).all()
 
 
-@pytest.mark.parametrize(("size", "options"), [("1e200", {}), ("1e160", {}), ("1e120", {"scale": "none"}), ("1e999", {})])
+@pytest.mark.parametrize(
+    ("size", "options"), [("1e200", {}), ("1e160", {}), ("1e120", {"scale": "none"}), ("1e999", {})]
+)
 def test_numbers_that_are_too_large_are_refused_in_words(tmp_path, size, options):
     rows = "".join(f"{'ab'[i % 2]},{i}.5{size[1:]},{i / 3}\n" for i in range(1, 41))
-    with pytest.raises(InvalidInput, match=r"column 'x', row \d+ \(line \d+\) holds .*: numbers may be at most"):
+    with pytest.raises(
+        InvalidInput, match=r"column 'x', row \d+ \(line \d+\) holds .*: numbers may be at most"
+    ):
         read(written(tmp_path, "client,x,label\n" + rows), **options)
 
 
@@ -245,7 +283,9 @@ def test_a_file_beside_tables_in_a_folder_is_not_a_table(tmp_path):
 
 def test_formats_without_columns_take_no_roles(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.eye(4), y=[0, 1, 1, 0], client=list("aabb"))
-    with pytest.raises(InvalidInput, match="roles is given, which is for tables of columns: leave it out"):
+    with pytest.raises(
+        InvalidInput, match="roles is given, which is for tables of columns: leave it out"
+    ):
         read(tmp_path / "a.npz", roles={"x": "ignore"})
     assert not read(tmp_path / "a.npz", scale="none", intercept=False).intercept
 
@@ -254,7 +294,9 @@ def test_two_whole_numbers_are_classes_however_they_are_written(tmp_path):
     rows = "\n".join(f"{'ab'[i % 2]},{i / 7},{['0.0', '1.0'][i % 3 == 0]}" for i in range(40))
     federation = read(written(tmp_path, f"client,x,label\n{rows}"))
     assert federation.classes == (0, 1)
-    assert str(federation.recipe).startswith("label 'label' has 2 whole numbers, taken as classes: --task regression takes")
+    assert str(federation.recipe).startswith(
+        "label 'label' has 2 whole numbers, taken as classes: --task regression takes"
+    )
     rows = rows.replace("1.0", "1.5")
     assert read(written(tmp_path, f"client,x,label\n{rows}")).classes is None
 

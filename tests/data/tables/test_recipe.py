@@ -23,7 +23,9 @@ FRAME = pl.DataFrame(
         "stock": RNG.integers(100, size=N),
         "day": RNG.choice(["mo", "tu", "we"], N, p=[0.5, 0.3, 0.2]),
         "member": RNG.random(N) < 0.4,
-        "when": pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 1, 1) + pl.duration(days=N - 1), eager=True),
+        "when": pl.date_range(
+            pl.date(2024, 1, 1), pl.date(2024, 1, 1) + pl.duration(days=N - 1), eager=True
+        ),
         "sold": RNG.normal(0, 1, N),
     }
 )
@@ -42,7 +44,9 @@ def test_features_are_centred_and_scaled_by_the_training_rows():
     np.testing.assert_allclose(train.std(0), 1, rtol=1e-12)
     raw = fit(scale="none")
     prices, of_training = raw.features[:, 0], raw.features[raw.split == 0, 0]
-    np.testing.assert_allclose(federation.features[:, 0], (prices - of_training.mean()) / of_training.std(), rtol=1e-10)
+    np.testing.assert_allclose(
+        federation.features[:, 0], (prices - of_training.mean()) / of_training.std(), rtol=1e-10
+    )
     assert set(np.unique(raw.features[:, 2])) == {0.0, 1.0}
     assert federation.intercept
     assert federation.recipe.intercept
@@ -64,7 +68,8 @@ def test_test_rows_change_nothing_of_the_training_rows():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"scale": "none"}, {"dates": "number"}, {"intercept": False}, {"missing": "indicator"}]
+    "options",
+    [{}, {"scale": "none"}, {"dates": "number"}, {"intercept": False}, {"missing": "indicator"}],
 )
 def test_applied_to_its_own_rows_it_gives_the_federations_features(options):
     federation = fit(**options)
@@ -78,7 +83,9 @@ def test_applied_to_its_own_rows_it_gives_the_federations_features(options):
 
 def test_pandas_and_text_give_the_same():
     expected = fit(dates="number")
-    texts = FRAME.with_columns(pl.col(name).cast(pl.String) for name in ("price", "stock", "member", "when"))
+    texts = FRAME.with_columns(
+        pl.col(name).cast(pl.String) for name in ("price", "stock", "member", "when")
+    )
     categories = FRAME.to_pandas().astype({"day": "category", "stock": "Int64", "price": object})
     for frame in (FRAME.to_pandas(), texts, FRAME.lazy(), FRAME.to_arrow(), categories):
         read = fit(frame, dates="number")
@@ -100,21 +107,31 @@ def test_levels_that_were_not_seen_and_columns_that_are_not_there():
     assert counts.unseen == {"day": 1}  # rare ones were seen
     plain = fit(scale="none").recipe
     X, counts = plain.apply(row)
-    assert X[:2, [plain.names.index("day=tu"), plain.names.index("day=we")]].tolist() == [[0, 0], [0, 0]]
+    assert X[:2, [plain.names.index("day=tu"), plain.names.index("day=we")]].tolist() == [
+        [0, 0],
+        [0, 0],
+    ]
     assert counts.unseen == {"day": 2}
-    with pytest.raises(InvalidInput, match="lacks 'day', 'member', of which features are made: there is 'shop', 'price'"):
+    with pytest.raises(
+        InvalidInput,
+        match="lacks 'day', 'member', of which features are made: there is 'shop', 'price'",
+    ):
         plain.apply(row.drop("day", "member"))
     with pytest.raises(InvalidInput, match="lacks the client column 'shop'"):
         plain.read_clients(row.drop("shop"))
     with pytest.raises(InvalidInput, match=r"missing values in 'price' \(row 0\): fill them first"):
         plain.apply(row.with_columns(price=pl.Series([None, 1.0, 2.0, 3.0])))
-    with pytest.raises(InvalidInput, match="'price', row 0 holds 'cheap' where numbers are expected"):
+    with pytest.raises(
+        InvalidInput, match="'price', row 0 holds 'cheap' where numbers are expected"
+    ):
         plain.apply(row.with_columns(price=pl.Series(["cheap", "1", "2", "3"])))
 
 
 def test_many_levels_are_pooled():
     levels = [f"l{i:03}" for i in RNG.integers(200, size=3000)]
-    frame = pl.DataFrame({"shop": RNG.integers(5, size=3000), "level": levels, "sold": RNG.normal(size=3000)})
+    frame = pl.DataFrame(
+        {"shop": RNG.integers(5, size=3000), "level": levels, "sold": RNG.normal(size=3000)}
+    )
     recipe = fit(frame).recipe
     assert len(recipe.features) <= 30
     assert recipe.names[-1] == "level=other"
@@ -136,14 +153,19 @@ def test_dates_are_left_out_or_days_since_the_first():
     assert days[raw.split == 0].min() == 0
     assert fit(roles={"when": "number"}).names[-1] == "when"
     with pytest.raises(InvalidInput, match="written year first"):
-        fit(FRAME.with_columns(when=pl.Series([f"{i % 28 + 1}/5/2024" for i in range(N)])), dates="number")
+        fit(
+            FRAME.with_columns(when=pl.Series([f"{i % 28 + 1}/5/2024" for i in range(N)])),
+            dates="number",
+        )
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".safetensors"])
 def test_recipes_are_saved_with_federations(tmp_path, ending):
     federation = fit(missing="mean", dates="number")
     path = federation.save(tmp_path / f"a{ending}")
-    back = Federation.from_parquet(path) if ending == ".parquet" else Federation.from_safetensors(path)
+    back = (
+        Federation.from_parquet(path) if ending == ".parquet" else Federation.from_safetensors(path)
+    )
     assert back.recipe == federation.recipe
     assert back.names == federation.names
     np.testing.assert_array_equal(back.recipe.apply(FRAME)[0], federation.recipe.apply(FRAME)[0])
@@ -164,7 +186,8 @@ def test_json_is_checked_field_by_field():
         held | {"columns": held["columns"][:1]},
         held | {"features": []},
         held | {"features": [{**held["features"][0], "spread": 0}, *held["features"][1:]]},
-        held | {"features": [{**held["features"][0], "centre": float("nan")}, *held["features"][1:]]},
+        held
+        | {"features": [{**held["features"][0], "centre": float("nan")}, *held["features"][1:]]},
         held | {"features": [held["features"][0]] * 2},
         held | {"features": [{**held["features"][2], "level": "su"}]},
         held | {"left": [{"name": "a", "reason": "boredom", "of": []}]},
@@ -186,7 +209,11 @@ def test_clients_are_named_as_in_the_federation():
     assert whole.read_clients(pl.DataFrame({"shop": [1.0, 9.0]})) == [1, 9]
     assert whole.read_clients(pd.DataFrame({"shop": [1, 9]})) == [1, 9]
     assert fit().recipe.read_clients(pl.DataFrame({"shop": [7, 8]})) == ["7", "8"]
-    for column, says in ((["a"], "'a': the federation's clients are whole"), ([None], "empty in 1 rows"), ([0.5], "is 0.5")):
+    for column, says in (
+        (["a"], "'a': the federation's clients are whole"),
+        ([None], "empty in 1 rows"),
+        ([0.5], "is 0.5"),
+    ):
         with pytest.raises(InvalidInput, match=says):
             whole.read_clients(pl.DataFrame({"shop": column}))
 
@@ -194,8 +221,14 @@ def test_clients_are_named_as_in_the_federation():
 def test_reading_a_table_starts_neither_jax_nor_torch_nor_pandas(tmp_path):
     FRAME.write_csv(tmp_path / "a.csv")
     code = (
-        "import sys, fedasym as fa; f = fa.datasets.read(sys.argv[1], label='sold', client='shop'); f.recipe.describe();"
-        "print([name for name in ('jax', 'torch', 'pandas') if name in sys.modules])"
+        "import sys, fedasym as fa; f = fa.datasets.read(sys.argv[1], label='sold', client='shop');"
+        " f.recipe.describe();print([name for name in ('jax', 'torch', 'pandas') if name in"
+        " sys.modules])"
     )
-    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.csv")], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.csv")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert ran.stdout.strip() == "[]"

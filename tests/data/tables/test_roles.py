@@ -14,7 +14,9 @@ from fedasym.data.roles import explain_variance, find_combinations
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("FEDASYM_DATA", ROOT / ".." / "shared" / "data")) / "grouped_regression"
-real = pytest.mark.skipif(not DATA.is_dir(), reason="the grouped tables are absent: set FEDASYM_DATA to their folder")
+real = pytest.mark.skipif(
+    not DATA.is_dir(), reason="the grouped tables are absent: set FEDASYM_DATA to their folder"
+)
 RNG = np.random.default_rng(0)
 CLIENTS, N = 30, 600
 WHO = np.repeat(np.arange(CLIENTS), N // CLIENTS)
@@ -34,7 +36,11 @@ def reasons(recipe):
 @real
 def test_pupils_in_schools():
     recipe = read(DATA / "Exam.csv", label="normexam", client="school").recipe
-    assert reasons(recipe) == {"rownames": "identifier", "student": "identifier", "type": "combination"}
+    assert reasons(recipe) == {
+        "rownames": "identifier",
+        "student": "identifier",
+        "type": "combination",
+    }
     assert "sex=M" in recipe.names
     shared = {feature.column for feature in recipe.features if not feature.personal}
     assert shared == {"schgend", "schavg", "vr"}
@@ -56,7 +62,9 @@ def test_children_in_schools_are_groups():
     (nested,) = recipe.nested
     assert (nested.column, nested.groups) == ("childid", 1721)
     assert 0.2 < nested.explained < 0.3
-    assert not recipe.personal[[recipe.names.index(name) for name in ("size", "lowinc", "mobility")]].any()
+    assert not recipe.personal[
+        [recipe.names.index(name) for name in ("size", "lowinc", "mobility")]
+    ].any()
 
 
 @real
@@ -107,7 +115,9 @@ def test_made_columns(column, name, reason):
 def test_numbers_that_restart_in_clients_of_all_sizes_number_persons():
     who = np.repeat(np.arange(30), (*[10] * 29, 310))
     frame = pl.DataFrame({"who": who, "x": NUMBER, "pupil": ROSTER, "y": LABEL})
-    assert reasons(Federation.from_frame(frame, label="y", client="who").recipe) == {"pupil": "identifier"}
+    assert reasons(Federation.from_frame(frame, label="y", client="who").recipe) == {
+        "pupil": "identifier"
+    }
 
 
 def test_whole_numbers_with_missing_cells_are_whole_and_floats_are_not():
@@ -116,7 +126,9 @@ def test_whole_numbers_with_missing_cells_are_whole_and_floats_are_not():
     assert reasons(made(np.arange(N).astype(float), "n")) == {}
 
 
-@pytest.mark.parametrize("column", [[3] * N, 2 * NUMBER, np.arange(N), ["2024-05-31"] * N, [f"{i}" for i in range(N)]])
+@pytest.mark.parametrize(
+    "column", [[3] * N, 2 * NUMBER, np.arange(N), ["2024-05-31"] * N, [f"{i}" for i in range(N)]]
+)
 def test_named_features_stay_whatever_they_are(column):
     recipe = made(column, "n", features=["x", "n"])
     assert {feature.column for feature in recipe.features} == {"x", "n"}
@@ -127,7 +139,9 @@ def test_roles_go_first():
     assert recipe.names == ("x", "n")
     assert recipe.personal.tolist() == [False, True]
     assert reasons(made(NUMBER, "n", roles={"n": "ignore"})) == {"n": "ignored"}
-    assert reasons(made(RNG.integers(3, size=N), "zip", roles={"zip": "identifier"})) == {"zip": "identifier"}
+    assert reasons(made(RNG.integers(3, size=N), "zip", roles={"zip": "identifier"})) == {
+        "zip": "identifier"
+    }
     grades = made(RNG.integers(3, size=N), "grade", roles={"grade": "category+shared"})
     assert sum(name.startswith("grade=") for name in grades.names) == 2
     assert grades.personal.tolist() == [True, False, False]
@@ -154,37 +168,51 @@ def test_columns_of_clients_serve_the_shared_model():
     assert recipe.personal.tolist() == [True, False]
     single = pl.DataFrame({"who": np.arange(40), "x": np.arange(40) / 7, "y": np.arange(40) / 3})
     assert Federation.from_frame(single, label="y", client="who").recipe.personal.all()
-    assert made(RNG.standard_normal(CLIENTS)[WHO], "size", roles={"size": "personal"}).personal.all()
+    assert made(
+        RNG.standard_normal(CLIENTS)[WHO], "size", roles={"size": "personal"}
+    ).personal.all()
 
 
 def test_the_share_that_nested_groups_explain_is_estimated():
     clients, groups, rows = 200, 6, 4
     g = np.repeat(np.arange(clients * groups), rows)
     c = g // groups
-    y = 3 * RNG.standard_normal(clients)[c] + 1.0 * RNG.standard_normal(clients * groups)[g] + 1.0 * RNG.standard_normal(g.size)
+    y = (
+        3 * RNG.standard_normal(clients)[c]
+        + 1.0 * RNG.standard_normal(clients * groups)[g]
+        + 1.0 * RNG.standard_normal(g.size)
+    )
     assert explain_variance(g, c, y) == pytest.approx(0.5, abs=0.05)
     assert explain_variance(g, c, RNG.standard_normal(g.size)) == pytest.approx(0, abs=0.05)
     assert explain_variance(np.arange(10), np.zeros(10, int), RNG.standard_normal(10)) is None
 
 
 def test_nested_shares_agree_with_a_mixed_model_by_moments():
-    """Balanced groups: the share is 1 - MSW / (total within clients), computed by pairs of rows of a group."""
+    """Balanced groups: the share is 1 - MSW / (total within clients), computed by pairs of rows of
+    a group.
+    """
     clients, groups, rows = 40, 5, 3
     g = np.repeat(np.arange(clients * groups), rows)
     y = RNG.standard_normal(clients * groups)[g] + RNG.standard_normal(g.size)
     table = y.reshape(clients, groups, rows)
     within = table.var(axis=2, ddof=1).mean()
     between = table.mean(axis=2).var(axis=1, ddof=1).mean() - within / rows
-    assert explain_variance(g, g // groups, y) == pytest.approx(between / (between + within), rel=1e-12)
+    assert explain_variance(g, g // groups, y) == pytest.approx(
+        between / (between + within), rel=1e-12
+    )
 
 
 def test_combinations_are_found_in_order_and_nowhere_by_chance():
     X = RNG.standard_normal((500, 6))
-    X = np.column_stack([X, X[:, 0] - 3 * X[:, 4], X[:, 5] + 1e-5 * RNG.standard_normal(500), X @ np.ones(6)])
+    X = np.column_stack(
+        [X, X[:, 0] - 3 * X[:, 4], X[:, 5] + 1e-5 * RNG.standard_normal(500), X @ np.ones(6)]
+    )
     assert find_combinations(X - X.mean(0)) == {6: [0, 4], 8: [0, 1, 2, 3, 4, 5]}
     fixed = np.zeros(9, bool)
     fixed[6] = True
     assert find_combinations(X - X.mean(0), fixed) == {4: [0, 6], 8: [0, 1, 2, 3, 5, 6]}
     many = RNG.standard_normal((20000, 3))
     assert find_combinations(np.column_stack([many, many.sum(1)])) == {3: [0, 1, 2]}
-    assert find_combinations(RNG.standard_normal((10, 30))) == {}  # more features than rows: nothing is said
+    assert (
+        find_combinations(RNG.standard_normal((10, 30))) == {}
+    )  # more features than rows: nothing is said

@@ -1,17 +1,24 @@
-"""The advisor through a federation: the server asks for sums and summaries, and `fedasym.advisor` makes advice of them.
+"""The advisor through a federation: the server asks for sums and summaries, and `fedasym.advisor`
+makes advice of them.
 
-What a node tells, message by message, are sums over its samples and summaries of its clients, never a sample:
+What a node tells, message by message, are sums over its samples and summaries of its clients, never
+a sample:
 
-introduce: the clients' hashes and sample counts, and each feature's sum of squares over all of them.
-differentiate: gradients of ten least-squares problems, one for each pair of groups of clients, added up over the clients.
-summarise, again: a client's samples along their own axes, a few numbers for each (`fedasym.advisor.federated`).
+introduce: the clients' hashes and sample counts, and each feature's sum of squares over all of
+    them.
+differentiate: gradients of ten least-squares problems, one for each pair of groups of clients,
+    added up over the clients.
+summarise, again: a client's samples along their own axes, a few numbers for each
+    (`fedasym.advisor.federated`).
 
-Rounds: an introduction; as many gradients as conjugate gradients need for ten shared models, at most a few more than there
-are features; one summary per client. Where samples are too few for models, clients answer twice instead. A node that fails
-or breaks the rules is named and left out, and what it had a part in is done again without it.
+Rounds: an introduction; as many gradients as conjugate gradients need for ten shared models, at
+most a few more than there are features; one summary per client. Where samples are too few for
+models, clients answer twice instead. A node that fails or breaks the rules is named and left out,
+and what it had a part in is done again without it.
 
-The problems are solved side by side, one row each. With g(w) = sum X'(X w - y), the product of the normal matrix and a
-direction p is g(p) - g(0); the features' sums of squares make all directions alike long (a diagonal preconditioner).
+The problems are solved side by side, one row each. With g(w) = sum X'(X w - y), the product of the
+normal matrix and a direction p is g(p) - g(0); the features' sums of squares make all directions
+alike long (a diagonal preconditioner).
 """
 
 from __future__ import annotations
@@ -29,7 +36,15 @@ from numpy.typing import NDArray
 from fedasym.advisor.advice import Advice
 from fedasym.advisor.advise import advise
 from fedasym.advisor.data import LEAST_CLIENTS, ClientData, federation_parts
-from fedasym.advisor.federated import GROUPS, PAIR_ROOM, PAIRS, answer_again, first_variances, group_of, summarise_clients
+from fedasym.advisor.federated import (
+    GROUPS,
+    PAIR_ROOM,
+    PAIRS,
+    answer_again,
+    first_variances,
+    group_of,
+    summarise_clients,
+)
 from fedasym.advisor.moments import PROBE_VECTORS
 from fedasym.advisor.statistics import Summary
 from fedasym.core import __version__
@@ -69,9 +84,13 @@ CLOSE = 1e-8  # of the first residual's length: far below the noise of any estim
 
 
 def solve_least_squares(
-    gradient: Callable[[ProblemRows], ProblemRows], power: NDArray[np.float64], problems: int, close: float = CLOSE
+    gradient: Callable[[ProblemRows], ProblemRows],
+    power: NDArray[np.float64],
+    problems: int,
+    close: float = CLOSE,
 ) -> ProblemRows:
-    """The solutions, in at most a few more steps than features; `power` has each feature's sum of squares, all above 0.
+    """The solutions, in at most a few more steps than features; `power` has each feature's sum of
+    squares, all above 0.
 
     >>> X, y = np.array([[1.0, 2.0], [3.0, 5.0], [0.0, 1.0]]), np.array([1.0, 2.0, 0.5])
     >>> found = solve_least_squares(lambda w: (w @ X.T - y) @ X, (X**2).sum(0), problems=1)[0]
@@ -100,11 +119,18 @@ def solve_least_squares(
 FloatRows = NDArray[np.float64]
 SUMMARY_VECTORS = ("power", "residual", "raw", "pull", "probes")
 SUMMARY_NUMBERS = ("rest", "tails", "pooled")
-MODELS_KEY, LIVE_KEY, GROUPS_KEY, TOLD_KEY = "models", "live", "groups", "told"  # the names of what the server sends
+MODELS_KEY, LIVE_KEY, GROUPS_KEY, TOLD_KEY = (
+    "models",
+    "live",
+    "groups",
+    "told",
+)  # the names of what the server sends
 
 
 def introduce_samples(message: Message, federation: Federation) -> Message:
-    """Reply with hashes, counts and the features' sums of squares; the node's own log says whose hash is whose."""
+    """Reply with hashes, counts and the features' sums of squares; the node's own log says whose
+    hash is whose.
+    """
     data = training_data(federation)
     power = sum((X**2).sum(0) for X, _ in data)
     for part, name in zip(data.parts, client_hashes(data), strict=True):
@@ -115,7 +141,9 @@ def introduce_samples(message: Message, federation: Federation) -> Message:
 
 
 def differentiate(message: Message, federation: Federation) -> Message:
-    """Reply with the sums of X'(X w - y) over this node's clients of each pair of groups, at that pair's w."""
+    """Reply with the sums of X'(X w - y) over this node's clients of each pair of groups, at that
+    pair's w.
+    """
     data, groups = read_features_and_groups(message, federation)
     at = read_models(message, data.dimension)
     total = np.zeros_like(at)
@@ -126,7 +154,9 @@ def differentiate(message: Message, federation: Federation) -> Message:
 
 
 def send_summaries(message: Message, federation: Federation) -> Message:
-    """Reply with every client's summary: about the models where they are sent, and the second answer where `told` is."""
+    """Reply with every client's summary: about the models where they are sent, and the second
+    answer where `told` is.
+    """
     data, groups = read_features_and_groups(message, federation)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         told = config_in(message.content).get(TOLD_KEY)
@@ -138,13 +168,19 @@ def send_summaries(message: Message, federation: Federation) -> Message:
     for name, (X, y), group in zip(client_hashes(data), data, groups, strict=True):
         summary = summarise_clients(name, X, y, group=group, models=models)
         summary = summary if first is None else answer_again(summary, X, y, first)
-        arrays |= {f"{name}.{each}": np.asarray(getattr(summary, each), float) for each in SUMMARY_VECTORS}
+        arrays |= {
+            f"{name}.{each}": np.asarray(getattr(summary, each), float) for each in SUMMARY_VECTORS
+        }
         numbers[name] = [float(getattr(summary, each)) for each in SUMMARY_NUMBERS]
     return Message(content_of(arrays, numbers), reply_to=message)
 
 
-def read_features_and_groups(message: Message, federation: Federation) -> tuple[ClientData, list[int]]:
-    """The node's clients in the features that the server says are alive anywhere, and the group of each."""
+def read_features_and_groups(
+    message: Message, federation: Federation
+) -> tuple[ClientData, list[int]]:
+    """The node's clients in the features that the server says are alive anywhere, and the group of
+    each.
+    """
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         asked = config_in(message.content)
         live, groups = np.array(asked[LIVE_KEY], bool), list(map(int, asked[GROUPS_KEY]))
@@ -152,12 +188,16 @@ def read_features_and_groups(message: Message, federation: Federation) -> tuple[
             raise ValueError("the features that are alive do not fit the data")
     data = training_data(federation, live)
     if len(groups) != len(data.parts):
-        raise NodeFault(Fault.BAD_MESSAGE, f"there are {len(groups)} groups for {len(data.parts)} clients")
+        raise NodeFault(
+            Fault.BAD_MESSAGE, f"there are {len(groups)} groups for {len(data.parts)} clients"
+        )
     return data, groups
 
 
 def read_models(message: Message, dimension: int) -> FloatRows:
-    """The models that the server asks about, one per pair of groups, in the features that are alive."""
+    """The models that the server asks about, one per pair of groups, in the features that are
+    alive.
+    """
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         at = array_of(message.content, MODELS_KEY)
         if at.shape != (len(PAIRS), dimension):
@@ -175,7 +215,10 @@ def training_data(federation: Federation, live: NDArray[np.bool_] | None = None)
 
 def client_hashes(data: ClientData) -> list[str]:
     """What the server knows the clients by."""
-    return [f"{identity:016x}" for identity in identities_of([part.name for part in data.parts]).tolist()]
+    return [
+        f"{identity:016x}"
+        for identity in identities_of([part.name for part in data.parts]).tolist()
+    ]
 
 
 Content = TypeVar("Content")
@@ -187,7 +230,9 @@ class LostNode(Exception):
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """What a node said of itself: samples by client, the features' sums of squares, and whether its clients are drawn."""
+    """What a node said of itself: samples by client, the features' sums of squares, and whether its
+    clients are drawn.
+    """
 
     clients: Mapping[str, int]
     power: NDArray[np.float64]
@@ -200,9 +245,13 @@ class NodeSummary:
         check_version(told.get(VERSION))
         clients, samples = told["clients"], told["samples"]
         if not clients or len(set(clients)) != len(clients) or not all(map(is_hash, clients)):
-            raise RefusedReply("its clients must be hashes of 16 digits, at least one and each once")
+            raise RefusedReply(
+                "its clients must be hashes of 16 digits, at least one and each once"
+            )
         if len(samples) != len(clients) or not all(is_sample_count(n) and n > 0 for n in samples):
-            raise RefusedReply(f"its samples are {samples!r}: they must be whole numbers above 0, one per client")
+            raise RefusedReply(
+                f"its samples are {samples!r}: they must be whole numbers above 0, one per client"
+            )
         power = read_reply_array(content, "power", tuple(arrays_in(content)["power"].shape))
         if power.ndim != 1 or (power < 0).any():
             raise RefusedReply("its sums of squares must be one number of at least 0 per feature")
@@ -225,7 +274,8 @@ class Advisor:
             clients = sum(len(member.clients) for member in self.nodes.values())
             if clients < LEAST_CLIENTS:
                 raise InvalidInput(
-                    f"there are {clients} clients: how clients differ takes at least {LEAST_CLIENTS}; connect more nodes"
+                    f"there are {clients} clients: how clients differ takes at least"
+                    f" {LEAST_CLIENTS}; connect more nodes"
                 )
             try:
                 return advise(self.summaries())
@@ -238,7 +288,9 @@ class Advisor:
         log.info("Advising on %s", describe_data(self.data_name, self.nodes.values()))
 
     def introduce(self, new: list[int]) -> dict[int, Trouble]:
-        """Let nodes tell what they have; where they differ, those that are there decide, or else most of them."""
+        """Let nodes tell what they have; where they differ, those that are there decide, or else
+        most of them.
+        """
         told, troubles = self.ask("introduce", {node: RecordDict() for node in new}, NodeSummary.of)
         sizes = [member.power.size for member in (self.nodes or told).values()]
         usual = max(sizes, key=sizes.count) if sizes else 0
@@ -246,24 +298,38 @@ class Advisor:
             known = {name for each in self.nodes.values() for name in each.clients}
             size, samples = member.power.size, sum(member.clients.values())
             if size != usual:
-                troubles[node] = Trouble(f"it has {size} features, and the others {usual}", permanent=True)
+                troubles[node] = Trouble(
+                    f"it has {size} features, and the others {usual}", permanent=True
+                )
             elif known & set(member.clients):
                 double = min(known & set(member.clients))
                 troubles[node] = Trouble(f"client {double} is on another node too", permanent=True)
             else:
                 self.nodes[node] = member
-                log.info("Node %d introduced %d clients with %d training samples", node, len(member.clients), samples)
+                log.info(
+                    "Node %d introduced %d clients with %d training samples",
+                    node,
+                    len(member.clients),
+                    samples,
+                )
         return troubles
 
     def summaries(self) -> list[Summary]:
-        """Every client's summary, by products of residuals where samples suffice, else by two answers."""
+        """Every client's summary, by products of residuals where samples suffice, else by two
+        answers.
+        """
         power = sum(member.power for member in self.nodes.values())
         self.live = np.asarray(power) > 0
         order = sorted(name for member in self.nodes.values() for name in member.clients)
         self.groups = {name: group_of(place) for place, name in enumerate(order)}
-        samples, d = sum(sum(member.clients.values()) for member in self.nodes.values()), int(self.live.sum())
+        samples, d = (
+            sum(sum(member.clients.values()) for member in self.nodes.values()),
+            int(self.live.sum()),
+        )
         if d == 0:
-            raise InvalidInput("all features are 0 on every node: check how the nodes read their data")
+            raise InvalidInput(
+                "all features are 0 on every node: check how the nodes read their data"
+            )
         if samples >= PAIR_ROOM * d and len(order) >= GROUPS:
             models = solve_least_squares(self.gradient, np.asarray(power)[self.live], len(PAIRS))
             return self.tell({MODELS_KEY: models}, {})
@@ -275,11 +341,16 @@ class Advisor:
         shape = at.shape
         log.info("Asking %d nodes for gradients", len(self.nodes))
         told = self.ask_all(
-            "differentiate", {MODELS_KEY: at}, {}, lambda _, content: read_reply_array(content, "gradients", shape)
+            "differentiate",
+            {MODELS_KEY: at},
+            {},
+            lambda _, content: read_reply_array(content, "gradients", shape),
         )
         return np.asarray(np.sum(list(told.values()), axis=0))
 
-    def tell(self, arrays: Mapping[str, NDArray[np.float64]], config: Mapping[str, Any]) -> list[Summary]:
+    def tell(
+        self, arrays: Mapping[str, NDArray[np.float64]], config: Mapping[str, Any]
+    ) -> list[Summary]:
         """The summaries of all clients, in the order of their hashes."""
         d, twice = int(self.live.sum()), TOLD_KEY in config
         log.info("Asking %d nodes for summaries", len(self.nodes))
@@ -287,9 +358,14 @@ class Advisor:
             "tell",
             arrays,
             config,
-            lambda node, content: [read_summary(content, name, n, d, twice) for name, n in self.nodes[node].clients.items()],
+            lambda node, content: [
+                read_summary(content, name, n, d, twice)
+                for name, n in self.nodes[node].clients.items()
+            ],
         )
-        return sorted((each for node in told.values() for each in node), key=lambda summary: str(summary.name))
+        return sorted(
+            (each for node in told.values() for each in node), key=lambda summary: str(summary.name)
+        )
 
     def ask_all(
         self,
@@ -298,11 +374,15 @@ class Advisor:
         config: Mapping[str, Any],
         read: Callable[[int, RecordDict], Content],
     ) -> dict[int, Content]:
-        """The answers of all nodes; where one is missing, it is counted no longer, and all is to be asked again."""
+        """The answers of all nodes; where one is missing, it is counted no longer, and all is to be
+        asked again.
+        """
         contents = {}
         for node, member in self.nodes.items():
             groups = [self.groups[name] for name in member.clients]
-            contents[node] = content_of(arrays, {**config, LIVE_KEY: self.live.tolist(), GROUPS_KEY: groups})
+            contents[node] = content_of(
+                arrays, {**config, LIVE_KEY: self.live.tolist(), GROUPS_KEY: groups}
+            )
         taken, troubles = self.ask(what, contents, read)
         if troubles:
             log_troubles(troubles)
@@ -311,13 +391,21 @@ class Advisor:
         return taken
 
     def ask(
-        self, what: str, contents: Mapping[int, RecordDict], read: Callable[[int, RecordDict], Content]
+        self,
+        what: str,
+        contents: Mapping[int, RecordDict],
+        read: Callable[[int, RecordDict], Content],
     ) -> tuple[dict[int, Content], dict[int, Trouble]]:
-        """Send each node its message; returns the answers that pass the rules, and what is wrong with the others."""
+        """Send each node its message; returns the answers that pass the rules, and what is wrong
+        with the others.
+        """
         messages = [
-            Message(content, node, f"{MessageType.QUERY}.{what}", ttl=self.timeout) for node, content in contents.items()
+            Message(content, node, f"{MessageType.QUERY}.{what}", ttl=self.timeout)
+            for node, content in contents.items()
         ]
-        return sort_replies(self.grid.send_and_receive(messages, timeout=self.timeout), contents, read)
+        return sort_replies(
+            self.grid.send_and_receive(messages, timeout=self.timeout), contents, read
+        )
 
 
 def read_reply_array(content: RecordDict, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -325,17 +413,28 @@ def read_reply_array(content: RecordDict, name: str, shape: tuple[int, ...]) -> 
     return array_in(arrays_in(content)[name].data, shape, name).astype(np.float64)
 
 
-def read_summary(content: RecordDict, name: str, samples: int, dimension: int, twice: bool) -> Summary:
-    """One client's summary, by the rules: as many numbers per axis as it can have, powers and squares of at least 0."""
+def read_summary(
+    content: RecordDict, name: str, samples: int, dimension: int, twice: bool
+) -> Summary:
+    """One client's summary, by the rules: as many numbers per axis as it can have, powers and
+    squares of at least 0.
+    """
     axes = (min(samples, dimension),)
-    power, residual, raw = (read_reply_array(content, f"{name}.{each}", axes) for each in ("power", "residual", "raw"))
+    power, residual, raw = (
+        read_reply_array(content, f"{name}.{each}", axes) for each in ("power", "residual", "raw")
+    )
     if (power < 0).any() or (raw < 0).any():
         raise RefusedReply(f"client {name} has squares below 0")
     shapes = {"pull": (dimension,), "probes": (dimension, PROBE_VECTORS)} if twice else {}
-    second = {each: read_reply_array(content, f"{name}.{each}", shape) for each, shape in shapes.items()}
+    second = {
+        each: read_reply_array(content, f"{name}.{each}", shape) for each, shape in shapes.items()
+    }
     numbers = config_in(content)[name]
     if len(numbers) != len(SUMMARY_NUMBERS) or not np.isfinite(numbers).all():
-        raise RefusedReply(f"client {name} has the numbers {numbers!r}: {', '.join(SUMMARY_NUMBERS)} must be finite")
+        raise RefusedReply(
+            f"client {name} has the numbers {numbers!r}: {', '.join(SUMMARY_NUMBERS)} must be"
+            " finite"
+        )
     rest, tails, pooled = map(float, numbers)
     return Summary(name, samples, dimension, power, residual, raw, rest, tails, pooled, **second)
 
@@ -351,5 +450,7 @@ def log_advice(advice: Advice, path: str | Path) -> Path:
 
 
 def advise_federation(grid: Grid, config: Mapping[str, Any]) -> Advice:
-    """Advice from the nodes that are connected, by the rules of a run config (min-nodes, timeout)."""
+    """Advice from the nodes that are connected, by the rules of a run config (min-nodes,
+    timeout).
+    """
     return Advisor(grid, config).advise()

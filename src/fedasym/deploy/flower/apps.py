@@ -1,9 +1,12 @@
-"""Flower apps: the config of a run in the words of `fedasym.train`, apps as files, and one handed to a running federation.
+"""Flower apps: the config of a run in the words of `fedasym.train`, apps as files, and one handed
+to a running federation.
 
-An app imports this package: three short modules and the config that they run with. Flower is not needed to write one.
+An app imports this package: three short modules and the config that they run with. Flower is not
+needed to write one.
 
-An app is tried in one process: Flower's grid with the nodes' apps called here, in place of a network. What is computed
-and said is what real nodes compute and say; that needs neither ports nor Flower's simulation engine, which pins Ray.
+An app is tried in one process: Flower's grid with the nodes' apps called here, in place of a
+network. What is computed and said is what real nodes compute and say; that needs neither ports nor
+Flower's simulation engine, which pins Ray.
 """
 
 from __future__ import annotations
@@ -73,12 +76,15 @@ class RunConfiguration:
     """One run: the algorithm with its settings, and the rules of the federation.
 
     precision: of the heads that are sent; clients compute in float64.
-    min_nodes: the server waits for this many before it begins. timeout: seconds that a round waits for replies.
+    min_nodes: the server waits for this many before it begins. timeout: seconds that a round waits
+        for replies.
     clip: a change longer than this many medians is shortened; 0: never.
     classes: as the run config names them; None where it does not.
     data_name: what the results call the data; the server cannot know.
 
-    >>> configuration = RunConfiguration.of("rtfa", {"rounds": 3, "server-step": 0.5, "min-nodes": 3})
+    >>> configuration = RunConfiguration.of(
+    ...     "rtfa", {"rounds": 3, "server-step": 0.5, "min-nodes": 3}
+    ... )
     >>> configuration.settings.server_step, configuration.settings.ridge, configuration.min_nodes
     (0.5, 0.1, 3)
     """
@@ -104,10 +110,14 @@ class RunConfiguration:
         if rules["precision"] not in PRECISIONS:
             raise unknown("precision", rules["precision"], PRECISIONS)
         if not is_size(rules["min-nodes"], 1):
-            raise InvalidInput(f"min-nodes is {rules['min-nodes']!r}: it must be a whole number of at least 1")
+            raise InvalidInput(
+                f"min-nodes is {rules['min-nodes']!r}: it must be a whole number of at least 1"
+            )
         for name, least in (("timeout", "above"), ("clip", "of at least")):
             if not is_rate(rules[name]) or (least == "above" and rules[name] == 0):
-                raise InvalidInput(f"{name} is {rules[name]!r}: it must be a finite number {least} 0")
+                raise InvalidInput(
+                    f"{name} is {rules[name]!r}: it must be a finite number {least} 0"
+                )
         own = {
             name: each.check(config.get(kebab_name(name), default_of(chosen, name)))
             for name, each in own_settings(chosen).items()
@@ -136,17 +146,21 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     check_trainable(chosen)
     check_steps(chosen)
     if chosen.shares_nothing:
-        raise InvalidInput(f"algorithm is {chosen.name!r}, which shares nothing: a federation has nothing to do for it")
+        raise InvalidInput(
+            f"algorithm is {chosen.name!r}, which shares nothing: a federation has nothing to do"
+            " for it"
+        )
     if chosen.server.has_memory():
         raise InvalidInput(
-            f"algorithm is {chosen.name!r}, whose clients or server keep state from round to round: nodes keep none; "
-            "train it with fa.train"
+            f"algorithm is {chosen.name!r}, whose clients or server keep state from round to round:"
+            " nodes keep none; train it with fa.train"
         )
     return chosen
 
 
 def parse_classes(value: Any) -> tuple[Any, ...] | None:
-    """The names of the classes from a config: their number, or names separated by commas; None where nothing is said.
+    """The names of the classes from a config: their number, or names separated by commas; None
+    where nothing is said.
 
     >>> parse_classes("3"), parse_classes("well, ill"), parse_classes("1,2,5"), parse_classes("")
     ((0, 1, 2), ('well', 'ill'), (1, 2, 5), None)
@@ -180,9 +194,18 @@ MODULES = ("client_app.py", "server_app.py", "task.py")
 DATA_COLUMNS = {  # where samples have what; a node's own --node-config goes first
     "label": ("label", "column of the labels"),
     "client": ("client", "column of the clients"),
-    "features": ("", "columns of the features, separated by commas and the same on every node; empty: all other numeric ones"),
+    "features": (
+        "",
+        (
+            "columns of the features, separated by commas and the same on every node; empty: all"
+            " other numeric ones"
+        ),
+    ),
     "task": ("", "regression or classification; empty: as the labels look"),
-    "classes": ("", "their number, or their names separated by commas: needed where labels are classes"),
+    "classes": (
+        "",
+        "their number, or their names separated by commas: needed where labels are classes",
+    ),
     "data-name": ("", "what the results call the data: the server never learns where they are"),
 }
 CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items()} | {
@@ -200,37 +223,59 @@ CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items
 
 
 def write_app(what: str | Algorithm, into: str | Path) -> Path:
-    """Write the app of an algorithm, or the one that asks the advisor ("advise"), to a new or empty folder; returns it.
+    """Write the app of an algorithm, or the one that asks the advisor ("advise"), to a new or empty
+    folder; returns it.
 
-    what: a name, an `Algorithm`, or `module:name`; the module of one from outside the package travels with the app.
+    what: a name, an `Algorithm`, or `module:name`; the module of one from outside the package
+    travels with the app.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     app = write_app("rtfa", folder + "/my-app")
-    ...     sorted(path.relative_to(app).as_posix() for path in app.rglob("*.*"))
-    ['my_app/__init__.py', 'my_app/client_app.py', 'my_app/server_app.py', 'my_app/task.py', 'pyproject.toml']
+    ...     sorted(path.name for path in app.rglob("*.*"))
+    ['__init__.py', 'client_app.py', 'pyproject.toml', 'server_app.py', 'task.py']
     """
     algorithm = None if what == ADVISE else algorithm_to_deploy(what)
     name = ADVISE if algorithm is None else algorithm.name
-    origin = None if algorithm is None or algorithm.name in TRAINED else algorithm_file(algorithm, what)
+    origin = (
+        None if algorithm is None or algorithm.name in TRAINED else algorithm_file(algorithm, what)
+    )
     folder = path_of("into", into)
     package = package_name(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidInput(f"into is {str(into)!r}, which is not an empty folder: name a new one, or empty it first")
+        raise InvalidInput(
+            f"into is {str(into)!r}, which is not an empty folder: name a new one, or empty it"
+            " first"
+        )
     known = name if origin is None else f"{package}.{origin[0].stem}:{origin[1]}"
-    words = {"name": package.replace("_", "-"), "package": package, "algorithm": known, "config": config_text(algorithm)}
-    words["description"] = "Federated advice with fedasym" if what == ADVISE else f"{name}, personalized federated learning"
+    words = {
+        "name": package.replace("_", "-"),
+        "package": package,
+        "algorithm": known,
+        "config": config_text(algorithm),
+    }
+    words["description"] = (
+        "Federated advice with fedasym"
+        if what == ADVISE
+        else f"{name}, personalized federated learning"
+    )
     try:
         (folder / package).mkdir(parents=True)
-        (folder / "pyproject.toml").write_text(fill_template("pyproject.toml", words), encoding="utf-8")
-        (folder / package / "__init__.py").write_text(f'"""{words["description"]}, as a Flower app."""\n', encoding="utf-8")
+        (folder / "pyproject.toml").write_text(
+            fill_template("pyproject.toml", words), encoding="utf-8"
+        )
+        (folder / package / "__init__.py").write_text(
+            f'"""{words["description"]}, as a Flower app."""\n', encoding="utf-8"
+        )
         for module in MODULES:
             text = fill_template(f"{'advise' if what == ADVISE else 'train'}/{module}", words)
             (folder / package / module).write_text(text, encoding="utf-8")
         if origin is not None:
             (folder / package / origin[0].name).write_bytes(origin[0].read_bytes())
     except OSError as reason:
-        raise InvalidInput(f"into is {str(into)!r}: it cannot be written: {reason.strerror}; name another folder") from None
+        raise InvalidInput(
+            f"into is {str(into)!r}: it cannot be written: {reason.strerror}; name another folder"
+        ) from None
     return folder
 
 
@@ -242,46 +287,65 @@ def package_name(folder: Path) -> str:
     """
     package = re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
     if not package.isidentifier() or keyword.iskeyword(package) or package == "fedasym":
-        raise InvalidInput(f"into is {str(folder)!r}: its name must begin with a letter and be no word of Python, like my-app")
+        raise InvalidInput(
+            f"into is {str(folder)!r}: its name must begin with a letter and be no word of Python,"
+            " like my-app"
+        )
     return package
 
 
 def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     """The algorithm that an app is to train."""
     if isinstance(what, str) and ":" not in what and what not in REGISTRY:
-        raise unknown("algorithm", what, (*(name for name, each in REGISTRY.items() if not each.shares_nothing), ADVISE))
+        raise unknown(
+            "algorithm",
+            what,
+            (*(name for name, each in REGISTRY.items() if not each.shares_nothing), ADVISE),
+        )
     return find_algorithm(find(what))
 
 
 def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, str] | None:
-    """The file of an algorithm from outside the package, and its name there; None: every node has its package installed."""
+    """The file of an algorithm from outside the package, and its name there; None: every node has
+    its package installed.
+    """
     if isinstance(what, str) and ":" not in what and what in packaged():
         return None
     named = [what.partition(":")[0]] if isinstance(what, str) and ":" in what else []
-    for name in (*named, *(type(stage).__module__ for stage in algorithm.stages if not is_built_in(type(stage)))):
+    for name in (
+        *named,
+        *(type(stage).__module__ for stage in algorithm.stages if not is_built_in(type(stage))),
+    ):
         module = sys.modules.get(name)
         path = Path(getattr(module, "__file__", None) or "")
         names = [each for each, held in vars(module).items() if held is algorithm] if module else []
         if names and path.suffix == ".py" and path.name not in (*MODULES, "__init__.py"):
             return path, names[0]
     raise InvalidInput(
-        f"algorithm is {algorithm.name}, whose code is in no module of its own: write its stages and the algorithm to a file, "
-        "and name it as module:name"
+        f"algorithm is {algorithm.name}, whose code is in no module of its own: write its stages"
+        " and the algorithm to a file, and name it as module:name"
     )
 
 
 def config_text(algorithm: Algorithm | None) -> str:
     """The run config as TOML, every value with what it means; None: of the advisor's app."""
     if algorithm is None:
-        values: dict[str, Any] = {name: RULES[name] for name in ("min-nodes", "timeout")} | {"advice-path": "advice.json"}
+        values: dict[str, Any] = {name: RULES[name] for name in ("min-nodes", "timeout")} | {
+            "advice-path": "advice.json"
+        }
     else:
         values = default_config(algorithm) | {"shared-path": "shared.safetensors"}
-    own = {} if algorithm is None else {kebab_name(name): each.meaning for name, each in own_settings(algorithm).items()}
+    own = (
+        {}
+        if algorithm is None
+        else {kebab_name(name): each.meaning for name, each in own_settings(algorithm).items()}
+    )
     lines = [(name, value, CONFIG_MEANING.get(name) or own[name]) for name, value in values.items()]
     lines += [(name, *told) for name, told in DATA_COLUMNS.items()]
     if algorithm is None:  # it is for numbers: whole ones are meant as such
         lines = [
-            ("task", "regression", meaning) if name == "task" else (name, value, meaning) for name, value, meaning in lines
+            ("task", "regression", meaning) if name == "task" else (name, value, meaning)
+            for name, value, meaning in lines
         ]
     written = [(f"{name} = {json.dumps(value)}", meaning) for name, value, meaning in lines]
     width = max(len(text) for text, _ in written)
@@ -295,10 +359,12 @@ def fill_template(name: str, words: dict[str, str]) -> str:
 
 
 def advise_nodes(superlink: str | None = None, config: Mapping[str, Any] | None = None) -> None:
-    """Ask the advisor in a federation, and stream its log, which ends in the advice, to the terminal.
+    """Ask the advisor in a federation, and stream its log, which ends in the advice, to the
+    terminal.
 
     superlink: the connection's name in Flower's own configuration; its default without one.
-    config: values of the run config other than usual, such as {"min-nodes": 3, "task": "regression"}.
+    config: values of the run config other than usual, such as {"min-nodes": 3, "task":
+        "regression"}.
     """
     command = shutil.which("flwr", path=str(Path(sys.executable).parent)) or shutil.which("flwr")
     if command is None:
@@ -309,7 +375,10 @@ def advise_nodes(superlink: str | None = None, config: Mapping[str, Any] | None 
         words = [command, "run", str(app), *([superlink] if superlink else []), "--stream"]
         done = subprocess.run([*words, *(["--run-config", told] if told else [])], check=False)
     if done.returncode:
-        raise InvalidInput("flwr run failed, for the reason that it gives above: docs/how-to/flower.md has every step")
+        raise InvalidInput(
+            "flwr run failed, for the reason that it gives above: docs/how-to/flower.md has every"
+            " step"
+        )
 
 
 RUN = SERVER = 1  # the numbers that Flower would give
@@ -320,7 +389,9 @@ FIRST = 11  # the first node's number
 class LocalGrid(Grid):
     """Nodes by number, each with its node config, whose app answers in this process."""
 
-    def __init__(self, client: ClientApp, nodes: Mapping[int, Mapping[str, Any]], config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, client: ClientApp, nodes: Mapping[int, Mapping[str, Any]], config: Mapping[str, Any]
+    ) -> None:
         self.client, self.nodes, self.config = client, dict(nodes), dict(config)
         self.replies: list[Message] = []
         self.sent = 0
@@ -358,12 +429,16 @@ class LocalGrid(Grid):
         replies, self.replies = self.replies, []
         return replies
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
         """Send, and return the replies."""
         return self.pull_messages(self.push_messages(messages))
 
     def deliver(self, message: Message) -> Message | None:
-        """A node's reply; an app that lets an exception through replies with an error, as Flower's nodes do."""
+        """A node's reply; an app that lets an exception through replies with an error, as Flower's
+        nodes do.
+        """
         node = message.metadata.dst_node_id
         context = Context(RUN, node, dict(self.nodes[node]), RecordDict(), dict(self.config))
         try:
@@ -375,10 +450,17 @@ class LocalGrid(Grid):
         return reply
 
 
-def try_app(app: str | Path, data: str | Path | None = None, nodes: int = 3, config: Mapping[str, Any] | None = None) -> None:
-    """Run an app that `write_app` wrote, with nodes in this process; its log goes where Flower's goes.
+def try_app(
+    app: str | Path,
+    data: str | Path | None = None,
+    nodes: int = 3,
+    config: Mapping[str, Any] | None = None,
+) -> None:
+    """Run an app that `write_app` wrote, with nodes in this process; its log goes where Flower's
+    goes.
 
-    data: a file or folder whose clients are dealt out to the nodes; without it 30 clients are drawn.
+    data: a file or folder whose clients are dealt out to the nodes; without it 30 clients are
+        drawn.
     nodes: how many; as many as there are clients where those are fewer.
     config: values of the run config other than the app's.
     """
@@ -399,9 +481,15 @@ def try_app(app: str | Path, data: str | Path | None = None, nodes: int = 3, con
     count = min(count, clients)
     values["min-nodes"] = min(values.get("min-nodes", count), count)
     values["timeout"] = PATIENCE
-    log.info("Trying %s on %s, dealt out to %s of this process", folder.name, what, plural(count, "node"))
-    each = [{"data-path": place, "partition-id": part, "num-partitions": count} for part in range(count)]
-    client, server = (import_app(folder, settings["components"][side]) for side in ("clientapp", "serverapp"))
+    log.info(
+        "Trying %s on %s, dealt out to %s of this process", folder.name, what, plural(count, "node")
+    )
+    each = [
+        {"data-path": place, "partition-id": part, "num-partitions": count} for part in range(count)
+    ]
+    client, server = (
+        import_app(folder, settings["components"][side]) for side in ("clientapp", "serverapp")
+    )
     grid = LocalGrid(client, {FIRST + part: told for part, told in enumerate(each)}, values)
     server(grid, Context(RUN, SERVER, {}, RecordDict(), dict(values)))
 
@@ -409,11 +497,14 @@ def try_app(app: str | Path, data: str | Path | None = None, nodes: int = 3, con
 def read_app(folder: Path) -> dict[str, Any]:
     """What an app's pyproject.toml says of its modules and its run config."""
     try:
-        told = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+        told = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+            "flwr"
+        ]["app"]
         return {"components": dict(told["components"]), "config": dict(told.get("config", {}))}
     except (OSError, ValueError, KeyError, TypeError):
         raise InvalidInput(
-            f"app is {str(folder)!r}: it has no pyproject.toml of a Flower app; fedasym deploy rtfa --into my-app writes one"
+            f"app is {str(folder)!r}: it has no pyproject.toml of a Flower app; fedasym deploy rtfa"
+            " --into my-app writes one"
         ) from None
 
 
@@ -426,7 +517,9 @@ def parse_overrides(text: str) -> dict[str, Any]:
     try:
         return parse_config_args([text])
     except (ClickException, OSError, ValueError):
-        raise InvalidInput(f"run-config is {text!r}: write it like 'rounds=2 label=\"score\"'") from None
+        raise InvalidInput(
+            f"run-config is {text!r}: write it like 'rounds=2 label=\"score\"'"
+        ) from None
 
 
 def import_app(folder: Path, reference: str) -> Any:
@@ -436,6 +529,8 @@ def import_app(folder: Path, reference: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as reason:
-        raise InvalidInput(f"app is {str(folder)!r}: {reference} cannot be imported: {reason}") from reason
+        raise InvalidInput(
+            f"app is {str(folder)!r}: {reference} cannot be imported: {reason}"
+        ) from reason
     finally:
         sys.path.remove(str(folder.resolve()))

@@ -1,15 +1,17 @@
-"""What goes between server and nodes: what is in a message, what a node says is wrong, and what the server takes.
+"""What goes between server and nodes: what is in a message, what a node says is wrong, and what the
+server takes.
 
 A message has arrays, words and numbers, each under one name, and heads among the arrays.
 
-What can be wrong on a node is a closed list of codes, all that a server ever hears of it. The sentence of an exception may
-hold a cell, a client's name or a path. It goes to the node's own log; a code goes to the server. Which code is decided by the
-exception's type, never by its words.
+What can be wrong on a node is a closed list of codes, all that a server ever hears of it. The
+sentence of an exception may hold a cell, a client's name or a path. It goes to the node's own log;
+a code goes to the server. Which code is decided by the exception's type, never by its words.
 
-What the server takes from a node, and what it refuses, are pure rules, none of which trusts a number that was sent. Refused,
-and left out of the round: a head of another name, shape or kind than was sent out, one larger in bytes than it can be, one
-with NaN or infinity, and counts other than the node announced. Shortened: a change of the head that is longer than `clip`
-times the median of the round, where at least three nodes replied (of two, nobody can tell which one is wrong).
+What the server takes from a node, and what it refuses, are pure rules, none of which trusts a
+number that was sent. Refused, and left out of the round: a head of another name, shape or kind than
+was sent out, one larger in bytes than it can be, one with NaN or infinity, and counts other than
+the node announced. Shortened: a change of the head that is longer than `clip` times the median of
+the round, where at least three nodes replied (of two, nobody can tell which one is wrong).
 """
 
 from __future__ import annotations
@@ -42,7 +44,13 @@ from fedasym.data.files import BROKEN
 log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stand together
 
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
-MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)  # what reading a record of another form raises
+MALFORMED = (
+    *BROKEN,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+)  # what reading a record of another form raises
 
 
 def content_of(
@@ -86,11 +94,15 @@ def array_of(content: RecordDict, name: str = HEAD) -> NDArray[np.float64]:
     return np.asarray(arrays_in(content)[name].numpy(), np.float64)
 
 
-FAULT, VERSION = "fault", "version"  # what a reply calls the code, and the node's version of this package
+FAULT, VERSION = (
+    "fault",
+    "version",
+)  # what a reply calls the code, and the node's version of this package
 
 
 class Fault(Enum):
-    """A code with what it means; a permanent fault stays until somebody mends the node or the run config.
+    """A code with what it means; a permanent fault stays until somebody mends the node or the run
+    config.
 
     >>> Fault.MISSING_COLUMN.permanent, Fault.OUT_OF_MEMORY.permanent
     (True, False)
@@ -113,16 +125,28 @@ class Fault(Enum):
     MISSING_VALUES = "missing-values", True, "values are missing, or not finite, in its data"
     NOT_NUMBERS = "not-numbers", True, "a column has text where numbers are expected"
     NO_CLASSES = (
-        "no-classes", True,
-        'its labels are classes, and neither the run nor the node names them: say classes, or task="regression"',
-    )  # fmt: skip
+        "no-classes",
+        True,
+        (
+            "its labels are classes, and neither the run nor the node names them: say classes, or"
+            ' task="regression"'
+        ),
+    )
     OTHER_CLASSES = "other-classes", True, "its labels are not among the classes that were named"
     UNFIT_DATA = "unfit-data", True, "its data do not make a federation as the run describes it"
     CLASSES_ADVISED = (
-        "classes-advised", True,
-        'its labels are classes, and advice through a federation is for numbers: task="regression" reads whole ones as such',
-    )  # fmt: skip
-    BAD_CONFIGURATION = "bad-configuration", True, "the run config or the node config has a value that it cannot take"
+        "classes-advised",
+        True,
+        (
+            "its labels are classes, and advice through a federation is for numbers:"
+            ' task="regression" reads whole ones as such'
+        ),
+    )
+    BAD_CONFIGURATION = (
+        "bad-configuration",
+        True,
+        "the run config or the node config has a value that it cannot take",
+    )
     MISSING_PACKAGE = "missing-package", True, "a package that its data need is not installed there"
     BAD_MESSAGE = "bad-message", False, "the message that it was sent is not what it expects"
     UNWRITABLE_HEADS = "unwritable-heads", False, "the clients' own heads cannot be written there"
@@ -141,7 +165,9 @@ class Fault(Enum):
 
 
 class NodeFault(InvalidInput):
-    """Something wrong on a node whose code is known where it is raised; the text stays on the node."""
+    """Something wrong on a node whose code is known where it is raised; the text stays on the
+    node.
+    """
 
     def __init__(self, fault: Fault, text: str) -> None:
         super().__init__(text)
@@ -170,7 +196,9 @@ def find_fault(reason: BaseException) -> Fault:
     """
     if isinstance(reason, NodeFault):
         return reason.fault
-    return next((fault for kind, fault in CODES.items() if isinstance(reason, kind)), Fault.UNFORESEEN)
+    return next(
+        (fault for kind, fault in CODES.items() if isinstance(reason, kind)), Fault.UNFORESEEN
+    )
 
 
 @contextmanager
@@ -203,14 +231,17 @@ class Trouble:
 
 
 class Change(NamedTuple):
-    """How a node's clients would move the shared head, and how many training samples speak for it."""
+    """How a node's clients would move the shared head, and how many training samples speak
+    for it.
+    """
 
     step: NDArray[np.float64]
     samples: int
 
 
 def array_in(data: bytes, shape: tuple[int, ...], what: str = "head") -> Head:
-    """The array in these bytes (NumPy's format), unread where it is too large, and finite numbers of this shape.
+    """The array in these bytes (NumPy's format), unread where it is too large, and finite numbers
+    of this shape.
 
     >>> file = io.BytesIO()
     >>> np.save(file, np.array([[1.0], [np.nan]]))
@@ -221,13 +252,17 @@ def array_in(data: bytes, shape: tuple[int, ...], what: str = "head") -> Head:
     """
     most = 8 * int(np.prod(shape)) + ROOM
     if len(data) > most:
-        raise RefusedReply(f"its {what} has {len(data)} bytes where {shape} numbers take at most {most}")
+        raise RefusedReply(
+            f"its {what} has {len(data)} bytes where {shape} numbers take at most {most}"
+        )
     try:
         array = np.load(io.BytesIO(data), allow_pickle=False)
     except BROKEN:
         raise RefusedReply(f"its {what} cannot be read as an array") from None
     if not isinstance(array, np.ndarray) or array.shape != shape:
-        raise RefusedReply(f"its {what} has shape {getattr(array, 'shape', '?')} instead of {shape}")
+        raise RefusedReply(
+            f"its {what} has shape {getattr(array, 'shape', '?')} instead of {shape}"
+        )
     if array.dtype.kind != "f":
         raise RefusedReply(f"its {what} holds {array.dtype.name} instead of floating-point numbers")
     bad = int(np.count_nonzero(~np.isfinite(array)))
@@ -245,33 +280,52 @@ def count_in(metrics: Mapping[str, Any], name: str, expected: int) -> int:
 
 
 def check_version(version: Any) -> None:
-    """Refuse a node with another fedasym than the server's: the two would not compute, or not say, the same."""
+    """Refuse a node with another fedasym than the server's: the two would not compute, or not say,
+    the same.
+    """
     if version == __version__:
         return
-    has = f"fedasym {version}" if isinstance(version, str) and re.fullmatch(WRITTEN, version) else "no version"
-    raise RefusedReply(f"it says that it has {has}, and the server has fedasym {__version__}: install the same on both")
+    has = (
+        f"fedasym {version}"
+        if isinstance(version, str) and re.fullmatch(WRITTEN, version)
+        else "no version"
+    )
+    raise RefusedReply(
+        f"it says that it has {has}, and the server has fedasym {__version__}: install the same on"
+        " both"
+    )
 
 
-def scores_in(metrics: Mapping[str, Any], names: tuple[str, ...], most: Mapping[str, float]) -> dict[str, float]:
+def scores_in(
+    metrics: Mapping[str, Any], names: tuple[str, ...], most: Mapping[str, float]
+) -> dict[str, float]:
     """Finite metrics of at least 0, and no larger than they can be.
 
-    >>> scores_in({"accuracy": 1.5}, ("accuracy",), {"accuracy": 1.0})
+    >>> scores_in({"accuracy": 1.5}, ("accuracy",), {"accuracy": 1.0})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.deploy.flower.messages.RefusedReply: its accuracy is 1.5: it must be a number from 0 to 1
+    fedasym.deploy.flower.messages.RefusedReply: its accuracy is 1.5: it must be a number from ...
     """
     taken = {}
     for name in names:
         value, top = metrics.get(name), most.get(name, float("inf"))
-        if not isinstance(value, int | float) or isinstance(value, bool) or not np.isfinite(value) or not 0 <= value <= top:
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not np.isfinite(value)
+            or not 0 <= value <= top
+        ):
             upper = f"from 0 to {top:g}" if np.isfinite(top) else "of at least 0"
             raise RefusedReply(f"its {name} is {value!r}: it must be a number {upper}")
         taken[name] = float(value)
     return taken
 
 
-def shorten_changes(changes: Mapping[int, Change], clip: float) -> tuple[dict[int, Change], dict[int, float]]:
-    """Changes no longer than `clip` times the median length, and by node what was cut to which share of its length.
+def shorten_changes(
+    changes: Mapping[int, Change], clip: float
+) -> tuple[dict[int, Change], dict[int, float]]:
+    """Changes no longer than `clip` times the median length, and by node what was cut to which
+    share of its length.
 
     >>> usual = {node: Change(np.full((4, 1), 0.5), 10) for node in (1, 2)}
     >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, clip=10)
@@ -284,7 +338,9 @@ def shorten_changes(changes: Mapping[int, Change], clip: float) -> tuple[dict[in
         return dict(changes), {}
     longest = clip * float(np.median(list(lengths.values())))
     cut = {node: longest / length for node, length in lengths.items() if length > longest}
-    return {node: Change(each.step * cut.get(node, 1.0), each.samples) for node, each in changes.items()}, cut
+    return {
+        node: Change(each.step * cut.get(node, 1.0), each.samples) for node, each in changes.items()
+    }, cut
 
 
 def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:
@@ -294,4 +350,6 @@ def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:
     [[0.75]]
     """
     n = sum(change.samples for change in changes.values())
-    return np.asarray(sum(change.samples / n * change.step for _, change in sorted(changes.items())), np.float64)
+    return np.asarray(
+        sum(change.samples / n * change.step for _, change in sorted(changes.items())), np.float64
+    )

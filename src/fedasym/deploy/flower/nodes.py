@@ -1,14 +1,17 @@
 """One node: its samples, its clients' own heads, and what it does with each kind of message.
 
-Where the samples are is said on the node alone; they may be one client's or several clients'. Names of classes are said by
-people, in the run config, in the node config or in a saved federation: a node never takes them from the cells of a column,
-which a run config could name at will. Heads are kept on disk: a client's own ones on its node, where they stay, and the
-shared one on the server. The arithmetic is the plain-loop version of `fedasym.train`, client by client.
+Where the samples are is said on the node alone; they may be one client's or several clients'. Names
+of classes are said by people, in the run config, in the node config or in a saved federation: a
+node never takes them from the cells of a column, which a run config could name at will. Heads are
+kept on disk: a client's own ones on its node, where they stay, and the shared one on the server.
+The arithmetic is the plain-loop version of `fedasym.train`, client by client.
 
-introduce: say which clients there are (64-bit hashes of their names), their sample counts, and the kind of the data:
-    numbers of features and outputs, and the task. Names of classes stay here.
-train: the drawn clients' local work from the shared head; one head goes back, averaged by samples over the node's clients.
-evaluate: every client's own head, made from the shared one, kept in a folder of the node, and tested; scores go back.
+introduce: say which clients there are (64-bit hashes of their names), their sample counts, and the
+    kind of the data: numbers of features and outputs, and the task. Names of classes stay here.
+train: the drawn clients' local work from the shared head; one head goes back, averaged by samples
+    over the node's clients.
+evaluate: every client's own head, made from the shared one, kept in a folder of the node, and
+    tested; scores go back.
 """
 
 from __future__ import annotations
@@ -49,7 +52,15 @@ from fedasym.deploy.flower.messages import (
 )
 from fedasym.training.history import ROUNDING
 from fedasym.training.settings import is_size
-from fedasym.training.twin import Client, Head, batch_of, local_work, mean_loss, own_head, predictions
+from fedasym.training.twin import (
+    Client,
+    Head,
+    batch_of,
+    local_work,
+    mean_loss,
+    own_head,
+    predictions,
+)
 
 FORMAT = "fedasym head 1"
 KEY = "fedasym"  # of the file's metadata
@@ -61,7 +72,8 @@ class SavedHead:
     """A linear head and what it is of.
 
     head: (features, outputs), with a last row for the bias where `about` says so.
-    about: bias (whether there is one), classes (names by output, None for values), and how it was made: algorithm, round, run.
+    about: bias (whether there is one), classes (names by output, None for values), and how it was
+        made: algorithm, round, run.
 
     >>> model = SavedHead(np.eye(2), {"bias": False, "classes": ["cat", "dog"]})
     >>> model.predict([[3.0, 1.0], [0.0, 2.0]]).tolist()
@@ -75,23 +87,32 @@ class SavedHead:
         """Class names, or values in regression, for samples in rows."""
         x, d = np.asarray(features, float), len(self.head) - bool(self.about["bias"])
         if x.ndim == 0 or x.shape[-1] != d or not np.isfinite(x).all():
-            raise InvalidInput(f"features have shape {x.shape}: the last axis must hold {d} features, all finite numbers")
+            raise InvalidInput(
+                f"features have shape {x.shape}: the last axis must hold {d} features, all finite"
+                " numbers"
+            )
         outputs = x @ self.head[:d] + (self.head[d] if self.about["bias"] else 0.0)
         if self.about["classes"] is not None:
             return np.asarray(np.asarray(self.about["classes"])[outputs.argmax(-1)])
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
 
     def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors file, whole or not at all; its folder is made where there is none."""
+        """Write to a .safetensors file, whole or not at all; its folder is made where there is
+        none.
+        """
         path = Path(path)
         library = import_package("safetensors.numpy", "a .safetensors file")
         held = {KEY: json.dumps({"format": FORMAT, **self.about})}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as fresh:
-                fresh.write_bytes(library.save({"head": np.ascontiguousarray(self.head)}, metadata=held))
+                fresh.write_bytes(
+                    library.save({"head": np.ascontiguousarray(self.head)}, metadata=held)
+                )
         except OSError as reason:
-            raise InvalidInput(f"{path} cannot be written: {reason.strerror or reason}; name another folder") from None
+            raise InvalidInput(
+                f"{path} cannot be written: {reason.strerror or reason}; name another folder"
+            ) from None
         return path
 
     @classmethod
@@ -112,49 +133,91 @@ class SavedHead:
                 head = file.get_tensor("head")
             if about.pop("format") != FORMAT or not is_head(head, about):
                 raise ValueError
-        except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError):
-            raise InvalidInput(f"{path} is no head that fedasym wrote: name a .safetensors file of a heads folder") from None
+        except (
+            OSError,
+            KeyError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            safetensors.SafetensorError,
+        ):
+            raise InvalidInput(
+                f"{path} is no head that fedasym wrote: name a .safetensors file of a heads folder"
+            ) from None
         return cls(head, about)
 
 
 def is_head(head: NDArray[Any], about: Mapping[str, Any]) -> bool:
     """Whether the numbers can be a head of that description: a class per output, a row for a bias.
 
-    >>> is_head(np.eye(2), {"bias": False, "classes": ["cat", "dog"]}), is_head(np.eye(2), {"bias": False, "classes": ["cat"]})
+    >>> (
+    ...     is_head(np.eye(2), {"bias": False, "classes": ["cat", "dog"]}),
+    ...     is_head(np.eye(2), {"bias": False, "classes": ["cat"]}),
+    ... )
     (True, False)
     """
     bias, classes = about["bias"], about["classes"]
-    named = classes is None or (isinstance(classes, list) and all(isinstance(each, str | int | float) for each in classes))
-    fits = head.ndim == 2 and head.dtype.kind == "f" and len(head) > bool(bias) and bool(np.isfinite(head).all())
-    return isinstance(bias, bool) and named and fits and (classes is None or len(classes) == head.shape[1])
+    named = classes is None or (
+        isinstance(classes, list) and all(isinstance(each, str | int | float) for each in classes)
+    )
+    fits = (
+        head.ndim == 2
+        and head.dtype.kind == "f"
+        and len(head) > bool(bias)
+        and bool(np.isfinite(head).all())
+    )
+    return (
+        isinstance(bias, bool)
+        and named
+        and fits
+        and (classes is None or len(classes) == head.shape[1])
+    )
 
 
 def head_file(folder: Path, algorithm: str, client: Any, identity: int) -> Path:
-    """The file of a client's own head: its name made fit for any disk, and 64 bits that keep names apart.
+    """The file of a client's own head: its name made fit for any disk, and 64 bits that keep names
+    apart.
 
     >>> head_file(Path("heads"), "rtfa", "ward 3/b", 10).as_posix()
     'heads/rtfa/ward%203%2Fb-000000000000000a.safetensors'
     """
-    return folder / quote(algorithm, safe="") / f"{quote(str(client), safe='')[:LONGEST]}-{int(identity):016x}.safetensors"
+    return (
+        folder
+        / quote(algorithm, safe="")
+        / f"{quote(str(client), safe='')[:LONGEST]}-{int(identity):016x}.safetensors"
+    )
 
 
-MEANING = ("label", "client", "features", "split", "task", "classes")  # said for all nodes, or for one
+MEANING = (
+    "label",
+    "client",
+    "features",
+    "split",
+    "task",
+    "classes",
+)  # said for all nodes, or for one
 SAVED = ".safetensors"  # a federation that its owner saved, with its columns and classes
 SYNTHETIC = "synthetic"
 DRAWN = 30  # clients of a node without data, or of a simulation
 
 
 def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Federation:
-    """The clients of a node, read from the file or folder that its `data-path` names, in any format of `fedasym.datasets.read`.
+    """The clients of a node, read from the file or folder that its `data-path` names, in any format
+    of `fedasym.datasets.read`.
 
-    label, client, features, split, task, classes: as `read` takes them, from the run config for all nodes alike; what the
-        node config says goes first. Empty words count as not said; several features or classes are separated by commas.
-        Labels that are classes need `classes`, unless a saved federation has its own.
-    partition-id, num-partitions: take every so many-th client of the file only.
-    data-path "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path. Such clients
+    label, client, features, split, task, classes: as `read` takes them, from the run config for all
+        nodes alike; what the node config says goes first. Empty words count as not said; several
+        features or classes are separated by commas. Labels that are classes need `classes`, unless
+        a saved federation has its own.
+    partition-id, num-partitions: take every so many-th client of the file only. data-path
+    "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path.
+    Such clients
         alone have a `truth`.
 
-    >>> first, second = (load_clients({"partition-id": k, "num-partitions": 2}, {}) for k in range(2))
+    >>> first, second = (
+    ...     load_clients({"partition-id": k, "num-partitions": 2}, {}) for k in range(2)
+    ... )
     >>> len(first), len(second), first.dimension, set(first.clients) & set(second.clients)
     (15, 15, 60, set())
     """
@@ -162,12 +225,18 @@ def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
 
     place = node_config.get("data-path", SYNTHETIC if "partition-id" in node_config else None)
     if place is None:
-        raise NodeFault(Fault.NO_DATA_PATH, "data-path is missing: start this node with --node-config 'data-path=\"...\"'")
+        raise NodeFault(
+            Fault.NO_DATA_PATH,
+            "data-path is missing: start this node with --node-config 'data-path=\"...\"'",
+        )
     with report_as(Fault.BAD_CONFIGURATION):
         options, path = read_options(node_config, run_config), path_of("data-path", place)
     if place == SYNTHETIC:
         drawn = draw_trial_clients(options.get("task"))
-        return replace(partition_of(drawn, node_config), truth={"shared": drawn.truth["shared"]} if drawn.truth else None)
+        return replace(
+            partition_of(drawn, node_config),
+            truth={"shared": drawn.truth["shared"]} if drawn.truth else None,
+        )
     if path.suffix == SAVED:
         federation = read(path)
         check_classes(federation, options.get("classes"))
@@ -176,17 +245,19 @@ def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
         if federation.task == "classification" and "classes" not in options:
             raise NodeFault(
                 Fault.NO_CLASSES,
-                "classes is not said and the labels are classes: give their number or names in the run config or in this "
-                'node\'s --node-config, or task="regression" where whole numbers are meant as numbers',
+                "classes is not said and the labels are classes: give their number or names in the"
+                ' run config or in this node\'s --node-config, or task="regression" where whole'
+                " numbers are meant as numbers",
             )
     return replace(partition_of(federation, node_config), truth=None)
 
 
 def numeric_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """How to read a table so that all nodes make the same features of it: columns of numbers, as they are.
+    """How to read a table so that all nodes make the same features of it: columns of numbers, as
+    they are.
 
-    Nodes know nothing of each other's rows: a scale, the levels of a category, and what is constant or an identifier would be
-    different on each.
+    Nodes know nothing of each other's rows: a scale, the levels of a category, and what is constant
+    or an identifier would be different on each.
     """
     from fedasym.data.formats import TABLES, find_files
     from fedasym.data.frames import read_file
@@ -198,8 +269,12 @@ def numeric_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     listed = options.get("features")
     named = [listed] if isinstance(listed, str) else listed
     taken = {*(options.get(name, name) for name in ("label", "client", "split")), "split", "mask"}
-    columns = named or [name for name in frame.columns if name not in taken and frame[name].dtype.is_numeric()]
-    if not columns or any(name in frame.columns and frame[name].dtype.is_nested() for name in columns):
+    columns = named or [
+        name for name in frame.columns if name not in taken and frame[name].dtype.is_numeric()
+    ]
+    if not columns or any(
+        name in frame.columns and frame[name].dtype.is_nested() for name in columns
+    ):
         return {"scale": "none"}
     return {"features": columns, "roles": dict.fromkeys(columns, "number"), "scale": "none"}
 
@@ -209,14 +284,20 @@ def draw_trial_clients(task: str | None) -> Federation:
     from fedasym.data import synthetic
 
     if task == "regression":
-        return synthetic(task="regression", clients=DRAWN, dimension=20, aspect=0.5, radius=1, noise=0.5)
-    return synthetic(task="classification", clients=DRAWN, dimension=60, aspect=1, centre=4, radius=3, classes=5)
+        return synthetic(
+            task="regression", clients=DRAWN, dimension=20, aspect=0.5, radius=1, noise=0.5
+        )
+    return synthetic(
+        task="classification", clients=DRAWN, dimension=60, aspect=1, centre=4, radius=3, classes=5
+    )
 
 
 def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> dict[str, Any]:
     """How to read a file: what is said, the node's word first.
 
-    >>> read_options({"label": "score"}, {"label": "y", "features": "age, hours", "classes": "3", "task": ""})
+    >>> read_options(
+    ...     {"label": "score"}, {"label": "y", "features": "age, hours", "classes": "3", "task": ""}
+    ... )
     {'label': 'score', 'features': ['age', 'hours'], 'classes': (0, 1, 2)}
     """
     told = {name: node_config.get(name, run_config.get(name)) for name in MEANING}
@@ -228,35 +309,46 @@ def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
         one_of("task", options["task"], TASKS)
     if "features" in options:
         columns = [each.strip() for each in options["features"].split(",")]
-        options["features"] = columns if len(columns) > 1 else columns[0]  # formats without columns have one field
+        options["features"] = (
+            columns if len(columns) > 1 else columns[0]
+        )  # formats without columns have one field
     if "classes" in options:
         options["classes"] = parse_classes(options["classes"])
     return options
 
 
 def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None:
-    """Refuse a saved federation whose classes are not those that were named; a number alone stands for 0, 1, ..."""
+    """Refuse a saved federation whose classes are not those that were named; a number alone stands
+    for 0, 1, ...
+    """
     if named is None:
         return
     own = federation.classes or ()
     if own != named and (len(own) != len(named) or named != tuple(range(len(named)))):
-        raise NodeFault(Fault.OTHER_CLASSES, f"the saved federation has the classes {own!r}, and the run or node {named!r}")
+        raise NodeFault(
+            Fault.OTHER_CLASSES,
+            f"the saved federation has the classes {own!r}, and the run or node {named!r}",
+        )
 
 
 def partition_of(federation: Federation, node_config: Mapping[str, Any]) -> Federation:
-    """Every `num-partitions`-th client from `partition-id` on; all of them where the node does not say."""
+    """Every `num-partitions`-th client from `partition-id` on; all of them where the node does not
+    say.
+    """
     if "partition-id" not in node_config:
         return federation
     first, step = node_config["partition-id"], node_config.get("num-partitions", 1)
     if not (isinstance(first, int) and isinstance(step, int) and 0 <= first < step):
         raise NodeFault(
             Fault.BAD_CONFIGURATION,
-            f"partition-id is {first!r} of num-partitions {step!r}: it must be a whole number from 0 to {step!r} - 1",
+            f"partition-id is {first!r} of num-partitions {step!r}: it must be a whole number from"
+            f" 0 to {step!r} - 1",
         )
     if first >= len(federation):
         raise NodeFault(
             Fault.BAD_CONFIGURATION,
-            f"partition-id is {first}, and the file has {len(federation)} clients: start fewer nodes",
+            f"partition-id is {first}, and the file has {len(federation)} clients: start fewer"
+            " nodes",
         )
     return select_clients(federation, federation.clients[first::step])
 
@@ -278,31 +370,61 @@ def select_clients(federation: Federation, names: Sequence[Any]) -> Federation:
 
 
 def heads_folder(node_config: Mapping[str, Any]) -> Path:
-    """Where the clients' own heads are kept: `heads-path`, or beside the data, clients.csv in clients.heads."""
+    """Where the clients' own heads are kept: `heads-path`, or beside the data, clients.csv in
+    clients.heads.
+    """
     with report_as(Fault.BAD_CONFIGURATION):
         if told := node_config.get("heads-path"):
             return path_of("heads-path", told)
         path = path_of("data-path", node_config.get("data-path", SYNTHETIC))
-        return Path("fedasym.heads") if str(path) == SYNTHETIC else path.resolve().with_suffix(".heads")
+        return (
+            Path("fedasym.heads")
+            if str(path) == SYNTHETIC
+            else path.resolve().with_suffix(".heads")
+        )
 
 
-def introduce_clients(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
+def introduce_clients(
+    message: Message, context: Context, federation: Federation, algorithm: str | Algorithm
+) -> Message:
     """Reply with the node's clients and sizes; no name, no sample, no label."""
     protocol = read_configuration(algorithm, context).protocol
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
-    told |= {"dimension": federation.dimension, "outputs": federation.outputs, "task": federation.task}
-    samples, tested = federation.counts("train").tolist(), int(np.count_nonzero(federation.counts("test")))
-    counted = {split: count_predictions(federation, split, protocol.count_padding) for split in ("validation", "test")}
-    told |= {"clients": identity_hashes(federation), "samples": samples, "tested": tested, **counted}
+    told |= {
+        "dimension": federation.dimension,
+        "outputs": federation.outputs,
+        "task": federation.task,
+    }
+    samples, tested = (
+        federation.counts("train").tolist(),
+        int(np.count_nonzero(federation.counts("test"))),
+    )
+    counted = {
+        split: count_predictions(federation, split, protocol.count_padding)
+        for split in ("validation", "test")
+    }
+    told |= {
+        "clients": identity_hashes(federation),
+        "samples": samples,
+        "tested": tested,
+        **counted,
+    }
     return Message(content_of(config=told), reply_to=message)
 
 
-def train_clients(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
+def train_clients(
+    message: Message, context: Context, federation: Federation, algorithm: str | Algorithm
+) -> Message:
     """Reply with W + sum_j n_j (w_j - W) / sum_j n_j over the drawn clients j of this node."""
     configuration = read_configuration(algorithm, context)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
     drawn = read_drawn(
-        message.content, dict(zip(identity_hashes(federation), working_clients(federation, configuration), strict=True))
+        message.content,
+        dict(
+            zip(
+                identity_hashes(federation), working_clients(federation, configuration), strict=True
+            )
+        ),
     )
     change, samples = np.zeros_like(shared), 0
     for client, turn in drawn:
@@ -312,7 +434,9 @@ def train_clients(message: Message, context: Context, federation: Federation, al
     return Message(content_of({HEAD: head}, metrics={"num-examples": samples}), reply_to=message)
 
 
-def evaluate_clients(message: Message, context: Context, federation: Federation, algorithm: str | Algorithm) -> Message:
+def evaluate_clients(
+    message: Message, context: Context, federation: Federation, algorithm: str | Algorithm
+) -> Message:
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
     configuration = read_configuration(algorithm, context)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
@@ -328,15 +452,25 @@ def evaluate_clients(message: Message, context: Context, federation: Federation,
     own, theirs, validated, hurt = HeadScores(), HeadScores(), HeadScores(), 0
     for client in working_clients(federation, configuration):
         head = own_head(configuration.algorithm, client, shared, round_)
-        if np.isfinite(head).all():  # one that diverged replaces none that works; the server hears of it in the scores
+        if np.isfinite(
+            head
+        ).all():  # one that diverged replaces none that works; the server hears of it in the scores
             with report_as(Fault.UNWRITABLE_HEADS):
                 SavedHead(head, about | {"client": client.name}).save(
                     head_file(folder, name, client.name, int(client.identity))
                 )
         mine, others = score_head(client, head, "test"), score_head(client, shared, "test")
-        own, theirs, validated = own.plus(mine), theirs.plus(others), validated.plus(score_head(client, head, "validation"))
+        own, theirs, validated = (
+            own.plus(mine),
+            theirs.plus(others),
+            validated.plus(score_head(client, head, "validation")),
+        )
         hurt += mine.worse_than(others, federation.task)
-    told: dict[str, float] = {"num-examples": own.counted, "num-validation-examples": validated.counted, "hurt": hurt}
+    told: dict[str, float] = {
+        "num-examples": own.counted,
+        "num-validation-examples": validated.counted,
+        "hurt": hurt,
+    }
     scores = own.told("", federation.task) | theirs.told("shared-", federation.task)
     told |= scores | validated.told("validation-", federation.task)
     return Message(content_of(metrics=told), reply_to=message)
@@ -354,7 +488,10 @@ def read_head_and_round(
     """The shared head and the number of the round that the server sends."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         shared, round_ = array_of(content), config_in(content)["server-round"]
-        if shared.shape != (federation.dimension + configuration.protocol.intercept, federation.outputs):
+        if shared.shape != (
+            federation.dimension + configuration.protocol.intercept,
+            federation.outputs,
+        ):
             raise ValueError("the shared head does not fit the data")
         if not is_size(round_, 1):
             raise ValueError("server-round is no number of a round")
@@ -365,14 +502,20 @@ def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple
     """The drawn clients of this node, each with how often it was drawn before."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         asked = config_in(content)
-        drawn = [(clients[name], turn) for name, turn in zip(asked["drawn"], asked["turns"], strict=True)]
-        if not any(client.n for client, _ in drawn) or not all(is_size(turn, 0) for _, turn in drawn):
+        drawn = [
+            (clients[name], turn) for name, turn in zip(asked["drawn"], asked["turns"], strict=True)
+        ]
+        if not any(client.n for client, _ in drawn) or not all(
+            is_size(turn, 0) for _, turn in drawn
+        ):
             raise ValueError("no client with training samples is drawn, or a turn is no count")
         return drawn
 
 
 class HeadScores(NamedTuple):
-    """How a head does on some samples: predictions counted, how many were right, and the sum of their losses."""
+    """How a head does on some samples: predictions counted, how many were right, and the sum of
+    their losses.
+    """
 
     counted: int = 0
     correct: int = 0
@@ -380,11 +523,17 @@ class HeadScores(NamedTuple):
 
     def plus(self, other: HeadScores) -> HeadScores:
         """Two sets of samples together."""
-        return HeadScores(self.counted + other.counted, self.correct + other.correct, self.loss + other.loss)
+        return HeadScores(
+            self.counted + other.counted, self.correct + other.correct, self.loss + other.loss
+        )
 
     def worse_than(self, other: HeadScores, task: str) -> bool:
         """Fewer right, or in regression a larger loss beyond rounding."""
-        return self.loss > other.loss * (1 + ROUNDING) if task == "regression" else self.correct < other.correct
+        return (
+            self.loss > other.loss * (1 + ROUNDING)
+            if task == "regression"
+            else self.correct < other.correct
+        )
 
     def told(self, prefix: str, task: str) -> dict[str, float]:
         """Means by their names in a message; 0 where nothing was counted."""
@@ -396,7 +545,13 @@ class HeadScores(NamedTuple):
 def score_head(client: Client, head: Head, split: str) -> HeadScores:
     """One client's samples of a split under a head."""
     federation, protocol = client.federation, client.protocol
-    D = batch_of(federation, federation.rows(client.name, split), protocol.intercept, protocol.count_padding, head.dtype)
+    D = batch_of(
+        federation,
+        federation.rows(client.name, split),
+        protocol.intercept,
+        protocol.count_padding,
+        head.dtype,
+    )
     if not (counted := int(np.count_nonzero(D.weights))):
         return HeadScores()
     right = (predictions(head, D).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)
@@ -423,7 +578,8 @@ def count_predictions(federation: Federation, split: str, padding: bool) -> int:
 
 
 class NodeApp(ClientApp):
-    """Whatever its functions raise becomes a reply with a code of `Fault`; mods and lifespans are covered too.
+    """Whatever its functions raise becomes a reply with a code of `Fault`; mods and lifespans are
+    covered too.
 
     Flower itself would send the text of an exception to the server.
 
@@ -434,12 +590,20 @@ class NodeApp(ClientApp):
     """
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message; only what ends the process is let through, of which Flower sends no words."""
+        """Answer a message; only what ends the process is let through, of which Flower sends no
+        words.
+        """
         try:
             return super().__call__(message, context)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as reason:  # a panic of a library in another language is no Exception
             fault = find_fault(reason)
-            log.error("This node replies with the code %s. What it keeps to itself:", fault.value, exc_info=reason)
-        return Message(content_of(config={FAULT: fault.value, VERSION: __version__}), reply_to=message)
+            log.error(
+                "This node replies with the code %s. What it keeps to itself:",
+                fault.value,
+                exc_info=reason,
+            )
+        return Message(
+            content_of(config={FAULT: fault.value, VERSION: __version__}), reply_to=message
+        )

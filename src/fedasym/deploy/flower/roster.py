@@ -1,7 +1,9 @@
-"""Who is there: the nodes that introduced themselves, their clients, who is drawn, and who does not answer as it should.
+"""Who is there: the nodes that introduced themselves, their clients, who is drawn, and who does not
+answer as it should.
 
-No number of clients is known ahead. A run waits for enough nodes that can take part, and ends where connected nodes cannot make
-it complete. Of nodes' replies some count, and for each of the others there is a reason why it does not.
+No number of clients is known ahead. A run waits for enough nodes that can take part, and ends where
+connected nodes cannot make it complete. Of nodes' replies some count, and for each of the others
+there is a reason why it does not.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ from flwr.serverapp import Grid
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import plural
-from fedasym.deploy.flower.messages import CONFIG, FAULT, VERSION, Fault, RefusedReply, Trouble, check_version, log
+from fedasym.deploy.flower.messages import (
+    CONFIG,
+    FAULT,
+    VERSION,
+    Fault,
+    RefusedReply,
+    Trouble,
+    check_version,
+    log,
+)
 from fedasym.training.plans import cohorts
 from fedasym.training.twin import COHORT
 
@@ -28,7 +39,9 @@ Reading = TypeVar("Reading")
 
 
 class Attentive(Grid):
-    """A grid that looks for replies twice a second; Flower's own sleeps for three seconds between two looks."""
+    """A grid that looks for replies twice a second; Flower's own sleeps for three seconds between
+    two looks.
+    """
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -58,7 +71,9 @@ class Attentive(Grid):
         """The replies that are there."""
         return self.grid.pull_messages(message_ids)
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
         """Send, and return the replies that come in time."""
         waiting = {name for name in self.push_messages(messages) if name}
         replies: list[Message] = []
@@ -74,7 +89,9 @@ class Attentive(Grid):
 
 SILENT = Trouble("it did not reply in time")
 UNLOADED = Trouble(
-    "the app cannot be loaded there: install the server's version of fedasym; the node's own log says more", True
+    "the app cannot be loaded there: install the server's version of fedasym; the node's own log"
+    " says more",
+    True,
 )
 
 
@@ -95,7 +112,9 @@ def sort_replies(
         except RefusedReply as reason:
             wrong[node] = Trouble(str(reason), permanent=True)
         except (KeyError, TypeError, ValueError, AttributeError):
-            wrong[node] = Trouble("its reply has not the records that were asked for", permanent=True)
+            wrong[node] = Trouble(
+                "its reply has not the records that were asked for", permanent=True
+            )
     troubles = {node: wrong.get(node, SILENT) for node in sorted(expected) if node not in taken}
     return dict(sorted(taken.items())), troubles
 
@@ -105,7 +124,9 @@ def trouble_in(reply: Message) -> Trouble | None:
     if reply.has_error():
         if reply.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION:
             return UNLOADED
-        return Trouble(f"it failed (Flower's error {reply.error.code}); the node's own log says more")
+        return Trouble(
+            f"it failed (Flower's error {reply.error.code}); the node's own log says more"
+        )
     told = reply.content.config_records.get(CONFIG)
     if told is None or FAULT not in told:
         return None
@@ -128,24 +149,34 @@ WAIT_PAUSE = 2  # seconds between two looks for nodes
 class Attendance:
     """The rules of waiting, and what is wrong with which node.
 
-    least: the run goes on with so many nodes. timeout: seconds, from the last new node on, after which a run with fewer
-        ends where a connected node is at fault. Where none is, it waits: others may still connect.
+    least: the run goes on with so many nodes. timeout: seconds, from the last new node on, after
+        which a run with fewer ends where a connected node is at fault. Where none is, it waits:
+        others may still connect.
     """
 
     def __init__(self, least: int, timeout: float) -> None:
         self.least, self.timeout = least, timeout
         self.troubles: dict[int, Trouble] = {}
 
-    def wait(self, grid: Grid, known: Container[int], introduce: Callable[[list[int]], Mapping[int, Trouble]]) -> list[int]:
+    def wait(
+        self,
+        grid: Grid,
+        known: Container[int],
+        introduce: Callable[[list[int]], Mapping[int, Trouble]],
+    ) -> list[int]:
         """The connected nodes that are known, once there are enough.
 
-        known: nodes that have introduced themselves; `introduce` lets others do so, and returns what is wrong with which.
-        A permanent fault is told once: such a node is not asked again in this run.
+        known: nodes that have introduced themselves; `introduce` lets others do so, and returns
+        what is wrong with which. A permanent fault is told once: such a node is not asked again in
+        this run.
         """
         since, met, told = time.monotonic(), set[int](), -1
         while True:
             connected = sorted(grid.get_node_ids())
-            self.meet([node for node in connected if node not in known and not self.is_given_up(node)], introduce)
+            self.meet(
+                [node for node in connected if node not in known and not self.is_given_up(node)],
+                introduce,
+            )
             present = [node for node in connected if node in known]
             if len(present) >= self.least:
                 return present
@@ -156,14 +187,20 @@ class Attendance:
             if at_fault and time.monotonic() - since >= self.timeout:
                 raise InvalidInput(self.describe(len(present), at_fault))
             if len(present) != told:
-                log.info("Waiting for nodes: %d introduced (minimum required: %d)", len(present), self.least)
+                log.info(
+                    "Waiting for nodes: %d introduced (minimum required: %d)",
+                    len(present),
+                    self.least,
+                )
                 told = len(present)
             time.sleep(min(WAIT_PAUSE, self.timeout))
 
     def meet(self, new: list[int], introduce: Callable[[list[int]], Mapping[int, Trouble]]) -> None:
         """Let nodes introduce themselves, and log what is newly wrong."""
         found = introduce(new) if new else {}
-        log_troubles({node: trouble for node, trouble in found.items() if trouble != self.troubles.get(node)})
+        log_troubles(
+            {node: trouble for node, trouble in found.items() if trouble != self.troubles.get(node)}
+        )
         for node in new:
             self.troubles.pop(node, None)
         self.troubles |= found
@@ -177,8 +214,10 @@ class Attendance:
         lines = [f"node {node}: {trouble.text}" for node, trouble in at_fault.items()]
         return "\n".join(
             [
-                f"min-nodes is {self.least}, and {present} of the connected nodes can take part, {self.timeout:g} seconds "
-                "after the last one connected:",
+                (
+                    f"min-nodes is {self.least}, and {present} of the connected nodes can take"
+                    f" part, {self.timeout:g} seconds after the last one connected:"
+                ),
                 *lines,
                 "Mend these nodes or the run config, or lower min-nodes, and start the run again.",
             ]
@@ -195,7 +234,8 @@ class Node:
     """What a node said of itself.
 
     clients: training samples by the hash of the client's name. tested: how many have test samples.
-    validation, test: predictions that these samples count for. synthetic: whether its clients are drawn, not real.
+    validation, test: predictions that these samples count for. synthetic: whether its clients are
+        drawn, not real.
     """
 
     kind: DataKind
@@ -210,31 +250,59 @@ class Node:
         """Read and check an introduction.
 
         >>> import fedasym
-        >>> told = {"version": fedasym.__version__, "dimension": 3, "outputs": 2, "task": "classification"}
-        >>> Node.of(told | {"clients": ["0" * 16], "samples": [-4], "tested": 1, "validation": 0, "test": 2})
+        >>> told = {
+        ...     "version": fedasym.__version__,
+        ...     "dimension": 3,
+        ...     "outputs": 2,
+        ...     "task": "classification",
+        ... }
+        >>> Node.of(  # doctest: +ELLIPSIS
+        ...     told
+        ...     | {"clients": ["0" * 16], "samples": [-4], "tested": 1, "validation": 0, "test": 2}
+        ... )
         Traceback (most recent call last):
         ...
-        fedasym.deploy.flower.messages.RefusedReply: its samples are [-4]: they must be whole numbers of at least 0, one per client
-        """  # noqa: E501
+        fedasym.deploy.flower.messages.RefusedReply: its samples are [-4]: they must be whole ...
+        """
         check_version(told.get(VERSION))
         names, samples = told.get("clients"), told.get("samples")
-        if not isinstance(names, list) or not names or not all(map(is_hash, names)) or len(set(names)) != len(names):
-            raise RefusedReply("its clients must be hashes of 16 digits, at least one and each once")
-        if not isinstance(samples, list) or len(samples) != len(names) or not all(map(is_sample_count, samples)):
-            raise RefusedReply(f"its samples are {samples!r}: they must be whole numbers of at least 0, one per client")
+        if (
+            not isinstance(names, list)
+            or not names
+            or not all(map(is_hash, names))
+            or len(set(names)) != len(names)
+        ):
+            raise RefusedReply(
+                "its clients must be hashes of 16 digits, at least one and each once"
+            )
+        if (
+            not isinstance(samples, list)
+            or len(samples) != len(names)
+            or not all(map(is_sample_count, samples))
+        ):
+            raise RefusedReply(
+                f"its samples are {samples!r}: they must be whole numbers of at least 0, one per"
+                " client"
+            )
         for name in ("dimension", "outputs", "tested", "validation", "test"):
             if not is_sample_count(told.get(name)):
-                raise RefusedReply(f"its {name} is {told.get(name)!r}: it must be a whole number of at least 0")
+                raise RefusedReply(
+                    f"its {name} is {told.get(name)!r}: it must be a whole number of at least 0"
+                )
         kind = (told["dimension"], told["outputs"], str(told.get("task"))[:20])
         check_kind(*kind)
         counts = (told["tested"], told["validation"], told["test"])
-        return cls(kind, dict(zip(names, samples, strict=True)), *counts, told.get("synthetic") is True)
+        return cls(
+            kind, dict(zip(names, samples, strict=True)), *counts, told.get("synthetic") is True
+        )
 
 
 def check_kind(dimension: int, outputs: int, task: str) -> None:
     """Refuse a kind of data that no head fits."""
     if task not in TASKS or not 0 < dimension * outputs <= LARGEST_HEAD:
-        raise RefusedReply(f"its data have {describe_kind((dimension, outputs, task))}, which is no kind of data")
+        raise RefusedReply(
+            f"its data have {describe_kind((dimension, outputs, task))}, which is no kind of data"
+        )
 
 
 def is_hash(name: Any) -> bool:
@@ -252,7 +320,17 @@ class NodeRoster:
     """The nodes known in this run, the kind of their data, and how often each client was drawn.
 
     >>> roster = NodeRoster()
-    >>> roster.add(7, Node((3, 1, "regression"), {"0" * 15 + "1": 10, "0" * 15 + "2": 0}, 1, 1, 1, synthetic=True))
+    >>> roster.add(
+    ...     7,
+    ...     Node(
+    ...         (3, 1, "regression"),
+    ...         {"0" * 15 + "1": 10, "0" * 15 + "2": 0},
+    ...         1,
+    ...         1,
+    ...         1,
+    ...         synthetic=True,
+    ...     ),
+    ... )
     >>> roster.draw([7], seed=0, round_=0, cohort=None)
     {7: {'0000000000000001': 0}}
     """
@@ -264,19 +342,29 @@ class NodeRoster:
     turns: Counter[str] = field(default_factory=Counter)
 
     def add(self, node: int, told: Node) -> None:
-        """Take a node in, unless it has another kind of data than the rest, or another number of classes than the run."""
+        """Take a node in, unless it has another kind of data than the rest, or another number of
+        classes than the run.
+        """
         if self.classes is not None and (told.kind[1:] != (self.classes, "classification")):
-            raise RefusedReply(f"its data have {describe_kind(told.kind)}, and the run config names {self.classes} classes")
+            raise RefusedReply(
+                f"its data have {describe_kind(told.kind)}, and the run config names {self.classes}"
+                " classes"
+            )
         self.kind = self.kind or told.kind
         if told.kind != self.kind:
-            raise RefusedReply(f"its data have {describe_kind(told.kind)}, and the others' {describe_kind(self.kind)}")
+            raise RefusedReply(
+                f"its data have {describe_kind(told.kind)}, and the others'"
+                f" {describe_kind(self.kind)}"
+            )
         self.nodes[node] = self.met[node] = told
 
     def add_all(self, told: Mapping[int, Node]) -> dict[int, Trouble]:
         """Take in several at once; where they differ, most of them decide. Returns the refusals."""
         kinds = Counter(each.kind for each in told.values())
         refused = {}
-        for node, each in sorted(told.items(), key=lambda item: (-kinds[item[1].kind], item[1].kind)):
+        for node, each in sorted(
+            told.items(), key=lambda item: (-kinds[item[1].kind], item[1].kind)
+        ):
             try:
                 self.add(node, each)
             except RefusedReply as reason:
@@ -289,20 +377,33 @@ class NodeRoster:
         for node, each in self.nodes.items():
             for name in each.clients:
                 owners.setdefault(name, []).append(node)
-        return {name: nodes for name, nodes in owners.items() if len(nodes) > 1 and new & set(nodes)}
+        return {
+            name: nodes for name, nodes in owners.items() if len(nodes) > 1 and new & set(nodes)
+        }
 
-    def draw(self, connected: Iterable[int], seed: int, round_: int, cohort: int | None) -> dict[int, dict[str, int]]:
-        """The clients drawn in a round, of those with training samples on connected nodes, and how often each was before.
+    def draw(
+        self, connected: Iterable[int], seed: int, round_: int, cohort: int | None
+    ) -> dict[int, dict[str, int]]:
+        """The clients drawn in a round, of those with training samples on connected nodes, and how
+        often each was before.
 
-        The same clients as `fedasym.train` draws from the same ones: they depend on the seed, the round and the names alone.
+        The same clients as `fedasym.train` draws from the same ones: they depend on the seed, the
+        round and the names alone.
         """
         there = [node for node in sorted(connected) if node in self.nodes]
-        able = [(node, name) for node in there for name, samples in self.nodes[node].clients.items() if samples]
+        able = [
+            (node, name)
+            for node in there
+            for name, samples in self.nodes[node].clients.items()
+            if samples
+        ]
         if not able:
             return {}
         identities = np.array([int(name, 16) for _, name in able], np.uint64)
         drawn: dict[int, dict[str, int]] = {}
-        for place in cohorts(seed, identities, round_ + 1, min(cohort or COHORT, len(able)), first=round_)[0]:
+        for place in cohorts(
+            seed, identities, round_ + 1, min(cohort or COHORT, len(able)), first=round_
+        )[0]:
             node, name = able[place]
             drawn.setdefault(node, {})[name] = self.turns[name]
             self.turns[name] += 1
@@ -316,7 +417,9 @@ def describe_kind(kind: DataKind) -> str:
 
 
 class Holder(Protocol):
-    """What is told of a node's data: training samples by client, and whether the clients are drawn."""
+    """What is told of a node's data: training samples by client, and whether the clients are
+    drawn.
+    """
 
     @property
     def clients(self) -> Mapping[str, int]:
@@ -330,7 +433,10 @@ class Holder(Protocol):
 def describe_data(name: str, nodes: Iterable[Holder]) -> str:
     """What a run works on, in words; name: what the run config calls the data, or nothing.
 
-    >>> drawn, real = (Node((3, 1, "regression"), {"0" * 16: 10, "1" * 16: 5}, 1, 1, 1, each) for each in (True, False))
+    >>> drawn, real = (
+    ...     Node((3, 1, "regression"), {"0" * 16: 10, "1" * 16: 5}, 1, 1, 1, each)
+    ...     for each in (True, False)
+    ... )
     >>> describe_data("", [drawn, drawn])
     '4 drawn clients (no data was given) with 30 training samples on 2 nodes'
     >>> describe_data("pupils.csv", [real])
@@ -339,7 +445,10 @@ def describe_data(name: str, nodes: Iterable[Holder]) -> str:
     '4 clients, 2 of them drawn (no data was given there), with 30 training samples on 2 nodes'
     """
     held = list(nodes)
-    clients, drawn = (sum(len(each.clients) for each in held if each.synthetic >= least) for least in (False, True))
+    clients, drawn = (
+        sum(len(each.clients) for each in held if each.synthetic >= least)
+        for least in (False, True)
+    )
     samples = sum(sum(each.clients.values()) for each in held)
     who = plural(clients, "client")
     if drawn == clients:

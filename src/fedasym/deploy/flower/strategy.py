@@ -1,4 +1,6 @@
-"""The server's side as a Flower strategy: meet the nodes, draw clients, average what passes the rules, gather scores."""
+"""The server's side as a Flower strategy: meet the nodes, draw clients, average what passes the
+rules, gather scores.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, MetricRecordValues, RecordDict
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    MetricRecordValues,
+    RecordDict,
+)
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -48,7 +58,8 @@ Reply = TypeVar("Reply")
 
 
 class Personalized(Strategy):
-    """Any algorithm of `fedasym.train` that shares something, with cohorts from whoever is connected.
+    """Any algorithm of `fedasym.train` that shares something, with cohorts from whoever is
+    connected.
 
     >>> strategy = Personalized("rtfa", {"rounds": 3, "ridge": 0.5})
     >>> strategy.configuration.settings.ridge
@@ -79,19 +90,32 @@ class Personalized(Strategy):
         told = self.configuration
         log.info("\t├── Algorithm: %s", told.algorithm.name)
         log.info("\t├── Settings: %s", named_settings(told.settings, told.algorithm))
-        log.info("\t└── Protocol: %s, seed %d, heads sent as %s", told.protocol.name, told.seed, told.precision)
+        log.info(
+            "\t└── Protocol: %s, seed %d, heads sent as %s",
+            told.protocol.name,
+            told.seed,
+            told.precision,
+        )
 
     def train(self, grid: Grid) -> Result:
-        """Meet the nodes and run all rounds; what Flower's `start` returns has the shared head and the metrics by round."""
+        """Meet the nodes and run all rounds; what Flower's `start` returns has the shared head and
+        the metrics by round.
+        """
         looking = Attentive(grid)
         return self.start(looking, self.meet(looking), num_rounds=self.rounds, timeout=self.timeout)
 
     def meet(self, grid: Grid) -> ArrayRecord:
-        """Wait for enough nodes, let them introduce themselves, and return the first shared head."""
+        """Wait for enough nodes, let them introduce themselves, and return the first shared
+        head.
+        """
         self.present(grid)
         d, outputs, _ = self.kind
         log.info("Training %s on %s", self.configuration.algorithm.name, self.data)
-        return head_record(start_head(d, outputs, self.configuration.protocol, self.configuration.seed, self.precision))
+        return head_record(
+            start_head(
+                d, outputs, self.configuration.protocol, self.configuration.seed, self.precision
+            )
+        )
 
     def present(self, grid: Grid) -> list[int]:
         """The connected nodes that have introduced themselves, once there are enough."""
@@ -99,21 +123,37 @@ class Personalized(Strategy):
 
     def introduce(self, grid: Grid, new: list[int]) -> dict[int, Trouble]:
         """Let nodes tell what they have; returns what is wrong with which."""
-        messages = [Message(RecordDict(), node, MessageType.QUERY, ttl=self.timeout) for node in new]
+        messages = [
+            Message(RecordDict(), node, MessageType.QUERY, ttl=self.timeout) for node in new
+        ]
         replies = grid.send_and_receive(messages, timeout=self.timeout)
         told, troubles = sort_replies(replies, new, lambda _, content: Node.of(config_in(content)))
         troubles |= self.roster.add_all(told)
         for node in sorted(set(told) & set(self.roster.nodes)):
             clients = self.roster.nodes[node].clients
-            log.info("Node %d introduced %d clients with %d training samples", node, len(clients), sum(clients.values()))
+            log.info(
+                "Node %d introduced %d clients with %d training samples",
+                node,
+                len(clients),
+                sum(clients.values()),
+            )
         for name, nodes in self.roster.doubles(set(told)).items():
-            log.warning("Client %s is on nodes %s and counts on each: give every client a name of its own", name, nodes)
+            log.warning(
+                "Client %s is on nodes %s and counts on each: give every client a name of its own",
+                name,
+                nodes,
+            )
         return troubles
 
     def take(
-        self, replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Reply]
+        self,
+        replies: Iterable[Message],
+        nodes: Iterable[int],
+        read: Callable[[int, RecordDict], Reply],
     ) -> dict[int, Reply]:
-        """The replies that count; a node whose reply does not introduces itself anew before it is asked again."""
+        """The replies that count; a node whose reply does not introduces itself anew before it is
+        asked again.
+        """
         taken, troubles = sort_replies(replies, nodes, read)
         log_troubles(troubles)
         for node, trouble in troubles.items():
@@ -121,38 +161,66 @@ class Personalized(Strategy):
                 self.roster.nodes.pop(node, None)
         return taken
 
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         """Draw clients among those of connected nodes; a node hears of its own ones alone."""
         connected, settings = self.present(grid), self.configuration.settings
         self.shared = np.asarray(arrays[HEAD].numpy(), np.float64)
-        self.drawn = self.roster.draw(connected, self.configuration.seed, server_round - 1, settings.cohort)
-        able = sum(samples > 0 for node in connected for samples in self.roster.nodes[node].clients.values())
+        self.drawn = self.roster.draw(
+            connected, self.configuration.seed, server_round - 1, settings.cohort
+        )
+        able = sum(
+            samples > 0
+            for node in connected
+            for samples in self.roster.nodes[node].clients.values()
+        )
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
             sum(map(len, self.drawn.values())), len(self.drawn), able, len(connected),
         )  # fmt: skip
         told = {**config, "server-round": server_round}
         return [
-            self.message(arrays, told | {"drawn": list(clients), "turns": list(clients.values())}, node, MessageType.TRAIN)
+            self.message(
+                arrays,
+                told | {"drawn": list(clients), "turns": list(clients.values())},
+                node,
+                MessageType.TRAIN,
+            )
             for node, clients in self.drawn.items()
         ]
 
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The average by samples of the changes that pass the rules; nothing changes where none does."""
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The average by samples of the changes that pass the rules; nothing changes where none
+        does.
+        """
         taken = self.take(replies, self.drawn, self.change_in)
-        log.info("aggregate_train: Received %d results and %d failures", len(taken), len(self.drawn) - len(taken))
+        log.info(
+            "aggregate_train: Received %d results and %d failures",
+            len(taken),
+            len(self.drawn) - len(taken),
+        )
         if not taken:
-            log.warning("The shared head stays as it is. If heads have NaN or infinity, lower server-step.")
+            log.warning(
+                "The shared head stays as it is. If heads have NaN or infinity, lower server-step."
+            )
             return None, None
         changes, cut = shorten_changes(taken, self.configuration.clip)
         for node, share in cut.items():
-            log.warning("Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share)
+            log.warning(
+                "Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share
+            )
         rules = self.configuration
         stage = bind_stage(rules.algorithm.server, rules.settings, rules.protocol)
         with np.errstate(over="ignore"):
             head = stage.update(self.shared, mean_change(changes)).astype(self.precision)
         if not np.isfinite(head).all():
-            log.warning("The average does not fit %s: the shared head stays as it is. Lower server-step.", self.precision)
+            log.warning(
+                "The average does not fit %s: the shared head stays as it is. Lower server-step.",
+                self.precision,
+            )
             return None, None
         told: dict[str, MetricRecordValues] = {
             "num-examples": sum(change.samples for change in changes.values()),
@@ -166,31 +234,50 @@ class Personalized(Strategy):
     def change_in(self, node: int, content: RecordDict) -> Change:
         """A node's change of the shared head, by the rules."""
         known = self.roster.nodes[node].clients
-        samples = count_in(metrics_in(content), "num-examples", sum(known[name] for name in self.drawn[node]))
+        samples = count_in(
+            metrics_in(content), "num-examples", sum(known[name] for name in self.drawn[node])
+        )
         arrays = arrays_in(content)
         if set(arrays) != {HEAD}:
-            raise RefusedReply(f"it sent arrays named {', '.join(map(repr, arrays))} instead of {HEAD!r}")
+            raise RefusedReply(
+                f"it sent arrays named {', '.join(map(repr, arrays))} instead of {HEAD!r}"
+            )
         head = array_in(arrays[HEAD].data, self.shared.shape)
         return Change(head.astype(np.float64) - self.shared, samples)
 
-    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         """In evaluated rounds every connected node makes and tests its clients' own heads."""
-        self.tested = self.present(grid) if server_round in self.configuration.settings.evaluated else []
+        self.tested = (
+            self.present(grid) if server_round in self.configuration.settings.evaluated else []
+        )
         if self.tested:
             log.info("configure_evaluate: Asked all %d nodes", len(self.tested))
         told = {**config, "server-round": server_round}
         return [self.message(arrays, told, node, MessageType.EVALUATE) for node in self.tested]
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Means over all predictions of all clients; `hurt` over clients: the share whose own head is worse than the shared."""
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Means over all predictions of all clients; `hurt` over clients: the share whose own head
+        is worse than the shared.
+        """
         if not self.tested:
             return None
         taken = self.take(replies, self.tested, self.scores_of)
-        log.info("aggregate_evaluate: Received %d results and %d failures", len(taken), len(self.tested) - len(taken))
+        log.info(
+            "aggregate_evaluate: Received %d results and %d failures",
+            len(taken),
+            len(self.tested) - len(taken),
+        )
         if not taken:
             return None
         nodes = [self.roster.nodes[node] for node in taken]
-        counts = {name: np.array([getattr(node, name) for node in nodes], float) for name in ("test", "validation", "tested")}
+        counts = {
+            name: np.array([getattr(node, name) for node in nodes], float)
+            for name in ("test", "validation", "tested")
+        }
         means: dict[str, MetricRecordValues] = {
             "num-examples": int(counts["test"].sum()),
             "clients": sum(len(node.clients) for node in nodes),
@@ -209,22 +296,37 @@ class Personalized(Strategy):
         count_in(told, "num-examples", known.test)
         count_in(told, "num-validation-examples", known.validation)
         kinds = ("loss",) if self.kind[2] == "regression" else ("accuracy", "loss")
-        names = tuple(f"{prefix}{kind}" for prefix in ("", "shared-", "validation-") for kind in kinds)
-        most = {name: 1.0 for name in names if name.endswith("accuracy")} | {"hurt": float(known.tested)}
+        names = tuple(
+            f"{prefix}{kind}" for prefix in ("", "shared-", "validation-") for kind in kinds
+        )
+        most = {name: 1.0 for name in names if name.endswith("accuracy")} | {
+            "hurt": float(known.tested)
+        }
         return scores_in(told, (*names, "hurt"), most)
 
-    def message(self, arrays: ArrayRecord, told: Mapping[str, Any], node: int, kind: str) -> Message:
+    def message(
+        self, arrays: ArrayRecord, told: Mapping[str, Any], node: int, kind: str
+    ) -> Message:
         """The shared head and what to do with it; it expires with the round."""
         return Message(content_of({HEAD: arrays[HEAD].numpy()}, told), node, kind, ttl=self.timeout)
 
     def save(self, arrays: ArrayRecord, path: str | Path) -> Path:
-        """Write the shared head to a .safetensors file, ready for `fedasym.deploy.flower.nodes.SavedHead.load`."""
+        """Write the shared head to a .safetensors file, ready for
+        `fedasym.deploy.flower.nodes.SavedHead.load`.
+        """
         told = self.configuration
         _, outputs, task = self.kind
         classes = None if task == "regression" else list(told.classes or range(outputs))
-        about = {"algorithm": told.algorithm.name, "bias": told.protocol.intercept, "classes": classes, "data": self.data}
+        about = {
+            "algorithm": told.algorithm.name,
+            "bias": told.protocol.intercept,
+            "classes": classes,
+            "data": self.data,
+        }
         head = arrays[HEAD].numpy() if arrays else self.shared  # no round had a reply that counts
-        where = SavedHead(head, about | {"round": self.rounds, "seed": told.seed}).save(path).resolve()
+        where = (
+            SavedHead(head, about | {"round": self.rounds, "seed": told.seed}).save(path).resolve()
+        )
         log.info("Trained on %s", self.data)
         log.info("The shared head is in %s", where)
         return where

@@ -1,4 +1,6 @@
-"""Experiments and simulations on a Ray cluster: the address, and what each piece may use of its node."""
+"""Experiments and simulations on a Ray cluster: the address, and what each piece may use of its
+node.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,23 @@ from dataclasses import dataclass
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.numbers import one_float
 
-LIBRARY = 500 * 2**20  # bytes of a worker that has loaded JAX and compiled a program: benchmarks/ray_scale.py
+LIBRARY = (
+    500 * 2**20
+)  # bytes of a worker that has loaded JAX and compiled a program: benchmarks/ray_scale.py
 ACCELERATOR = 0.9  # of a GPU's share, what JAX may take beforehand
 
 
 @dataclass(frozen=True)
 class Ray:
-    """A Ray cluster to run on; give it as `on` to `fedasym.run`, `fedasym.sweep` and `fedasym.simulate`.
+    """A Ray cluster to run on; give it as `on` to `fedasym.run`, `fedasym.sweep` and
+    `fedasym.simulate`.
 
-    address: host:port of the cluster's head, or "auto" for the one that runs on this machine. None: RAY_ADDRESS of the
-        environment, or else a cluster of this machine alone, which is started and stopped.
+    address: host:port of the cluster's head, or "auto" for the one that runs on this machine. None:
+        RAY_ADDRESS of the environment, or else a cluster of this machine alone, which is started
+        and stopped.
     threads: CPUs that a piece is given, and threads that its libraries may start.
-    gpus: GPUs that a piece is given, or the share of one; with 0 it is computed on the CPU, also where there are GPUs.
+    gpus: GPUs that a piece is given, or the share of one; with 0 it is computed on the CPU, also
+        where there are GPUs.
     memory: bytes that a piece is given; by default room for JAX and three copies of the data.
     workers: at most so many pieces at a time; as many as there is room for by default.
 
@@ -41,11 +48,16 @@ class Ray:
     def __post_init__(self) -> None:
         for name in ("threads", "workers"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or value < 1
+            ):
                 raise InvalidInput(f"{name} is {value!r}: it must be a whole number of at least 1")
         gpus = one_float(self.gpus)
         if not (0 <= gpus < math.inf and (gpus <= 1 or gpus.is_integer())):
-            raise InvalidInput(f"gpus is {self.gpus!r}: give a whole number of GPUs, or a share of one between 0 and 1")
+            raise InvalidInput(
+                f"gpus is {self.gpus!r}: give a whole number of GPUs, or a share of one between 0"
+                " and 1"
+            )
         if self.memory is not None and not 0 < one_float(self.memory) < math.inf:
             raise InvalidInput(f"memory is {self.memory!r}: it must be a number of bytes above 0")
 
@@ -54,7 +66,9 @@ class Ray:
         return int(LIBRARY + needed if self.memory is None else self.memory)
 
     def variables(self, mine: dict[str, str] | None = None) -> dict[str, str]:
-        """Environment of the workers: how many threads and which device; what is told to JAX here is told there too."""
+        """Environment of the workers: how many threads and which device; what is told to JAX here
+        is told there too.
+        """
         own = dict(os.environ) if mine is None else mine
         told = {name: value for name, value in own.items() if name.startswith(("JAX_", "XLA_"))}
         count = str(self.threads)
@@ -70,7 +84,9 @@ class Ray:
     def needs(self) -> str:
         """What a piece is given, in words, but for its memory."""
         words = [f"{self.threads} CPU{'s' * (self.threads > 1)}"]
-        return " and ".join([*words, *([f"{self.gpus:g} GPU{'s' * (self.gpus > 1)}"] if self.gpus else [])])
+        return " and ".join(
+            [*words, *([f"{self.gpus:g} GPU{'s' * (self.gpus > 1)}"] if self.gpus else [])]
+        )
 
 
 def read_executor(on: Ray | str) -> Ray:

@@ -1,11 +1,13 @@
-"""A Ray cluster and the tasks on it: joined or started, left again, and whatever a dead worker held goes out once more.
+"""A Ray cluster and the tasks on it: joined or started, left again, and whatever a dead worker held
+goes out once more.
 
-The cluster runs somewhere, or is one of this machine that lives as long as it is needed. Tasks go out with stated needs,
-and results come back.
+The cluster runs somewhere, or is one of this machine that lives as long as it is needed. Tasks go
+out with stated needs, and results come back.
 
-A piece is a task that reads the data in its node's memory and sends back its rows. The driver alone holds locks and writes to
-the run folder, through the same atomic files as a run in one process: whatever dies, finished pieces are there, and a piece
-that comes back is written once. A trial is a task that draws from its own seed, so that its numbers are those of one process.
+A piece is a task that reads the data in its node's memory and sends back its rows. The driver alone
+holds locks and writes to the run folder, through the same atomic files as a run in one process:
+whatever dies, finished pieces are there, and a piece that comes back is written once. A trial is a
+task that draws from its own seed, so that its numbers are those of one process.
 """
 
 from __future__ import annotations
@@ -41,26 +43,34 @@ from fedasym.verbs.trials import TrialPlan, one_trial
 
 PATIENCE = 5.0  # seconds within which an address must answer
 STATUS = 30.0  # seconds within which a cluster must tell its status; Ray goes on for longer
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": clusters listen to their own machine alone, on every system
+LOOPBACK = (  # "0": clusters listen to their own machine alone, on every system
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+)
 SHARED = "/dev/shm"  # where an object store's memory is on Linux
 STORE = 100 * 2**20  # bytes of an object store beside the data: results on their way
 
 
 def ray_package(local: bool = False) -> Any:
-    """The package ray; local: imported to start a cluster of this machine, which is to listen to no other."""
+    """The package ray; local: imported to start a cluster of this machine, which is to listen to no
+    other.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # both are read when it is imported
     if local:
         os.environ.setdefault(LOOPBACK, "0")
     try:
         import ray
     except ImportError:
-        raise MissingPackage("on is 'ray', which is not installed: pip install 'fedasym[ray]'") from None
+        raise MissingPackage(
+            "on is 'ray', which is not installed: pip install 'fedasym[ray]'"
+        ) from None
     return ray
 
 
 @contextmanager
 def join_cluster(settings: Ray, size: int) -> Iterator[None]:
-    """Be a driver of the cluster for a while; a connection that was there before is used and left. size: bytes of the data."""
+    """Be a driver of the cluster for a while; a connection that was there before is used and left.
+    size: bytes of the data.
+    """
     address = settings.address or os.environ.get("RAY_ADDRESS") or None
     ray = ray_package(local=address is None)
     if ray.is_initialized():
@@ -84,7 +94,9 @@ def join_cluster(settings: Ray, size: int) -> Iterator[None]:
 
 
 def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
-    """The arguments of a cluster of this machine alone, which listens to no other and shows no page."""
+    """The arguments of a cluster of this machine alone, which listens to no other and shows no
+    page.
+    """
     store = int(1.2 * size) + STORE
     cpus = os.cpu_count() or 1
     workers = max(cpus // settings.threads, 1) if settings.workers is None else settings.workers
@@ -95,12 +107,15 @@ def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
         "object_store_memory": store,
     }
     if os.path.isdir(SHARED) and shutil.disk_usage(SHARED).free < store:
-        told["_plasma_directory"] = tempfile.gettempdir()  # slower than memory, but it holds the data
+        told["_plasma_directory"] = (
+            tempfile.gettempdir()
+        )  # slower than memory, but it holds the data
     return told
 
 
 def check_address(address: str) -> None:
-    """Refuse at once an address where no cluster answers: Ray itself would try for minutes, then end this process.
+    """Refuse at once an address where no cluster answers: Ray itself would try for minutes, then
+    end this process.
 
     Whether it is a cluster that answers is therefore asked in a process of its own.
     """
@@ -115,12 +130,16 @@ def check_address(address: str) -> None:
     except (OSError, OverflowError) as reason:
         why = getattr(reason, "strerror", None) or str(reason)
         hint = "is the head of the cluster running (ray start --head), and its port open?"
-        raise InvalidInput(f"address is {address!r}: nobody answers there ({why}); {hint}") from None
+        raise InvalidInput(
+            f"address is {address!r}: nobody answers there ({why}); {hint}"
+        ) from None
     asked = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
         subprocess.run(asked, capture_output=True, text=True, timeout=STATUS, check=True)
     except subprocess.TimeoutExpired:
-        raise InvalidInput(f"address is {address!r}: what answers there is not a Ray cluster; check the port") from None
+        raise InvalidInput(
+            f"address is {address!r}: what answers there is not a Ray cluster; check the port"
+        ) from None
     except subprocess.CalledProcessError as reason:
         raise refusal(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
 
@@ -131,9 +150,13 @@ def refusal(address: str | None, reason: Exception | str) -> InvalidInput:
     if address is None:
         return InvalidInput(f"a Ray cluster of this machine could not be started: {said}")
     if address == "auto":
-        return InvalidInput("address is 'auto', and no Ray cluster runs on this machine: start one with ray start --head")
+        return InvalidInput(
+            "address is 'auto', and no Ray cluster runs on this machine: start one with ray start"
+            " --head"
+        )
     hint = (
-        "this machine must be one of its nodes (ray start), with the same Python and ray and, where it asks for one, its token"
+        "this machine must be one of its nodes (ray start), with the same Python and ray and, where"
+        " it asks for one, its token"
     )
     return InvalidInput(f"address is {address!r}: this cluster cannot be joined: {said}; {hint}")
 
@@ -143,7 +166,9 @@ LOOK = 1.0  # seconds between two looks at the nodes, and between two words of a
 CRASHES = 4  # of its workers that a task may survive; nodes may die as often as they like
 
 TaskProgress = Callable[[float, str], None]
-LostListener = Callable[[str, str], None]  # hears the key of a task that is handed out again, and why
+LostListener = Callable[
+    [str, str], None
+]  # hears the key of a task that is handed out again, and why
 
 
 class Task(NamedTuple):
@@ -190,7 +215,10 @@ def run_task(task: Task, board: Any, version: str) -> Any:
 def task_error(error: Any) -> Exception:
     """The error of a task, as the driver tells it."""
     if "No module named 'fedasym" in str(error):
-        return InvalidInput(f"a node of the cluster has no fedasym: install fedasym {__version__} on all nodes, as here")
+        return InvalidInput(
+            f"a node of the cluster has no fedasym: install fedasym {__version__} on all nodes, as"
+            " here"
+        )
     return error.cause if isinstance(error.cause, InvalidInput) else error
 
 
@@ -206,12 +234,17 @@ class TaskPool:
         self.crashes: Counter[str] = Counter()
         self.looked, self.slots = 0.0, self._slots()
         if not self.slots:
-            told = f"no node of the cluster has the {self.needs} that a task is given: there are {self._described()}"
+            told = (
+                f"no node of the cluster has the {self.needs} that a task is given: there are"
+                f" {self._described()}"
+            )
             raise InvalidInput(f"{told}; ask for less, or add a node")
         needs = {"num_cpus": settings.threads, "num_gpus": settings.gpus, "memory": memory}
         told_there = {"env_vars": settings.variables()}
         # Ray's own retries would hide from the driver, and from its log, what was lost.
-        self.hand = ray.remote(run_task).options(name="fedasym", max_retries=0, runtime_env=told_there, **needs)
+        self.hand = ray.remote(run_task).options(
+            name="fedasym", max_retries=0, runtime_env=told_there, **needs
+        )
         here = ray.get_runtime_context().get_node_id()
         beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self.board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=beside).remote()
@@ -244,16 +277,22 @@ class TaskPool:
         """The nodes, in words."""
         words = ("CPU", "{:g} CPUs", 1), ("GPU", "{:g} GPUs", 1), ("memory", "{:.1f} GB", 2**30)
         return "; ".join(
-            " and ".join(text.format(has.get(name, 0) / unit) for name, text, unit in words) for has in self._alive()
+            " and ".join(text.format(has.get(name, 0) / unit) for name, text, unit in words)
+            for has in self._alive()
         )
 
     def _slots(self) -> int:
         """Tasks that all nodes have room for."""
         self.looked = time.monotonic()
-        return sum(int(min(has.get(name, 0) / want for name, want in self.wants.items() if want)) for has in self._alive())
+        return sum(
+            int(min(has.get(name, 0) / want for name, want in self.wants.items() if want))
+            for has in self._alive()
+        )
 
     def room(self) -> bool:
-        """Whether one more task may go out: beside the one at work, each hand has one waiting, lest it wait for the driver."""
+        """Whether one more task may go out: beside the one at work, each hand has one waiting, lest
+        it wait for the driver.
+        """
         if time.monotonic() - self.looked > LOOK:
             self.slots = self._slots()
         return len(self.out) < (self.settings.workers or 2 * max(self.slots, 1))
@@ -294,13 +333,17 @@ class TaskPool:
                 why = "its node died"
             case kinds.LocalRayletDiedError():
                 told = "the Ray node of this process died"
-                raise InvalidInput(f"{told}: finished pieces are kept, and the same call goes on from there") from None
+                raise InvalidInput(
+                    f"{told}: finished pieces are kept, and the same call goes on from there"
+                ) from None
             case _:
                 raise error
         self.crashes[task.key] += why != "its node died"
         if self.crashes[task.key] > CRASHES:
             told = f"a task was lost {self.crashes[task.key]} times, at last because {why}"
-            raise InvalidInput(f"{told}: it may need more than the {self.needs} that it is given; give it more") from None
+            raise InvalidInput(
+                f"{told}: it may need more than the {self.needs} that it is given; give it more"
+            ) from None
         lost(task.key, why)
         self.hand_out(task)
 
@@ -308,7 +351,9 @@ class TaskPool:
         """Hear what tasks say, without waiting for it."""
         if self.ray.wait([self.asked], timeout=0)[0]:
             out = {task.key for task in self.out.values()}
-            self.begun |= {key: said for key, said in self.ray.get(self.asked).items() if key in out}
+            self.begun |= {
+                key: said for key, said in self.ray.get(self.asked).items() if key in out
+            }
             self.asked = self.board.read.remote()
 
 
@@ -319,18 +364,29 @@ _HELD: dict[str, Federation] = {}  # in a worker: the data that it used last
 @contextmanager
 def open_pool(settings: Ray, federation: Federation) -> Iterator[TaskPool]:
     """Hands on a cluster, each with room for these data."""
-    size = sum(array.nbytes for array in vars(portable_data(federation)).values() if isinstance(array, np.ndarray))
-    with join_cluster(settings, size), TaskPool(settings, settings.memory_for(COPIES * size)) as pool:
+    size = sum(
+        array.nbytes
+        for array in vars(portable_data(federation)).values()
+        if isinstance(array, np.ndarray)
+    )
+    with (
+        join_cluster(settings, size),
+        TaskPool(settings, settings.memory_for(COPIES * size)) as pool,
+    ):
         yield pool
 
 
 def portable_data(federation: Federation) -> Federation:
-    """The data as they travel: arrays in one stretch, which workers read where they lie; what generated them stays here."""
+    """The data as they travel: arrays in one stretch, which workers read where they lie; what
+    generated them stays here.
+    """
     return replace(federation, features=np.ascontiguousarray(federation.features), truth=None)
 
 
 def read_data(data: list[Any]) -> Federation:
-    """In a worker: the data, read from the node's memory once, so that what training keeps beside them is kept too."""
+    """In a worker: the data, read from the node's memory once, so that what training keeps beside
+    them is kept too.
+    """
     (reference,) = data
     if reference.hex() not in _HELD:
         _HELD.clear()
@@ -338,7 +394,9 @@ def read_data(data: list[Any]) -> Federation:
     return _HELD[reference.hex()]
 
 
-def compute_rows(data: list[Any], piece: Piece, by: str, heard: TaskProgress) -> tuple[Any, dict[str, str], float]:
+def compute_rows(
+    data: list[Any], piece: Piece, by: str, heard: TaskProgress
+) -> tuple[Any, dict[str, str], float]:
     """In a worker: the rows of a piece, what computed them, and in how many seconds."""
     federation = read_data(data)
     start = time.monotonic()
@@ -350,7 +408,12 @@ class Crew(Worker):
     """A driver at work on a run folder: it hands pieces to a cluster, and keeps what comes back."""
 
     def __init__(
-        self, pool: TaskPool, federation: Federation, data: Record, folder: RunFolder, progress: Progress | None
+        self,
+        pool: TaskPool,
+        federation: Federation,
+        data: Record,
+        folder: RunFolder,
+        progress: Progress | None,
     ) -> None:
         super().__init__(federation, data, folder, progress)
         self.pool = pool
@@ -360,12 +423,16 @@ class Crew(Worker):
         self.locks: dict[str, ExitStack] = {}  # of the pieces that are out
 
     def complete(self, pieces: Sequence[Piece]) -> list[Finished]:
-        """Have all of these pieces: from the cluster, or from other processes that share the folder."""
+        """Have all of these pieces: from the cluster, or from other processes that share the
+        folder.
+        """
         keyed = {piece.key(self.data): piece for piece in pieces}
         finished: dict[str, Finished] = {}
         try:
             while len(finished) < len(keyed):
-                fresh = self.handed_out({key: piece for key, piece in keyed.items() if key not in finished})
+                fresh = self.handed_out(
+                    {key: piece for key, piece in keyed.items() if key not in finished}
+                )
                 fresh |= self.brought_back(keyed)
                 for key, piece in fresh.items():
                     self.pace.finished(key, piece.made["seconds"])
@@ -403,7 +470,11 @@ class Crew(Worker):
         """Keep what came back from the cluster; of what was lost on the way, say so."""
 
         def lost(key: str, why: str) -> None:
-            self.say(LOST, key, f"piece {key[:12]} was lost, {why}: it is computed again ({keyed[key].title})")
+            self.say(
+                LOST,
+                key,
+                f"piece {key[:12]} was lost, {why}: it is computed again ({keyed[key].title})",
+            )
 
         kept = {}
         for key, (frame, by, seconds) in self.pool.returned(lost):
@@ -418,9 +489,16 @@ class Crew(Worker):
         if begun:
             key, (_, text) = max(begun.items(), key=lambda item: item[1][0])
             words = f"{wanted[key].title}, {text}".removesuffix(", ")
-            self.pace.say(f"{len(begun)} at work · {words}", {each: share for each, (share, _) in begun.items()})
+            self.pace.say(
+                f"{len(begun)} at work · {words}",
+                {each: share for each, (share, _) in begun.items()},
+            )
         elif wanted:
-            self.pace.say("waiting for workers" if self.pool.out else f"waiting for {len(wanted)} of another process")
+            self.pace.say(
+                "waiting for workers"
+                if self.pool.out
+                else f"waiting for {len(wanted)} of another process"
+            )
 
 
 Place = tuple[int, int]  # a point of what varies, and a trial
@@ -461,4 +539,7 @@ def run_trials(
                 add(*named[key], losses)
                 done += 1
             begun = sum(share for share, _ in pool.begun.values())
-            told((done + begun) / len(named), f"{done} of {len(named)} trials, {len(pool.begun)} at work")
+            told(
+                (done + begun) / len(named),
+                f"{done} of {len(named)} trials, {len(pool.begun)} at work",
+            )

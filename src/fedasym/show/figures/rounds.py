@@ -1,7 +1,8 @@
-"""Accuracy or loss against rounds: an experiment's sweeps, the gains of personalization, the runs of `train`; tuned settings.
+"""Accuracy or loss against rounds: an experiment's sweeps, the gains of personalization, the runs
+of `train`; tuned settings.
 
-One drawing serves them all, in files and in pages: a line with markers per algorithm, a band from the worst to the best
-trial; published curves lie beside ours, dotted and hollow.
+One drawing serves them all, in files and in pages: a line with markers per algorithm, a band from
+the worst to the best trial; published curves lie beside ours, dotted and hollow.
 """
 
 from __future__ import annotations
@@ -60,11 +61,18 @@ MARKED = 16  # markers of a line, at most
 ROW = 19  # pixels of a line of a page's legend
 DOTTED: Any = (0, (1, 2.2))
 DASHES: tuple[tuple[float, ...], ...] = ((), (4, 2), (1, 1.5), (5, 1, 1, 1))  # of protocols
-LARGE = {"*": 10.0, "s": 5.5, "o": 6.0, "D": 5.5}  # points across: shapes of the same size do not look alike
+LARGE = {
+    "*": 10.0,
+    "s": 5.5,
+    "o": 6.0,
+    "D": 5.5,
+}  # points across: shapes of the same size do not look alike
 
 
 class Words(NamedTuple):
-    """What stands on a figure: its title, what is under it, and its axes; `names` of curves, where not their keys."""
+    """What stands on a figure: its title, what is under it, and its axes; `names` of curves, where
+    not their keys.
+    """
 
     title: str
     under: list[str]
@@ -82,7 +90,9 @@ def draw_curves(
     loss: bool,
     screen: Screen | None = None,
 ) -> Figure:
-    """Curves with their bands; those in percent or losses as they are given. screen: for a page, without a title."""
+    """Curves with their bands; those in percent or losses as they are given. screen: for a page,
+    without a title.
+    """
     order = rank_curves(ours, published, loss)
     labels = {
         (key, paper): label_curve(words.names.get(key, key), held[key], loss, paper=paper)
@@ -94,21 +104,35 @@ def draw_curves(
     if screen is None:
         figure, axes = canvas(7.6, 4.6)
     else:
-        letters, columns = LETTERS, max(int(screen.width / (50 + 7 * max(map(len, labels.values())))), 1)
+        letters, columns = (
+            LETTERS,
+            max(int(screen.width / (50 + 7 * max(map(len, labels.values())))), 1),
+        )
         below = ROW * -(-len(labels) // columns) + 6
-        figure, axes = page_canvas(screen.width, screen.height + below, left=46, bottom=44 + below, top=24)
+        figure, axes = page_canvas(
+            screen.width, screen.height + below, left=46, bottom=44 + below, top=24
+        )
     scale = span([*ours.values(), *published.values()], loss=loss)
     handles = {}
     for key in reversed(order):
-        mark, over = marks[key], 2.5 if marks[key].dash else 2.0  # a dashed line may coincide with a solid one: it goes on top
+        mark, over = (
+            marks[key],
+            2.5 if marks[key].dash else 2.0,
+        )  # a dashed line may coincide with a solid one: it goes on top
         for paper, held in ((True, published), (False, ours)):
             if key in held:
                 draw_curve(axes, held[key], mark, over, labels[key, paper], paper=paper)
-                handles[key, paper] = Line2D([], [], label=labels[key, paper], **line_style(mark, paper))
+                handles[key, paper] = Line2D(
+                    [], [], label=labels[key, paper], **line_style(mark, paper)
+                )
     last = max(curve.rounds[-1] for curve in (*ours.values(), *published.values()))
     axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
     axes.xaxis.set_major_locator(
-        MaxNLocator("auto" if screen is None else max(screen.width // 80, 3), integer=True, steps=[1, 2, 5, 10])
+        MaxNLocator(
+            "auto" if screen is None else max(screen.width // 80, 3),
+            integer=True,
+            steps=[1, 2, 5, 10],
+        )
     )
     if scale.logarithmic:
         axes.set_yscale("log")
@@ -122,20 +146,45 @@ def draw_curves(
     listed = [handles[each] for each in labels]
     if screen is None:
         axes.set_ylabel(words.up, fontsize=letters, color=INK)
-        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "handlelength": 2.6}
-        axes.legend(handles=listed, fontsize=letters if len(listed) <= 12 else 7.5, frameon=False, **beside)
-        under = folded(" · ".join([*words.under, *(["early rounds outside the frame"] if scale.cut else [])]), WRAP)
+        beside: dict[str, Any] = {
+            "loc": "center left",
+            "bbox_to_anchor": (1.01, 0.5),
+            "handlelength": 2.6,
+        }
+        axes.legend(
+            handles=listed, fontsize=letters if len(listed) <= 12 else 7.5, frameon=False, **beside
+        )
+        under = folded(
+            " · ".join([*words.under, *(["early rounds outside the frame"] if scale.cut else [])]),
+            WRAP,
+        )
         caption(axes, words.title + "\n" * (len(under) - 1), "\n".join(under))
     else:
-        axes.text(0, 1 - 14 / figure.bbox.height, words.up, transform=figure.transFigure, fontsize=letters, color=INK)
-        under_axes: dict[str, Any] = {"loc": "lower left", "ncols": columns, "handlelength": 2.6, "borderaxespad": 0}
-        figure.legend(handles=listed, fontsize=letters, frameon=False, bbox_to_anchor=(0, 0), **under_axes)
+        axes.text(
+            0,
+            1 - 14 / figure.bbox.height,
+            words.up,
+            transform=figure.transFigure,
+            fontsize=letters,
+            color=INK,
+        )
+        under_axes: dict[str, Any] = {
+            "loc": "lower left",
+            "ncols": columns,
+            "handlelength": 2.6,
+            "borderaxespad": 0,
+        }
+        figure.legend(
+            handles=listed, fontsize=letters, frameon=False, bbox_to_anchor=(0, 0), **under_axes
+        )
     return figure
 
 
 def rank_curves(ours: Curves, published: Curves, loss: bool) -> list[str]:
     """Curves by where they end, from top to bottom of the figure; those without a number last."""
-    ends = {key: (ours.get(key) or published[key]).last for key in dict.fromkeys([*ours, *published])}
+    ends = {
+        key: (ours.get(key) or published[key]).last for key in dict.fromkeys([*ours, *published])
+    }
     return sorted(ends, key=lambda key: -ends[key] if math.isfinite(ends[key]) else math.inf)
 
 
@@ -146,62 +195,116 @@ def label_curve(name: str, curve: Curve, loss: bool, *, paper: bool = False) -> 
     return f"{name}{' (paper)' if paper else ''}  {text}"
 
 
-def draw_curve(axes: Axes, curve: Curve, mark: Mark, over: float, label: str, *, paper: bool) -> None:
+def draw_curve(
+    axes: Axes, curve: Curve, mark: Mark, over: float, label: str, *, paper: bool
+) -> None:
     """One curve; where it ends in no number, a cross on the last that there is."""
     mean = curve.mean
     if curve.trials > 1 and not paper:
-        axes.fill_between(curve.rounds, curve.low, curve.high, color=mark.colour, alpha=0.18, linewidth=0)
+        axes.fill_between(
+            curve.rounds, curve.low, curve.high, color=mark.colour, alpha=0.18, linewidth=0
+        )
     every = -(-len(curve.rounds) // MARKED)
     start = (len(curve.rounds) - 1) % every  # the last is among them
-    (line,) = axes.plot(curve.rounds, mean, zorder=over, markevery=(start, every), label=label, **line_style(mark, paper))
+    (line,) = axes.plot(
+        curve.rounds,
+        mean,
+        zorder=over,
+        markevery=(start, every),
+        label=label,
+        **line_style(mark, paper),
+    )
     line.set_gid(label.rpartition("  ")[0])
     if not np.isfinite(mean).all() and (before := np.flatnonzero(np.isfinite(mean))).size:
         at = before[-1]
-        axes.plot(curve.rounds[at], mean[at], color=mark.colour, marker="x", markersize=9, markeredgewidth=2)
+        axes.plot(
+            curve.rounds[at],
+            mean[at],
+            color=mark.colour,
+            marker="x",
+            markersize=9,
+            markeredgewidth=2,
+        )
 
 
 def line_style(mark: Mark, paper: bool) -> dict[str, Any]:
     """How a curve is drawn: ours full, a published one lighter, dotted, with hollow markers."""
-    own: dict[str, Any] = {"color": mark.colour, "marker": mark.marker, "markersize": LARGE.get(mark.marker, 6.5)}
+    own: dict[str, Any] = {
+        "color": mark.colour,
+        "marker": mark.marker,
+        "markersize": LARGE.get(mark.marker, 6.5),
+    }
     if paper:
-        return own | {"linestyle": DOTTED, "linewidth": 1.2, "markerfacecolor": "white", "alpha": 0.7}
+        return own | {
+            "linestyle": DOTTED,
+            "linewidth": 1.2,
+            "markerfacecolor": "white",
+            "alpha": 0.7,
+        }
     dash = (0, mark.dash) if mark.dash else "-"
-    return own | {"linestyle": dash, "linewidth": 1.8, "markeredgecolor": "white", "markeredgewidth": 0.5}
+    return own | {
+        "linestyle": dash,
+        "linewidth": 1.8,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.5,
+    }
 
 
-def draw_figures(results: Results, folder: str | Path, published: Published | None = None) -> list[Path]:
-    """Draw everything that results hold into a folder; returns the files, each figure as PDF, PNG and CSV.
+def draw_figures(
+    results: Results, folder: str | Path, published: Published | None = None
+) -> list[Path]:
+    """Draw everything that results hold into a folder; returns the files, each figure as PDF, PNG
+    and CSV.
 
-    seeds, splits: accuracy (regression: loss) against rounds, mean and worst to best trial. gains-ALGORITHM: the same by
-    epochs of personalization. tuned: the chosen settings as a table. What there is nothing of is left out.
+    seeds, splits: accuracy (regression: loss) against rounds, mean and worst to best trial.
+    gains-ALGORITHM: the same by epochs of personalization. tuned: the chosen settings as a table.
+    What there is nothing of is left out.
 
-    published: curves to be drawn beside, {sweep: {algorithm: (rounds, accuracies)}} as `fedasym.report` takes them; not used
-    in regression.
+    published: curves to be drawn beside, {sweep: {algorithm: (rounds, accuracies)}} as
+    `fedasym.report` takes them; not used in regression.
 
     >>> import tempfile, fedasym as fa
-    >>> data = fa.datasets.synthetic(task="classification", clients=5, dimension=5, classes=2, aspect=0.5)
+    >>> data = fa.datasets.synthetic(
+    ...     task="classification", clients=5, dimension=5, classes=2, aspect=0.5
+    ... )
     >>> few = {"rounds": 2, "evaluate_every": 2, "local_steps": 2, "personal_epochs": 1}
-    >>> tiny = fa.Experiment(name="tiny", algorithms=["fedavg"], settings=few, grid={}, trials={"seeds": 2})
+    >>> tiny = fa.Experiment(
+    ...     name="tiny", algorithms=["fedavg"], settings=few, grid={}, trials={"seeds": 2}
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     [file.name for file in draw_figures(fa.run(tiny, data, into=folder + "/run"), folder + "/figures")]
+    ...     [
+    ...         file.name
+    ...         for file in draw_figures(
+    ...             fa.run(tiny, data, into=folder + "/run"), folder + "/figures"
+    ...         )
+    ...     ]
     ['seeds.pdf', 'seeds.png', 'seeds.csv', 'tuned.pdf', 'tuned.png', 'tuned.csv']
     """
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise InvalidInput(f"folder is {str(folder)!r}: it cannot be made: {reason.strerror}; name another") from None
+        raise InvalidInput(
+            f"folder is {str(folder)!r}: it cannot be made: {reason.strerror}; name another"
+        ) from None
     loss = results.statistic == "loss"
-    theirs = {sweep: {} if loss else published_curves(published, sweep) for sweep in (SEEDS, SPLITS, GAINS)}
+    theirs = {
+        sweep: {} if loss else published_curves(published, sweep)
+        for sweep in (SEEDS, SPLITS, GAINS)
+    }
     files: list[Path] = []
     for sweep in (SEEDS, SPLITS):
         if curves := trial_curves(results, sweep):
             figure = draw_sweep(results, sweep, curves, theirs[sweep])
-            files += write_figure(figure, place / sweep, curve_rows("algorithm", curves, theirs[sweep]))
+            files += write_figure(
+                figure, place / sweep, curve_rows("algorithm", curves, theirs[sweep])
+            )
     for name, by_epochs in gain_curves(results).items():
         paper = select_gains(theirs[GAINS], name)
         figure = draw_gains(results, name, by_epochs, paper)
-        files += write_figure(figure, place / f"gains-{name}", curve_rows("epochs", by_epochs, paper))
+        files += write_figure(
+            figure, place / f"gains-{name}", curve_rows("epochs", by_epochs, paper)
+        )
     if results.tuned:
         rows = tuned_rows(results)
         files += write_figure(draw_rows(rows, results), place / "tuned", rows)
@@ -216,7 +319,9 @@ def draw_results(results: Results, path: str | Path) -> Path:
     raise InvalidInput("there are no trials to draw: run the experiment with seeds or splits")
 
 
-def draw_sweep(results: Results, sweep: str, curves: Curves, published: Curves, screen: Screen | None = None) -> Figure:
+def draw_sweep(
+    results: Results, sweep: str, curves: Curves, published: Curves, screen: Screen | None = None
+) -> Figure:
     """The paper's figures 1 to 4, and those of its appendix."""
     alone = any(name.startswith("local") for name in curves)
     words = Words(
@@ -230,7 +335,9 @@ def draw_sweep(results: Results, sweep: str, curves: Curves, published: Curves, 
     return draw_curves(*drawn, marks, words, loss=loss, screen=screen)
 
 
-def draw_gains(results: Results, name: str, by_epochs: Curves, published: Curves, screen: Screen | None = None) -> Figure:
+def draw_gains(
+    results: Results, name: str, by_epochs: Curves, published: Curves, screen: Screen | None = None
+) -> Figure:
     """The paper's figures 5 and 6."""
     words = Words(
         title=f"{results.experiment.name}: what {name} gains from personalization",
@@ -246,12 +353,19 @@ def draw_gains(results: Results, name: str, by_epochs: Curves, published: Curves
 
 def vertical_label(results: Results) -> str:
     """The vertical axis in words."""
-    return "test loss, all samples together" if results.statistic == "loss" else "test accuracy, all samples together (%)"
+    return (
+        "test loss, all samples together"
+        if results.statistic == "loss"
+        else "test accuracy, all samples together (%)"
+    )
 
 
 def describe_sizes(results: Results) -> list[str]:
     """What the figure is of, in a few words each."""
-    return [f"{len(results.data.clients)} clients", f"protocol {results.experiment.settings.rules.name}"]
+    return [
+        f"{len(results.data.clients)} clients",
+        f"protocol {results.experiment.settings.rules.name}",
+    ]
 
 
 def describe_trials(curves: Curves, what: str) -> str:
@@ -261,12 +375,22 @@ def describe_trials(curves: Curves, what: str) -> str:
 
 
 def curve_rows(first: str, ours: Curves, published: Curves) -> list[list[Any]]:
-    """The numbers of curves: one row per curve and round, in fractions, with every trial's range."""
+    """The numbers of curves: one row per curve and round, in fractions, with every trial's
+    range.
+    """
     rows: list[list[Any]] = [[first, "source", "round", "trials", "mean", "lowest", "highest"]]
     for source, curves in (("ours", ours), ("paper", published)):
         for name, curve in curves.items():
             for at, when in enumerate(curve.rounds):
-                rows.append([name, source, when, curve.trials, *(float(v[at]) for v in (curve.mean, curve.low, curve.high))])
+                rows.append(
+                    [
+                        name,
+                        source,
+                        when,
+                        curve.trials,
+                        *(float(v[at]) for v in (curve.mean, curve.low, curve.high)),
+                    ]
+                )
     return rows
 
 
@@ -289,14 +413,29 @@ def draw_rows(rows: list[list[Any]], results: Results) -> Figure:
     texts = [[row[0], str(row[1]), cell(score, row[2]), *map(shown, row[3:])] for row in body]
     figure, axes = canvas(0.95 * len(heads) + 0.4, 0.9 + 0.3 * len(texts))
     axes.set_axis_off()
-    table = axes.table(texts, colLabels=heads, cellLoc="right", loc="upper left", edges="horizontal", bbox=Bbox.unit())
+    table = axes.table(
+        texts,
+        colLabels=heads,
+        cellLoc="right",
+        loc="upper left",
+        edges="horizontal",
+        bbox=Bbox.unit(),
+    )
     table.auto_set_font_size(False)
     table.set_fontsize(9)
     for (row, column), each in table.get_celld().items():
         each.set_edgecolor(INK if row == 0 else FAINT)
-        each.set_text_props(color=INK, weight="bold" if row == 0 else "normal", ha="left" if column == 0 else "right")
+        each.set_text_props(
+            color=INK,
+            weight="bold" if row == 0 else "normal",
+            ha="left" if column == 0 else "right",
+        )
     what = "loss" if results.task == "regression" else "accuracy"
-    caption(axes, f"{results.experiment.name}: chosen settings", f"by validation {what} after the last round, seed {FIRST}")
+    caption(
+        axes,
+        f"{results.experiment.name}: chosen settings",
+        f"by validation {what} after the last round, seed {FIRST}",
+    )
     return figure
 
 
@@ -312,24 +451,43 @@ def write_figure(figure: Figure, stem: Path, rows: Iterable[Sequence[Any]]) -> l
 
 def draw_training(histories: Histories, path: str | Path) -> Path:
     """The runs of `train`, each algorithm's chosen configuration."""
-    lines = {name: group or only_one(histories.ranked()[name]) for name, group in histories.chosen().items()}
+    lines = {
+        name: group or only_one(histories.ranked()[name])
+        for name, group in histories.chosen().items()
+    }
     groups = {name: group for name, group in lines.items() if group is not None and group.rounds}
     if not groups:
-        raise InvalidInput("there is nothing to draw: every configuration diverged or was stopped before it was evaluated")
+        raise InvalidInput(
+            "there is nothing to draw: every configuration diverged or was stopped before it was"
+            " evaluated"
+        )
     loss = histories.task == "regression"
     quantity, scale = ("loss", 1.0) if loss else ("accuracy", 100.0)
-    curves = {name: Curve(tuple(group.rounds), scale * group.curves(quantity)) for name, group in groups.items()}
+    curves = {
+        name: Curve(tuple(group.rounds), scale * group.curves(quantity))
+        for name, group in groups.items()
+    }
     own = marks_of(group.name for group in groups.values())
     marks = {name: dash_protocol(group, own[group.name], groups) for name, group in groups.items()}
     if len(groups) == 1 and not (group := next(iter(groups.values()))).algorithm.shares_nothing:
-        shared = Curve(tuple(group.rounds), scale * group.curves(f"shared_{quantity}").mean(0, keepdims=True))
+        shared = Curve(
+            tuple(group.rounds), scale * group.curves(f"shared_{quantity}").mean(0, keepdims=True)
+        )
         if not np.array_equal(shared.mean, next(iter(curves.values())).mean, equal_nan=True):
             curves["shared model"], marks["shared model"] = shared, Mark("shared", INK, "")
-    kinds = {group.algorithm.shares_nothing for group in groups.values()}  # without sharing there are no rounds, only passes
+    kinds = {
+        group.algorithm.shares_nothing for group in groups.values()
+    }  # without sharing there are no rounds, only passes
     words = Words(
         title=f"Test {quantity} of personal models",
         under=subtitle(histories, groups),
-        across="rounds (local training: epochs)" if len(kinds) == 2 else "epochs" if True in kinds else "rounds",
+        across=(
+            "rounds (local training: epochs)"
+            if len(kinds) == 2
+            else "epochs"
+            if True in kinds
+            else "rounds"
+        ),
         up=f"test {quantity}, all samples together" + ("" if loss else " (%)"),
     )
     return save(draw_curves(curves, {}, marks, words, loss=loss), path)
@@ -341,7 +499,9 @@ def only_one(groups: list[Configuration]) -> Configuration | None:
 
 
 def dash_protocol(group: Configuration, mark: Mark, groups: dict[str, Configuration]) -> Mark:
-    """A mark as it is; under several protocols with a line style for each, as the colour is the algorithm's."""
+    """A mark as it is; under several protocols with a line style for each, as the colour is the
+    algorithm's.
+    """
     protocols = list(dict.fromkeys(each.protocol for each in groups.values()))
     if len(protocols) == 1:
         return mark
@@ -355,10 +515,21 @@ def subtitle(histories: Histories, drawn: dict[str, Configuration]) -> list[str]
     parts = [f"{len(histories.runs[0].federation.clients)} clients"]
     protocols = list(dict.fromkeys(group.protocol.name for group in drawn.values()))
     parts += [f"protocol {' and '.join(protocols)}"]
-    parts += [f"mean of {seeds} seeds, band from worst to best" if seeds > 1 else f"seed {histories.runs[0].seed}"]
+    parts += [
+        (
+            f"mean of {seeds} seeds, band from worst to best"
+            if seeds > 1
+            else f"seed {histories.runs[0].seed}"
+        )
+    ]
     counts = [len(ranked[name]) for name in drawn]
     if max(counts) > 1:
         tried = str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
-        parts.append(f"{'each ' if len(drawn) > 1 else ''}the best by validation of {tried} configurations")
+        parts.append(
+            f"{'each ' if len(drawn) > 1 else ''}the best by validation of {tried} configurations"
+        )
     parts += [f"{name} not drawn: diverged" for name in ranked if name not in drawn]
-    return [*parts, *(["interrupted"] if any(group.interrupted for group in drawn.values()) else [])]
+    return [
+        *parts,
+        *(["interrupted"] if any(group.interrupted for group in drawn.values()) else []),
+    ]

@@ -1,7 +1,9 @@
-"""One look for all figures: a colour, a marker and a line for each algorithm, quiet axes; to files, or into pages as SVG.
+"""One look for all figures: a colour, a marker and a line for each algorithm, quiet axes; to files,
+or into pages as SVG.
 
-No global state of matplotlib is touched. In a page a figure is part of it: its letters are text in the page's own font,
-its colours are the page's, which are others on a dark screen, and its points can be read.
+No global state of matplotlib is touched. In a page a figure is part of it: its letters are text in
+the page's own font, its colours are the page's, which are others on a dark screen, and its points
+can be read.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from fedasym.core.errors import InvalidInput, path_of
 
 
 class Mark(NamedTuple):
-    """A colour, a marker and a dash pattern (empty: a solid line); `key` is a safe name for it in style sheets."""
+    """A colour, a marker and a dash pattern (empty: a solid line); `key` is a safe name for it in
+    style sheets.
+    """
 
     key: str
     colour: str
@@ -38,7 +42,9 @@ class Mark(NamedTuple):
 
 
 ALGORITHMS = {
-    name: Mark(name, each.colour, each.marker, each.dash) for name, each in TRAINED.items() if each.colour and each.marker
+    name: Mark(name, each.colour, each.marker, each.dash)
+    for name, each in TRAINED.items()
+    if each.colour and each.marker
 }
 SPARE = tuple(  # algorithms that the paper does not name
     Mark(f"spare{at}", colour, marker)
@@ -68,7 +74,14 @@ FORMATS = ("png", "svg", "pdf")
 DPI = 72  # at which a unit of an SVG is a pixel
 LETTERS = 12.0  # pixels of letters in a page
 RIGHT = 14  # pixels beside the axes of a page's figure
-UNSAID = ("font", "font-family", "font-size", "stroke-linecap", "stroke-linejoin", "stroke-dashoffset")  # the page's own
+UNSAID = (
+    "font",
+    "font-family",
+    "font-size",
+    "stroke-linecap",
+    "stroke-linejoin",
+    "stroke-dashoffset",
+)  # the page's own
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 # The variables of style.css; every mark has one of its own.
@@ -107,9 +120,13 @@ def scale_of(names: Iterable[str]) -> dict[str, Mark]:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of a colour, by the definition of the Web Content Accessibility Guidelines."""
+    """Relative luminance of a colour, by the definition of the Web Content Accessibility
+    Guidelines.
+    """
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -124,7 +141,8 @@ def contrast(first: str, second: str) -> float:
 
 
 def readable(colour: str, background: str, least: float = 3.0) -> str:
-    """The colour itself, or the nearest shade of it that stands out from the background: 3 is asked of graphics.
+    """The colour itself, or the nearest shade of it that stands out from the background: 3 is asked
+    of graphics.
 
     >>> readable("#0072b2", "#ffffff"), readable("#e69f00", "#ffffff")
     ('#0072b2', '#c68900')
@@ -164,13 +182,17 @@ def canvas(width: float = 6.4, height: float = 4.2) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def page_canvas(width: float, height: float, left: float, bottom: float, top: float = 8) -> tuple[Figure, Axes]:
+def page_canvas(
+    width: float, height: float, left: float, bottom: float, top: float = 8
+) -> tuple[Figure, Axes]:
     """The same for a page, in pixels, margins too: no background, letters as the page has them.
 
     Measuring letters for the margins would take longer than drawing, and the page's own are others.
     """
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
-    axes = figure.add_axes((left / width, bottom / height, 1 - (left + RIGHT) / width, 1 - (bottom + top) / height))
+    axes = figure.add_axes(
+        (left / width, bottom / height, 1 - (left + RIGHT) / width, 1 - (bottom + top) / height)
+    )
     for patch in (figure.patch, axes.patch):
         patch.set_visible(False)
     axes.spines[["top", "right"]].set_visible(False)
@@ -195,7 +217,9 @@ def wrap_caption(axes: Axes, title: str, subtitle: str, width: int) -> None:
 
 
 def label_ends(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:
-    """Name curves at their last points (name, x, y, colour), moved apart vertically where they would overlap."""
+    """Name curves at their last points (name, x, y, colour), moved apart vertically where they
+    would overlap.
+    """
     low, high = axes.get_ylim()
     placed = -1.0
     for name, x, y, tint in sorted(ends, key=lambda end: end[2]):
@@ -216,9 +240,15 @@ def save(figure: Figure, path: str | Path) -> Path:
     target = path_of("plot", path)
     kind = target.suffix.lower().lstrip(".")
     if kind not in FORMATS:
-        raise InvalidInput(f"plot is {str(path)!r}: the file must end in {', '.join('.' + each for each in FORMATS)}")
+        raise InvalidInput(
+            f"plot is {str(path)!r}: the file must end in"
+            f" {', '.join('.' + each for each in FORMATS)}"
+        )
     if not target.parent.exists():
-        raise InvalidInput(f"plot is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it first")
+        raise InvalidInput(
+            f"plot is {str(path)!r}: the folder {str(target.parent)!r} does not exist; make it"
+            " first"
+        )
     dated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     figure.savefig(target, dpi=160, metadata=dated or None)
     return target
@@ -232,10 +262,11 @@ def embed(
     description: str,
     read: Callable[[float, float], str] | None = None,
 ) -> Markup:
-    """A figure as part of a page: SVG without styles of its own, which the page's policy would refuse.
+    """A figure as part of a page: SVG without styles of its own, which the page's policy would
+    refuse.
 
-    key: unique in the page. name: a class. title, description: for those who do not see it. read: a point of a
-    curve in words; the curve's group has its name.
+    key: unique in the page. name: a class. title, description: for those who do not see it. read: a
+    point of a curve in words; the curve's group has its name.
     """
     text = io.BytesIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": key}):
@@ -245,9 +276,15 @@ def embed(
     plain = ET.Element("svg", {"viewBox": root.get("viewBox", ""), "class": name, "role": "img"})
     plain.set("aria-labelledby", f"{key}-title {key}-description")
     for kind, words in (("title", title), ("description", description)):
-        ET.SubElement(plain, "desc" if kind == "description" else kind, {"id": f"{key}-{kind}"}).text = words
+        ET.SubElement(
+            plain, "desc" if kind == "description" else kind, {"id": f"{key}-{kind}"}
+        ).text = words
     plain.extend(each for each in root if each.tag == f"{NAMESPACE}g")
-    plain.extend(each for each in root if each.tag == f"{NAMESPACE}defs" and each.find(f"{NAMESPACE}clipPath") is not None)
+    plain.extend(
+        each
+        for each in root
+        if each.tag == f"{NAMESPACE}defs" and each.find(f"{NAMESPACE}clipPath") is not None
+    )
     for each in plain.iter():
         each.tag, each.tail = each.tag.removeprefix(NAMESPACE), None
         each.text = each.text.strip() or None if each.text else None
@@ -267,7 +304,10 @@ def embed_for_screens(
     read: Callable[[float, float], str] | None = None,
 ) -> list[Markup]:
     """A figure for a wide and for a narrow screen; the page's style shows one of them."""
-    return [embed(draw(each), f"{key}-{each.name}", each.name, title, description, read) for each in SCREENS]
+    return [
+        embed(draw(each), f"{key}-{each.name}", each.name, title, description, read)
+        for each in SCREENS
+    ]
 
 
 def write_attributes(element: ET.Element) -> None:
@@ -288,7 +328,9 @@ def write_attributes(element: ET.Element) -> None:
             element.set(name, f"var(--{VARIABLES[value]})")
         elif name in ("d", "x", "y", "width", "height", "transform", "stroke-dasharray"):
             short = re.sub(r"-?\d+\.\d+", lambda found: f"{round(float(found[0]), 1):g}", value)
-            element.set(name, re.sub(r"\s*([A-Za-z])\s*", r"\1", short).strip() if name == "d" else short)
+            element.set(
+                name, re.sub(r"\s*([A-Za-z])\s*", r"\1", short).strip() if name == "d" else short
+            )
     if element.tag == "text":
         element.attrib.pop("fill", None)
         if element.get("transform", "").startswith(("rotate(-0 ", "rotate(0 ")):
@@ -340,7 +382,9 @@ def tell_bars(figure: Figure, svg: ET.Element) -> None:
 
 
 def rename_ids(svg: ET.Element, key: str) -> None:
-    """Short names that are unique in the page for what is referred to; others are dropped, and so are groups of one."""
+    """Short names that are unique in the page for what is referred to; others are dropped, and so
+    are groups of one.
+    """
     text = ET.tostring(svg, encoding="unicode")
     names = sorted(set(re.findall(r'(?:url\(|href=")#([\w-]+)', text)))
     fresh = {name: f"f{zlib.crc32(key.encode()) % 16**5:x}-{at}" for at, name in enumerate(names)}
@@ -373,9 +417,17 @@ def marker_shape(letter: str, radius: float) -> str:
     style = MarkerStyle(letter)
     path = style.get_path().transformed(style.get_transform())
     scale = radius / np.sqrt(np.mean(np.sum(np.asarray(path.vertices)[:-1] ** 2, axis=1)))
-    words = {path.MOVETO: "M", path.LINETO: "L", path.CURVE3: "Q", path.CURVE4: "C", path.CLOSEPOLY: "Z"}
+    words = {
+        path.MOVETO: "M",
+        path.LINETO: "L",
+        path.CURVE3: "Q",
+        path.CURVE4: "C",
+        path.CLOSEPOLY: "Z",
+    }
     parts = []
     for vertices, code in path.iter_segments(curves=True):
-        places = " ".join(f"{value:.1f}" for value in (scale * vertices * np.tile([1, -1], len(vertices) // 2)))
+        places = " ".join(
+            f"{value:.1f}" for value in scale * vertices * np.tile([1, -1], len(vertices) // 2)
+        )
         parts.append("Z" if code == path.CLOSEPOLY else f"{words[code]}{places}")
     return "".join(parts).replace("-0.0", "0.0")

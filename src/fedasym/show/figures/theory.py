@@ -1,4 +1,6 @@
-"""Figures of predictions: losses of algorithms, who beats whom, early stopping, rounds, simulations beside the theory."""
+"""Figures of predictions: losses of algorithms, who beats whom, early stopping, rounds, simulations
+beside the theory.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,16 @@ DASHED: Any = (0, (4, 3))
 def draw_table(table: Comparison[Risk], path: str | Path) -> Path:
     """Bars of bias (full colour) and variance (hatched) for a single world."""
     if table.stack().ndim != 1:
-        raise InvalidInput("only the table of a single population can be drawn; use compare for one or two varied parameters")
+        raise InvalidInput(
+            "only the table of a single population can be drawn; use compare for one or two varied"
+            " parameters"
+        )
     names = list(table)
     figure, axes = canvas(6.4, 0.9 + 0.42 * len(names))
-    bias, variance = (np.array([float(getattr(table[name], part)) for name in names]) for part in ("bias", "variance"))
+    bias, variance = (
+        np.array([float(getattr(table[name], part)) for name in names])
+        for part in ("bias", "variance")
+    )
     finite = np.isfinite(bias + variance)
     top = (bias + variance)[finite].max(initial=0) or 1.0
     lowest = (bias + variance).min() * (1 + table.metric.tie)
@@ -60,17 +68,37 @@ def draw_table(table: Comparison[Risk], path: str | Path) -> Path:
             axes.text(0.01 * top, row, "unbounded", va="center", fontsize=9, color=INK)
             continue
         axes.barh(row, bias[row], color=tint, height=0.62)
-        axes.barh(row, variance[row], left=bias[row], facecolor="white", edgecolor=tint, hatch="////", height=0.62)
+        axes.barh(
+            row,
+            variance[row],
+            left=bias[row],
+            facecolor="white",
+            edgecolor=tint,
+            hatch="////",
+            height=0.62,
+        )
         ridge = table[name].ridge
-        text = number(bias[row] + variance[row]) + ("" if ridge is None else f"  (ridge {number(ridge)})")
+        text = number(bias[row] + variance[row]) + (
+            "" if ridge is None else f"  (ridge {number(ridge)})"
+        )
         weight = "bold" if bias[row] + variance[row] <= lowest else "normal"
-        axes.text(bias[row] + variance[row] + 0.012 * top, row, text, va="center", fontsize=9, color=INK, fontweight=weight)
+        axes.text(
+            bias[row] + variance[row] + 0.012 * top,
+            row,
+            text,
+            va="center",
+            fontsize=9,
+            color=INK,
+            fontweight=weight,
+        )
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.3 * top)
     axes.xaxis.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_xlabel("test loss above the noise floor: bias (solid) + variance (hatched)", fontsize=9, color=INK)
+    axes.set_xlabel(
+        "test loss above the noise floor: bias (solid) + variance (hatched)", fontsize=9, color=INK
+    )
     caption(axes, f"{table.best} has the lowest loss", table.title)
     return save(figure, path)
 
@@ -94,7 +122,10 @@ def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
 def draw_losses(axes: Axes, diagram: Diagram) -> None:
     """Two losses over one parameter, and where they cross."""
     ends = []
-    (name, x), losses = next(iter(diagram.axes.items())), (diagram.first_values, diagram.second_values)
+    (name, x), losses = (
+        next(iter(diagram.axes.items())),
+        (diagram.first_values, diagram.second_values),
+    )
     for label, loss in zip((diagram.first, diagram.second), losses, strict=True):
         marker = marks_of([label])[label].marker if x.size < 15 else None
         axes.plot(x, loss, color=colour(label), linewidth=2, marker=marker, markersize=5)
@@ -102,7 +133,15 @@ def draw_losses(axes: Axes, diagram: Diagram) -> None:
         ends.append((label, float(x[last]), float(loss[last]), colour(label)))
     for row in diagram.boundary:
         axes.axvline(row[0], color=INK, linewidth=0.8, linestyle=":")
-        axes.text(row[0], 0.98, f" {row[0]:.4g}", transform=axes.get_xaxis_transform(), fontsize=8, va="top", color=INK)
+        axes.text(
+            row[0],
+            0.98,
+            f" {row[0]:.4g}",
+            transform=axes.get_xaxis_transform(),
+            fontsize=8,
+            va="top",
+            color=INK,
+        )
     axes.set_xlabel(name, color=INK)
     axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
     axes.margins(x=0.1)
@@ -115,10 +154,20 @@ def draw_losses(axes: Axes, diagram: Diagram) -> None:
 def draw_phases(axes: Axes, diagram: Diagram) -> QuadMesh:
     """The ratio of losses over two parameters, with the exact boundary."""
     (x_name, x), (y_name, y) = diagram.axes.items()
-    ramp = LinearSegmentedColormap.from_list("winner", [colour(diagram.second), "#ffffff", colour(diagram.first)])
-    gain = np.clip(np.nan_to_num(diagram.gain, posinf=STEEPEST, neginf=-STEEPEST), -STEEPEST, STEEPEST)
+    ramp = LinearSegmentedColormap.from_list(
+        "winner", [colour(diagram.second), "#ffffff", colour(diagram.first)]
+    )
+    gain = np.clip(
+        np.nan_to_num(diagram.gain, posinf=STEEPEST, neginf=-STEEPEST), -STEEPEST, STEEPEST
+    )
     shades = axes.pcolormesh(
-        x, y, gain.T, cmap=ramp, norm=TwoSlopeNorm(0, -STEEPEST, STEEPEST), shading="nearest", rasterized=True
+        x,
+        y,
+        gain.T,
+        cmap=ramp,
+        norm=TwoSlopeNorm(0, -STEEPEST, STEEPEST),
+        shading="nearest",
+        rasterized=True,
     )
     if diagram.boundary.size:
         axes.scatter(diagram.boundary[:, 0], diagram.boundary[:, 1], s=3, color=INK, linewidths=0)
@@ -137,9 +186,17 @@ def label_winner(axes: Axes, diagram: Diagram, name: str) -> None:
     if won.mean() < 0.02:
         return
     rows, columns = np.nonzero(won)
-    at = np.argmin((rows - np.median(rows)) ** 2 / won.shape[0] ** 2 + (columns - np.median(columns)) ** 2 / won.shape[1] ** 2)
-    x, y = (values[index[at]] for values, index in zip(diagram.axes.values(), (rows, columns), strict=True))
-    axes.text(x, y, f"{name} wins", ha="center", va="center", fontsize=10, fontweight="bold", color=INK)
+    at = np.argmin(
+        (rows - np.median(rows)) ** 2 / won.shape[0] ** 2
+        + (columns - np.median(columns)) ** 2 / won.shape[1] ** 2
+    )
+    x, y = (
+        values[index[at]]
+        for values, index in zip(diagram.axes.values(), (rows, columns), strict=True)
+    )
+    axes.text(
+        x, y, f"{name} wins", ha="center", va="center", fontsize=10, fontweight="bold", color=INK
+    )
 
 
 def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
@@ -157,12 +214,21 @@ def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
         ("variance", path.variance, ALGORITHMS["ftfa"].colour),
     ):
         curve = values[finite][order]
-        axes.plot(t, curve, color=tint, linewidth=2, marker="o" if t.size < 15 else None, markersize=4)
+        axes.plot(
+            t, curve, color=tint, linewidth=2, marker="o" if t.size < 15 else None, markersize=4
+        )
         ends.append((label, float(t[-1]), float(curve[-1]), tint))
     best = float(np.asarray(path.best.at))
     where = "train to convergence" if np.isinf(best) else f"stop at {path.unit} {best:.4g}"
     if best <= t[-1]:
-        axes.plot([best], [float(path.best.scores.loss)], marker="o", color="#d55e00", markersize=7, zorder=3)
+        axes.plot(
+            [best],
+            [float(path.best.scores.loss)],
+            marker="o",
+            color="#d55e00",
+            markersize=7,
+            zorder=3,
+        )
     positive = t[t > 0]
     if positive.size > 1 and positive[-1] / positive[0] > 50:
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.4)
@@ -173,17 +239,27 @@ def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
     axes.margins(x=0.12)
     axes.grid(color=FAINT, linewidth=0.6)
     label_ends(axes, ends)
-    caption(axes, f"Early stopping: {where}, loss {float(np.asarray(path.best.scores.loss)):.4g}", path.title)
+    caption(
+        axes,
+        f"Early stopping: {where}, loss {float(np.asarray(path.best.scores.loss)):.4g}",
+        path.title,
+    )
     return save(figure, target)
 
 
 def draw_simulation(simulation: Simulation[Simulated], path: str | Path) -> Path:
     """Draw a simulation to a file and return where it is."""
-    return draw_over_values(simulation, path) if simulation.vary is not None else draw_by_algorithm(simulation, path)
+    return (
+        draw_over_values(simulation, path)
+        if simulation.vary is not None
+        else draw_by_algorithm(simulation, path)
+    )
 
 
 def draw_over_values(simulation: Simulation[Simulated], path: str | Path) -> Path:
-    """Losses over the parameter that varies: the prediction for this many clients as a line, the limit dashed."""
+    """Losses over the parameter that varies: the prediction for this many clients as a line, the
+    limit dashed.
+    """
     assert simulation.vary is not None
     name, values = simulation.vary
     word, x = name.replace("_", " "), np.array(values, dtype=float)
@@ -218,24 +294,43 @@ def draw_by_algorithm(simulation: Simulation[Simulated], path: str | Path) -> Pa
     """One row per algorithm, with one mark per kind of client where they differ."""
     names, kinds = list(simulation), max(len(simulation.labels), 1)
     if kinds > MOST_KINDS:
-        raise InvalidInput(f"{kinds} kinds of clients are too many for one figure: draw at most {MOST_KINDS}, or use table()")
+        raise InvalidInput(
+            f"{kinds} kinds of clients are too many for one figure: draw at most {MOST_KINDS}, or"
+            " use table()"
+        )
     figure, axes = canvas(7.6, 1.3 + 0.42 * len(names) * (1 + 0.45 * (kinds - 1)))
     for place, algorithm in enumerate(names):
         row, tint = simulation[algorithm], colour(algorithm)
         loss, low, high, predicted, limit = (
-            np.atleast_1d(each) for each in (row.loss, row.low, row.high, row.predicted.loss, row.limit.loss)
+            np.atleast_1d(each)
+            for each in (row.loss, row.low, row.high, row.predicted.loss, row.limit.loss)
         )
         y = place + (np.arange(kinds) - (kinds - 1) / 2) * 0.8 / kinds
         axes.hlines(y, low, high, color=tint, linewidth=5, alpha=0.35)
-        axes.plot(predicted, y, linestyle="none", marker="|", markersize=15, markeredgewidth=1.6, color=INK)
-        axes.plot(limit, y, linestyle="none", marker="|", markersize=11, markeredgewidth=1.2, color=PALE)
+        axes.plot(
+            predicted,
+            y,
+            linestyle="none",
+            marker="|",
+            markersize=15,
+            markeredgewidth=1.6,
+            color=INK,
+        )
+        axes.plot(
+            limit, y, linestyle="none", marker="|", markersize=11, markeredgewidth=1.2, color=PALE
+        )
         axes.plot(loss, y, linestyle="none", marker="o", markersize=5, color=tint)
         for k in range(kinds):
             text = number(loss[k]) + ("" if kinds == 1 else f"  client {k}")
             axes.annotate(
-                text, (max(high[k], np.nan_to_num(predicted[k], posinf=0)), y[k]), xytext=(8, 0), textcoords="offset points",
-                va="center", fontsize=9 if kinds == 1 else 7, color=INK,
-            )  # fmt: skip
+                text,
+                (max(high[k], np.nan_to_num(predicted[k], posinf=0)), y[k]),
+                xytext=(8, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9 if kinds == 1 else 7,
+                color=INK,
+            )
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.2 * max(float(np.max(row.high)) for row in simulation.values()))
@@ -252,12 +347,30 @@ def draw_interval(axes: Axes, x: Array, middle: Any, low: Any, high: Any, tint: 
     axes.plot(x, middle, linestyle="none", marker="o", markersize=4.5, color=tint)
 
 
-def add_legend(axes: Axes, title: str, subtitle: str, where: Literal["best", "lower right"], upright: bool = False) -> None:
+def add_legend(
+    axes: Axes,
+    title: str,
+    subtitle: str,
+    where: Literal["best", "lower right"],
+    upright: bool = False,
+) -> None:
     """Legend and caption; a long subtitle in two lines."""
-    marks: dict[str, Any] = {"marker": "|", "markersize": 11, "linestyle": "none"} if upright else {}
-    plain, dashed = (marks, marks) if upright else ({"linewidth": 1.5}, {"linewidth": 1, "linestyle": DASHED})
+    marks: dict[str, Any] = (
+        {"marker": "|", "markersize": 11, "linestyle": "none"} if upright else {}
+    )
+    plain, dashed = (
+        (marks, marks) if upright else ({"linewidth": 1.5}, {"linewidth": 1, "linestyle": DASHED})
+    )
     handles = [
-        Line2D([], [], color=INK, marker="o", markersize=4, linestyle="none", label="simulated, best to worst trial"),
+        Line2D(
+            [],
+            [],
+            color=INK,
+            marker="o",
+            markersize=4,
+            linestyle="none",
+            label="simulated, best to worst trial",
+        ),
         Line2D([], [], color=INK, label="predicted for finitely many clients", **plain),
         Line2D([], [], color=PALE if upright else INK, label="limit of infinitely many", **dashed),
     ]
@@ -269,7 +382,9 @@ MOST_CURVES = 8
 
 
 def draw_rounds(result: Rounds, target: str | Path) -> Path:
-    """Draw the paths of one varied setting at the most, or a map of two; returns where the file is."""
+    """Draw the paths of one varied setting at the most, or a map of two; returns where the
+    file is.
+    """
     return draw_map(result, target) if result.loss.ndim > 2 else draw_paths(result, target)
 
 
@@ -285,10 +400,19 @@ def draw_paths(result: Rounds, target: str | Path) -> Path:
         axes.plot(result.rounds, losses[i], color=tint, linewidth=2)
         reached = np.flatnonzero(np.isfinite(losses[i]))[-1]
         words = [f"{name} {values.reshape(-1)[i]:g}" for name, values in result.settings.items()]
-        ends.append((", ".join(words) or result.algorithm, float(result.rounds[reached]), float(losses[i][reached]), tint))
+        ends.append(
+            (
+                ", ".join(words) or result.algorithm,
+                float(result.rounds[reached]),
+                float(losses[i][reached]),
+                tint,
+            )
+        )
     if len(chosen) == 1:
         axes.plot(result.rounds, errors[0], color=INK, linewidth=1.4, linestyle=(0, (4, 2)))
-        ends.append(("excess of the shared model", float(result.rounds[-1]), float(errors[0][-1]), INK))
+        ends.append(
+            ("excess of the shared model", float(result.rounds[-1]), float(errors[0][-1]), INK)
+        )
     if result.rounds[-1] > 50:
         axes.set_xscale("symlog", linthresh=1, linscale=0.4)
     axes.set_xlabel("communication rounds", color=INK)
@@ -305,7 +429,9 @@ def draw_paths(result: Rounds, target: str | Path) -> Path:
 def draw_map(result: Rounds, target: str | Path) -> Path:
     """The last loss over two settings, the best one marked."""
     if result.final.ndim != 2 or len(result.settings) != 2:
-        raise InvalidInput("a figure has room for two varied settings: vary fewer, or draw .table() yourself")
+        raise InvalidInput(
+            "a figure has room for two varied settings: vary fewer, or draw .table() yourself"
+        )
     figure, axes = canvas()
     (down, y), (across, x) = result.settings.items()
     if np.ptp(y[0]) > 0:  # the first setting varies along the rows
@@ -318,7 +444,9 @@ def draw_map(result: Rounds, target: str | Path) -> Path:
             scale("log")
         (axes.set_xlabel if name == across else axes.set_ylabel)(name.replace("_", " "), color=INK)
     figure.colorbar(mesh, ax=axes, label="test loss above the noise floor")
-    told = ", ".join(f"{name} {value:g}".replace("_", " ") for name, value in result.best.settings.items())
+    told = ", ".join(
+        f"{name} {value:g}".replace("_", " ") for name, value in result.best.settings.items()
+    )
     entitle(axes, f"{result.algorithm} after its rounds: best at {told}", result)
     return save(figure, target)
 

@@ -1,6 +1,8 @@
-"""Section 12: finitely many clients share one pooled logistic fit, which members and newcomers fine-tune.
+"""Section 12: finitely many clients share one pooled logistic fit, which members and newcomers
+fine-tune.
 
-A member's own data are part of the shared model that it starts from: a system of two stages, in which the pooled fit (index
+A member's own data are part of the shared model that it starts from: a system of two stages, in
+which the pooled fit (index
 0) and the client's fit around it (index 2) meet the same samples.
 """
 
@@ -30,16 +32,22 @@ from fedasym.worlds.classes import Energies
 
 
 class PooledFit(NamedTuple):
-    """The pooled fit as a member of the population sees it (`member`), and as a new client does (`new`)."""
+    """The pooled fit as a member of the population sees it (`member`), and as a new client does
+    (`new`).
+    """
 
     member: RidgeFit
     new: State
 
 
-def pooled_fit(energies: Energies, gamma: ArrayLike, m: ArrayLike, mu: ArrayLike = 0.0, eps: ArrayLike = 0.0) -> PooledFit:
-    """12.1: FedAvg of m equal clients with a global ridge mu: the system at gamma/m with ED/m in its linear part.
+def pooled_fit(
+    energies: Energies, gamma: ArrayLike, m: ArrayLike, mu: ArrayLike = 0.0, eps: ArrayLike = 0.0
+) -> PooledFit:
+    """12.1: FedAvg of m equal clients with a global ridge mu: the system at gamma/m with ED/m in
+    its linear part.
 
-    Without mu the pooled data must not be separable: gamma/m below a threshold like gamma*; else `member.diverged`.
+    Without mu the pooled data must not be separable: gamma/m below a threshold like gamma*; else
+    `member.diverged`.
 
     >>> from fedasym.theory.classes.metrics import accuracy
     >>> shared = pooled_fit(Energies.isotropic(2, 1, s=[0.5, 3], h=[0.6, 0.4]), gamma=1, m=20)
@@ -53,7 +61,12 @@ def pooled_fit(energies: Energies, gamma: ArrayLike, m: ArrayLike, mu: ArrayLike
 
 
 def newcomer_fit(
-    energies: Energies, gamma: ArrayLike, lam: ArrayLike, m: ArrayLike, mu: ArrayLike = 0.0, eps: ArrayLike = 0.0
+    energies: Energies,
+    gamma: ArrayLike,
+    lam: ArrayLike,
+    m: ArrayLike,
+    mu: ArrayLike = 0.0,
+    eps: ArrayLike = 0.0,
 ) -> RidgeFit:
     """12.2: RTFA(lam) of a new client around a model that m other clients shared:
 
@@ -82,7 +95,9 @@ LARGEST_GRID = 2_000_000  # nodes of a product grid: very strong signals make do
 
 
 class MemberFit(NamedTuple):
-    """A member's state, its overlap Q02 with the shared model, and the responses V22 and V20 of its fit."""
+    """A member's state, its overlap Q02 with the shared model, and the responses V22 and V20 of its
+    fit.
+    """
 
     state: State
     Q02: Array
@@ -101,7 +116,12 @@ class JointMeans(NamedTuple):
 
 
 def member_fit(
-    energies: Energies, gamma: ArrayLike, lam: ArrayLike, m: ArrayLike, mu: ArrayLike = 0.0, eps: ArrayLike = 0.0
+    energies: Energies,
+    gamma: ArrayLike,
+    lam: ArrayLike,
+    m: ArrayLike,
+    mu: ArrayLike = 0.0,
+    eps: ArrayLike = 0.0,
 ) -> MemberFit:
     """RTFA(lam) of one of the m equal clients that shared the pooled fit.
 
@@ -111,14 +131,19 @@ def member_fit(
     """
     shape = np.broadcast_shapes(energies.batch, *(np.shape(x) for x in (gamma, lam, m, mu, eps)))
     e = energies.broadcast(shape).flat()
-    flat = [np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, lam, m, mu, eps)]
+    flat = [
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1)
+        for x in (gamma, lam, m, mu, eps)
+    ]
     rows = [fit_one_member(e.take(i), *(float(x[i]) for x in flat)) for i in range(flat[0].size)]
     T, Q22, Q02, V22, V20 = np.array(rows).reshape(-1, 5).T.reshape(5, *shape)
     return MemberFit(State.of(T, Q22, e.rho.reshape(shape)), Q02, V22, V20)
 
 
 def fit_one_member(e: Energies, gamma: float, lam: float, m: float, mu: float, eps: float) -> Array:
-    """(T2, Q22, Q02, V22, V20) of one setting; NaN where the pooled fit or the client's own diverges."""
+    """(T2, Q22, Q02, V22, V20) of one setting; NaN where the pooled fit or the client's own
+    diverges.
+    """
     first = pooled_fit(e, gamma, m, mu, eps).member
     if bool(first.diverged):
         return np.full(5, np.nan)
@@ -131,10 +156,20 @@ def fit_one_member(e: Energies, gamma: float, lam: float, m: float, mu: float, e
     if bool(own.diverged):
         return np.full(5, np.nan)
     Q = max(float(own.Q), float(first.Q))
-    scale = np.array([rho * np.sqrt(Q) if rho > 0 else 1.0, 1.0, np.sqrt(Q * float(first.Q)), 1.0, float(first.V)])
+    scale = np.array(
+        [
+            rho * np.sqrt(Q) if rho > 0 else 1.0,
+            1.0,
+            np.sqrt(Q * float(first.Q)),
+            1.0,
+            float(first.V),
+        ]
+    )
 
     def unpacked(u: Array) -> Array:
-        """(T2, Q22, Q02, V22, V20); Q22 and V22 are iterated as logarithms, the others relative to their size at the start."""
+        """(T2, Q22, Q02, V22, V20); Q22 and V22 are iterated as logarithms, the others relative to
+        their size at the start.
+        """
         return np.asarray(np.where([False, True, False, True, False], np.exp(u), scale * u))
 
     def image(u: Array, _: object = None) -> Array:
@@ -150,7 +185,8 @@ def fit_one_member(e: Energies, gamma: float, lam: float, m: float, mu: float, e
 
 
 def joint_means(x: Array, first: RidgeFit, rho: float, eps: float) -> JointMeans:
-    """The means over (w0, w2) ~ N(0, [[Q00, Q02], [Q02, Q22]]) with s regressed on both, cov(s, .) = (T0, T2).
+    """The means over (w0, w2) ~ N(0, [[Q00, Q02], [Q02, Q22]]) with s regressed on both, cov(s, .)
+    = (T0, T2).
 
     In coordinates z1 along the regression and z2 across it the label depends on z1 alone.
     """
@@ -169,7 +205,9 @@ def joint_means(x: Array, first: RidgeFit, rho: float, eps: float) -> JointMeans
     p, d = smooth_sigmoid(np.sqrt(known) * z1[None], np.array([np.sqrt(max(rho**2 - known, 0.0))]))
     p, d = eps + (1 - 2 * eps) * p[0], (1 - 2 * eps) * d[0]
     both = np.concatenate([z1, -z1])[:, None]
-    share = np.concatenate([p, 1 - p]) * np.concatenate([weight1, weight1])  # of the samples labelled +1
+    share = np.concatenate([p, 1 - p]) * np.concatenate(
+        [weight1, weight1]
+    )  # of the samples labelled +1
     slope = np.concatenate([d, d]) * np.concatenate([weight1, weight1])
     g0 = expit(-logistic_prox(along0 * both + across0 * z2, np.asarray(V00)))
     g2 = expit(-logistic_prox(along2 * both + across2 * z2 + V20 * g0, np.asarray(V22)))
@@ -191,7 +229,10 @@ def joint_means(x: Array, first: RidgeFit, rho: float, eps: float) -> JointMeans
 def grid_for(reach1: float, reach2: float) -> tuple[float, int, int]:
     """The level that the product grid can afford, and its nodes of one sign along either axis."""
     for level in (LEVEL, 25.0, 17.0, 12.0):
-        n1, n2 = (int(nodes_for(step_for(np.asarray(NARROWER * STRIP / x), level=level), level)) for x in (reach1, reach2))
+        n1, n2 = (
+            int(nodes_for(step_for(np.asarray(NARROWER * STRIP / x), level=level), level))
+            for x in (reach1, reach2)
+        )
         if 4 * n1 * n2 <= LARGEST_GRID:
             break
     return level, n1, n2
@@ -200,7 +241,9 @@ def grid_for(reach1: float, reach2: float) -> tuple[float, int, int]:
 def member_sums(
     e: Energies, gamma: float, lam: float, m: float, first: RidgeFit, R0: Array, at: JointMeans
 ) -> tuple[float, float, float, float, float]:
-    """(T2, Q22, Q02, V22, V20) from the means; R0 = 1/(H0 s + mu) of the pooled fit, a0 = M0 s R0 its share of theta_0."""
+    """(T2, Q22, Q02, V22, V20) from the means; R0 = 1/(H0 s + mu) of the pooled fit, a0 = M0 s R0
+    its share of theta_0.
+    """
     s, h, gN, G00 = e.s, e.h, gamma / m, float(first.G)
     reach = at.H22 * s + lam
     Dn = np.divide(1.0, reach, out=np.zeros(reach.shape), where=reach > 0)

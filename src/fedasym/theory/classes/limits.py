@@ -1,4 +1,5 @@
-"""The limit of every pair of stages with classes, one case per theorem: two classes in many worlds at once, more in one.
+"""The limit of every pair of stages with classes, one case per theorem: two classes in many worlds
+at once, more in one.
 
 `canonical_pair` says which pairs have one, for any number of classes; the rest is refused.
 """
@@ -36,9 +37,21 @@ from fedasym.theory.classes.finite import member_fit as member_state
 from fedasym.theory.classes.finite import newcomer_fit, pooled_fit
 from fedasym.theory.classes.margins import fit_to_convergence
 from fedasym.theory.classes.metrics import State
-from fedasym.theory.classes.optimum import logistic_curvature, ridge_at, step_from_shared, stopped_fits
+from fedasym.theory.classes.optimum import (
+    logistic_curvature,
+    ridge_at,
+    step_from_shared,
+    stopped_fits,
+)
 from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
-from fedasym.theory.classes.softmax import SEARCH, SoftmaxRule, draw_points, softmax_ceiling, softmax_fedavg, softmax_step
+from fedasym.theory.classes.softmax import (
+    SEARCH,
+    SoftmaxRule,
+    draw_points,
+    softmax_ceiling,
+    softmax_fedavg,
+    softmax_step,
+)
 from fedasym.theory.classes.softmax_ridge import (
     SOFTMAX_PER_DECADE,
     descent_clock,
@@ -48,7 +61,8 @@ from fedasym.theory.classes.softmax_ridge import (
 )
 from fedasym.worlds.classes import Energies
 
-FEW = 24  # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
+# worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
+FEW = 24
 PIECE = 512  # worlds of a large grid at once
 NODES, WIDTH = 6, np.log(3.5)  # of the quick search, about the rule over 1.25
 COARSE = 17.0  # level of its quadrature
@@ -58,7 +72,9 @@ Pair = tuple[ServerStage, ClientStage]
 
 @dataclass(frozen=True, eq=False)
 class LogisticWorlds:
-    """Worlds along one axis: energies, aspect, flips, and how many clients there are (None: infinitely many)."""
+    """Worlds along one axis: energies, aspect, flips, and how many clients there are (None:
+    infinitely many).
+    """
 
     e: Energies
     gamma: Array
@@ -101,27 +117,36 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
             raise underived(algorithm.name, "pFedMe's")
         case (Meta(), _):
             raise underived(algorithm.name, "MAML's")
-        case (Nothing(), Ridge()) | (AverageSquares(), Interpolate() | Ridge()) | (_, Posterior() | Truth()):
+        case (
+            (Nothing(), Ridge())
+            | (AverageSquares(), Interpolate() | Ridge())
+            | (_, Posterior() | Truth())
+        ):
             return pair
         case (Average(), Keep() | Ridge() | Descend() | BestStep() | Flow() | BestTime()):
             return pair
     names = f"{type(algorithm.server).__name__} then {type(algorithm.personalise).__name__}"
-    works = "Nothing with Interpolate or Ridge, Average with Keep, Interpolate, Ridge, Descend or Flow"
+    works = (
+        "Nothing with Interpolate or Ridge, Average with Keep, Interpolate, Ridge, Descend or Flow"
+    )
     raise NoFormula(
-        f"{algorithm.name}: no accuracy is derived for the pair {names}; covered are {works}; fa.train takes any pair"
+        f"{algorithm.name}: no accuracy is derived for the pair {names}; covered are {works};"
+        " fa.train takes any pair"
     )
 
 
 def underived(name: str, whose: str) -> NoFormula:
     """The error for a shared model that is not derived."""
     return NoFormula(
-        f"{name}: {whose} shared model is not derived for the logistic loss; take rtfa or one_step, which start from "
-        "FedAvg's, or fa.train, which takes any pair of stages"
+        f"{name}: {whose} shared model is not derived for the logistic loss; take rtfa or one_step,"
+        " which start from FedAvg's, or fa.train, which takes any pair of stages"
     )
 
 
 def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
-    """The state of a canonical pair at the given ridges or (None) the best; section numbers are those of the theory."""
+    """The state of a canonical pair at the given ridges or (None) the best; section numbers are
+    those of the theory.
+    """
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     match pair:
         case _, Posterior():  # 9.2
@@ -143,8 +168,8 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
             return ridged_few(worlds, ridge)
     if worlds.m is not None:
         raise NoFormula(
-            "with finitely many clients only fedavg and rtfa (and methods that share nothing) are derived; "
-            "leave clients out for the rest"
+            "with finitely many clients only fedavg and rtfa (and methods that share nothing) are"
+            " derived; leave clients out for the rest"
         )
     match pair:
         case AverageSquares(), client:  # 8
@@ -155,8 +180,12 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
     check_stable_step(pair[1], float(np.min(2 / logistic_curvature(e, gamma))))  # 7
     time = stopping_time(pair[1])
     best = best_time(worlds) if time is None else np.full(gamma.size, time)
-    fits = [stopped_fits(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in range(gamma.size)]
-    parts = (np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest"))
+    fits = [
+        stopped_fits(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in range(gamma.size)
+    ]
+    parts = (
+        np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest")
+    )
     return LogisticAnswer(State(*parts), time=best)
 
 
@@ -168,7 +197,9 @@ def squared(worlds: LogisticWorlds, client: ClientStage, ridge: Array | None) ->
     if ridge is None:
         ridge = optimum.best_probe_ridge(e, gamma, eps)
         ridge = np.where(np.isnan(ridge), np.inf, ridge)
-    return LogisticAnswer(optimum.fit_squares(e, gamma, ridge, eps).state, ridge=ridge, probable=False)
+    return LogisticAnswer(
+        optimum.fit_squares(e, gamma, ridge, eps).state, ridge=ridge, probable=False
+    )
 
 
 def stopping_time(client: ClientStage) -> float | None:
@@ -179,7 +210,9 @@ def stopping_time(client: ClientStage) -> float | None:
 
 
 def ridged(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
-    """Ridge towards the shared model of infinitely many clients: at the given ridge (0: to convergence), or at its best."""
+    """Ridge towards the shared model of infinitely many clients: at the given ridge (0: to
+    convergence), or at its best.
+    """
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if ridge is None:
         if gamma.size <= FEW and not worlds.rough:
@@ -195,17 +228,27 @@ def ridged(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
     if not np.any(bare):
         return LogisticAnswer(fit, ridge=ridge)
     end = fit_to_convergence(e, gamma, eps)
-    mixed = (np.where(bare, getattr(end.fit, part), getattr(fit, part)) for part in ("T", "Q", "rho", "rest"))
+    mixed = (
+        np.where(bare, getattr(end.fit, part), getattr(fit, part))
+        for part in ("T", "Q", "rho", "rest")
+    )
     return LogisticAnswer(State(*mixed), ridge=ridge, endless=bare & end.separable)
 
 
 def join_states(states: list[State]) -> State:
     """Pieces of a grid put together."""
-    return State(*(np.concatenate([getattr(state, part) for state in states]) for part in ("T", "Q", "rho", "rest")))
+    return State(
+        *(
+            np.concatenate([getattr(state, part) for state in states])
+            for part in ("T", "Q", "rho", "rest")
+        )
+    )
 
 
 def quick(worlds: LogisticWorlds) -> tuple[State, Array]:
-    """The best ridges of many worlds by polynomials in their logarithm, about the rule, and further out where that ends."""
+    """The best ridges of many worlds by polynomials in their logarithm, about the rule, and further
+    out where that ends.
+    """
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     c, rule = shrinkage(e, eps), optimum.ridge_by_rule(e, gamma, eps)
     endless = np.isinf(rule)
@@ -216,7 +259,9 @@ def quick(worlds: LogisticWorlds) -> tuple[State, Array]:
         some = e.take(rows)
         wide = Energies(*(x[:, None, :] for x in (some.s, some.h, some.e0, some.ed)))
         lam = np.exp(at[rows, None] + WIDTH * nodes)
-        fit = solve_ridge(wide, gamma[rows, None], lam, c[rows, None], eps[rows, None], level=COARSE)
+        fit = solve_ridge(
+            wide, gamma[rows, None], lam, c[rows, None], eps[rows, None], level=COARSE
+        )
         loss = np.nan_to_num(-metrics.accuracy(fit, eps[rows, None]), nan=np.inf)
         place = np.array([optimum.lowest_between(nodes, row) for row in loss])
         at[rows] += WIDTH * place
@@ -233,8 +278,10 @@ def pooled_state(worlds: LogisticWorlds) -> State:
     assert worlds.m is not None
     shared = pooled_fit(worlds.e, worlds.gamma, worlds.m, eps=worlds.eps)
     if bool(np.all(shared.member.diverged)):
-        raise NoFormula("all clients' samples together are separable, so that the pooled fit has no end: give more clients, "
-                        "or compare local_ridge, which shares nothing")  # fmt: skip
+        raise NoFormula(
+            "all clients' samples together are separable, so that the pooled fit has no end: give"
+            " more clients, or compare local_ridge, which shares nothing"
+        )
     return shared.member if worlds.member else shared.new
 
 
@@ -250,18 +297,29 @@ def ridged_few(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
         return member_state(wide, gamma[:, None], lam, m[:, None], eps=eps[:, None]).state
 
     if ridge is not None and np.any(ridge == 0):
-        raise InvalidInput("ridge is 0: to convergence the shared model drops out; ask for ftfa, or give a ridge above 0")
+        raise InvalidInput(
+            "ridge is 0: to convergence the shared model drops out; ask for ftfa, or give a ridge"
+            " above 0"
+        )
     if ridge is None:
         mean = (e.h * e.s).sum(-1)
         off = (e.r2 + 5 * gamma / mean) / m  # about the energy of the pooled fit's error
         start = np.log(gamma / (np.maximum(shrinkage(e, eps), 0.05) * (e.r2 + off)))
-        ridge = np.exp(search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start))
+        ridge = np.exp(
+            search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start)
+        )
     found = state(ridge[:, None])
-    return LogisticAnswer(State(*(getattr(found, part)[:, 0] for part in ("T", "Q", "rho", "rest"))), ridge=ridge)
+    return LogisticAnswer(
+        State(*(getattr(found, part)[:, 0] for part in ("T", "Q", "rho", "rest"))), ridge=ridge
+    )
 
 
-def search_lowest(loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)) -> Array:
-    """Where each loss(x), x of shape (worlds, nodes), is lowest: polynomials on ever smaller intervals."""
+def search_lowest(
+    loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)
+) -> Array:
+    """Where each loss(x), x of shape (worlds, nodes), is lowest: polynomials on ever smaller
+    intervals.
+    """
     at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
     best, moves = start, 0
     while True:
@@ -280,11 +338,16 @@ def check_stable_step(client: ClientStage, most: float) -> None:
     """Refuse a step with which descent may diverge, `most` or more."""
     step = client.get("local_step")
     if step is not None and step >= most:
-        raise InvalidInput(f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a smaller one")
+        raise InvalidInput(
+            f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a"
+            " smaller one"
+        )
 
 
 def best_time(worlds: LogisticWorlds) -> Array:
-    """The time at which the clock of section 7 shows the best ridge; infinite where training should go on for ever."""
+    """The time at which the clock of section 7 shows the best ridge; infinite where training should
+    go on for ever.
+    """
     tuned = optimum.search_best_ridge(worlds.e, worlds.gamma, worlds.eps)
     return np.array([time_of(worlds, i, float(lam)) for i, lam in enumerate(tuned.lam)])
 
@@ -305,7 +368,9 @@ LONGEST = 50.0  # of a client's optimum: the quadrature takes time and memory wi
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxAnswer:
-    """The rule of a pair of stages, and at which ridge, step or time. `probable`: whether it has logits."""
+    """The rule of a pair of stages, and at which ridge, step or time. `probable`: whether it has
+    logits.
+    """
 
     rule: SoftmaxRule
     ridge: float | None = None
@@ -316,7 +381,9 @@ class SoftmaxAnswer:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxWorld:
-    """One world: energies, aspect, how many classes, and whether there are finitely many clients."""
+    """One world: energies, aspect, how many classes, and whether there are finitely many
+    clients.
+    """
 
     e: Energies
     gamma: float
@@ -329,24 +396,32 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
     e, gamma, C = world.e, world.gamma, world.classes
     if float(e.rho) > LONGEST:
         raise NoFormula(
-            f"a client's optimum has length {float(e.rho):.3g}: with {C} classes this is computed up to {LONGEST:g}, "
-            "where labels are all but certain; give a smaller radius and centre, or classes=2"
+            f"a client's optimum has length {float(e.rho):.3g}: with {C} classes this is computed"
+            f" up to {LONGEST:g}, where labels are all but certain; give a smaller radius and"
+            " centre, or classes=2"
         )
-    alone = isinstance(pair[1], Truth) or (isinstance(pair[0], Nothing) and isinstance(pair[1], Ridge))
+    alone = isinstance(pair[1], Truth) or (
+        isinstance(pair[0], Nothing) and isinstance(pair[1], Ridge)
+    )
     if world.few and not alone:
         raise NoFormula(
-            f"with finitely many clients no formula covers {C} classes: leave clients out, give classes=2, or fa.train "
-            "on drawn clients"
+            f"with finitely many clients no formula covers {C} classes: leave clients out, give"
+            " classes=2, or fa.train on drawn clients"
         )
     match pair:
         case _, Posterior():
-            raise NoFormula(f"the Bayes optimum with theta_0 known is derived for two classes, not {C}: see the row truth")
+            raise NoFormula(
+                f"the Bayes optimum with theta_0 known is derived for two classes, not {C}: see the"
+                " row truth"
+            )
         case _, Truth():
             return SoftmaxAnswer(softmax_ceiling(e, C))
         case AverageSquares(), client:
             lam = ridge if isinstance(client, Ridge) else 0.0
             probe = fit_one_hot(e, gamma, lam, C)
-            return SoftmaxAnswer(probe, probe.ridge if isinstance(client, Ridge) else None, probable=False)
+            return SoftmaxAnswer(
+                probe, probe.ridge if isinstance(client, Ridge) else None, probable=False
+            )
         case Nothing(), Interpolate():
             raise ridges.refuse_convergence(C)
         case Average(), Keep():
@@ -376,7 +451,11 @@ def with_ridge(world: SoftmaxWorld, ridge: float | None, shared: bool) -> Softma
 
 def shared_rule(e: Energies, classes: int) -> SoftmaxRule:
     """FedAvg's model; without a shared optimum it is zero."""
-    return SoftmaxRule(classes, float(e.rho), 0.0, 0.0) if float(e.b0) == 0 else softmax_fedavg(e, classes)
+    return (
+        SoftmaxRule(classes, float(e.rho), 0.0, 0.0)
+        if float(e.b0) == 0
+        else softmax_fedavg(e, classes)
+    )
 
 
 def best_softmax_time(world: SoftmaxWorld) -> float:

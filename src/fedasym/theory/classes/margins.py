@@ -1,9 +1,11 @@
-"""Sections 5 and 10: fine-tuning to convergence, where it leads on separable data, and weights between two models.
+"""Sections 5 and 10: fine-tuning to convergence, where it leads on separable data, and weights
+between two models.
 
-Trained to convergence the shared model drops out, for every gamma: below the separability threshold gradient descent finds
-the maximum-likelihood estimate, above it the max-margin direction, min ||w|| with y x'w >= 1. That is the system of section
-3 with g = (1-w)_+/V, lam = 1 and c = 0. Given u = s/rho, z = w/sqrt Q is normal, so the means of powers of (k-z)_+,
-k = 1/sqrt Q the margin, are known, and one integral over u remains.
+Trained to convergence the shared model drops out, for every gamma: below the separability threshold
+gradient descent finds the maximum-likelihood estimate, above it the max-margin direction, min ||w||
+with y x'w >= 1. That is the system of section 3 with g = (1-w)_+/V, lam = 1 and c = 0. Given u =
+s/rho, z = w/sqrt Q is normal, so the means of powers of (k-z)_+, k = 1/sqrt Q the margin, are
+known, and one integral over u remains.
 """
 
 from __future__ import annotations
@@ -16,8 +18,22 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
 from fedasym.core.numbers import Array
-from fedasym.theory.classes.metrics import NODES_AT_ONCE, STRIP, State, half_normal_nodes, nodes_for, step_for
-from fedasym.theory.classes.ridge import RidgeFit, RidgeSystem, Threshold, separability_threshold, solve_ridge, unknowns
+from fedasym.theory.classes.metrics import (
+    NODES_AT_ONCE,
+    STRIP,
+    State,
+    half_normal_nodes,
+    nodes_for,
+    step_for,
+)
+from fedasym.theory.classes.ridge import (
+    RidgeFit,
+    RidgeSystem,
+    Threshold,
+    separability_threshold,
+    solve_ridge,
+    unknowns,
+)
 from fedasym.theory.roots import ACCEPTED, FixedPoint, find_roots, newton_fixed_points
 from fedasym.worlds.classes import Energies
 
@@ -25,7 +41,9 @@ HingeMeans = tuple[Array, Array, Array, Array]
 
 
 def hinges(u: Array, k: Array, rho: Array, eps: Array) -> HingeMeans:
-    """A = E 1{yz<k}, E(k-yz)_+, K1 = 2E[D(z)(k-z)_+] and K2 = E(k-yz)_+^2 at cos = tanh u, for flat arrays."""
+    """A = E 1{yz<k}, E(k-yz)_+, K1 = 2E[D(z)(k-z)_+] and K2 = E(k-yz)_+^2 at cos = tanh u, for flat
+    arrays.
+    """
     cos, sin = np.tanh(u), 1 / np.cosh(u)
     with np.errstate(divide="ignore"):
         nodes = nodes_for(step_for(STRIP / rho, 1 / sin**2))
@@ -56,7 +74,9 @@ def hinge_moments(x: Array) -> tuple[Array, Array, Array]:
 
 
 def margin_for(u: Array, gamma: Array, rho: Array, eps: Array) -> Array:
-    """The k with K2 = gamma (1-cos^2). The root of K2 is a norm, convex in k: Newton on it overshoots at most once."""
+    """The k with K2 = gamma (1-cos^2). The root of K2 is a norm, convex in k: Newton on it
+    overshoots at most once.
+    """
     target = np.sqrt(gamma) / np.cosh(u)
     k = np.zeros(u.size)
     for _ in range(60):
@@ -70,9 +90,11 @@ def margin_for(u: Array, gamma: Array, rho: Array, eps: Array) -> Array:
 
 
 def uncorrelated_margin(gamma: Array, rho: Array, eps: Array) -> tuple[Array, Array, Array]:
-    """Uncorrelated features, two unknowns: K2 = gamma (1-cos^2) gives k(cos), and cos = rho K1/gamma; V = gamma - A.
+    """Uncorrelated features, two unknowns: K2 = gamma (1-cos^2) gives k(cos), and cos = rho
+    K1/gamma; V = gamma - A.
 
-    Returns atanh cos, k and V for gamma above gamma*, where cos is below its value at the threshold.
+    Returns atanh cos, k and V for gamma above gamma*, where cos is below its value at the
+    threshold.
     """
 
     def gap(u: Array) -> Array:
@@ -86,7 +108,8 @@ def uncorrelated_margin(gamma: Array, rho: Array, eps: Array) -> tuple[Array, Ar
 
 
 def max_margin(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> RidgeFit:
-    """The max-margin classifier of one client, in units of margin 1, for gamma (times the rank) above gamma*.
+    """The max-margin classifier of one client, in units of margin 1, for gamma (times the rank)
+    above gamma*.
 
     >>> fit = max_margin(Energies.isotropic(2, 1), gamma=5)
     >>> round(float(fit.cos), 9), round(float(fit.Q), 9), round(float(fit.V), 9)
@@ -94,21 +117,30 @@ def max_margin(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Ri
     """
     shape = np.broadcast_shapes(energies.batch, np.shape(gamma), np.shape(eps))
     e = energies.broadcast(shape).flat()
-    g, flips = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps))
+    g, flips = (
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
+    )
     none, ones = np.zeros(e.s.shape), np.ones(g.size)
     problem = RidgeSystem(e, g, ones, none, none, flips, ones)
     seen = np.where(e.s > 0, e.h, 0.0)
     mean = (seen * e.s).sum(-1) / seen.sum(-1)
     u, k, V = uncorrelated_margin(g * seen.sum(-1), e.rho, flips)
     found = FixedPoint(np.stack([u, -2 * np.log(k), np.log(mean * V)], axis=1), np.zeros(g.size))
-    one = np.all((e.s == 0) | (e.h == 0) | np.isclose(e.s, mean[:, None], rtol=1e-15, atol=0), axis=1)
+    one = np.all(
+        (e.s == 0) | (e.h == 0) | np.isclose(e.s, mean[:, None], rtol=1e-15, atol=0), axis=1
+    )
     rows = np.flatnonzero(~one)
     if rows.size:
-        found.u[rows], found.residual[rows] = follow_spectrum(problem.take(rows), found.u[rows], mean[rows])
+        found.u[rows], found.residual[rows] = follow_spectrum(
+            problem.take(rows), found.u[rows], mean[rows]
+        )
     H, G, M = margin_means(found.u, problem)
     T, Q, V, rest, f0 = problem.sums(H, G, M)
     bad = ~(found.residual <= ACCEPTED)
-    numbers = {name: np.where(bad, np.nan, x).reshape(shape) for name, x in zip("TQVHGM", (T, Q, V, H, G, M), strict=True)}
+    numbers = {
+        name: np.where(bad, np.nan, x).reshape(shape)
+        for name, x in zip("TQVHGM", (T, Q, V, H, G, M), strict=True)
+    }
     return RidgeFit(
         rho=e.rho.reshape(shape),
         rest=rest.reshape(shape),
@@ -126,7 +158,8 @@ def margin_means(u: Array, problem: RidgeSystem) -> tuple[Array, Array, Array]:
 
 
 def follow_spectrum(problem: RidgeSystem, start: Array, mean: Array) -> FixedPoint:
-    """Correlated features: from s = mean to the spectrum along s^t mean^(1-t), with the energies scaled to keep B0 and BD.
+    """Correlated features: from s = mean to the spectrum along s^t mean^(1-t), with the energies
+    scaled to keep B0 and BD.
 
     Plain iteration drifts to infinity near gamma*; Newton does not.
     """
@@ -151,7 +184,9 @@ NUDGE = 1e-7  # the margin is zero at the threshold itself
 
 
 class Converged(NamedTuple):
-    """The fit, and where the data are separable: there it is in units of margin 1, and its log-loss has no limit."""
+    """The fit, and where the data are separable: there it is in units of margin 1, and its log-loss
+    has no limit.
+    """
 
     fit: RidgeFit
     separable: NDArray[np.bool_]
@@ -167,7 +202,9 @@ def fit_to_convergence(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.
     """
     shape = np.broadcast_shapes(energies.batch, np.shape(gamma), np.shape(eps))
     e = energies.broadcast(shape).flat()
-    g, flips = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps))
+    g, flips = (
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
+    )
     edge = separability_threshold(e.rho, flips)
     ratio = g * e.rank / edge.gamma
     pieces: list[tuple[NDArray[np.intp], RidgeFit]] = []
@@ -175,7 +212,15 @@ def fit_to_convergence(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.
         pieces.append((rows, solve_ridge(e.take(rows), g[rows], 0.0, eps=flips[rows])))
     if (rows := np.flatnonzero((ratio > EDGE) & (ratio < 1))).size:
         pieces.append(
-            (rows, extrapolate_fit(e.take(rows), g[rows], flips[rows], Threshold(edge.gamma[rows], edge.tangent[rows])))
+            (
+                rows,
+                extrapolate_fit(
+                    e.take(rows),
+                    g[rows],
+                    flips[rows],
+                    Threshold(edge.gamma[rows], edge.tangent[rows]),
+                ),
+            )
         )
     if (rows := np.flatnonzero(ratio >= 1)).size:
         beyond = g[rows] * np.where(ratio[rows] < 1 + NUDGE, 1 + NUDGE, 1)
@@ -184,9 +229,11 @@ def fit_to_convergence(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.
 
 
 def extrapolate_fit(e: Energies, gamma: Array, eps: Array, edge: Threshold) -> RidgeFit:
-    """The estimate within 1 - EDGE of gamma*: its tangent and 1/sqrt Q are linear in gamma there, V ~ sqrt Q.
+    """The estimate within 1 - EDGE of gamma*: its tangent and 1/sqrt Q are linear in gamma there, V
+    ~ sqrt Q.
 
-    Both end at the threshold: the tangent in t*, where the max margin begins too, and 1/sqrt Q in 0.
+    Both end at the threshold: the tangent in t*, where the max margin begins too, and 1/sqrt Q in
+    0.
     """
     last = solve_ridge(e, EDGE * edge.gamma / e.rank, 0.0, eps=eps)
     left = (1 - gamma * e.rank / edge.gamma) / (1 - EDGE)
@@ -195,8 +242,21 @@ def extrapolate_fit(e: Energies, gamma: Array, eps: Array, edge: Threshold) -> R
     sin2 = 1 / (1 + tangent**2)
     T = e.rho * np.sqrt(Q) * tangent * np.sqrt(sin2)
     H = gamma * e.rank / V
-    f0 = np.where(e.s > 0, np.divide(T, e.rho**2, out=np.zeros(T.shape), where=e.rho > 0)[:, None], 0.0)
-    return RidgeFit(T, Q, e.rho, e.rho**2 * sin2, V, H, f0.max(-1) * H, H**2 * Q * sin2 / (gamma * e.rank), f0, last.residual)
+    f0 = np.where(
+        e.s > 0, np.divide(T, e.rho**2, out=np.zeros(T.shape), where=e.rho > 0)[:, None], 0.0
+    )
+    return RidgeFit(
+        T,
+        Q,
+        e.rho,
+        e.rho**2 * sin2,
+        V,
+        H,
+        f0.max(-1) * H,
+        H**2 * Q * sin2 / (gamma * e.rank),
+        f0,
+        last.residual,
+    )
 
 
 def join_fits(pieces: list[tuple[NDArray[np.intp], RidgeFit]], shape: tuple[int, ...]) -> RidgeFit:
@@ -219,8 +279,11 @@ class WeightMixture(NamedTuple):
     overlap: Array
 
 
-def mix_weights(energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayLike | None = None) -> WeightMixture:
-    """theta_bar + alpha (theta_hat - theta_bar) at the given alpha (0: shared, 1: personal), or at the most accurate one.
+def mix_weights(
+    energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayLike | None = None
+) -> WeightMixture:
+    """theta_bar + alpha (theta_hat - theta_bar) at the given alpha (0: shared, 1: personal), or at
+    the most accurate one.
 
     >>> from fedasym.theory.classes.ridge import shrinkage, solve_ridge
     >>> one = Energies.isotropic(1.5, 1.5)
@@ -238,12 +301,17 @@ def mix_weights(energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayLik
     return WeightMixture(combine_rules(1 - mixed, mixed, gram, t, energies.rho), mixed, overlap)
 
 
-def add_direction(energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayLike | None = None) -> WeightMixture:
-    """theta_bar + alpha theta_hat: for a theta_hat that is a direction without a length, as the max margin is.
+def add_direction(
+    energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayLike | None = None
+) -> WeightMixture:
+    """theta_bar + alpha theta_hat: for a theta_hat that is a direction without a length, as the max
+    margin is.
 
     >>> from fedasym.theory.classes.ridge import shrinkage
     >>> one = Energies.isotropic(1.5, 1.5)
-    >>> round(float(add_direction(one, shrinkage(one), fit_to_convergence(one, gamma=2).fit).alpha), 9)
+    >>> round(
+    ...     float(add_direction(one, shrinkage(one), fit_to_convergence(one, gamma=2).fit).alpha), 9
+    ... )
     0.387840338
     """
     (gram, t), overlap = gram_of(energies, c, fit)
@@ -253,7 +321,9 @@ def add_direction(energies: Energies, c: ArrayLike, fit: RidgeFit, alpha: ArrayL
     else:
         weight = np.asarray(alpha, dtype=float)
     alone = np.isinf(weight)  # the shared model is zero
-    state = combine_rules(np.where(alone, 0.0, 1.0), np.where(alone, 1.0, weight), gram, t, energies.rho)
+    state = combine_rules(
+        np.where(alone, 0.0, 1.0), np.where(alone, 1.0, weight), gram, t, energies.rho
+    )
     return WeightMixture(state, weight, overlap)
 
 
@@ -271,6 +341,10 @@ def best_weights(gram: tuple[Array, Array, Array], t: tuple[Array, Array]) -> tu
     return gram[2] * t[0] - gram[1] * t[1], gram[0] * t[1] - gram[1] * t[0]
 
 
-def combine_rules(v0: Array, v1: Array, gram: tuple[Array, Array, Array], t: tuple[Array, Array], rho: Array) -> State:
+def combine_rules(
+    v0: Array, v1: Array, gram: tuple[Array, Array, Array], t: tuple[Array, Array], rho: Array
+) -> State:
     """The rule v0 theta_bar + v1 theta_hat: T = v't, Q = v'Gram v."""
-    return State.of(v0 * t[0] + v1 * t[1], v0**2 * gram[0] + 2 * v0 * v1 * gram[1] + v1**2 * gram[2], rho)
+    return State.of(
+        v0 * t[0] + v1 * t[1], v0**2 * gram[0] + 2 * v0 * v1 * gram[1] + v1**2 * gram[2], rho
+    )

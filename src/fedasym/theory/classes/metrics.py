@@ -1,7 +1,8 @@
-"""Sections 0, 1 and 3.1: the sigmoid seen through normal noise, and every test metric of a linear rule.
+"""Sections 0, 1 and 3.1: the sigmoid seen through normal noise, and every test metric of a linear
+rule.
 
-A rule w enters through two numbers alone, T = w'Sigma theta_i and Q = w'Sigma w. Means over normal variables are sums by
-rules whose error is known in advance.
+A rule w enters through two numbers alone, T = w'Sigma theta_i and Q = w'Sigma w. Means over normal
+variables are sums by rules whose error is known in advance.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ NODES_AT_ONCE = 1 << 18  # numbers held at once: fits the cache
 
 
 def step_for(strip: Array, growth: Array | float = 1.0, level: float = LEVEL) -> Array:
-    """The largest step for exp(-z^2/2) F(z), where |exp(-z^2/2) F| grows like exp(growth a^2/2) up to |Im z| = a <= strip.
+    """The largest step for exp(-z^2/2) F(z), where |exp(-z^2/2) F| grows like exp(growth a^2/2) up
+    to |Im z| = a <= strip.
 
     exp(growth a^2/2 - 2 pi a/step) = exp(-level), at the a that allows the largest step.
     """
@@ -37,7 +39,9 @@ def normal_reach(level: float = LEVEL) -> float:
 
 
 def nodes_for(step: Array, level: float = LEVEL) -> Array:
-    """How many nodes of one sign that takes, rounded up to few different numbers so that settings share grids."""
+    """How many nodes of one sign that takes, rounded up to few different numbers so that settings
+    share grids.
+    """
     needed = np.maximum(np.ceil(normal_reach(level) / step), 8)
     fold = 2.0 ** (np.floor(np.log2(needed)) - 3)
     return np.asarray(np.ceil(needed / fold) * fold, dtype=np.intp)
@@ -67,7 +71,8 @@ def normal_nodes(nodes: int, level: float = LEVEL) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=8)
 def graded_nodes(pieces: int = 16, order: int = 24, end: float = 9.0) -> tuple[Array, Array]:
-    """Gauss-Legendre on [0, end], on pieces that halve towards 0, where steep links and rules turn: nodes, plain weights.
+    """Gauss-Legendre on [0, end], on pieces that halve towards 0, where steep links and rules turn:
+    nodes, plain weights.
 
     >>> z, w = graded_nodes()
     >>> round(float(w @ np.exp(-(z**2) / 2) * np.sqrt(2 / np.pi)), 14)
@@ -107,7 +112,9 @@ def smooth_sigmoid(mu: Array, tau: Array, level: float = LEVEL) -> tuple[Array, 
 def smooth_by_normal(mu: Array, tau: Array, level: float) -> tuple[Array, Array]:
     """`smooth_sigmoid` for tau up to WIDE."""
     with np.errstate(divide="ignore"):
-        z, w = normal_nodes(int(nodes_for(step_for(np.asarray(STRIP / np.max(tau)), level=level), level)), level)
+        z, w = normal_nodes(
+            int(nodes_for(step_for(np.asarray(STRIP / np.max(tau)), level=level), level)), level
+        )
     sig = expit(mu[:, :, None] + tau[:, None, None] * z)
     p = sig @ w
     np.multiply(sig, sig, out=sig)
@@ -140,7 +147,8 @@ def phi(a: ArrayLike) -> Array:
 
 
 def inverse_reach(target: ArrayLike) -> Array:
-    """The x with x phi(x) = target, for targets from 0 up to 1/sqrt(2 pi), the supremum (infinite there).
+    """The x with x phi(x) = target, for targets from 0 up to 1/sqrt(2 pi), the supremum (infinite
+    there).
 
     >>> round(float(inverse_reach(0.25 * 1e-9)) / 1e-9, 12)
     1.0
@@ -162,9 +170,10 @@ def inverse_reach(target: ArrayLike) -> Array:
 def logistic_prox(w: Array, v: Array) -> Array:
     """The root eta of eta - V sig(-eta) = w, the only one, in [w, w+V].
 
-    eta(w) = -eta(-w-V), so w >= -V/2 and eta >= 0 will do. There the left side is concave, and Newton from below the root
-    climbs to it without a safeguard (from elsewhere it can cycle). Below the root: Newton's step from w > 0, 0, and
-    log(V/U - 1) for U = log(1+V) - w, which is at least eta - w.
+    eta(w) = -eta(-w-V), so w >= -V/2 and eta >= 0 will do. There the left side is concave, and
+    Newton from below the root climbs to it without a safeguard (from elsewhere it can cycle). Below
+    the root: Newton's step from w > 0, 0, and log(V/U - 1) for U = log(1+V) - w, which is at least
+    eta - w.
 
     >>> import numpy as np
     >>> eta = logistic_prox(np.array([-3.0, 0.0, 2.0]), np.array(5.0))
@@ -177,7 +186,10 @@ def logistic_prox(w: Array, v: Array) -> Array:
     positive = np.maximum(x, 0)
     pull = v * expit(-positive)
     above = np.log1p(v) - np.minimum(x, 0)
-    eta = np.maximum(np.log(np.maximum(v / np.maximum(above, 1e-300) - 1, 1)), np.where(x > 0, x + pull / (1 + pull), 0.0))
+    eta = np.maximum(
+        np.log(np.maximum(v / np.maximum(above, 1e-300) - 1, 1)),
+        np.where(x > 0, x + pull / (1 + pull), 0.0),
+    )
     for _ in range(PROX_STEPS):
         g = expit(-eta)
         step = (v * g - (eta - x)) / (1 + v * g * (1 - g))
@@ -192,9 +204,11 @@ LONGEST_LOGITS = 1e5  # deviation of logits from which scores are extended inste
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A rule against its client: m = x'w ~ N(0, Q) and s = x'theta_i ~ N(0, rho^2) with covariance T.
+    """A rule against its client: m = x'w ~ N(0, Q) and s = x'theta_i ~ N(0, rho^2) with covariance
+    T.
 
-    `rest` is Var(s | m) = rho^2 - T^2/Q, kept apart because the difference cancels when the rule is nearly perfect.
+    `rest` is Var(s | m) = rho^2 - T^2/Q, kept apart because the difference cancels when the rule is
+    nearly perfect.
     """
 
     T: Array
@@ -221,10 +235,16 @@ class State:
 
     @property
     def tangent(self) -> Array:
-        """The tangent cos/sqrt(1-cos^2), from the remaining variance; infinite for a perfect direction."""
+        """The tangent cos/sqrt(1-cos^2), from the remaining variance; infinite for a perfect
+        direction.
+        """
         size = np.sqrt(self.Q * self.rest)
         with np.errstate(divide="ignore", over="ignore"):
-            return np.asarray(np.divide(self.T, size, out=np.where(self.T > 0, np.inf, 0.0 * self.T), where=size > 0))
+            return np.asarray(
+                np.divide(
+                    self.T, size, out=np.where(self.T > 0, np.inf, 0.0 * self.T), where=size > 0
+                )
+            )
 
     def take(self, where: int | slice | Array) -> State:
         """Some of the batch."""
@@ -232,7 +252,8 @@ class State:
 
 
 def accuracy(state: State, eps: ArrayLike = 0.0) -> Array:
-    """Labels that sign(x'w) gets right: 2 int_0^inf phi_N(z) {p(rho z) Phi(tz) + (1-p(rho z)) Phi(-tz)} dz.
+    """Labels that sign(x'w) gets right: 2 int_0^inf phi_N(z) {p(rho z) Phi(tz) + (1-p(rho z))
+    Phi(-tz)} dz.
 
     It depends on the direction of w alone.
 
@@ -243,7 +264,9 @@ def accuracy(state: State, eps: ArrayLike = 0.0) -> Array:
 
 
 def accuracy_at(tangent: Array, rho: Array, eps: ArrayLike = 0.0) -> Array:
-    """`accuracy` from t = cos/sqrt(1-cos^2) and rho: 1/2 + (1-2 eps) int (2 sig(rho z) - 1)(2 Phi(tz) - 1) phi_N."""
+    """`accuracy` from t = cos/sqrt(1-cos^2) and rho: 1/2 + (1-2 eps) int (2 sig(rho z) - 1)(2
+    Phi(tz) - 1) phi_N.
+    """
     t, r, flips = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(tangent, rho, eps))
     z, w = graded_nodes()
     density = w * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
@@ -262,27 +285,37 @@ def log_loss(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     0.0
     """
     short, share = shorten_logits(state)
-    return mean_loss_of(short, eps, level, lambda m: np.logaddexp(0.0, -m)) / share  # as long as it is: A sd + O(1/sd)
+    return (
+        mean_loss_of(short, eps, level, lambda m: np.logaddexp(0.0, -m)) / share
+    )  # as long as it is: A sd + O(1/sd)
 
 
 def brier(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     """The Brier score E[Pbar (1-sig m)^2 + (1-Pbar) sig(m)^2]."""
     short, share = shorten_logits(state)
     wrong = 1 - accuracy(state, eps)
-    return wrong + share * (mean_loss_of(short, eps, level, lambda m: expit(-m) ** 2) - wrong)  # wrong + O(1/sd)
+    return wrong + share * (
+        mean_loss_of(short, eps, level, lambda m: expit(-m) ** 2) - wrong
+    )  # wrong + O(1/sd)
 
 
 def shorten_logits(state: State) -> tuple[State, Array]:
-    """A model whose logits are so long that a grid cannot follow them (at the threshold of separability), cut to LONG."""
+    """A model whose logits are so long that a grid cannot follow them (at the threshold of
+    separability), cut to LONG.
+    """
     with np.errstate(divide="ignore"):
         share = np.minimum(1.0, LONGEST_LOGITS / np.sqrt(state.Q))
     return State(state.T * share, state.Q * share**2, state.rho, state.rest), share
 
 
-def mean_loss_of(state: State, eps: ArrayLike, level: float, loss: Callable[[Array], Array]) -> Array:
+def mean_loss_of(
+    state: State, eps: ArrayLike, level: float, loss: Callable[[Array], Array]
+) -> Array:
     """E loss(y m): settings that need the same number of nodes together."""
     shape = np.broadcast_shapes(np.shape(state.T), np.shape(eps))
-    T, Q, rest, flips = (np.broadcast_to(x, shape).reshape(-1) for x in (state.T, state.Q, state.rest, eps))
+    T, Q, rest, flips = (
+        np.broadcast_to(x, shape).reshape(-1) for x in (state.T, state.Q, state.rest, eps)
+    )
     sd, tau = np.sqrt(Q), np.sqrt(rest)
     slope = np.divide(T, sd, out=np.zeros(sd.shape), where=sd > 0)
     known = np.isfinite(sd + slope + tau)
@@ -303,10 +336,11 @@ def mean_loss_of(state: State, eps: ArrayLike, level: float, loss: Callable[[Arr
 
 
 def outer_step(sd: Array, slope: Array, tau: Array, level: float) -> Array:
-    """The step for functions of m = sd z times the smoothed link at slope z with remaining deviation tau.
+    """The step for functions of m = sd z times the smoothed link at slope z with remaining
+    deviation tau.
 
-    The loss asks for the strip pi/sd. The link, smoothed, is entire: either its strip pi/slope is kept, or its growth
-    exp((slope a)^2/(2 tau^2)) is paid for. The better of the two counts.
+    The loss asks for the strip pi/sd. The link, smoothed, is entire: either its strip pi/slope is
+    kept, or its growth exp((slope a)^2/(2 tau^2)) is paid for. The better of the two counts.
     """
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         own = STRIP / sd
@@ -317,7 +351,8 @@ def outer_step(sd: Array, slope: Array, tau: Array, level: float) -> Array:
 
 
 def calibration(state: State, eps: ArrayLike = 0.0) -> Array:
-    """The slope k of logistic recalibration, k Q phi(k sqrt Q) = T (1-2 eps) phi(rho); below 1: over-confident.
+    """The slope k of logistic recalibration, k Q phi(k sqrt Q) = T (1-2 eps) phi(rho); below 1:
+    over-confident.
 
     With x = k sqrt Q both sides are of the form x phi(x). A rule that is zero has none: NaN.
     """

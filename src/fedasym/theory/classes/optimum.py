@@ -1,14 +1,17 @@
-"""Sections 6 to 9: what a client can do beside logistic ridge, the best ridge, and the optimum that nothing beats.
+"""Sections 6 to 9: what a client can do beside logistic ridge, the best ridge, and the optimum that
+nothing beats.
 
 One gradient step from the shared model, as in MAML, has a closed form.
 
-Least squares on labels -1 and +1 (a linear probe) is the squared-loss theory with a rescaled truth: y = zeta x'theta_i + e
-with zeta = 2(1-2 eps) phi(rho) and Var e = 1 - zeta^2 rho^2, so that the shared model is zeta theta_0, the displacement
-zeta Delta, and every limit of `fedasym.theory` applies; accuracy then comes from T and Q.
+Least squares on labels -1 and +1 (a linear probe) is the squared-loss theory with a rescaled truth:
+y = zeta x'theta_i + e with zeta = 2(1-2 eps) phi(rho) and Var e = 1 - zeta^2 rho^2, so that the
+shared model is zeta theta_0, the displacement zeta Delta, and every limit of `fedasym.theory`
+applies; accuracy then comes from T and Q.
 
-Early-stopped gradient descent is matched to the ridge path by an arc-length clock: on the path |grad L| = lam R with
-R = ||theta_hat - theta_bar||, and descent moves at speed |grad L|, so that by the time tau = step x steps it has come to
-the ridge with tau(lam) = int_lam^inf dlog R/lam'. Not exact: within .3 percentage points.
+Early-stopped gradient descent is matched to the ridge path by an arc-length clock: on the path
+|grad L| = lam R with R = ||theta_hat - theta_bar||, and descent moves at speed |grad L|, so that by
+the time tau = step x steps it has come to the ridge with tau(lam) = int_lam^inf dlog R/lam'. Not
+exact: within .3 percentage points.
 
 The Bayes optimum knows theta_0 and the energy of Delta.
 """
@@ -44,18 +47,23 @@ from fedasym.worlds.spectra import Spectrum
 
 
 class OneStep(NamedTuple):
-    """The state after the step, its length a, and the Brier score G0 of the shared model that it started from."""
+    """The state after the step, its length a, and the Brier score G0 of the shared model that it
+    started from.
+    """
 
     state: State
     step: Array
     brier: Array
 
 
-def step_from_shared(energies: Energies, gamma: ArrayLike, step: ArrayLike | None = None, eps: ArrayLike = 0.0) -> OneStep:
-    """theta_bar + a (1/n) X'(y01 - sig(X theta_bar)), at the given a or at the one of best accuracy:
+def step_from_shared(
+    energies: Energies, gamma: ArrayLike, step: ArrayLike | None = None, eps: ArrayLike = 0.0
+) -> OneStep:
+    """theta_bar + a (1/n) X'(y01 - sig(X theta_bar)), at the given a or at the one of best
+    accuracy:
 
-    T = c B0 + a f sum s^2 ED,   Q = c^2 B0 + a^2 sum s^2 (f^2 s ED + gamma G0 h),   f = (1-2 eps) phi(rho),
-    a* = c f sum s^2 ED / sum s^2 (f^2 s ED + gamma G0 h).
+    T = c B0 + a f sum s^2 ED,   Q = c^2 B0 + a^2 sum s^2 (f^2 s ED + gamma G0 h),   f = (1-2 eps)
+    phi(rho), a* = c f sum s^2 ED / sum s^2 (f^2 s ED + gamma G0 h).
 
     >>> one = step_from_shared(Energies.isotropic(1, 2, s=[0.5, 3], h=[0.6, 0.4]), gamma=2)
     >>> round(float(one.step), 9)
@@ -73,7 +81,9 @@ def step_from_shared(energies: Energies, gamma: ArrayLike, step: ArrayLike | Non
 
 
 class Probe(NamedTuple):
-    """The linear problem behind the labels: their slope zeta and the variance s2 of what it leaves."""
+    """The linear problem behind the labels: their slope zeta and the variance s2 of what it
+    leaves.
+    """
 
     zeta: Array
     s2: Array
@@ -98,24 +108,31 @@ def label_probe(rho: ArrayLike, eps: ArrayLike = 0.0) -> Probe:
 
 
 def best_probe_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """lam* = s2 gamma/(zeta^2 r^2), of the least risk and the best accuracy for isotropic Delta; infinite at r = 0."""
+    """lam* = s2 gamma/(zeta^2 r^2), of the least risk and the best accuracy for isotropic Delta;
+    infinite at r = 0.
+    """
     zeta, s2 = label_probe(energies.rho, eps)
     with np.errstate(divide="ignore"):
         return np.asarray(s2 * np.asarray(gamma) / (zeta**2 * energies.r2))
 
 
-def fit_squares(energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: ArrayLike = 0.0) -> LeastSquares:
-    """Ridge towards the shared least-squares model; lam = 0 is fine-tuning to convergence, infinite lam the shared model.
+def fit_squares(
+    energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: ArrayLike = 0.0
+) -> LeastSquares:
+    """Ridge towards the shared least-squares model; lam = 0 is fine-tuning to convergence, infinite
+    lam the shared model.
 
-    T = zeta (B0 + sum ED s^2/(s+kappa)),  Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + gamma (s2 + risk) s h}.
-    For a method that shares nothing give `energies.alone`.
+    T = zeta (B0 + sum ED s^2/(s+kappa)),  Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + gamma
+    (s2 + risk) s h}. For a method that shares nothing give `energies.alone`.
 
     >>> round(float(fit_squares(Energies.isotropic(1.5, 1.5), gamma=2, lam=0).risk), 9)
     0.712002967
     """
     shape = np.broadcast_shapes(energies.batch, *(np.shape(x) for x in (gamma, lam, eps)))
     e = energies.broadcast(shape).flat()
-    g, ridge, flips = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, lam, eps))
+    g, ridge, flips = (
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, lam, eps)
+    )
     zeta, s2 = label_probe(e.rho, flips)
     k, risk = np.empty(g.size), np.empty(g.size)
     covariances, which = np.unique(np.concatenate([e.s, e.h], axis=1), axis=0, return_inverse=True)
@@ -124,7 +141,12 @@ def fit_squares(energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: Array
         values, weights = np.split(row, 2)
         spectrum = Spectrum(values, weights, "features")
         r2 = e.r2[rows]
-        share = np.divide(e.ed[rows], r2[:, None], out=np.broadcast_to(weights, e.ed[rows].shape).copy(), where=r2[:, None] > 0)
+        share = np.divide(
+            e.ed[rows],
+            r2[:, None],
+            out=np.broadcast_to(weights, e.ed[rows].shape).copy(),
+            where=r2[:, None] > 0,
+        )
         world = Worlds(zeta[rows] ** 2 * r2, s2[rows], g[rows], share, spectrum)
         k[rows] = kappa(ridge[rows], g[rows], spectrum)
         risk[rows] = sum(ridge_limit(world, ridge[rows]))
@@ -133,9 +155,16 @@ def fit_squares(energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: Array
     T = zeta * (e.b0 + (e.ed * s * near).sum(-1))
     noise = np.where(k == np.inf, 0.0, g * (h * near**2).sum(-1))
     with np.errstate(invalid="ignore"):
-        Q = zeta**2 * e.b0 + zeta**2 * (s * near**2 * e.ed).sum(-1) + np.where(noise > 0, noise * (s2 + risk), 0.0)
+        Q = (
+            zeta**2 * e.b0
+            + zeta**2 * (s * near**2 * e.ed).sum(-1)
+            + np.where(noise > 0, noise * (s2 + risk), 0.0)
+        )
     state = State.of(T, Q, e.rho)
-    return LeastSquares(State(*(x.reshape(shape) for x in (state.T, state.Q, state.rho, state.rest))), risk.reshape(shape))
+    return LeastSquares(
+        State(*(x.reshape(shape) for x in (state.T, state.Q, state.rho, state.rest))),
+        risk.reshape(shape),
+    )
 
 
 CLOCK_PER_DECADE = 15
@@ -151,14 +180,22 @@ class StoppedFits(NamedTuple):
 
 
 def logistic_curvature(energies: Energies, gamma: ArrayLike) -> Array:
-    """A bound like Lmax = .25 (1+sqrt gamma)^2 max s on the loss's curvature: descent needs a step below 2/Lmax."""
-    return np.asarray(0.25 * (1 + np.sqrt(np.asarray(gamma, dtype=float))) ** 2 * energies.s.max(-1))
+    """A bound like Lmax = .25 (1+sqrt gamma)^2 max s on the loss's curvature: descent needs a step
+    below 2/Lmax.
+    """
+    return np.asarray(
+        0.25 * (1 + np.sqrt(np.asarray(gamma, dtype=float))) ** 2 * energies.s.max(-1)
+    )
 
 
-def distance2(energies: Energies, gamma: ArrayLike, lam: ArrayLike, c: ArrayLike, fit: RidgeFit) -> Array:
+def distance2(
+    energies: Energies, gamma: ArrayLike, lam: ArrayLike, c: ArrayLike, fit: RidgeFit
+) -> Array:
     """||theta_hat - theta_bar||^2 = sum R^2 {((M - Hh c)s)^2 E0 + (M s)^2 ED + gamma G s h}."""
     e = energies
-    M, H, G, lam, c, gamma = (np.asarray(x, dtype=float)[..., None] for x in (fit.M, fit.H, fit.G, lam, c, gamma))
+    M, H, G, lam, c, gamma = (
+        np.asarray(x, dtype=float)[..., None] for x in (fit.M, fit.H, fit.G, lam, c, gamma)
+    )
     inside = ((M - H * c) * e.s) ** 2 * e.e0 + (M * e.s) ** 2 * e.ed + gamma * G * e.s * e.h
     return np.asarray((inside / (H * e.s + lam) ** 2).sum(-1))
 
@@ -166,14 +203,18 @@ def distance2(energies: Energies, gamma: ArrayLike, lam: ArrayLike, c: ArrayLike
 def ridge_at(energies: Energies, gamma: float, c: float, times: Array, eps: float = 0.0) -> Array:
     """The ridge whose clock shows each time, for one setting.
 
-    Ridges fall by 15 to a decade; a cell adds dlog R (e^k - 1)/(k lam_a), k = log(lam_a/lam_b). They end where the times
-    do, or where the path has reached the maximum-likelihood estimate, which later times keep.
+    Ridges fall by 15 to a decade; a cell adds dlog R (e^k - 1)/(k lam_a), k = log(lam_a/lam_b).
+    They end where the times do, or where the path has reached the maximum-likelihood estimate,
+    which later times keep.
     """
     late = float(np.max(times, initial=0.0))
     scale = float(logistic_curvature(energies, gamma))
     top = CLOCK_ABOVE * scale
     log_lam = (
-        np.log(top) - np.arange(1 + int(CLOCK_PER_DECADE * np.log10(CLOCK_ABOVE / LEAST_RIDGE))) * np.log(10) / CLOCK_PER_DECADE
+        np.log(top)
+        - np.arange(1 + int(CLOCK_PER_DECADE * np.log10(CLOCK_ABOVE / LEAST_RIDGE)))
+        * np.log(10)
+        / CLOCK_PER_DECADE
     )
     clock = np.array([1 / top])
     lengths: list[float] = []
@@ -183,10 +224,17 @@ def ridge_at(energies: Energies, gamma: float, c: float, times: Array, eps: floa
         lams = np.exp(log_lam[start : start + size])
         fit = solve_ridge(energies, gamma, lams, c, eps, start=ahead)
         u = unknowns(fit.T, fit.Q, fit.V, fit.rest)
-        ahead = u[-1] + np.arange(1, 1 + log_lam[start + size : start + 2 * size].size)[:, None] * (u[-1] - u[max(-2, -len(u))])
+        ahead = u[-1] + np.arange(1, 1 + log_lam[start + size : start + 2 * size].size)[:, None] * (
+            u[-1] - u[max(-2, -len(u))]
+        )
         lengths += (np.log(distance2(energies, gamma, lams, c, fit)) / 2).tolist()
         steps = np.diff(lengths)
-        clock = np.concatenate([[0.0], np.cumsum(steps * np.expm1(k) / (k * np.exp(log_lam[: steps.size])))]) + 1 / top
+        clock = (
+            np.concatenate(
+                [[0.0], np.cumsum(steps * np.expm1(k) / (k * np.exp(log_lam[: steps.size])))]
+            )
+            + 1 / top
+        )
         if not clock[-1] < late or abs(steps[-1]) < 1e-12:
             break
     good = np.flatnonzero(np.diff(clock, prepend=0.0) > 1e-14 * clock)
@@ -197,8 +245,11 @@ def ridge_at(energies: Energies, gamma: float, c: float, times: Array, eps: floa
         return np.where(early, 1 / times, np.exp(inside))
 
 
-def stopped_fits(energies: Energies, gamma: ArrayLike, times: ArrayLike, eps: ArrayLike = 0.0) -> StoppedFits:
-    """Descent from the shared model, stopped at each of the `times` = step x steps: shape (*batch, times).
+def stopped_fits(
+    energies: Energies, gamma: ArrayLike, times: ArrayLike, eps: ArrayLike = 0.0
+) -> StoppedFits:
+    """Descent from the shared model, stopped at each of the `times` = step x steps: shape (*batch,
+    times).
 
     >>> from fedasym.theory.classes.metrics import accuracy
     >>> early = stopped_fits(Energies.isotropic(1.5, 1.5), gamma=2, times=[0, 1, 100])
@@ -208,7 +259,9 @@ def stopped_fits(energies: Energies, gamma: ArrayLike, times: ArrayLike, eps: Ar
     times = np.atleast_1d(np.asarray(times, dtype=float))
     shape = np.broadcast_shapes(energies.batch, np.shape(gamma), np.shape(eps))
     e = energies.broadcast(shape).flat()
-    g, flips = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps))
+    g, flips = (
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
+    )
     c = shrinkage(e, flips)
     lam = np.stack([ridge_at(e.take(i), g[i], c[i], times, flips[i]) for i in range(g.size)])
     lam = lam.reshape(*shape, times.size)
@@ -236,7 +289,8 @@ class TunedRidge(NamedTuple):
 
 
 def ridge_by_rule(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """9.1: lam = gamma/(c r^2), r^2 the Euclidean energy of Delta; infinite for clients that do not differ.
+    """9.1: lam = gamma/(c r^2), r^2 the Euclidean energy of Delta; infinite for clients that do not
+    differ.
 
     Within .02 percentage points of the best accuracy. For local ridge give `energies.alone`.
 
@@ -250,25 +304,41 @@ def ridge_by_rule(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
 def search_best_ridge(
     energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, criterion: Criterion = "accuracy"
 ) -> TunedRidge:
-    """The ridge of best accuracy or log-loss: a grid about the rule, then two rounds of polynomial interpolation.
+    """The ridge of best accuracy or log-loss: a grid about the rule, then two rounds of polynomial
+    interpolation.
 
     The optimum is flat: the value is exact to about 1e-10, the ridge to about 1e-5.
 
-    >>> round(float(search_best_ridge(Energies.isotropic(1.5, 1.5), gamma=2, criterion="log_loss").value), 9)
+    >>> round(
+    ...     float(
+    ...         search_best_ridge(Energies.isotropic(1.5, 1.5), gamma=2, criterion="log_loss").value
+    ...     ),
+    ...     9,
+    ... )
     0.573219907
     """
     shape = np.broadcast_shapes(energies.batch, np.shape(gamma), np.shape(eps))
     e = energies.broadcast(shape).flat()
-    g, flips = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps))
+    g, flips = (
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
+    )
     c, rule = shrinkage(e, flips), ridge_by_rule(e, g, flips)
     endless = np.isinf(rule)
     centre = np.log(np.where(endless, 1.0, rule))
 
     def loss(x: Array, level: float, start: Array | None = None) -> tuple[Array, Array]:
-        """The criterion, lower is better, at log lam = x of shape (settings, points); and the unknowns found there."""
+        """The criterion, lower is better, at log lam = x of shape (settings, points); and the
+        unknowns found there.
+        """
         wide = Energies(*(y[:, None, :] for y in (e.s, e.h, e.e0, e.ed)))
-        fit = solve_ridge(wide, g[:, None], np.exp(x), c[:, None], flips[:, None], start=start, level=level)
-        score = accuracy(fit, flips[:, None]) if criterion == "accuracy" else -log_loss(fit, flips[:, None], level)
+        fit = solve_ridge(
+            wide, g[:, None], np.exp(x), c[:, None], flips[:, None], start=start, level=level
+        )
+        score = (
+            accuracy(fit, flips[:, None])
+            if criterion == "accuracy"
+            else -log_loss(fit, flips[:, None], level)
+        )
         return np.nan_to_num(-score, nan=np.inf), unknowns(fit.T, fit.Q, fit.V, fit.rest)
 
     width = step = np.log(10) / PER_DECADE
@@ -278,13 +348,25 @@ def search_best_ridge(
         more = grid[:, -1:] - step * np.arange(1, 2 * BELOW * PER_DECADE)
         further = loss(more, COARSE)
         grid = np.concatenate([grid, more], axis=1)
-        values, near = (np.concatenate([x, y], axis=1) for x, y in zip((values, near), further, strict=True))
+        values, near = (
+            np.concatenate([x, y], axis=1) for x, y in zip((values, near), further, strict=True)
+        )
     at = np.argmin(values, axis=1)[:, None]
-    best, start = np.take_along_axis(grid, at, axis=1)[:, 0], np.take_along_axis(near, at[:, :, None], axis=1)
+    best, start = (
+        np.take_along_axis(grid, at, axis=1)[:, 0],
+        np.take_along_axis(near, at[:, :, None], axis=1),
+    )
     nodes = np.cos(np.pi * np.arange(INNER) / (INNER - 1))
-    for left in range(SHIFTS, -2, -1):  # as wide as the grid until the optimum lies inside, then once more, narrower
+    for left in range(
+        SHIFTS, -2, -1
+    ):  # as wide as the grid until the optimum lies inside, then once more, narrower
         values, near = loss(best[:, None] + width * nodes, LEVEL, start)
-        place = np.array([0.0 if flat else lowest_between(nodes, row) for flat, row in zip(endless, values, strict=True)])
+        place = np.array(
+            [
+                0.0 if flat else lowest_between(nodes, row)
+                for flat, row in zip(endless, values, strict=True)
+            ]
+        )
         best = best + width * place
         start = interpolate_between(nodes, near, place[:, None] + nodes / NARROW)
         if width < step:
@@ -294,18 +376,27 @@ def search_best_ridge(
         else:
             start = start[:, INNER // 2, None]
     lam = np.where(endless, np.inf, np.exp(best)).reshape(shape)
-    fit = solve_ridge(energies, gamma, lam, c.reshape(shape), eps, start=start[:, INNER // 2].reshape(*shape, 3))
-    return TunedRidge(lam, fit, accuracy(fit, eps) if criterion == "accuracy" else log_loss(fit, eps))
+    fit = solve_ridge(
+        energies, gamma, lam, c.reshape(shape), eps, start=start[:, INNER // 2].reshape(*shape, 3)
+    )
+    return TunedRidge(
+        lam, fit, accuracy(fit, eps) if criterion == "accuracy" else log_loss(fit, eps)
+    )
 
 
 def interpolate_between(nodes: Array, values: Array, places: Array) -> Array:
-    """What polynomials through values (settings, nodes, unknowns) have at places (settings, points).
+    """What polynomials through values (settings, nodes, unknowns) have at places (settings,
+    points).
 
-    >>> interpolate_between(np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])).tolist()
+    >>> interpolate_between(
+    ...     np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])
+    ... ).tolist()
     [[[0.25]]]
     """
     degree = nodes.size - 1
-    return np.asarray(chebvander(places, degree) @ np.linalg.solve(chebvander(nodes, degree), values))
+    return np.asarray(
+        chebvander(places, degree) @ np.linalg.solve(chebvander(nodes, degree), values)
+    )
 
 
 def lowest_between(nodes: Array, values: Array) -> float:
@@ -327,17 +418,22 @@ class Bayes(NamedTuple):
 
 
 def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Bayes:
-    """9.2: the posterior mean with theta_0 known and a normal prior on Delta of its true energy per atom.
+    """9.2: the posterior mean with theta_0 known and a normal prior on Delta of its true energy per
+    atom.
 
-    Q = T = B0 + q, w ~ N(0, Q), s|w ~ N(w, rho^2-Q), F = 2E[D^2/Pbar], q = sum s ED x/(1+x) with x = (ED/h) F s/gamma
-    (ED/h = r^2 for isotropic Delta).
+    Q = T = B0 + q, w ~ N(0, Q), s|w ~ N(w, rho^2-Q), F = 2E[D^2/Pbar], q = sum s ED x/(1+x) with x
+    = (ED/h) F s/gamma (ED/h = r^2 for isotropic Delta).
 
-    >>> round(float(bayes_optimum(Energies.isotropic(1, 2, s=[0.5, 3], h=[0.6, 0.4]), gamma=0.3).q), 9)
+    >>> round(
+    ...     float(bayes_optimum(Energies.isotropic(1, 2, s=[0.5, 3], h=[0.6, 0.4]), gamma=0.3).q), 9
+    ... )
     4.278415037
     """
     shape = np.broadcast_shapes(energies.batch, np.shape(gamma), np.shape(eps))
     e = energies.broadcast(shape).flat()
-    g, flips = (np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps))
+    g, flips = (
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
+    )
     prior = np.divide(e.ed, e.h, out=np.zeros(e.ed.shape), where=e.h > 0)
     gain, b0 = prior * e.s / g[:, None], e.b0
 
@@ -354,22 +450,38 @@ def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
     informative = np.flatnonzero(flips < 0.5)
     F = np.zeros(g.size)
     if informative.size:
-        start = np.log(4 * information_at(e.rho[informative] ** 2, np.zeros(informative.size), flips[informative]))[:, None] - 1
-        F[informative] = np.exp(find_fixed_points(lambda u, rows: image(u, informative[rows]), start, damping=1.0).u[:, 0])
+        start = (
+            np.log(
+                4
+                * information_at(
+                    e.rho[informative] ** 2, np.zeros(informative.size), flips[informative]
+                )
+            )[:, None]
+            - 1
+        )
+        F[informative] = np.exp(
+            find_fixed_points(lambda u, rows: image(u, informative[rows]), start, damping=1.0).u[
+                :, 0
+            ]
+        )
     q, left = learned(F, np.arange(g.size))
     T, rho = (b0 + q).reshape(shape), e.rho.reshape(shape)
     return Bayes(State(T, T, rho, left.reshape(shape)), q.reshape(shape))
 
 
 def information_at(Q: Array, left: Array, eps: Array) -> Array:
-    """F = 2E[D^2/Pbar] over w ~ N(0, Q) with s|w ~ N(w, left): both labels of one node pair together."""
+    """F = 2E[D^2/Pbar] over w ~ N(0, Q) with s|w ~ N(w, left): both labels of one node pair
+    together.
+    """
     out = np.empty(Q.size)
     sd, tau = np.sqrt(Q), np.sqrt(left)
     nodes = nodes_for(outer_step(sd, sd, tau, LEVEL))
     for count in np.unique(nodes):
         z, weight = half_normal_nodes(int(count))
         rows = np.flatnonzero(nodes == count)
-        low, d = smooth_sigmoid(-sd[rows, None] * z, tau[rows])  # the rare label: small numbers keep their digits
+        low, d = smooth_sigmoid(
+            -sd[rows, None] * z, tau[rows]
+        )  # the rare label: small numbers keep their digits
         flips = eps[rows, None]
         low, d = flips + (1 - 2 * flips) * low, (1 - 2 * flips) * d
         ratio = np.divide(d**2, low, out=np.zeros(d.shape), where=low > 0)
@@ -378,9 +490,13 @@ def information_at(Q: Array, left: Array, eps: Array) -> Array:
 
 
 def bayes_log_loss(found: Bayes, eps: ArrayLike = 0.0) -> Array:
-    """The log-loss of the Bayes prediction Pbar itself: E[-Pbar log Pbar - (1-Pbar) log(1-Pbar)]."""
+    """The log-loss of the Bayes prediction Pbar itself: E[-Pbar log Pbar - (1-Pbar)
+    log(1-Pbar)].
+    """
     shape = np.broadcast_shapes(np.shape(found.q), np.shape(eps))
-    Q, rest, flips = (np.broadcast_to(x, shape).reshape(-1) for x in (found.state.Q, found.state.rest, eps))
+    Q, rest, flips = (
+        np.broadcast_to(x, shape).reshape(-1) for x in (found.state.Q, found.state.rest, eps)
+    )
     sd, tau = np.sqrt(Q), np.sqrt(rest)
     nodes = nodes_for(outer_step(sd, sd, tau, LEVEL))
     out = np.empty(Q.size)

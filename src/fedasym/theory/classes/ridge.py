@@ -1,10 +1,12 @@
-"""Sections 2 to 4: the shared logistic model, and logistic ridge towards it, RTFA(lam), in many settings at once.
+"""Sections 2 to 4: the shared logistic model, and logistic ridge towards it, RTFA(lam), in many
+settings at once.
 
-The shared model of infinitely many clients is theta_bar = c theta_0, for every covariance. The fit around it (around
-nothing, with c = 0: local ridge) is theta_hat ~ (Hh Sigma + lam)^-1 (lam centre + M Sigma theta_i + sqrt(G/n) Sigma^1/2
-N(0, I)), from means (A) over the samples and sums (B) over the atoms of the spectrum: a system of three unknowns (T, Q, V),
-iterated in (atanh cos, log Q, log V). With more than gamma* unknowns per sample a client's classes are separable, and
-without a ridge the fit has no end.
+The shared model of infinitely many clients is theta_bar = c theta_0, for every covariance. The fit
+around it (around nothing, with c = 0: local ridge) is theta_hat ~ (Hh Sigma + lam)^-1 (lam centre +
+M Sigma theta_i + sqrt(G/n) Sigma^1/2 N(0, I)), from means (A) over the samples and sums (B) over
+the atoms of the spectrum: a system of three unknowns (T, Q, V), iterated in (atanh cos, log Q, log
+V). With more than gamma* unknowns per sample a client's classes are separable, and without a ridge
+the fit has no end.
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ from fedasym.theory.classes.metrics import (
     phi,
     smooth_sigmoid,
 )
-from fedasym.theory.roots import ACCEPTED, TOLERANCE, FixedPoint, find_fixed_points, find_roots, newton_fixed_points
+from fedasym.theory.roots import (
+    ACCEPTED,
+    TOLERANCE,
+    FixedPoint,
+    find_fixed_points,
+    find_roots,
+    newton_fixed_points,
+)
 from fedasym.worlds.classes import Energies
 
 
@@ -43,11 +52,16 @@ def shrinkage(energies: Energies, eps: ArrayLike = 0.0) -> Array:
 
 
 def shrinkage_at(f: Array, b0: Array) -> Array:
-    """The root c of c phi(c sqrt B0) = f, whose left side increases; 0 where f = 0 (labels are coin tosses)."""
+    """The root c of c phi(c sqrt B0) = f, whose left side increases; 0 where f = 0 (labels are coin
+    tosses).
+    """
     f, b0 = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(f, b0))
     size = np.sqrt(b0)
     safe = np.where(f > 0, f, 0.2)
-    low, high = 3.999 * safe, np.full(f.shape, 1 + 1e-9)  # phi <= 1/4; equal clients have c = 1 up to rounding
+    low, high = (
+        3.999 * safe,
+        np.full(f.shape, 1 + 1e-9),
+    )  # phi <= 1/4; equal clients have c = 1 up to rounding
     c = find_roots(lambda c: c * phi(c * size) - safe, low, high, tolerance=1e-15)
     return np.asarray(np.where(f > 0, np.minimum(c, 1.0), 0.0))
 
@@ -61,19 +75,24 @@ def shared_state(energies: Energies, c: ArrayLike) -> State:
     """The model c theta_0 on a client."""
     c = np.asarray(c, dtype=float)
     b0, bd = energies.b0, energies.bd
-    T, Q, rho, rest = np.broadcast_arrays(c * b0, c**2 * b0, energies.rho, np.where(c * b0 > 0, bd, b0 + bd))
+    T, Q, rho, rest = np.broadcast_arrays(
+        c * b0, c**2 * b0, energies.rho, np.where(c * b0 > 0, bd, b0 + bd)
+    )
     return State(T, Q, rho, rest)
 
 
 class Threshold(NamedTuple):
-    """gamma* and the minimiser t*: at the threshold MLE and max margin share the direction cos* = t*/sqrt(1+t*^2)."""
+    """gamma* and the minimiser t*: at the threshold MLE and max margin share the direction cos* =
+    t*/sqrt(1+t*^2).
+    """
 
     gamma: Array
     tangent: Array
 
 
 def separability_threshold(rho: ArrayLike, eps: ArrayLike = 0.0) -> Threshold:
-    """gamma*(rho) = min_t E[(Z2 - t y Z1)_+^2] = min_t 2 int p(rho u) phi_N(u) {(1+a^2) Phi(-a) - a phi_N(a)} du, a = tu.
+    """gamma*(rho) = min_t E[(Z2 - t y Z1)_+^2] = min_t 2 int p(rho u) phi_N(u) {(1+a^2) Phi(-a) - a
+    phi_N(a)} du, a = tu.
 
     Depends on the covariance through rho alone. Convex in t: the root of the derivative.
 
@@ -85,7 +104,9 @@ def separability_threshold(rho: ArrayLike, eps: ArrayLike = 0.0) -> Threshold:
     gamma, tangent = np.empty(r.size), np.empty(r.size)
     size = max(1, NODES_AT_ONCE // graded_nodes()[0].size)
     for i in range(0, r.size, size):
-        gamma[i : i + size], tangent[i : i + size] = minimise_threshold(r[i : i + size], flips[i : i + size])
+        gamma[i : i + size], tangent[i : i + size] = minimise_threshold(
+            r[i : i + size], flips[i : i + size]
+        )
     return Threshold(gamma.reshape(rho.shape), tangent.reshape(rho.shape))
 
 
@@ -99,7 +120,9 @@ def minimise_threshold(rho: Array, eps: Array) -> tuple[Array, Array]:
         a = t[:, None] * u
         bell = np.exp(-(a**2) / 2) / np.sqrt(2 * np.pi)
         # -E(Z-a)_+ where the label agrees with u, E(Z+a)_+ where it does not
-        return np.asarray(((1 - p) * (bell + a * ndtr(a)) - p * (bell - a * ndtr(-a))) @ (density * u))
+        return np.asarray(
+            ((1 - p) * (bell + a * ndtr(a)) - p * (bell - a * ndtr(-a))) @ (density * u)
+        )
 
     high = np.ones(rho.size)
     while np.any(short := uphill(high) < 0):
@@ -115,10 +138,11 @@ def minimise_threshold(rho: Array, eps: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class RidgeSystem:
-    """A flat batch of systems: energies (P, K); gamma, lam, eps, own of shape (P,); centre c and Ev of shape (P, K).
+    """A flat batch of systems: energies (P, K); gamma, lam, eps, own of shape (P,); centre c and Ev
+    of shape (P, K).
 
-    `own`: the share of this client in the data, 1 for its own fit and 1/m for a pooled one (section 12.1), where the other
-    clients' displacements blur the fit and ED enters through `own`.
+    `own`: the share of this client in the data, 1 for its own fit and 1/m for a pooled one (section
+    12.1), where the other clients' displacements blur the fit and ED enters through `own`.
     """
 
     energies: Energies
@@ -131,7 +155,9 @@ class RidgeSystem:
 
     def take(self, rows: NDArray[np.intp]) -> RidgeSystem:
         """Some of the systems."""
-        gamma, lam, c, ev, eps, own = (x[rows] for x in (self.gamma, self.lam, self.c, self.ev, self.eps, self.own))
+        gamma, lam, c, ev, eps, own = (
+            x[rows] for x in (self.gamma, self.lam, self.c, self.ev, self.eps, self.own)
+        )
         return RidgeSystem(self.energies.take(rows), gamma, lam, c, ev, eps, own)
 
     def means(self, u: Array, level: float) -> tuple[Array, Array, Array]:
@@ -141,14 +167,16 @@ class RidgeSystem:
     def sums(self, H: Array, G: Array, M: Array) -> tuple[Array, Array, Array, Array, Array]:
         """(B): T, Q, V, what is left of Var(s), and the coefficient f0 of theta_0.
 
-        The signal is sum of f0 theta_0 and fi Delta_i; Q - T^2/rho^2 is its spread about the mean coefficient, plus noise:
-        in this form nothing cancels when the fit is nearly perfect.
+        The signal is sum of f0 theta_0 and fi Delta_i; Q - T^2/rho^2 is its spread about the mean
+        coefficient, plus noise: in this form nothing cancels when the fit is nearly perfect.
         """
         e, lam = self.energies, self.lam[:, None]
         s, h = e.s, e.h
         H, G, M, own = H[:, None], G[:, None], M[:, None], self.own[:, None]
         reach = H * s + lam
-        R = np.divide(1.0, reach, out=np.zeros(reach.shape), where=reach > 0)  # atoms with s = 0 count for nothing
+        R = np.divide(
+            1.0, reach, out=np.zeros(reach.shape), where=reach > 0
+        )  # atoms with s = 0 count for nothing
         f0, fi = R * (lam * self.c + M * s), R * M * s * own
         others = (R * M * s) ** 2 * e.ed * own * (1 - own)
         noise = (s * (R**2 * (self.gamma[:, None] * G * s * h + lam**2 * self.ev) + others)).sum(-1)
@@ -166,13 +194,19 @@ class RidgeSystem:
         return unknowns(T, Q, V, rest)
 
     def start(self) -> Array:
-        """The start of section 3.1: Q = max(c^2 B0, .2), T = max(c B0, .3 rho sqrt Q), V = gamma sum h s/(.2 s + lam)."""
+        """The start of section 3.1: Q = max(c^2 B0, .2), T = max(c B0, .3 rho sqrt Q), V = gamma
+        sum h s/(.2 s + lam).
+        """
         e = self.energies
         b0 = (e.s * self.c * e.e0).sum(-1)
         Q = np.maximum((e.s * self.c**2 * e.e0).sum(-1), 0.2)
-        cos = np.clip(np.divide(b0, e.rho * np.sqrt(Q), out=np.zeros(b0.shape), where=e.rho > 0), 0.3, 0.999)
+        cos = np.clip(
+            np.divide(b0, e.rho * np.sqrt(Q), out=np.zeros(b0.shape), where=e.rho > 0), 0.3, 0.999
+        )
         soft = 0.2 * e.s + self.lam[:, None]
-        V = self.gamma * np.divide(e.h * e.s, soft, out=np.zeros(soft.shape), where=soft > 0).sum(-1)
+        V = self.gamma * np.divide(e.h * e.s, soft, out=np.zeros(soft.shape), where=soft > 0).sum(
+            -1
+        )
         return np.stack([np.arctanh(cos), np.log(Q), np.log(V)], axis=1)
 
 
@@ -184,10 +218,14 @@ def unknowns(T: Array, Q: Array, V: Array, rest: Array) -> Array:
         return np.stack([np.arcsinh(tangent), np.log(Q), np.log(V)], axis=-1)
 
 
-def logistic_means(u: Array, rho: Array, eps: Array, level: float = LEVEL) -> tuple[Array, Array, Array]:
-    """(A): Hh = 2E[Pbar l2/(1+V l2)], G = 2E[Pbar g^2], M = 2E[D g] over w ~ N(0, Q), at u = (atanh cos, log Q, log V).
+def logistic_means(
+    u: Array, rho: Array, eps: Array, level: float = LEVEL
+) -> tuple[Array, Array, Array]:
+    """(A): Hh = 2E[Pbar l2/(1+V l2)], G = 2E[Pbar g^2], M = 2E[D g] over w ~ N(0, Q), at u = (atanh
+    cos, log Q, log V).
 
-    g = sig(-eta) and l2 = g(1-g) at the prox eta of w. Pbar(-w) = 1 - Pbar(w) and D is even: half the nodes do.
+    g = sig(-eta) and l2 = g(1-g) at the prox eta of w. Pbar(-w) = 1 - Pbar(w) and D is even: half
+    the nodes do.
     """
     cos, sd, V = np.tanh(u[:, 0]), np.exp(u[:, 1] / 2), np.exp(u[:, 2])
     slope, tau = rho * cos, rho / np.cosh(u[:, 0])
@@ -220,7 +258,8 @@ DESCENT = 25  # ridges on the way down to a hard one
 
 @dataclass(frozen=True, eq=False)
 class RidgeFit(State):
-    """A solved system: the state of theta_hat, its means, and `f0`, the coefficient of theta_0 in it per atom.
+    """A solved system: the state of theta_hat, its means, and `f0`, the coefficient of theta_0 in
+    it per atom.
 
     Where the fit `diverged` (lam = 0 on separable data) every number is NaN.
     """
@@ -251,9 +290,11 @@ def solve_ridge(
     start: Array | None = None,
     level: float = LEVEL,
 ) -> RidgeFit:
-    """RTFA(lam) around the centre c theta_0, for settings that broadcast together; an infinite lam is the centre itself.
+    """RTFA(lam) around the centre c theta_0, for settings that broadcast together; an infinite lam
+    is the centre itself.
 
-    `centre` gives c per atom instead, and `ev` the energy per atom of an error of the centre, both of shape (..., atoms).
+    `centre` gives c per atom instead, and `ev` the energy per atom of an error of the centre, both
+    of shape (..., atoms).
     `start`: unknowns (..., 3) to begin from, as `unknowns` makes them.
 
     >>> fit = solve_ridge(Energies.isotropic(1, 1), gamma=0.2, lam=0.1, c=0.8379194068821895)
@@ -271,34 +312,51 @@ def solve_ridge(
 
     around = atoms(np.asarray(c, dtype=float)[..., None] if centre is None else centre)
     blur = atoms(np.zeros(1) if ev is None else ev)
-    problem = RidgeSystem(energies.flat(), flat(gamma), flat(lam), around, blur, flat(eps), flat(own))
+    problem = RidgeSystem(
+        energies.flat(), flat(gamma), flat(lam), around, blur, flat(eps), flat(own)
+    )
     endless = runs_away(problem)
     found = FixedPoint(np.full((endless.size, 3), np.nan), np.where(endless, np.inf, 0.0))
     rows = np.flatnonzero(np.isfinite(problem.lam) & ~endless)
     if rows.size:
         some = problem.take(rows)
-        first = some.start() if start is None else np.broadcast_to(start, (*shape, 3)).reshape(-1, 3)[rows]
+        first = (
+            some.start()
+            if start is None
+            else np.broadcast_to(start, (*shape, 3)).reshape(-1, 3)[rows]
+        )
         found.u[rows], found.residual[rows] = search_fit(some, first, level, warm=start is not None)
     return collect_fit(problem, found, level, shape)
 
 
 def runs_away(problem: RidgeSystem) -> NDArray[np.bool_]:
-    """Where a client's own data are separable and no ridge holds the model: known in advance (section 4)."""
+    """Where a client's own data are separable and no ridge holds the model: known in advance
+    (section 4).
+    """
     bare: NDArray[np.bool_] = np.asarray((problem.lam == 0) & (problem.own == 1))
     if np.any(bare):
         some = problem.energies.take(bare)
-        bare[bare] = problem.gamma[bare] * some.rank >= separability_threshold(some.rho, problem.eps[bare]).gamma
+        bare[bare] = (
+            problem.gamma[bare] * some.rank
+            >= separability_threshold(some.rho, problem.eps[bare]).gamma
+        )
     return bare
 
 
 def search_fit(problem: RidgeSystem, start: Array, level: float, warm: bool) -> FixedPoint:
-    """The precise solution straight from a warm start; elsewhere from a rough one, whose few nodes make searching cheap."""
-    found = FixedPoint(np.where(np.isfinite(start), start, problem.start()), np.full(start.shape[0], np.inf))
+    """The precise solution straight from a warm start; elsewhere from a rough one, whose few nodes
+    make searching cheap.
+    """
+    found = FixedPoint(
+        np.where(np.isfinite(start), start, problem.start()), np.full(start.shape[0], np.inf)
+    )
     if warm:
         found = polish_fit(problem, found.u, level)
     cold = np.flatnonzero(found.residual > max(ACCEPTED, tolerance_at(level)))
     if cold.size:
-        found.u[cold], found.residual[cold] = search_from_rough(problem.take(cold), found.u[cold] if not warm else None, level)
+        found.u[cold], found.residual[cold] = search_from_rough(
+            problem.take(cold), found.u[cold] if not warm else None, level
+        )
     return found
 
 
@@ -321,7 +379,9 @@ def tolerance_at(level: float) -> float:
 
 
 def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
-    """Down in lam from where the system is easy, each step from a line through the last two; rough."""
+    """Down in lam from where the system is easy, each step from a line through the last two;
+    rough.
+    """
     easy = np.maximum(10 * problem.gamma * np.max(problem.energies.s, axis=1), 1.0)
     top, low = np.maximum(easy, problem.lam), np.maximum(problem.lam, 1e-12 * easy)
     u = replace(problem, lam=top).start()
@@ -337,7 +397,9 @@ def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
 
 
 def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
-    """Anderson, given up where log Q shows that the model runs away; then Newton for the settings that stalled."""
+    """Anderson, given up where log Q shows that the model runs away; then Newton for the settings
+    that stalled.
+    """
     limit = np.maximum(DIVERGED, 8 + 2 * np.log(np.maximum(problem.energies.rho, 1)))
     tolerance = tolerance_at(level)
     found = find_fixed_points(
@@ -347,7 +409,9 @@ def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
         rounds=40,
         tolerance=tolerance,
     )
-    stalled = np.flatnonzero((found.residual > max(ACCEPTED, tolerance)) & np.isfinite(found.residual))
+    stalled = np.flatnonzero(
+        (found.residual > max(ACCEPTED, tolerance)) & np.isfinite(found.residual)
+    )
     if stalled.size:
         some = problem.take(stalled)
         u, residual = newton_fixed_points(
@@ -358,7 +422,9 @@ def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
     return found
 
 
-def collect_fit(problem: RidgeSystem, found: FixedPoint, level: float, shape: tuple[int, ...]) -> RidgeFit:
+def collect_fit(
+    problem: RidgeSystem, found: FixedPoint, level: float, shape: tuple[int, ...]
+) -> RidgeFit:
     """Everything that the formulas need of a solved system; NaN where it diverged."""
     e = problem.energies
     finite, good = np.isfinite(problem.lam), found.residual <= max(ACCEPTED, tolerance_at(level))
@@ -375,11 +441,24 @@ def collect_fit(problem: RidgeSystem, found: FixedPoint, level: float, shape: tu
     if rows.size:
         some = problem.take(rows)
         s, c = some.energies.s, some.c
-        state = State.of((s * c * some.energies.e0).sum(-1), (s * (c**2 * some.energies.e0 + some.ev)).sum(-1), e.rho[rows])
+        state = State.of(
+            (s * c * some.energies.e0).sum(-1),
+            (s * (c**2 * some.energies.e0 + some.ev)).sum(-1),
+            e.rho[rows],
+        )
         u = unknowns(state.T, state.Q, np.full(rows.size, 1e-300), state.rest)
-        H, G, M = some.means(np.where(np.isfinite(u), u, np.where(np.isnan(u) | (u > 0), 30.0, -80.0)), level)
+        H, G, M = some.means(
+            np.where(np.isfinite(u), u, np.where(np.isnan(u) | (u > 0), 30.0, -80.0)), level
+        )
         f0[rows] = c
-        for name, value in zip(out, (state.T, state.Q, np.zeros(rows.size), state.rest, H, G, M), strict=True):
+        for name, value in zip(
+            out, (state.T, state.Q, np.zeros(rows.size), state.rest, H, G, M), strict=True
+        ):
             out[name][rows] = value
     numbers = {name: value.reshape(shape) for name, value in out.items()}
-    return RidgeFit(rho=e.rho.reshape(shape), f0=f0.reshape(*shape, -1), residual=found.residual.reshape(shape), **numbers)
+    return RidgeFit(
+        rho=e.rho.reshape(shape),
+        f0=f0.reshape(*shape, -1),
+        residual=found.residual.reshape(shape),
+        **numbers,
+    )

@@ -1,26 +1,31 @@
-"""Section 11.1: softmax of Gaussian logits, its proximal points and means, and what a rule scores with C exchangeable classes.
+"""Section 11.1: softmax of Gaussian logits, its proximal points and means, and what a rule scores
+with C exchangeable classes.
 
-Every model is W = d x C with centred columns, and each of its overlaps is a number times P = I - 11'/C: with
-theta_i'Sigma theta_i = rho^2, a rule w has T = w'Sigma theta_i and Q = w'Sigma w per contrast, as in section 1.
+Every model is W = d x C with centred columns, and each of its overlaps is a number times P = I -
+11'/C: with theta_i'Sigma theta_i = rho^2, a rule w has T = w'Sigma theta_i and Q = w'Sigma w per
+contrast, as in section 1.
 
-By quadrature, without sampling: the softmax does not see a common shift, so that logits with covariance a^2 P are as good
-as C independent N(0, a^2). Then 1/S = int e^(-tS) dt with S = sum_j e^(x_j) makes every expectation of a ratio a product
-over classes under one integral:
+By quadrature, without sampling: the softmax does not see a common shift, so that logits with
+covariance a^2 P are as good as C independent N(0, a^2). Then 1/S = int e^(-tS) dt with S = sum_j
+e^(x_j) makes every expectation of a ratio a product over classes under one integral:
 
-    1 - E|softmax(x)|^2 = C(C-1) int E[e1(x+u)]^2 E[e0(x+u)]^(C-2) du,   e0(y) = e^(-e^y),  e1 = e^y e0,  t = e^u
-    E lse(x)            = int e0(u) - E[e0(x+u)]^C du
-    E p(s)'q(w)         = C int int E[e1(s+u) e1(w+v)] E[e0(s+u) e0(w+v)]^(C-1) du dv
-    E p_{argmax w}(s)   = C int E[e1(s+u) F(w,u)^(C-1)] du,   F(x,u) = E[e0(s+u); w < x]
+    1 - E|softmax(x)|^2 = C(C-1) int E[e1(x+u)]^2 E[e0(x+u)]^(C-2) du,   e0(y) = e^(-e^y),  e1 = e^y
+    e0,  t = e^u E lse(x)            = int e0(u) - E[e0(x+u)]^C du E p(s)'q(w)         = C int int
+    E[e1(s+u) e1(w+v)] E[e0(s+u) e0(w+v)]^(C-1) du dv E p_{argmax w}(s)   = C int E[e1(s+u)
+    F(w,u)^(C-1)] du,   F(x,u) = E[e0(s+u); w < x]
 
-The page samples these with 2^17 points and an error of 5e-4; here the error is about 1e-12 and the cost some milliseconds.
+The page samples these with 2^17 points and an error of 5e-4; here the error is about 1e-12 and the
+cost some milliseconds.
 
-Other expectations are taken at points, the same for every ridge of a path: a shifted lattice rule of a prime number of
-points, its generator found component by component (Nuyens and Cools 2006, one FFT per dimension), mapped to Gaussians in
-pairs (Box and Muller), centred, second moments matched. The page uses scrambled Sobol points, which need SciPy's
-statistics; the controls of `softmax_ridge` remove most of what sampling leaves, and with it the difference.
+Other expectations are taken at points, the same for every ridge of a path: a shifted lattice rule
+of a prime number of points, its generator found component by component (Nuyens and Cools 2006, one
+FFT per dimension), mapped to Gaussians in pairs (Box and Muller), centred, second moments matched.
+The page uses scrambled Sobol points, which need SciPy's statistics; the controls of `softmax_ridge`
+remove most of what sampling leaves, and with it the difference.
 
-The proximal point of the loss is eta = w + V (e_k - softmax eta) for every label k. Its arrays have the class of the logit
-first, then the label, then the points: sums over classes are then sums of long rows.
+The proximal point of the loss is eta = w + V (e_k - softmax eta) for every label k. Its arrays have
+the class of the logit first, then the label, then the points: sums over classes are then sums of
+long rows.
 """
 
 from __future__ import annotations
@@ -45,7 +50,8 @@ SEARCH = 1 << 17  # the same, for a search whose result is computed again
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxPoints:
-    """Independent standard normal vectors xi1, xi2 of C-1 coordinates at N weighted points: shapes (C-1, N), (C-1, N), (N,).
+    """Independent standard normal vectors xi1, xi2 of C-1 coordinates at N weighted points: shapes
+    (C-1, N), (C-1, N), (N,).
 
     z1, z2: the same as centred logits with covariance P, shape (C, N).
     """
@@ -72,7 +78,8 @@ class SoftmaxPoints:
 
 @lru_cache(maxsize=32)
 def contrasts(classes: int) -> Array:
-    """B: an orthonormal basis of the vectors of C numbers that sum to zero (Helmert), shape (C, C-1); BB' = P.
+    """B: an orthonormal basis of the vectors of C numbers that sum to zero (Helmert), shape (C,
+    C-1); BB' = P.
 
     >>> B = contrasts(3)
     >>> bool(np.allclose(B.T @ B, np.eye(2))) and bool(np.allclose(B.sum(0), 0))
@@ -86,7 +93,9 @@ def contrasts(classes: int) -> Array:
 
 @lru_cache(maxsize=8)
 def draw_points(classes: int, budget: int = BUDGET, seed: int = SEED) -> SoftmaxPoints:
-    """Points for the fixed point with C classes: as many as the budget allows, between 499 (or 10 C) and 8192."""
+    """Points for the fixed point with C classes: as many as the budget allows, between 499 (or 10
+    C) and 8192.
+    """
     if classes > MOST_CLASSES:
         raise NoFormula(
             f"classes is {classes}: the softmax limits are computed for up to {MOST_CLASSES}; "
@@ -100,7 +109,9 @@ def draw_points(classes: int, budget: int = BUDGET, seed: int = SEED) -> Softmax
 
 
 def whiten(x: Array) -> Array:
-    """The points x (coordinates, N), moved and turned so that their mean is zero and their covariance I."""
+    """The points x (coordinates, N), moved and turned so that their mean is zero and their
+    covariance I.
+    """
     mean = np.asarray(x.mean(1), dtype=float)
     root = np.linalg.cholesky(x @ x.T / x.shape[1] - np.outer(mean, mean))
     return np.asarray(np.linalg.solve(root, x - mean[:, None]), dtype=np.float64)
@@ -122,8 +133,9 @@ def lattice_shift(dimensions: int, seed: int) -> Array:
 def lattice_generator(count: int, dimensions: int) -> NDArray[np.int64]:
     """The generator of a rank-one lattice of a prime number of points, component by component.
 
-    The criterion is the worst-case error in the Korobov space of smoothness 2 with product weights 1/j^2. With the powers
-    of a primitive root as indices each search over all candidates is one cyclic convolution.
+    The criterion is the worst-case error in the Korobov space of smoothness 2 with product weights
+    1/j^2. With the powers of a primitive root as indices each search over all candidates is one
+    cyclic convolution.
     """
     root, order = primitive_root(count), count - 1
     powers = np.empty(order, dtype=np.int64)
@@ -137,7 +149,9 @@ def lattice_generator(count: int, dimensions: int) -> NDArray[np.int64]:
     z = np.empty(dimensions, dtype=np.int64)
     for j in range(dimensions):
         error = np.fft.irfft(spectrum * np.fft.rfft(product), order)
-        best = int(np.argmin(np.round(error / np.abs(error).max(), 9)))  # ties by index, whatever the rounding
+        best = int(
+            np.argmin(np.round(error / np.abs(error).max(), 9))
+        )  # ties by index, whatever the rounding
         z[j] = powers[best]
         product *= 1 + kernel[(best - np.arange(order)) % order] / (j + 1) ** 2
         product /= product.mean()
@@ -185,8 +199,9 @@ def prox_start(w: Array, V: float) -> Array:
 def softmax_prox(w: Array, V: float, eta: Array) -> tuple[Array, Array]:
     """The root eta (C, C, N) and its softmax, for logits w (C, N) and V > 0, from a guess of eta.
 
-    Newton's method on |eta - w|^2/2 + V (lse(eta) - eta_k), strictly convex; its matrix I + V(diag p - pp') is inverted by
-    Sherman and Morrison: with u = p/(1+Vp), 1 - V p'u = sum u does not cancel. Points whose value rises halve their step.
+    Newton's method on |eta - w|^2/2 + V (lse(eta) - eta_k), strictly convex; its matrix I + V(diag
+    p - pp') is inverted by Sherman and Morrison: with u = p/(1+Vp), 1 - V p'u = sum u does not
+    cancel. Points whose value rises halve their step.
     """
     classes = len(w)
     aim = w[:, None] + V * np.eye(classes)[..., None]
@@ -218,7 +233,9 @@ def softmax_prox(w: Array, V: float, eta: Array) -> tuple[Array, Array]:
 
 
 def prox_merit(eta: Array, aim: Array, V: float) -> tuple[Array, Array]:
-    """|eta - aim|^2/2 + V lse(eta), which differs from the objective by a constant, and softmax(eta)."""
+    """|eta - aim|^2/2 + V lse(eta), which differs from the objective by a constant, and
+    softmax(eta).
+    """
     top = eta.max(0)
     e = np.exp(eta - top)
     total = e.sum(0)
@@ -242,7 +259,9 @@ def prox_curvature(p: Array, V: float) -> Array:
 REACH = 7.6  # of a standard normal variable: its tails hold 3e-14
 TAIL = 30.0  # e^-30: where e1 has died out on the left; e0 has on the right after FRONT
 FRONT = 3.6
-STEP = 0.25  # of u: e0 is analytic for |Im u| < pi/2, which makes the trapezoid's error e^(-pi^2/STEP)
+STEP = (
+    0.25  # of u: e0 is analytic for |Im u| < pi/2, which makes the trapezoid's error e^(-pi^2/STEP)
+)
 FINE = 5  # tabulated points per step
 STENCIL = 12  # points of the interpolation between them
 BLOCK = 1 << 20  # numbers held at once
@@ -250,7 +269,9 @@ PANEL = 14  # nodes of a panel
 
 
 def softmax_nodes(width: float) -> tuple[Array, Array]:
-    """Nodes and weights for N(0,1) and functions of e^(width z): the trapezoid of section 3.1, poles as for e0."""
+    """Nodes and weights for N(0,1) and functions of e^(width z): the trapezoid of section 3.1,
+    poles as for e0.
+    """
     h = min(0.16, np.pi**2 / (TAIL * max(width, 1e-3)))
     z = h * np.arange(-np.ceil(REACH / h), np.ceil(REACH / h) + 1)
     weight = np.exp(-0.5 * z * z)
@@ -259,23 +280,33 @@ def softmax_nodes(width: float) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=64)
 def normal_panels(width: float) -> tuple[Array, Array, Array, float]:
-    """Gauss-Legendre panels on [-REACH, REACH] for N(0,1): nodes (panels, PANEL), their normal weights, and the matrix of
-    integrals from a panel's left end to each of its nodes, with the scale of a panel.
+    """Gauss-Legendre panels on [-REACH, REACH] for N(0,1): nodes (panels, PANEL), their normal
+    weights, and the matrix of integrals from a panel's left end to each of its nodes, with the
+    scale of a panel.
     """
     x, w = legendre.leggauss(PANEL)
     count = int(np.ceil(2 * REACH / min(0.8, 1.6 / max(width, 1e-3))))
     half = REACH / count
     nodes = half * (2 * np.arange(count)[:, None] + 1 + x) - REACH
     fit = np.linalg.inv(legendre.legvander(x, PANEL - 1))
-    upto = np.stack([legendre.legval(x, legendre.legint(fit[:, m], lbnd=-1)) for m in range(PANEL)], axis=1)
+    upto = np.stack(
+        [legendre.legval(x, legendre.legint(fit[:, m], lbnd=-1)) for m in range(PANEL)], axis=1
+    )
     density = np.exp(-0.5 * nodes**2)
-    return nodes, np.asarray(density / (half * (density * w).sum())), np.asarray(half * upto, dtype=float), half
+    return (
+        nodes,
+        np.asarray(density / (half * (density * w).sum())),
+        np.asarray(half * upto, dtype=float),
+        half,
+    )
 
 
 def logit_grid(width: float, classes: int) -> Array:
     """The values of u where the integrands live, for logits of this standard deviation."""
     low = -REACH * width - np.log(classes) - TAIL
-    return np.asarray(STEP * np.arange(np.floor(low / STEP), np.ceil((REACH * width + FRONT) / STEP) + 1))
+    return np.asarray(
+        STEP * np.arange(np.floor(low / STEP), np.ceil((REACH * width + FRONT) / STEP) + 1)
+    )
 
 
 def gumbel_kernels(y: Array) -> tuple[Array, Array]:
@@ -289,14 +320,19 @@ def blur_kernels(y: Array, spread: float) -> tuple[Array, Array]:
     """E e0(y + x) and E e1(y + x) for x ~ N(0, spread^2)."""
     z, weight = softmax_nodes(spread)
     rows = max(1, BLOCK // z.size)
-    parts = [[values @ weight for values in gumbel_kernels(y[i : i + rows, None] + spread * z)] for i in range(0, y.size, rows)]
+    parts = [
+        [values @ weight for values in gumbel_kernels(y[i : i + rows, None] + spread * z)]
+        for i in range(0, y.size, rows)
+    ]
     e0, e1 = np.concatenate(parts, axis=1)
     return e0, e1
 
 
 @lru_cache(maxsize=256)
 def gini(a: float, classes: int) -> float:
-    """1 - E|softmax(a z)|^2 = sum over j != k of E p_j p_k, which does not cancel when one class takes all."""
+    """1 - E|softmax(a z)|^2 = sum over j != k of E p_j p_k, which does not cancel when one class
+    takes all.
+    """
     e0, e1 = blur_kernels(logit_grid(a, classes), a)
     return float(STEP * classes * (classes - 1) * np.sum(e1**2 * e0 ** (classes - 2)))
 
@@ -313,7 +349,9 @@ def mean_log_sum(a: float, classes: int) -> float:
 
 
 def conditional_kernels(u: Array, mean: Array, spread: float) -> tuple[Array, Array]:
-    """E e0(s+u) and E e1(s+u) for s ~ N(mean, spread^2): shape (means, u), interpolated from a table along the sum."""
+    """E e0(s+u) and E e1(s+u) for s ~ N(mean, spread^2): shape (means, u), interpolated from a
+    table along the sum.
+    """
     h = STEP / FINE
     first = np.floor(mean.min() / h) - STENCIL
     table = u[0] + h * (first + np.arange(FINE * u.size + np.ceil(np.ptp(mean) / h) + 2 * STENCIL))
@@ -346,12 +384,16 @@ def softmax_overlap(T: float, Q: float, rho: float, classes: int) -> float:
 
 
 def softmax_accuracy(cos: float, rho: float, classes: int) -> float:
-    """E p_{argmax w}(s): the chance that the rule w names the label. cos = 1: the ceiling E max_k p_k(s)."""
+    """E p_{argmax w}(s): the chance that the rule w names the label. cos = 1: the ceiling E max_k
+    p_k(s).
+    """
     cos = min(cos, 1.0)
     u = logit_grid(rho, classes)
     nodes, density, upto, half = normal_panels(float(np.round(rho * abs(cos), 1)) + 0.1)
     weight = half * density * legendre.leggauss(PANEL)[1]
-    e0, e1 = conditional_kernels(u, rho * cos * nodes.ravel(), rho * np.sqrt(max(1.0 - cos * cos, 0.0)))
+    e0, e1 = conditional_kernels(
+        u, rho * cos * nodes.ravel(), rho * np.sqrt(max(1.0 - cos * cos, 0.0))
+    )
     e0, e1 = (values.reshape(*nodes.shape, u.size) for values in (e0, e1))
     inside = np.einsum("im,pmu->piu", upto, density[..., None] * e0)
     whole = np.einsum("pm,pmu->pu", weight, e0)
@@ -362,7 +404,8 @@ def softmax_accuracy(cos: float, rho: float, classes: int) -> float:
 
 @dataclass(frozen=True)
 class SoftmaxRule:
-    """A rule for C classes and what it scores on a client's fresh samples; logits have standard deviation rho.
+    """A rule for C classes and what it scores on a client's fresh samples; logits have standard
+    deviation rho.
 
     >>> rule = softmax_ceiling(Energies.isotropic(1.5, 1.5), 3)
     >>> round(rule.accuracy, 6), round(rule.slope, 6)
@@ -397,7 +440,9 @@ class SoftmaxRule:
 
     @cached_property
     def slope(self) -> float:
-        """Calibration: the k for which the logits k w fit best, k Q phi_C(k sqrt Q) = T phi_C(rho) (section 1)."""
+        """Calibration: the k for which the logits k w fit best, k Q phi_C(k sqrt Q) = T phi_C(rho)
+        (section 1).
+        """
         aim = (
             self.cos * self.rho * softmax_phi(self.rho, self.classes)
         )  # x phi_C(x) increases, so that x = k sqrt Q is at most rho
@@ -405,7 +450,9 @@ class SoftmaxRule:
         def excess(x: Array) -> Array:
             return np.array([each * softmax_phi(each, self.classes) - aim for each in x])
 
-        return float(find_roots(excess, np.array([0.0]), np.array([self.rho]), 1e-14)[0] / np.sqrt(self.Q))
+        return float(
+            find_roots(excess, np.array([0.0]), np.array([self.rho]), 1e-14)[0] / np.sqrt(self.Q)
+        )
 
 
 def softmax_shrinkage(b0: float, slope: float, classes: int) -> float:
@@ -438,16 +485,23 @@ def softmax_ceiling(energies: Energies, classes: int) -> SoftmaxRule:
     return SoftmaxRule(classes, rho, rho * rho, rho * rho)
 
 
-def softmax_step(energies: Energies, aspect: float, classes: int, step: float | None = None) -> tuple[SoftmaxRule, float]:
-    """One gradient step from the shared model (section 6), and its length: the best for accuracy unless given.
+def softmax_step(
+    energies: Energies, aspect: float, classes: int, step: float | None = None
+) -> tuple[SoftmaxRule, float]:
+    """One gradient step from the shared model (section 6), and its length: the best for accuracy
+    unless given.
 
-    E[x g'] = Sigma Delta f at the shared model, with f = phi_C(rho), because c W0 is stationary for the mean client; the
-    noise per contrast is G0 = E|g|^2/(C-1), the Brier score of FedAvg over C-1. The rest is section 6 as it stands.
+    E[x g'] = Sigma Delta f at the shared model, with f = phi_C(rho), because c W0 is stationary for
+    the mean client; the noise per contrast is G0 = E|g|^2/(C-1), the Brier score of FedAvg over
+    C-1. The rest is section 6 as it stands.
     """
     s, h, ED = energies.s, energies.h, energies.ed
     shared = softmax_fedavg(energies, classes)
     c, f = softmax_centre(energies, classes), softmax_phi(shared.rho, classes)
     G0 = shared.brier / (classes - 1)
-    signal, noise = float(np.sum(s**2 * ED)), float(np.sum(s**2 * (f * f * s * ED + aspect * G0 * h)))
+    signal, noise = (
+        float(np.sum(s**2 * ED)),
+        float(np.sum(s**2 * (f * f * s * ED + aspect * G0 * h))),
+    )
     a = c * f * signal / noise if step is None else step
     return SoftmaxRule(classes, shared.rho, shared.T + a * f * signal, shared.Q + a * a * noise), a

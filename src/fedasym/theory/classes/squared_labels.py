@@ -1,12 +1,13 @@
-"""Least squares on class labels: how labels follow from the signal (section 13), and what a ridge fit of them gets right.
+"""Least squares on class labels: how labels follow from the signal (section 13), and what a ridge
+fit of them gets right.
 
-Per free output y = zeta x'theta_i + e: two classes have zeta = 2 phi(rho) and mean square 1, C classes zeta = phi_C(rho) and
-mean square 1/C. What the features explain, zeta^2 rho^2 = total - s2, increases with rho, which gives rho, then zeta, then
-all lengths.
+Per free output y = zeta x'theta_i + e: two classes have zeta = 2 phi(rho) and mean square 1, C
+classes zeta = phi_C(rho) and mean square 1/C. What the features explain, zeta^2 rho^2 = total - s2,
+increases with rho, which gives rho, then zeta, then all lengths.
 
-Around a shared model of finitely many clients (section 8) that errs by v, of energy Ev per atom, independent of a new client,
-with kappa of the client's ridge,
-T = zeta (B0 + sum ED s^2/(s+kappa)),  Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + kappa^2 Ev + gamma (s2 + risk) s h}.
+Around a shared model of finitely many clients (section 8) that errs by v, of energy Ev per atom,
+independent of a new client, with kappa of the client's ridge, T = zeta (B0 + sum ED s^2/(s+kappa)),
+Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + kappa^2 Ev + gamma (s2 + risk) s h}.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from fedasym.theory.transforms import kappa
 from fedasym.worlds.classes import ClassPopulation, Energies
 from fedasym.worlds.spectra import Spectrum
 
-LEAST_SIGNAL, MOST_SIGNAL = 1e-3, 15.0  # signals that labels can tell apart: above, they have no noise left
+LEAST_SIGNAL, MOST_SIGNAL = (
+    1e-3,
+    15.0,
+)  # signals that labels can tell apart: above, they have no noise left
 SIGNAL_POINTS = 120
 STRANGE = 0.95  # of the most that features can explain in the model
 FAINT = 1e-6  # of the labels' variance: a signal below is none
@@ -50,10 +54,13 @@ class Link:
         0.292117
         """
         grid, slopes = tabulate_slopes(self.classes)
-        return np.asarray(np.exp(CubicSpline(grid, slopes)(np.log(np.clip(rho, LEAST_SIGNAL, MOST_SIGNAL)))))
+        return np.asarray(
+            np.exp(CubicSpline(grid, slopes)(np.log(np.clip(rho, LEAST_SIGNAL, MOST_SIGNAL))))
+        )
 
     def signal(self, explained: Array | float) -> Array:
-        """The rho at which features explain so much of a free output, clipped where nothing or everything is explained.
+        """The rho at which features explain so much of a free output, clipped where nothing or
+        everything is explained.
 
         >>> link = Link(3)
         >>> round(float(link.signal(link.slope(2.0) ** 2 * 4.0)), 6)
@@ -75,7 +82,11 @@ class Link:
 def tabulate_slopes(classes: int) -> tuple[Array, Array]:
     """Logarithms of rho and of zeta."""
     rho = np.geomspace(LEAST_SIGNAL, MOST_SIGNAL, SIGNAL_POINTS)
-    slope = 2 * phi(rho) if classes == 2 else np.array([softmax_phi(float(each), classes) for each in rho])
+    slope = (
+        2 * phi(rho)
+        if classes == 2
+        else np.array([softmax_phi(float(each), classes) for each in rho])
+    )
     return np.log(rho), np.log(slope)
 
 
@@ -97,12 +108,16 @@ class LabelModel:
 
     @property
     def strange(self) -> bool:
-        """Whether features explain about as much of the labels as, in this model, labels without noise would let them."""
+        """Whether features explain about as much of the labels as, in this model, labels without
+        noise would let them.
+        """
         return self.B + self.r2 * self.spectrum.mean > STRANGE * self.link.most
 
     @cached_property
     def explained(self) -> float:
-        """zeta^2 rho^2, the part of a free output's variance that features explain; never all of it."""
+        """zeta^2 rho^2, the part of a free output's variance that features explain; never all of
+        it.
+        """
         return float(min(self.B + self.r2 * self.spectrum.mean, 0.999 * self.link.most))
 
     @cached_property
@@ -122,7 +137,8 @@ class LabelModel:
         BD = self.r2 * self.spectrum.mean
         scale = self.rho**2 / (self.B + BD)
         e0, ed = (
-            scale * part * share / float(s @ share) for part, share in ((self.B, self.centre_share), (BD, self.shift_share))
+            scale * part * share / float(s @ share)
+            for part, share in ((self.B, self.centre_share), (BD, self.shift_share))
         )
         return Energies(s, h, e0, ed)
 
@@ -150,14 +166,21 @@ class LabelModel:
 
 
 def shared_error(world: LabelModel, excess: tuple[float, float]) -> Array:
-    """Ev per atom: the error that noise leaves is even in the logits, the one that displacements leave even in the weights."""
+    """Ev per atom: the error that noise leaves is even in the logits, the one that displacements
+    leave even in the weights.
+    """
     s, h = world.spectrum.values, world.spectrum.weights
     seen = np.where(s > 0, h / np.where(s > 0, s, 1.0), 0.0)
     return np.asarray(excess[0] * seen / h[s > 0].sum() + excess[1] * h / world.spectrum.mean)
 
 
 def least_squares_state(
-    world: LabelModel, aspect: float, ridge: float, error: Array | float = 0.0, *, alone: bool = False
+    world: LabelModel,
+    aspect: float,
+    ridge: float,
+    error: Array | float = 0.0,
+    *,
+    alone: bool = False,
 ) -> tuple[float, float]:
     """T and Q of the ridge fit (infinite: the shared model itself); `alone`: around nothing."""
     e = world.energies.alone if alone else world.energies
@@ -173,7 +196,11 @@ def least_squares_state(
     left = s2 + float((s * (1 - pull) ** 2) @ (zeta**2 * e.ed + ev))
     total = left / max(room, 1e-9)
     T = zeta * (B0 + float(e.ed @ (s * pull)))
-    Q = zeta**2 * B0 + float(pull**2 @ (zeta**2 * s * e.ed + aspect * total * h)) + float((s * (1 - pull) ** 2) @ ev)
+    Q = (
+        zeta**2 * B0
+        + float(pull**2 @ (zeta**2 * s * e.ed + aspect * total * h))
+        + float((s * (1 - pull) ** 2) @ ev)
+    )
     return T, Q
 
 
@@ -181,17 +208,31 @@ def rule_accuracy(world: LabelModel, T: float, Q: float) -> float:
     """The share of labels that a rule gets right."""
     if world.link.classes == 2:
         return float(binary_accuracy(State.of(T, Q, world.rho)))
-    return SoftmaxRule(world.link.classes, world.rho, T, Q).accuracy if Q > 0 else 1 / world.link.classes
+    return (
+        SoftmaxRule(world.link.classes, world.rho, T, Q).accuracy
+        if Q > 0
+        else 1 / world.link.classes
+    )
 
 
-def probe_accuracy(world: LabelModel, aspect: float, ridge: float, error: Array | float = 0.0, *, alone: bool = False) -> float:
+def probe_accuracy(
+    world: LabelModel,
+    aspect: float,
+    ridge: float,
+    error: Array | float = 0.0,
+    *,
+    alone: bool = False,
+) -> float:
     """Accuracy of a least-squares classifier."""
     return rule_accuracy(world, *least_squares_state(world, aspect, ridge, error, alone=alone))
 
 
-def best_label_ridge(world: LabelModel, aspect: float, error: Array | float = 0.0, *, alone: bool = False) -> float:
-    """The ridge of least squares (never that of the logistic loss): s2 gamma/(energy of what is learned), best for accuracy too
-    if that has no preferred directions; otherwise searched about it.
+def best_label_ridge(
+    world: LabelModel, aspect: float, error: Array | float = 0.0, *, alone: bool = False
+) -> float:
+    """The ridge of least squares (never that of the logistic loss): s2 gamma/(energy of what is
+    learned), best for accuracy too if that has no preferred directions; otherwise searched about
+    it.
     """
     e, zeta = (world.energies.alone if alone else world.energies), world.zeta
     s2 = world.link.total - (zeta * world.rho) ** 2
@@ -200,5 +241,10 @@ def best_label_ridge(world: LabelModel, aspect: float, error: Array | float = 0.
     if np.allclose(e.ed / e.ed.sum(), e.h):
         return rule
     at = rule * np.geomspace(1e-3, 1e6, RIDGE_POINTS)
-    cosine = [T / np.sqrt(Q) for T, Q in (least_squares_state(world, aspect, float(lam), error, alone=alone) for lam in at)]
+    cosine = [
+        T / np.sqrt(Q)
+        for T, Q in (
+            least_squares_state(world, aspect, float(lam), error, alone=alone) for lam in at
+        )
+    ]
     return float(at[int(np.argmax(cosine))])  # accuracy increases with the cosine
