@@ -30,7 +30,7 @@ COMMANDS = {
     "pretrain": "data",
     "report": "experiments",
     "reproduce": "experiments",
-    "rounds": "rounds",
+    "rounds": "theory",
     "run": "experiments",
     "runs": "experiments",
     "simulate": "theory",
