@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +51,8 @@ class Algorithm:
     predicted, any pair trained.
 
     words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is
-    drawn. grid: what tuning tries by default, settings and their values.
+    drawn. grid: what tuning tries by default, settings and their values. simplicity: its place
+    among algorithms that do equally well, of which the first is taken.
 
     >>> import fedasym as fa
     >>> one_step = fa.Algorithm(
@@ -72,6 +74,7 @@ class Algorithm:
     grid: Mapping[str, Sequence[float]] | None = field(
         default=None, compare=False, kw_only=True, repr=False
     )
+    simplicity: float = field(default=math.inf, compare=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -114,6 +117,14 @@ class Algorithm:
         return self.personalise.objective is Objective.OWN and not self.shares_nothing
 
     @property
+    def is_regularised(self) -> bool:
+        """Whether its fits are exact solutions in which a client keeps the shared model, or is held
+        by a penalty.
+        """
+        held = self.personalise.objective in (Objective.SHARED, Objective.PENALISED)
+        return held and self.server.objective is not None
+
+    @property
     def personal_from_server(self) -> bool:
         """Whether clients' own models come out of their work for the server, as in pFedMe."""
         return self.server.gives_personal(self.personalise)
@@ -151,6 +162,7 @@ PAPER = {
             Nothing(),
             Interpolate(),
             words="each client on its own",
+            simplicity=5,
             colour="#9a9a9a",
             marker="v",
             grid={"local_step": (*STEPS, 10)},
@@ -160,6 +172,7 @@ PAPER = {
             Nothing(),
             Ridge(),
             words="each client on its own, with a ridge",
+            simplicity=4,
             colour="#5f5f5f",
             marker="^",
         ),
@@ -168,6 +181,7 @@ PAPER = {
             Average(),
             Keep(),
             words="one model for all",
+            simplicity=0,
             reference="McMahan et al. 2017",
             colour="#e69f00",
             marker="s",
@@ -178,6 +192,7 @@ PAPER = {
             Average(),
             Interpolate(),
             words="FedAvg, then fine-tuning to convergence",
+            simplicity=1,
             reference=CHENG,
             colour="#56b4e9",
             marker="o",
@@ -188,6 +203,7 @@ PAPER = {
             Average(),
             Ridge(),
             words="FedAvg, then a ridge towards it",
+            simplicity=2,
             reference=CHENG,
             colour="#0072b2",
             marker="D",
@@ -202,6 +218,7 @@ PAPER = {
             Meta(),
             Interpolate(),
             words="a shared model that is good after one step",
+            simplicity=6,
             reference="Fallah et al. 2020",
             colour="#cc79a7",
             marker="P",
@@ -211,6 +228,7 @@ PAPER = {
             Moreau(),
             Ridge(),
             words="shared and personal models together, tied by a ridge",
+            simplicity=3,
             reference="Dinh et al. 2020",
             colour="#009e73",
             marker="*",
@@ -218,6 +236,7 @@ PAPER = {
         ),
     )
 }
+SIMPLEST = tuple(sorted(PAPER, key=lambda name: PAPER[name].simplicity))  # the first first
 TRAINED = PAPER | {
     each.name: each
     for each in (
@@ -278,6 +297,19 @@ CLASSES = CEILINGS | {  # what has a name with classes alone
         ),
     )
 }
+
+
+def averaging_twin(algorithm: Algorithm) -> Algorithm:
+    """The paper's algorithm with the same client stage whose shared model is FedAvg's.
+
+    >>> averaging_twin(PAPER["maml"]).name, averaging_twin(PAPER["pfedme"]).name
+    ('ftfa', 'rtfa')
+    """
+    return next(
+        each
+        for each in PAPER.values()
+        if each.server.objective is Objective.POOLED and each.personalise == algorithm.personalise
+    )
 
 
 class Registry(Mapping[str, Algorithm]):

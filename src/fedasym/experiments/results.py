@@ -206,7 +206,8 @@ def omission_notes(results: Results) -> list[str]:
     failed = results.trials.filter(results.trials["diverged"])
     for sweep, name in dict.fromkeys(zip(failed["sweep"], failed["algorithm"], strict=True)):
         notes.append(f"Diverged in {sweep}: {name}, and a mean over trials counts it as no number.")
-    if not {"local", "local_ridge"} & set(experiment.algorithms) and len(experiment.algorithms) > 1:
+    alone = any(REGISTRY[name].shares_nothing for name in experiment.algorithms)
+    if not alone and len(experiment.algorithms) > 1:
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
     return notes
 

@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
 from pydantic import model_validator as model
 
+from fedasym.algorithms import GRIDS, TRAINED
 from fedasym.algorithms.registry import REGISTRY, as_names
 from fedasym.core.errors import InvalidInput, unknown
 from fedasym.core.numbers import notebook_text
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 
 PAPER = Path(__file__).parent / "paper"
-ALL = ("local", "fedavg", "ftfa", "rtfa", "maml_fo", "maml_hf", "pfedme")  # what the paper compares
+# What the paper tunes and compares; those whose clients take steps of their own come first.
+ALL = tuple(sorted(GRIDS, key=lambda name: TRAINED[name].personal_from_server))
 
 
 class Experiment(Part):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import PAPER, Algorithm, Ridge
+from fedasym.algorithms import PAPER, Algorithm, Objective, Ridge
 from fedasym.algorithms.average import Average, AverageSquares, BestStep
 from fedasym.algorithms.registry import CEILINGS, CLASSES, asked, find
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from fedasym.verbs.simulation import SimulationRequest
 
 DEFAULT = (
-    "local",
-    "local_ridge",
-    "fedavg",
-    "ftfa",
-    "rtfa",
+    *(
+        name
+        for name, each in PAPER.items()
+        if each.server.objective in (Objective.NOTHING, Objective.POOLED)
+    ),
     "one_step",
     "ftfa_squares",
     "rtfa_squares",

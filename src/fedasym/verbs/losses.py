@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Ridge
+from fedasym.algorithms import Algorithm, Objective, Ridge
 from fedasym.algorithms.registry import resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, ThresholdWarning
 from fedasym.core.numbers import Array, floats
@@ -200,13 +200,18 @@ def predict_different(
     found, notes = collect(chosen, asked.optional, answer)
     who = "members" if asked.member else "new clients like them"
     title = f"{federation.count.sum():g} clients of {len(federation.kinds)} kinds, {who}"
+    joint = [
+        each.name
+        for each in chosen
+        if each.name in found and each.server.objective is Objective.JOINT
+    ]
     if (
         asked.weights is None
-        and "pfedme" in found
+        and joint
         and len({float(np.asarray(kind.noise)) for kind in federation.kinds}) > 1
     ):
         notes.append(
-            "pfedme weighs clients by samples over noise^2, its optimum; the other methods by"
+            f"{joint[0]} weighs clients by samples over noise^2, its optimum; the other methods by"
             " samples."
         )
     own = np.array(

@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 from matplotlib.transforms import Bbox
 
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
 from fedasym.core.files import write_text
 from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS, validation_score
@@ -323,7 +324,8 @@ def draw_sweep(
     results: Results, sweep: str, curves: Curves, published: Curves, screen: Screen | None = None
 ) -> Figure:
     """The paper's figures 1 to 4, and those of its appendix."""
-    alone = any(name.startswith("local") for name in curves)
+    known = filter(None, map(REGISTRY.at_hand, curves))
+    alone = any(each.shares_nothing for each in known)
     words = Words(
         title=f"{results.experiment.name}: test {results.statistic} of personal models",
         under=[*describe_sizes(results), describe_trials(curves, TITLES[sweep])],
