@@ -80,7 +80,7 @@ from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covarian
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals, three_digits
 from fedasym.algorithms import PAPER, Algorithm, Interpolate, find
 from fedasym.algorithms.meta import MAML_STEP
-from fedasym.algorithms.registry import SIMPLEST, asked, resolve
+from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural
 from fedasym.core.runtime import few_threads
@@ -141,7 +141,9 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
-    beside = [each for each in map(find, asked(algorithms, ())) if each.name not in PAPER]
+    beside = [
+        each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
+    ]
     beside = resolve(beside, None, MAML_STEP) if beside else []
     if (
         isinstance(data, Sequence)

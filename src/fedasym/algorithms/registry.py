@@ -37,7 +37,7 @@ from fedasym.algorithms.average import (
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.penalties import Moreau, Ridge, check_ridge
 from fedasym.algorithms.stages import ClientStage, Objective, ServerStage, Setting, Stage
-from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown
+from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown_name
 from fedasym.core.numbers import amount
 
 GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
@@ -350,7 +350,7 @@ class Registry(Mapping[str, Algorithm]):
 
     def read_packages(self) -> None:
         """Know what installed packages bring."""
-        for name, algorithm in packaged().items():
+        for name, algorithm in read_entry_points().items():
             self._known.setdefault(name, algorithm)
 
     def __getitem__(self, name: str) -> Algorithm:
@@ -368,7 +368,7 @@ class Registry(Mapping[str, Algorithm]):
 
 
 @cache
-def packaged() -> dict[str, Algorithm]:
+def read_entry_points() -> dict[str, Algorithm]:
     """What installed packages bring as entry points, by name; a broken one is told, and left
     out.
     """
@@ -422,15 +422,15 @@ def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
     if isinstance(entry, Algorithm):
         return entry
     if isinstance(entry, str) and ":" in entry:
-        return imported(entry)
+        return import_algorithm(entry)
     if isinstance(entry, str) and more is not None and entry in more:
         return more[entry]
     if not isinstance(entry, str) or entry not in REGISTRY:
-        raise unknown("algorithm", entry, (*REGISTRY, *(more or ())))
+        raise unknown_name("algorithm", entry, (*REGISTRY, *(more or ())))
     return REGISTRY[entry]
 
 
-def imported(path: str) -> Algorithm:
+def import_algorithm(path: str) -> Algorithm:
     """The algorithm at `module:name`."""
     module, _, name = path.partition(":")
     here = str(Path.cwd())
@@ -453,7 +453,7 @@ def imported(path: str) -> Algorithm:
     return found
 
 
-def asked(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
+def requested_algorithms(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
     """The names and objects that are asked for: one alone, several, or the default."""
     if algorithms is None:
         return list(default)
@@ -490,7 +490,10 @@ def resolve(
     """
     step = amount("maml_step", maml_step)
     penalty = None if ridge is None else check_ridge(ridge)
-    chosen = [with_numbers(find(entry), penalty, step) for entry in asked(algorithms, PAPER)]
+    chosen = [
+        with_numbers(find(entry), penalty, step)
+        for entry in requested_algorithms(algorithms, PAPER)
+    ]
     if not chosen:
         raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(PAPER)}")
     return chosen
@@ -547,7 +550,7 @@ class Stored(Stage, eq=False):
 
     def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
         """Refused."""
-        raise absent(self.name)
+        raise missing_code_error(self.name)
 
 
 class StoredServer(Stored, ServerStage):
@@ -558,7 +561,7 @@ class StoredClient(Stored, ClientStage):
     """A client stage of which a file keeps the name."""
 
 
-def absent(name: str) -> NoFormula:
+def missing_code_error(name: str) -> NoFormula:
     """The sentence for a stage whose code is not here."""
     return NoFormula(
         f"the code of the stage {name} is in no file: register its algorithm to train it again"
@@ -585,7 +588,7 @@ def describe_stage(stage: Stage) -> dict[str, Any]:
     if isinstance(stage, Stored):
         return {"stage": stage.name, "code": stage.code, **dict(stage.values)}
     held = {
-        each.name: plain(getattr(stage, each.name))
+        each.name: plain_value(getattr(stage, each.name))
         for each in fields(stage)
         if "rule" not in each.metadata
     }
@@ -599,7 +602,7 @@ def is_built_in(kind: type[Stage]) -> bool:
     return kind.__name__ in STAGES and getattr(algorithms, kind.__name__) is kind
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A number, a word, or an array as lists."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 

@@ -17,8 +17,8 @@ from jax import Array
 from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
-from fedasym.data.splits import PERSONAL, START, mix
-from fedasym.training.heads import Packed, in_full, pack
+from fedasym.data.splits import PERSONAL, START, mix_hash
+from fedasym.training.heads import Packed, pack, padded_size
 from fedasym.training.plans import (
     COPIES,
     KEEP,
@@ -63,12 +63,12 @@ class RunWork:
     @property
     def features(self) -> int:
         """Rows of a head: the features, and the intercept."""
-        return in_full(self.federation.dimension + self.protocol.intercept, self.stored)
+        return padded_size(self.federation.dimension + self.protocol.intercept, self.stored)
 
     @property
     def outputs(self) -> int:
         """Columns of a head."""
-        return in_full(self.federation.outputs, self.stored)
+        return padded_size(self.federation.outputs, self.stored)
 
     @property
     def filled(self) -> int:
@@ -185,7 +185,7 @@ def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
     heads = np.zeros((len(draws), work.features, work.outputs), work.precision)
     if work.protocol.random_start:
         for place, draw in enumerate(draws):
-            uniform = mix(draw.seed, START, np.arange(math.prod(shape))) / 2.0**64
+            uniform = mix_hash(draw.seed, START, np.arange(math.prod(shape))) / 2.0**64
             heads[place, : shape[0], : shape[1]] = (
                 (2 * uniform - 1) / np.sqrt(work.federation.dimension)
             ).reshape(shape)
@@ -457,7 +457,7 @@ class Tester:
             self.server.batch, walk.program.width
         )  # clients with less than a batch have no use for its other rows
         alone = self.server.alone and client.epochs is not None
-        streams = mix(
+        streams = mix_hash(
             seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_
         )
         if client.epochs is None or walk.stops[-1] == 0:

@@ -50,7 +50,7 @@ from fedasym.show.figures.style import (
     save,
     scale_of,
 )
-from fedasym.training.wording import cell, folded, shown
+from fedasym.training.wording import fold_line, setting_text, statistic_text
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
@@ -155,7 +155,7 @@ def draw_curves(
         axes.legend(
             handles=listed, fontsize=letters if len(listed) <= 12 else 7.5, frameon=False, **beside
         )
-        under = folded(
+        under = fold_line(
             " · ".join([*words.under, *(["early rounds outside the frame"] if scale.cut else [])]),
             WRAP,
         )
@@ -412,7 +412,10 @@ def draw_rows(rows: list[list[Any]], results: Results) -> Figure:
     """The table of settings as a figure."""
     (_, _, score, *used), *body = rows
     heads = ["algorithm", "tried", "validation", *(each.replace("_", " ") for each in used)]
-    texts = [[row[0], str(row[1]), cell(score, row[2]), *map(shown, row[3:])] for row in body]
+    texts = [
+        [row[0], str(row[1]), statistic_text(score, row[2]), *map(setting_text, row[3:])]
+        for row in body
+    ]
     figure, axes = canvas(0.95 * len(heads) + 0.4, 0.9 + 0.3 * len(texts))
     axes.set_axis_off()
     table = axes.table(
