@@ -424,11 +424,11 @@ class Schedule:
         return members, rows_, shares_.astype(self.work.precision)
 
     def room(self, draws: Sequence[Draw]) -> tuple[int, float]:
-        """How many clients are drawn in any round, at most over the seeds; and which part of those
-        that train in each.
+        """How many clients are drawn in any round, at most over the seeds, and one for all that
+        never are; and which part of those that train are drawn in each.
         """
         most = max(len(np.unique(self.members(draw.seed)[0])) for draw in draws)
-        return max(most, 1), self.cohort / len(self.able)
+        return most + 1, self.cohort / len(self.able)
 
     def slots(self, draws: Sequence[Draw], start: int, stop: int) -> Rows:
         """(rounds, seeds, cohort): where the drawn clients are among those that are drawn in any
@@ -440,3 +440,15 @@ class Schedule:
             places.append(np.searchsorted(np.unique(members), members[start:stop]))
         slots = np.stack(places, axis=1).astype(np.int32)
         return np.pad(slots, [(0, ROUNDS - (stop - start)), (0, 0), (0, 0)])
+
+    def slots_of(self, draws: Sequence[Draw], members: NDArray[np.integer]) -> Rows:
+        """(seeds, members): where these clients are among those that are drawn in any round; those
+        that never are share the last place.
+        """
+        last = self.room(draws)[0] - 1
+        places = []
+        for draw in draws:
+            drawn = np.unique(self.members(draw.seed)[0])
+            mine = np.searchsorted(drawn, members)
+            places.append(np.where(np.isin(members, drawn), mine, last))
+        return np.stack(places).astype(np.int32)

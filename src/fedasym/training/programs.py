@@ -314,6 +314,46 @@ def one_client(
     return vectorise(of_server, shared, rates)
 
 
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def examine_kept(
+    program: Program,
+    data: Packed,
+    shared: Array,
+    kept: Any,
+    members: Array,
+    slots: Array,
+    rates: Rates,
+) -> Array:
+    """Hits and losses of the members' models, where these are part of what clients keep from round
+    to round.
+
+    Axes: kept (seeds, servers, slots, ...); members and slots (seeds, members); the others, and the
+    result, as in `personalise`, with one configuration and one stop.
+    """
+    alone = jax.tree.map(lambda leaf: leaf[:, 0], rates)
+
+    def of_seed(shared: Array, kept: Any, members: Array, slots: Array) -> Array:
+        def of_member(member_slot: tuple[Array, Array]) -> Array:
+            member, slot = member_slot
+
+            def of_server(shared: Array, kept: Any, rates: Rates) -> Array:
+                mine = as_models(jax.tree.map(lambda leaf: leaf[slot], kept), shared)
+                own = bound_stage(program, rates).personal_model(Model.at(shared), mine)
+                point = jnp.where(data.trained[member] > 0, carry_out_matrix(own, shared), shared)
+                space = space_of(program, data, member, shared)
+                return examiner(program, data, member, space, shared)(point)[None, None]
+
+            return vectorise(of_server, shared, kept, alone)
+
+        return (
+            jax.vmap(of_member)((members, slots))
+            if program.together
+            else lax.map(of_member, (members, slots))
+        )
+
+    return vectorise(of_seed, shared, kept, members, slots)
+
+
 def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> Point:
     """The client's own model after its steps: a server stage that gives one says which."""
     point, carried = state

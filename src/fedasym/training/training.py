@@ -13,7 +13,7 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY
-from fedasym.core.errors import InvalidInput, MissingPackage, NoFormula, read_list, unknown_name
+from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
 from fedasym.core.runtime import Progress, check_progress
 from fedasym.data.federation import Federation, check_federation
 from fedasym.training.convergence import stable_steps
@@ -53,11 +53,6 @@ def find_algorithms(
     chosen: list[Algorithm] = []
     for entry in read_list("algorithm", algorithm) if several else [algorithm]:
         chosen.append(find(entry))
-        if chosen[-1].personal_from_server and chosen[-1].server.keeps_client():
-            raise NoFormula(
-                f"{chosen[-1].name} has personal models that clients keep from round to round: "
-                "fedasym.training.twin trains it, the compiled programs do not yet"
-            )
         check_trainable(chosen[-1])
         check_steps(chosen[-1])
     if not chosen:

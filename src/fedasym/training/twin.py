@@ -216,8 +216,13 @@ def personal_head(
 ) -> Head:
     """One client's head from the shared one of a round: what `run` has in
     `Snapshot.personal[client]`.
+
+    Where it is what the client keeps from round to round, all rounds are gone through again.
     """
     check_trainable(algorithm)
+    if algorithm.personal_from_server and algorithm.server.keeps_client():
+        again = run(algorithm, federation, settings, protocol, seed, dtype)
+        return next(found.personal[client] for found in again if found.round == round)
     one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
     return own_head(algorithm, one, np.asarray(shared, dtype), round)
 
