@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from cyclopts import App, Group, Parameter
 
 import fedasym as fa
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.runtime import STOPPED, Notice
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class WorldOptions:
         not be given.
         """
         if self.task not in TASKS:
-            raise unknown("task", self.task, TASKS)
+            raise unknown_name("task", self.task, TASKS)
         theirs, others = (
             TASKS[self.task],
             {name for names in TASKS.values() for name in names} - set(TASKS[self.task]),
