@@ -189,11 +189,11 @@ def rounds(
     plan = RoundPlan(
         **flat, clip=np.full(flat["cohort"].size, np.inf), multiplier=np.zeros(flat["cohort"].size)
     )
-    start = prepare(world, chosen, plan, shape, dimension or 0, privacy)
+    start = prepare_recursion(world, chosen, plan, shape, dimension or 0, privacy)
     reported = choose_reported(evaluated, flat["rounds"])
     if privacy is not None:
         start = replace(start, plan=spend_budget(start, chosen, privacy))
-    return assemble(world, chosen, start, reported, shape, given, dimension, privacy)
+    return assemble_path(world, chosen, start, reported, shape, given, dimension, privacy)
 
 
 def check_shared(algorithm: Algorithm) -> None:
@@ -277,7 +277,7 @@ def check_budgets(
         )
 
 
-def prepare(
+def prepare_recursion(
     world: Population,
     algorithm: Algorithm,
     plan: RoundPlan,
@@ -380,7 +380,7 @@ def miss_centre(
     return ErrorEnergies(bias, noise)
 
 
-def follow(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Array]:
+def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Array]:
     """Energies by setting, reported round and atom, (P, R, K), and lengths of updates (P, R)."""
     P, K = start.first.shape
     rule, shares = start.plan.rule(start.dimension, start.poisson), start.world.spectrum.weights
@@ -423,7 +423,7 @@ def linear_map(start: Start) -> tuple[Array, Array]:
     return A, np.stack([spread * share * start.own.bias, spread * share * start.own.noise], axis=-1)
 
 
-def jump(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
+def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
     """Energies after each setting's last round (P, 1, K), by powers of the linear map: no
     clipping.
     """
@@ -494,7 +494,7 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
         tried = replace(
             tried, plan=replace(plan.take(np.full(CLIPS.size, i)), clip=CLIPS * lengths[i])
         )
-        energies, _ = follow(tried, np.array([int(plan.rounds[i])]))
+        energies, _ = follow_energies(tried, np.array([int(plan.rounds[i])]))
         bias, variance, _ = personalise_energies(algorithm, tried, energies)
         best[i] = CLIPS[int(np.argmin((bias + variance)[:, 0]))] * lengths[i]
     return replace(plan, clip=best)
@@ -523,7 +523,7 @@ def choose_reported(evaluated: ArrayLike | None, last: Array) -> NDArray[np.int6
     )
 
 
-def assemble(
+def assemble_path(
     world: Population,
     algorithm: Algorithm,
     start: Start,
@@ -543,12 +543,12 @@ def assemble(
     for begin in range(0, P, size):
         some = start.take(np.arange(begin, min(begin + size, P)))
         if alone:
-            energies = jump(some, np.minimum(last[begin : begin + size], reported[0]))
+            energies = final_energies(some, np.minimum(last[begin : begin + size], reported[0]))
             length = np.sqrt((some.moments.through(energies.total[:, 0]) + some.own.total).sum(-1))[
                 :, None
             ]
         else:
-            energies, length = follow(some, reported)
+            energies, length = follow_energies(some, reported)
         bias, variance, ridge = personalise_energies(algorithm, some, energies)
         parts.append((bias, variance, ridge, energies.total @ s, length))
     over = reported > last[:, None]  # rounds that a setting does not have
@@ -591,14 +591,14 @@ def assemble(
         last.reshape(shape),
         start.plan.cohort.reshape(shape),
         dimension,
-        describe(world, algorithm, given),
+        describe_rounds(world, algorithm, given),
         (),
         spent,
     )
     return replace(result, notes=tuple(summarise_rounds(result, start, privacy)))
 
 
-def describe(world: Population, algorithm: Algorithm, given: dict[str, Array]) -> str:
+def describe_rounds(world: Population, algorithm: Algorithm, given: dict[str, Array]) -> str:
     """The line above the table."""
     words = {
         "local_steps": "local steps",
@@ -648,7 +648,7 @@ def summarise_rounds(result: Rounds, start: Start, privacy: Privacy | None) -> l
         free = replace(
             start, plan=replace(start.plan, clip=np.full(1, np.inf), multiplier=np.zeros(1))
         )
-        plain_energies, _ = follow(free, np.array([int(result.last)]))
+        plain_energies, _ = follow_energies(free, np.array([int(result.last)]))
         extra = now - float(plain_energies.total[0, 0] @ start.world.spectrum.values)
         spread = float(start.world.spread[0])
         radius = (
