@@ -192,9 +192,10 @@ def logistic_prox(w: Array, v: Array) -> Array:
     )
     for _ in range(PROX_STEPS):
         g = expit(-eta)
-        step = (v * g - (eta - x)) / (1 + v * g * (1 - g))
+        pulled = v * g
+        step = (pulled - (eta - x)) / (1 + pulled * (1 - g))
         eta = np.maximum(eta + step, positive)
-        if np.all(step <= 1e-15 * (1 + eta)):
+        if np.all(step <= 1e-8):  # what is left is less than step^2/2, as |f''| < f'
             break
     return np.asarray(np.where(mirrored, -eta, eta))
 
