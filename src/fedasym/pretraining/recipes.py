@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, read_list, unknown
-from fedasym.core.files import cache_folder, replace_text
 from fedasym.core.numbers import amount, one_float, whole
+from fedasym.core.runtime import cache_folder, replace_text
 from fedasym.data.federation import Federation
 from fedasym.data.files import fields_checksum
 
