@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fedasym.core.files import replace_file, replace_text
+from fedasym.core.runtime import replace_file, replace_text
 
 
 def left(folder):

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym import algorithms
 from fedasym.algorithms.average import (
     Average,
     AverageSquares,
     BestStep,
     BestTime,
+    Descend,
+    Flow,
     Interpolate,
     Keep,
     Nothing,
@@ -513,7 +514,10 @@ def with_numbers(
     return replace(algorithm, server=server, personalise=client)
 
 
-STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend", "Flow")
+STAGES: dict[str, type[Any]] = {  # the package's own that files may name
+    each.__name__: each
+    for each in (Nothing, Average, Meta, Moreau, Keep, Interpolate, Ridge, Descend, Flow)
+}
 
 
 ALGORITHMS = (  # in a folder of results: what is known of algorithms from outside the package
@@ -599,7 +603,7 @@ def describe_stage(stage: Stage) -> dict[str, Any]:
 
 def is_built_in(kind: type[Stage]) -> bool:
     """Whether a stage is the package's own."""
-    return kind.__name__ in STAGES and getattr(algorithms, kind.__name__) is kind
+    return STAGES.get(kind.__name__) is kind
 
 
 def plain_value(value: Any) -> Any:
@@ -636,7 +640,7 @@ def read_stage(described: Mapping[str, Any], stored: type[Any], known: Stage | N
     if code is None:
         if name not in STAGES:
             raise InvalidInput(f"the stage {name!r} is none of {', '.join(STAGES)}: save it again")
-        return getattr(algorithms, name)(**values)
+        return STAGES[name](**values)
     if known is not None and type(known).__name__ == name and known.digest() == code:
         return type(known)(**values)
     return stored(str(name), tuple(values.items()), str(code))

@@ -158,7 +158,7 @@ def remember_compilations() -> None:
     """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's
     own choice stands.
     """
-    from fedasym.core.files import cache_folder
+    from fedasym.core.runtime import cache_folder
 
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
@@ -290,7 +290,7 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
     column
         The name of the new column; another, "model", says own or shared.
     """
-    from fedasym.core.files import replace_file
+    from fedasym.core.runtime import replace_file
     from fedasym.data.frames import read_file
 
     kept = fa.Model.load(model)
@@ -392,7 +392,7 @@ def try_app(
     """
     if find_spec("flwr") is None:
         raise MissingPackage(f"a Flower app needs flwr: {EXTRA}")
-    from fedasym.deploy.flower import apps
+    from fedasym.deploy.flower import grid
 
     told = {
         "label": label,
@@ -401,7 +401,7 @@ def try_app(
         "task": task,
         "classes": classes,
     }
-    config = apps.parse_overrides(run_config or "") | {
+    config = grid.parse_overrides(run_config or "") | {
         name: value for name, value in told.items() if value is not None
     }
-    apps.try_app(folder, data, nodes, config)
+    grid.try_app(folder, data, nodes, config)

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import IO
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.files import replace_text
+from fedasym.core.runtime import replace_text
 
 ADDRESS = "https://storage.googleapis.com/tff-datasets-public/"
 FORMAT = "fedasym archive 1"

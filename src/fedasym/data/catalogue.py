@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fedasym.core.errors import InvalidInput, find_entry
-from fedasym.core.files import cache_folder, hold_lock
-from fedasym.core.runtime import Progress, check_progress
+from fedasym.core.runtime import Progress, cache_folder, check_progress, hold_lock
 from fedasym.data.archives import (
     ADDRESS,
     ARCHIVES,

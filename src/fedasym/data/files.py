@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, UnreadableFile, import_package
-from fedasym.core.files import replace_file
-from fedasym.core.runtime import check_fits
+from fedasym.core.runtime import check_fits, replace_file
 from fedasym.data.cells import CellKind, Target
 from fedasym.data.frames import read_column
 from fedasym.data.recipe import (

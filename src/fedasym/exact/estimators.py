@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm, Flow
 from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorithm, resolve
 from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
-from fedasym.core.files import replace_file
 from fedasym.core.numbers import Array, flag, floats, notebook_text, number, plural
+from fedasym.core.runtime import replace_file
 from fedasym.exact.clients import (
     Client,
     PerClient,

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.core.files import PART, explain_unwritable, replace_file, try_lock, write_text
+from fedasym.core.runtime import PART, explain_unwritable, replace_file, try_lock, write_text
 from fedasym.experiments.data import Record, read_record
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedasym.core.errors import InvalidInput, find_entry
-from fedasym.core.files import write_text
 from fedasym.core.numbers import Array
-from fedasym.core.runtime import Progress
+from fedasym.core.runtime import Progress, write_text
 from fedasym.results.simulation import Simulated, Simulation
 from fedasym.training.wording import columns
 from fedasym.verbs.simulation import simulate

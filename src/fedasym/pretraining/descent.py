@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.files import replace_file
-from fedasym.core.runtime import Progress
+from fedasym.core.runtime import Progress, replace_file
 from fedasym.pretraining.networks import Source, augment, build, last_layer
 from fedasym.pretraining.recipes import KEY, Recipe
 

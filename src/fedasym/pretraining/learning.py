@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, one_of, path_of
-from fedasym.core.files import replace_text
 from fedasym.core.numbers import check_seed, flag
-from fedasym.core.runtime import Progress, check_progress
+from fedasym.core.runtime import Progress, check_progress, replace_text
 from fedasym.data import files
 from fedasym.data.federation import Federation, check_federation
 from fedasym.data.splits import TEST, TRAIN, VALIDATION

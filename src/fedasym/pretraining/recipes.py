@@ -25,8 +25,8 @@ from fedasym.core.errors import (
     read_list,
     unknown_name,
 )
-from fedasym.core.files import cache_folder, replace_text
 from fedasym.core.numbers import amount, one_float, whole
+from fedasym.core.runtime import cache_folder, replace_text
 from fedasym.data.federation import Federation
 from fedasym.data.files import fields_checksum
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from fedasym.core.errors import InvalidInput, path_of
-from fedasym.core.files import replace_text
 from fedasym.core.numbers import Array, number
+from fedasym.core.runtime import replace_text
 from fedasym.results.result import (
     LOSS,
     Accuracy,

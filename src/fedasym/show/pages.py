@@ -19,7 +19,7 @@ from markupsafe import Markup
 from fedasym.algorithms import PAPER as PAPERS
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, path_of
-from fedasym.core.files import replace_text
+from fedasym.core.runtime import replace_text
 from fedasym.show.figures.style import ALGORITHMS, EVERY, VARIABLES, marker_shape, readable_shade
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
 from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
-from fedasym.core.files import replace_file
+from fedasym.core.runtime import replace_file
 from fedasym.data.files import KEY, check_file
 from fedasym.data.samples import owners_of
 from fedasym.training.convergence import Exact

@@ -49,7 +49,7 @@ from fedasym.advisor.moments import PROBE_VECTORS
 from fedasym.advisor.statistics import Summary
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
-from fedasym.core.files import write_text
+from fedasym.core.runtime import write_text
 from fedasym.data.federation import Federation
 from fedasym.data.samples import identities_of
 from fedasym.deploy.flower.apps import RunConfiguration

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, import_package, one_of, path_of
-from fedasym.core.files import replace_file
+from fedasym.core.runtime import replace_file
 from fedasym.data.federation import Federation
 from fedasym.data.samples import TASKS
 from fedasym.data.splits import SPLITS

@@ -23,7 +23,7 @@ from matplotlib.transforms import Bbox
 
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
-from fedasym.core.files import write_text
+from fedasym.core.runtime import write_text
 from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS, validation_score
 from fedasym.show.curves import (
     Curve,
