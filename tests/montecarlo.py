@@ -34,6 +34,7 @@ Plan = tuple[
 ]  # server weights b; client filters P by name, per kind
 ZERO = 1e-10  # eigenvalues below this share of the largest are the zeros of a singular matrix
 DRAWS = 6
+MEMBERS = 3
 RADIUS, NOISE = 1.3, 0.7
 
 SPECTRA = {
@@ -221,10 +222,13 @@ def simulate(
     """Bias and variance of a member and of a new client of each kind: shape (draws, kinds, 2, 2)
     for each filter's name.
 
-    `weights`: of one client of each kind. Members of a kind are averaged.
+    `weights`: of one client of each kind. Up to MEMBERS of a kind are averaged: the shared model
+    and the features of a draw are common to them, so that more tell little more.
     """
     rng = np.random.default_rng(seed)
     kind = np.repeat(np.arange(len(kinds)), count)
+    looked_at = [i for k in range(len(kinds)) for i in np.flatnonzero(kind == k)[:MEMBERS]]
+    kind_seen = kind[looked_at]
     found: dict[str, list[Array]] = {name: [] for _, filters in plans for name in filters}
     for _ in range(draws):
         clients = [draw(rng, kinds[k], d) for k in kind]
@@ -232,14 +236,14 @@ def simulate(
         for servers, filters in plans:
             fit = Fit.of(clients, np.asarray(weights)[kind], [servers[k] for k in kind])
             inside, outside = (
-                [fit.member(i) for i in range(len(clients))],
+                [fit.member(i) for i in looked_at],
                 [fit.new(client) for client in newcomers],
             )
             for name, keeps in filters.items():
                 members = np.array(
-                    [view.risk(keeps[k]) for view, k in zip(inside, kind, strict=True)]
+                    [view.risk(keeps[k]) for view, k in zip(inside, kind_seen, strict=True)]
                 )
-                mean = [members[kind == k].mean(0) for k in range(len(kinds))]
+                mean = [members[kind_seen == k].mean(0) for k in range(len(kinds))]
                 new = [view.risk(keep) for view, keep in zip(outside, keeps, strict=True)]
                 found[name].append(np.stack([mean, new], axis=1))
     return {name: np.array(rows) for name, rows in found.items()}

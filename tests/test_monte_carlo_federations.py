@@ -94,7 +94,6 @@ def best_ridge(world: fa.Population) -> float:
 
 
 FEDERATIONS = [
-    ("identity", 0, 2, 5),
     ("scaled", 0, 2, 4),
     ("identity", 0, 0.5, 3),
     ("two atoms", 0, 2, 4),

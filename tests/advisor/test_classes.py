@@ -133,9 +133,10 @@ def test_strings_booleans_and_whole_numbers_are_classes_and_floats_are_not(drawn
         advise(rows, numbers, clients=ids, task="classification", intercept=False).metric.name
         == "accuracy"
     )
-    assert advise(rows, numbers, clients=ids, intercept=False).metric.name == "loss"
+    few = rows[:, :5]  # the task alone is looked at
+    assert advise(few, numbers, clients=ids, intercept=False).metric.name == "loss"
     assert (
-        advise(rows, np.concatenate(y), clients=ids, task="regression", intercept=False).metric.name
+        advise(few, np.concatenate(y), clients=ids, task="regression", intercept=False).metric.name
         == "loss"
     )
 
@@ -163,7 +164,7 @@ def test_a_federation_learns_from_training_samples_and_probes_held_out_ones(draw
 def test_sequences_count_positions():
     made = {
         "task": "classification",
-        "classes": 3,
+        "classes": 2,
         "clients": 12,
         "dimension": 10,
         "positions": 6,

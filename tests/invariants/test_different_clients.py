@@ -47,7 +47,7 @@ def entries(risk: fa.Risk, rows: list[int]) -> fa.Risk:
     return fa.Risk(risk.bias[rows], risk.variance[rows])
 
 
-@examples(12)
+@examples(8)
 @given(kinds(isotropic=True, most=1.5), RIDGES, st.booleans(), st.randoms(use_true_random=False))
 def test_order_and_merging_of_clients(federation, ridge, member, random):
     """Permuting the clients permutes the rows; counts stand for repeated clients, whether or not
@@ -69,7 +69,7 @@ def test_order_and_merging_of_clients(federation, ridge, member, random):
         close(separate, entries(counted, spelled), rtol=1e-8)
 
 
-@examples(30)
+@examples(16)
 @given(kinds(), RIDGES, st.booleans(), log_uniform(0.01, 100))
 def test_weights_of_clients(federation, ridge, member, factor):
     """Names stand for numbers, and scaling all noise leaves the weights by precision alone."""
@@ -96,7 +96,7 @@ def test_weights_of_clients(federation, ridge, member, factor):
         close(loud, fa.Risk(found.bias, factor**2 * found.variance), rtol=1e-10)
 
 
-@examples(20)
+@examples(14)
 @given(kinds(isotropic=True), st.booleans())
 def test_precision_weights_are_those_of_pfedme(federation, member):
     """And with them it is the best linear unbiased prediction for every member, so no worse than

@@ -46,7 +46,7 @@ def federations(draw: st.DrawFn, **options) -> tuple[fa.Population, int]:
     return world, int(np.ceil(fewest * draw(log_uniform(1, 1e4))))
 
 
-@examples(60)
+@examples(30)
 @given(
     worlds(),
     st.sampled_from([None, 0.0, np.inf]) | RIDGES,
@@ -68,7 +68,7 @@ def test_every_risk_is_a_number(world, ridge, clients, member):
         assert np.isfinite(risk.loss) or threshold_gap(world) < 1e-9, name
 
 
-@examples(60)
+@examples(30)
 @given(worlds(), RIDGES, st.booleans())
 def test_many_clients_approach_infinitely_many(world, ridge, member):
     """The difference is O(1/m), for members and new clients alike; infinitely many are the limit
@@ -88,7 +88,7 @@ def test_many_clients_approach_infinitely_many(world, ridge, member):
         )  # fmt: skip
 
 
-@examples(100)
+@examples(50)
 @given(federations())
 def test_fedavg_of_equal_clients_in_closed_form(federation):
     """Equations (6) and (7), for isotropic displacements: exact in the covariance's mean and rank
@@ -103,7 +103,7 @@ def test_fedavg_of_equal_clients_in_closed_form(federation):
     close(risk_of(world, "fedavg", clients=m, member=False), new, rtol=1e-11)
 
 
-@examples(60)
+@examples(30)
 @given(federations(atoms=1, singular=False), RIDGES, st.booleans())
 def test_two_theories_agree_on_uncorrelated_features(federation, ridge, member):
     """The linear pencil (members) and the single-client formula (new clients) against
@@ -130,7 +130,7 @@ def test_two_theories_agree_on_uncorrelated_features(federation, ridge, member):
         )
 
 
-@examples(40)
+@examples(24)
 @given(federations(atoms=1, singular=False), st.booleans())
 def test_maml_without_a_step_is_ftfa(federation, member):
     world, m = federation
@@ -143,7 +143,7 @@ def test_maml_without_a_step_is_ftfa(federation, member):
     )
 
 
-@examples(100)
+@examples(50)
 @given(federations(aligned=False))
 def test_pfedme_needs_kappa_alone(federation):
     """Equation (13): (4) again, with a kappa that knows the number of clients, at the ridge noise^2
@@ -182,7 +182,7 @@ def test_order_of_the_methods(federation):
     assert rtfa <= min(ftfa, fedavg) * (1 + 1e-9)
 
 
-@examples(40)
+@examples(24)
 @given(federations(), st.lists(RIDGES, min_size=3, max_size=10), st.booleans())
 def test_best_ridge_of_a_finite_federation(federation, ridges, member):
     """RTFA without a given ridge does at least as well as with any other."""
@@ -195,7 +195,7 @@ def test_best_ridge_of_a_finite_federation(federation, ridges, member):
     assert np.all(best.loss <= others.loss * (1 + 1e-8))
 
 
-@examples(40)
+@examples(24)
 @given(federations(), st.booleans())
 def test_ends_of_the_ridge_path_of_a_finite_federation(federation, member):
     world, m = federation
@@ -231,7 +231,7 @@ def test_ends_of_the_fine_tuning_path_of_a_finite_federation(federation, member)
         )
 
 
-@examples(60)
+@examples(30)
 @given(federations(), RIDGES, st.booleans())
 @example((fa.Population(1, 1e-4, 10), 11), 1.0, True)
 @example((fa.Population(1, 1e4, 10), 11), 1.0, True)

@@ -27,7 +27,7 @@ from .strategies import (
 pytestmark = near_thresholds
 
 
-@examples(25)
+@examples(15)
 @given(worlds(aspects=log_uniform(0.01, 1000)))
 def test_ends_of_the_fine_tuning_path(world):
     """It starts at FedAvg and ends at FTFA; the closed form that the code switches to is where the
@@ -51,7 +51,7 @@ def test_flow_is_the_limit_of_small_steps(world, length):
     close(stopped(world, Descend(time / many, many)), stopped(world, Flow(time)), rtol=1e-6)
 
 
-@examples(60)
+@examples(30)
 @given(worlds(), st.floats(0.001, 2.5))
 def test_one_step_in_closed_form(world, length):
     """The contour integral of a single step, stable or not, against moments of the spectrum; the
@@ -68,7 +68,7 @@ def test_one_step_in_closed_form(world, length):
         assert risk.loss <= fa.one_step(world, other)[1].loss * (1 + 1e-12)
 
 
-@examples(10)
+@examples(8)
 @given(worlds(), st.booleans(), st.lists(log_uniform(0.01, 1e4), min_size=1, max_size=6))
 def test_best_stopping_point(world, flow, lengths):
     """No stopping point does better, neither end included; `predict` agrees with the path."""

@@ -60,7 +60,7 @@ def test_kappa_solves_its_equation(spectrum, aspect, ridge):
         assert abs(growth / difference - 1) <= tolerance
 
 
-@examples(100)
+@examples(50)
 @given(spectra(), ASPECTS, st.lists(RIDGES, min_size=2, max_size=30))
 def test_kappa_grows_with_the_ridge(spectrum, aspect, ridges):
     """From kappa(0) on, at least as fast as the ridge, and more slowly the larger it is."""
@@ -95,7 +95,7 @@ def test_kappa_without_ridge(spectrum, aspect):
             assert abs(growth / exact.growth(root) - 1) <= 8 * EPS * exact.condition(root)
 
 
-@examples(100)
+@examples(50)
 @given(spectra(), ASPECTS.filter(lambda aspect: abs(aspect - 1) > 1e-6), st.floats(0.001, 0.999))
 def test_kappa_at_negative_ridges(spectrum, aspect, part):
     """Down to minus the smallest eigenvalue that a sample covariance has, where its derivative is
@@ -115,7 +115,7 @@ def test_kappa_at_negative_ridges(spectrum, aspect, part):
         solve(low * 1.001, aspect, spectrum)
 
 
-@examples(100)
+@examples(50)
 @given(spectra(), ASPECTS, RIDGES, log_uniform(1e-3, 1e3))
 def test_kappa_scales_with_the_covariance(spectrum, aspect, ridge, factor):
     k, growth = solve(ridge, aspect, spectrum)
@@ -129,7 +129,7 @@ def test_kappa_scales_with_the_covariance(spectrum, aspect, ridge, factor):
     )
 
 
-@examples(100)
+@examples(50)
 @given(spectra(), ASPECTS, RIDGES, st.floats(0.1, 0.9), st.integers(0, 10))
 def test_splitting_an_atom_changes_nothing(spectrum, aspect, ridge, part, which):
     i = which % spectrum.values.size
@@ -142,7 +142,7 @@ def test_splitting_an_atom_changes_nothing(spectrum, aspect, ridge, part, which)
     assert split == (pytest.approx(k, rel=tolerance), pytest.approx(growth, rel=tolerance))
 
 
-@examples(100)
+@examples(50)
 @given(log_uniform(1e-3, 1e3), ASPECTS, st.just(0.0) | RIDGES, st.just(0.0) | st.floats(0.1, 0.8))
 def test_closed_form_of_one_atom(value, aspect, ridge, null):
     """Newton on two atoms that differ by rounding finds what the closed form gives for one."""

@@ -51,7 +51,7 @@ def test_isotropic_risk_needs_kappa_alone(world, ridge):
     close(risk_of(world, "rtfa", ridge=ridge), expected, rtol=64 * EPS * condition)
 
 
-@examples(100)
+@examples(50)
 @given(worlds())
 def test_ends_of_the_ridge_path(world):
     """An infinite ridge is FedAvg, none is FTFA, and the path is continuous at both ends."""
@@ -74,7 +74,7 @@ def test_ends_of_the_ridge_path(world):
     assert near.variance == pytest.approx(ftfa.variance, rel=1e-7)
 
 
-@examples(60)
+@examples(30)
 @given(worlds(), st.none() | RIDGES)
 def test_only_the_client_stage_matters_in_the_limit(world, ridge):
     """MAML is FTFA and pFedMe is RTFA; with theta_0 = 0 sharing is of no use."""
@@ -89,7 +89,7 @@ def test_only_the_client_stage_matters_in_the_limit(world, ridge):
         close(table[one], table[other], rtol=0)
 
 
-@examples(100)
+@examples(50)
 @given(
     worlds(),
     RIDGES,
@@ -115,7 +115,7 @@ def test_units_do_not_matter(world, ridge, factor, times, clients, member):
         close(scaled, expected, rtol=tolerance, floor=share(other, 1e-14))
 
 
-@examples(100)
+@examples(50)
 @given(worlds(aligned=False), st.lists(RIDGES, min_size=5, max_size=20))
 def test_best_ridge_of_isotropic_displacements(world, ridges):
     """lambda* = noise^2 aspect / radius^2, and the loss there, equation (5)."""
@@ -167,7 +167,7 @@ def test_best_ridge_can_be_negative():
     assert fa.optimal_loss(world) < risk_of(world, "ftfa").loss * (1 - 1e-3)
 
 
-@examples(100)
+@examples(50)
 @given(worlds())
 def test_noise_threshold_separates_fine_tuning_from_averaging(world):
     assume(world.radius > 0)

@@ -131,7 +131,7 @@ def test_one_step(tuned: TunedRidge) -> None:
     assert round(far.max(), 1) <= 2.1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.floats(0.2, 3), st.floats(0.2, 3), st.floats(0.05, 20))
 def test_the_best_step_is_best(b: float, r: float, gamma: float) -> None:
     e = Energies.isotropic(b, r, **TWO)
@@ -201,7 +201,7 @@ def test_interpolation_repairs_overtraining() -> None:
     assert round(float(repaired.alpha), 2) == 0.13
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.floats(0.2, 3), st.floats(0.2, 3), st.floats(0.1, 10), st.floats(-3, 1).map(lambda x: 10**x)
 )

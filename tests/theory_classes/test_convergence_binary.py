@@ -70,7 +70,7 @@ def test_threshold_against_drawn_data() -> None:
     assert [separable(0.8 * edge) for _ in range(5)] == [False] * 5
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.floats(0.2, 4), st.floats(0.2, 4), st.floats(0.05, 0.95), st.sampled_from([0.0, 0.1]))
 def test_the_estimate_depends_on_the_signal_alone(
     b: float, r: float, share: float, eps: float

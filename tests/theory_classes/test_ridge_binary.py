@@ -32,7 +32,7 @@ lengths, aspects, ridges = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(lengths, lengths, aspects, ridges, st.sampled_from([0.0, 0.1]))
 def test_stationarity(b: float, r: float, gamma: float, lam: float, eps: float) -> None:
     """E[s g_y] = lam (T - c B0) and E[eta g_y] = lam (Q - c theta_0'theta_hat) for Sigma = I, on a
@@ -57,7 +57,7 @@ def test_stationarity(b: float, r: float, gamma: float, lam: float, eps: float) 
     assert own == pytest.approx(lam * (float(fit.Q) - c * overlap), abs=1e-11 * scale)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(lengths, lengths, aspects, ridges, st.floats(-3, 3).map(lambda x: 10**x))
 def test_scaling_of_the_covariance(b: float, r: float, gamma: float, lam: float, a: float) -> None:
     """Sigma -> a Sigma, theta -> theta/sqrt a, lam -> a lam changes nothing that is measured."""
@@ -71,7 +71,7 @@ def test_scaling_of_the_covariance(b: float, r: float, gamma: float, lam: float,
         ), key
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(lengths, lengths, aspects, ridges)
 def test_without_a_centre_the_energies_may_be_exchanged(
     b: float, r: float, gamma: float, lam: float

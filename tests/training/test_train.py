@@ -223,7 +223,7 @@ def shares(draw, total, clients, least, largest):
     steps=st.tuples(*[st.floats(0, 0.5)] * 5),
     seed=st.integers(0, 2**64 - 1),
 )
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_any_clients_and_settings_are_their_twins(
     train, tested, split, name, protocol, rounds, every, steps, seed
 ):

@@ -131,14 +131,7 @@ def best_ridges(
     )
     mu = pooled_ridge(world, aspect, clients)
     lam = ridge_rule(world, aspect) * RULE_GRID
-    right = np.array(
-        [
-            score_rtfa(world, aspect, float(each), clients, mu)[
-                0 if clients < MANY_CLIENTS else 1
-            ].accuracy
-            for each in lam
-        ]
-    )
+    right = metrics.accuracy(rtfa_state(world, aspect, lam, clients, mu, clients < MANY_CLIENTS))
     return LogisticRidges(grid_peak(lam, right) * samples_, alone * samples_, mu)
 
 
@@ -194,12 +187,20 @@ def score_rtfa(
     world: LabelModel, aspect: float, ridge: float, clients: float, mu: float
 ) -> tuple[StateScore, StateScore]:
     """Member and new client of two classes."""
-    e = repeat_energies(world.energies, 1)
-    g, lam, m, at = (np.array([float(x)]) for x in (aspect, ridge, clients, mu))
-    new = score_population(newcomer_fit(e, g, lam, m, at))
+    lam = np.array([float(ridge)])
+    new = score_population(rtfa_state(world, aspect, lam, clients, mu, False))
     if clients >= MANY_CLIENTS:
         return new, new
-    return score_population(member_fit(e, g, lam, m, at).state), new
+    return score_population(rtfa_state(world, aspect, lam, clients, mu, True)), new
+
+
+def rtfa_state(
+    world: LabelModel, aspect: float, ridges: Array, clients: float, mu: float, member: bool
+) -> State:
+    """RTFA of a member, or of a new client, of two classes, at these ridges."""
+    e = repeat_energies(world.energies, 1 if member else ridges.size)
+    g, m, at = (np.full(e.batch, float(x)) for x in (aspect, clients, mu))
+    return member_fit(e, g, ridges, m, at).state if member else newcomer_fit(e, g, ridges, m, at)
 
 
 def score_two_classes(

@@ -162,7 +162,7 @@ def rounds(
         "local_steps": read_numbers("local_steps", local_steps, 1, np.inf, integer=True),
         "server_step": read_numbers("server_step", server_step, 0, np.inf, above=True),
         "cohort": read_numbers("cohort", cohort, 1, MOST, integer=True),
-        "mixing": read_numbers("mixing", mixing, 0, np.inf, above=True),
+        "mixing": server_factor(chosen) * read_numbers("mixing", mixing, 0, np.inf, above=True),
         "clients": read_numbers(
             "clients", np.inf if clients is None else clients, 1, np.inf, integer=True
         ),
@@ -206,6 +206,11 @@ def check_shared(algorithm: Algorithm) -> None:
         raise NoFormula(
             f"{algorithm.name}: its server stage has no step, which rounds follow from; add one"
         )
+    if algorithm.server.has_memory():
+        raise NoFormula(
+            f"{algorithm.name}: clients or the server keep state from round to round, which no"
+            " formula covers; measure it with fa.train"
+        )
     unset = [
         name for name in algorithm.server.settings() if getattr(algorithm.server, name) is None
     ]
@@ -216,6 +221,18 @@ def check_shared(algorithm: Algorithm) -> None:
             " fa.Algorithm whose stage names them, such as"
             f" {kind}({', '.join(f'{name}=0.1' for name in unset)})"
         )
+
+
+def server_factor(algorithm: Algorithm) -> float:
+    """What the server multiplies the average move with, by the stage's own update of a scalar."""
+    stage = algorithm.server
+    factor, still = float(stage.update(0.0, 1.0)), float(stage.update(1.0, 0.0))
+    if still != 1 or not np.isclose(float(stage.update(1.0, 2.0)), 1 + 2 * factor):
+        raise NoFormula(
+            f"{algorithm.name}: its update is no multiple of the average move, and rounds are"
+            " predicted for those alone; measure it with fa.train"
+        )
+    return factor
 
 
 def read_numbers(

@@ -135,16 +135,24 @@ def member_fit(
         np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1)
         for x in (gamma, lam, m, mu, eps)
     ]
-    rows = [fit_one_member(e.take(i), *(float(x[i]) for x in flat)) for i in range(flat[0].size)]
+    pooled: dict[tuple[float, ...], RidgeFit] = {}  # settings that differ in lam alone share it
+    rows = []
+    for i, setting in enumerate(zip(*(x.tolist() for x in flat), strict=True)):
+        own, (gamma_, lam_, *first) = e.take(i), setting
+        place = 0 if np.prod(energies.batch) == 1 else i
+        if (key := (place, gamma_, *first)) not in pooled:
+            pooled[key] = pooled_fit(own, gamma_, *first).member
+        rows.append(fit_one_member(own, pooled[key], gamma_, lam_, *first))
     T, Q22, Q02, V22, V20 = np.array(rows).reshape(-1, 5).T.reshape(5, *shape)
     return MemberFit(State.of(T, Q22, e.rho.reshape(shape)), Q02, V22, V20)
 
 
-def fit_one_member(e: Energies, gamma: float, lam: float, m: float, mu: float, eps: float) -> Array:
-    """(T2, Q22, Q02, V22, V20) of one setting; NaN where the pooled fit or the client's own
-    diverges.
+def fit_one_member(
+    e: Energies, first: RidgeFit, gamma: float, lam: float, m: float, mu: float, eps: float
+) -> Array:
+    """(T2, Q22, Q02, V22, V20) of one setting; NaN where the pooled fit, `first`, or the client's
+    own diverges.
     """
-    first = pooled_fit(e, gamma, m, mu, eps).member
     if bool(first.diverged):
         return np.full(5, np.nan)
     if np.isinf(lam):

@@ -192,9 +192,10 @@ def logistic_prox(w: Array, v: Array) -> Array:
     )
     for _ in range(PROX_STEPS):
         g = expit(-eta)
-        step = (v * g - (eta - x)) / (1 + v * g * (1 - g))
+        pulled = v * g
+        step = (pulled - (eta - x)) / (1 + pulled * (1 - g))
         eta = np.maximum(eta + step, positive)
-        if np.all(step <= 1e-15 * (1 + eta)):
+        if np.all(step <= 1e-8):  # what is left is less than step^2/2, as |f''| < f'
             break
     return np.asarray(np.where(mirrored, -eta, eta))
 
@@ -328,8 +329,11 @@ def mean_loss_of(
         size = max(1, NODES_AT_ONCE // int(count))
         for i in range(0, group.size, size):
             part = group[i : i + size]
-            p = smooth_sigmoid(slope[part, None] * z, tau[part], level)[0]
-            p = flips[part, None] + (1 - 2 * flips[part, None]) * p
+            p = np.full((part.size, z.size), 0.5)
+            told = flips[part] != 0.5  # labels that are coin tosses tell nothing of the link
+            kept = part[told, None]
+            link = smooth_sigmoid(slope[kept] * z, tau[part[told]], level)[0]
+            p[told] = flips[kept] + (1 - 2 * flips[kept]) * link
             m = sd[part, None] * z
             out[part] = 2 * (p * loss(m) + (1 - p) * loss(-m)) @ w
     return out.reshape(shape)

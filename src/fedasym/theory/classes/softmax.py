@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
@@ -352,6 +353,8 @@ def conditional_kernels(u: Array, mean: Array, spread: float) -> tuple[Array, Ar
     """E e0(s+u) and E e1(s+u) for s ~ N(mean, spread^2): shape (means, u), interpolated from a
     table along the sum.
     """
+    from scipy.sparse import csr_array
+
     h = STEP / FINE
     first = np.floor(mean.min() / h) - STENCIL
     table = u[0] + h * (first + np.arange(FINE * u.size + np.ceil(np.ptp(mean) / h) + 2 * STENCIL))
@@ -359,14 +362,19 @@ def conditional_kernels(u: Array, mean: Array, spread: float) -> tuple[Array, Ar
     left = np.floor(mean / h) - STENCIL // 2 + 1
     offset = mean / h - left  # in the stencil's units
     nodes = np.arange(STENCIL)
-    at = (left - first).astype(int)[:, None] + FINE * np.arange(u.size)
-    out0, out1 = np.zeros(at.shape), np.zeros(at.shape)
-    for m in nodes:
-        others = nodes[nodes != m]
-        share = np.prod((offset[:, None] - others) / (m - others), axis=1)[:, None]
-        out0 += share * e0[at + m]
-        out1 += share * e1[at + m]
-    return out0, out1
+    gaps = (nodes[nodes != m] for m in nodes)
+    share = [np.prod((offset[:, None] - a) / (m - a), axis=1) for m, a in enumerate(gaps)]
+    at = (left - first).astype(int)[:, None] + nodes
+    stencils = csr_array(
+        (np.stack(share, axis=1).ravel(), at.ravel(), np.arange(0, at.size + 1, STENCIL)),
+        shape=(mean.size, table.size - FINE * (u.size - 1)),
+    )
+
+    def interpolate(values: Array) -> Array:
+        shifts = sliding_window_view(values, FINE * (u.size - 1) + 1)[:, ::FINE]
+        return np.asarray(stencils @ np.ascontiguousarray(shifts))
+
+    return interpolate(e0), interpolate(e1)
 
 
 def softmax_overlap(T: float, Q: float, rho: float, classes: int) -> float:
