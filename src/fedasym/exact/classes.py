@@ -30,7 +30,15 @@ from fedasym.core.numbers import Array, floats, one_float
 from fedasym.exact.clients import FOLDS, append_ones, labels_of, places_of, split_folds
 from fedasym.exact.estimators import read_arrays, write_arrays
 from fedasym.exact.logistic import ClassSamples, Integers, LogisticProblem, minimise, softmax_rows
-from fedasym.exact.spread import MOST, ClassComponents, estimate_class_components, ridges_of
+from fedasym.exact.spread import (
+    MOST,
+    Estimate,
+    Factors,
+    Penalties,
+    estimate_penalties,
+    has_variances,
+    ridges_of,
+)
 
 # The plainest first, then the one that has all others as limits of its variances.
 CANDIDATES = tuple(
@@ -283,30 +291,6 @@ def check_personal(personal: Any, X: Array, places: Integers, clients: int) -> N
     return np.asarray(np.any(np.abs(X - X[first[places]]) > 1e-9, axis=0))
 
 
-@dataclass(frozen=True, eq=False)
-class Penalties:
-    """What an algorithm is fitted with: the variances of personal and of shared weights."""
-
-    variances: Array
-    shared_variance: float
-
-    def scaled(self, factors: Factors) -> Penalties:
-        """Slopes, the last weight (the intercept, if any) and the shared ones, each with its
-        factor.
-        """
-        D = self.variances * factors.slopes
-        D[-1] *= factors.intercept / factors.slopes
-        return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)
-
-
-class Factors(NamedTuple):
-    """What the estimated variances are multiplied with."""
-
-    slopes: float = 1.0
-    intercept: float = 1.0
-    shared: float = 1.0
-
-
 def check_penalties(
     algorithm: Algorithm, table: ScoreTable, variances: Any, shared_variance: Any
 ) -> Penalties | None:
@@ -332,28 +316,10 @@ def check_penalties(
     return Penalties(np.where(table.personal, numbers, 0.0), T)
 
 
-class Estimate(NamedTuple):
-    """Estimated penalties, with the pooled and the personal fit that they come from."""
-
-    penalties: Penalties
-    pooled: ClassComponents | None
-    joint: ClassComponents | None
-
-    @property
-    def weights(self) -> tuple[Array, Array] | None:
-        """Shared and personal weights to start from."""
-        return None if self.joint is None else (self.joint.shared, self.joint.personal)
-
-
 def is_covered(algorithm: Algorithm) -> bool:
     """Whether its pair of stages has a form for classes here."""
     shared, own = (stage.objective for stage in algorithm.stages)
     return shared is not None and own in COVERED.get(shared, ())
-
-
-def has_variances(algorithm: Algorithm) -> bool:
-    """Whether its personal weights stay near the shared ones, by variances that are estimated."""
-    return algorithm.personalise.objective is Objective.PENALISED
 
 
 def resolve_algorithm(algorithm: Any) -> Algorithm:
@@ -366,53 +332,6 @@ def resolve_algorithm(algorithm: Any) -> Algorithm:
     if has_variances(chosen) and chosen.personalise.get("ridge") is not None:
         raise InvalidInput(f"{chosen.name} has a ridge of its own: give `variances` for classes")
     return chosen
-
-
-def estimate_penalties(
-    algorithm: Algorithm,
-    samples: ClassSamples,
-    groups: Integers,
-    intercept: bool,
-    weights: Array | None = None,
-    start: Estimate | None = None,
-) -> Estimate:
-    """The variances that the samples themselves say."""
-    server, stage, p = algorithm.server, algorithm.personalise, samples.features
-    if server.objective is Objective.JOINT:
-        found = estimate_class_components(
-            samples,
-            groups,
-            intercept=intercept,
-            weights=weights,
-            start=None if start is None else start.joint,
-        )
-        return Estimate(Penalties(found.variances, found.shared_variance), None, found)
-    pooled = None
-    shared, variance = np.zeros((p, samples.classes - 1)), 1.0
-    if server.objective is Objective.POOLED:
-        pooled = estimate_class_components(
-            samples,
-            np.full(p, -1),
-            intercept=intercept,
-            weights=weights,
-            start=None if start is None else start.pooled,
-        )
-        shared, variance = pooled.shared, pooled.shared_variance
-    if stage.objective is Objective.SHARED:
-        return Estimate(Penalties(np.zeros(p), variance), pooled, pooled)
-    if (
-        stage.objective is Objective.OWN
-    ):  # to convergence, were it not for clients that are separable
-        return Estimate(Penalties(np.where(groups >= 0, MOST, 0.0), variance), pooled, pooled)
-    found = estimate_class_components(
-        samples,
-        groups,
-        intercept=intercept,
-        weights=weights,
-        shared=shared,
-        start=None if start is None else start.joint,
-    )
-    return Estimate(Penalties(found.variances, variance), pooled, found)
 
 
 def solve(

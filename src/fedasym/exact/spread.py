@@ -1,5 +1,5 @@
 """How much clients differ, from their samples: a variance per unknown, of linear models and of
-models of classes.
+models of classes; and the penalties that an algorithm for classes makes of them.
 
 Linear models with few features have a restricted likelihood with a variance for the intercept and
 one for the rest, or one per feature (`fedasym.exact.reml`). With many there is one for all
@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Average
+from fedasym.algorithms import Algorithm, Average, Objective
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client, ClientSums, reflect_rows
@@ -274,3 +275,92 @@ def update_variances(
     B2 = float(np.sum(point.shared[slopes] ** 2))
     gamma = L * float(np.sum(1 - problem.ridges[slopes] * np.diagonal(M)[slopes]))
     return D, float(np.clip(B2 / max(gamma, 1e-12), 1e-4, MOST))
+
+
+@dataclass(frozen=True, eq=False)
+class Penalties:
+    """What an algorithm is fitted with: the variances of personal and of shared weights."""
+
+    variances: Array
+    shared_variance: float
+
+    def scaled(self, factors: Factors) -> Penalties:
+        """Slopes, the last weight (the intercept, if any) and the shared ones, each with its
+        factor.
+        """
+        D = self.variances * factors.slopes
+        D[-1] *= factors.intercept / factors.slopes
+        return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)
+
+
+class Factors(NamedTuple):
+    """What the estimated variances are multiplied with."""
+
+    slopes: float = 1.0
+    intercept: float = 1.0
+    shared: float = 1.0
+
+
+class Estimate(NamedTuple):
+    """Estimated penalties, with the pooled and the personal fit that they come from."""
+
+    penalties: Penalties
+    pooled: ClassComponents | None
+    joint: ClassComponents | None
+
+    @property
+    def weights(self) -> tuple[Array, Array] | None:
+        """Shared and personal weights to start from."""
+        return None if self.joint is None else (self.joint.shared, self.joint.personal)
+
+
+def has_variances(algorithm: Algorithm) -> bool:
+    """Whether its personal weights stay near the shared ones, by variances that are estimated."""
+    return algorithm.personalise.objective is Objective.PENALISED
+
+
+def estimate_penalties(
+    algorithm: Algorithm,
+    samples: ClassSamples,
+    groups: Integers,
+    intercept: bool,
+    weights: Array | None = None,
+    start: Estimate | None = None,
+) -> Estimate:
+    """The variances that the samples themselves say."""
+    server, stage, p = algorithm.server, algorithm.personalise, samples.features
+    if server.objective is Objective.JOINT:
+        found = estimate_class_components(
+            samples,
+            groups,
+            intercept=intercept,
+            weights=weights,
+            start=None if start is None else start.joint,
+        )
+        return Estimate(Penalties(found.variances, found.shared_variance), None, found)
+    pooled = None
+    shared, variance = np.zeros((p, samples.classes - 1)), 1.0
+    if server.objective is Objective.POOLED:
+        pooled = estimate_class_components(
+            samples,
+            np.full(p, -1),
+            intercept=intercept,
+            weights=weights,
+            start=None if start is None else start.pooled,
+        )
+        shared, variance = pooled.shared, pooled.shared_variance
+    if stage.objective is Objective.SHARED:
+        return Estimate(Penalties(np.zeros(p), variance), pooled, pooled)
+    if (
+        stage.objective is Objective.OWN
+    ):  # to convergence, were it not for clients that are separable
+        return Estimate(Penalties(np.where(groups >= 0, MOST, 0.0), variance), pooled, pooled)
+    found = estimate_class_components(
+        samples,
+        groups,
+        intercept=intercept,
+        weights=weights,
+        shared=shared,
+        start=None if start is None else start.joint,
+    )
+    return Estimate(Penalties(found.variances, variance), pooled, found)

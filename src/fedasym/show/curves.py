@@ -196,7 +196,7 @@ def span(curves: Iterable[Curve], *, loss: bool) -> AxisSpan:
     flatten the rest.
 
     >>> span([Curve((0, 50, 100), np.array([[1.0, 80.0, 82.0]]))], loss=False)
-    Span(low=68.0, high=82.7, logarithmic=False, cut=True)
+    AxisSpan(low=68.0, high=82.7, logarithmic=False, cut=True)
     """
     held = list(curves)
     last = max((curve.rounds[-1] for curve in held), default=0)
