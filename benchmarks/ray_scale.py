@@ -232,7 +232,7 @@ def on_paper(rate: float) -> None:
     told = fa.Experiment(name="paper", algorithms=["ftfa"], grid={}).settings.model_dump()
     n, d, k = SHAPE["samples"], SHAPE["dimension"], SHAPE["classes"]
     record = Record("", "", "", {}, "classification", [], [int(0.8 * n)] * MILLION, {}, d, k)
-    shared, personal = plan.count_steps("ftfa", told, record)
+    shared, personal = plan.count_planned_steps("ftfa", told, record)
     cohort, tests = plan.cohort_of(told, record), told["rounds"] // told["evaluate_every"] + 1
     batches = personal // (told["personal_epochs"] * MILLION)
     total = shared + tests * personal

@@ -1,7 +1,7 @@
 """Draw every figure of the documentation and print every number that its pages state.
 
-    python docs/draw.py                             all figures to docs/figures/*.svg, all numbers
-    to the screen python docs/draw.py --folder out --ending png   elsewhere, in another format
+    python docs/draw.py                             figures to docs/figures/*.svg, numbers printed
+    python docs/draw.py --folder out --ending png   elsewhere, in another format
 
 Curves come from fedasym's public names. Dots are exact linear algebra on random clients of a few
 hundred dimensions: features are drawn, while the averages over displacements and noise given the
@@ -1195,6 +1195,106 @@ def page_8(save: Callable[[plt.Figure, str], None]) -> None:
         row("  one step, aspect >= 2 and r <= b", f"{100 * lost[2][calm].max():.3f}")
 
 
+def average_rounds(
+    rng: np.random.Generator, steps: int, rounds: int, d: int = 200, cohort: int = 20
+) -> np.ndarray:
+    """Excess loss of the shared model after each round of federated averaging with fresh clients:
+    radius 1, noise 0.5, aspect 2, norm 2, steps of size 0.1.
+    """
+    n, error = d // 2, rng.standard_normal(d)
+    error *= np.sqrt(3) / np.linalg.norm(error)  # the shared model minus theta_0
+    path = []
+    for _ in range(rounds):
+        moves = np.zeros(d)
+        for _ in range(cohort):
+            X, own = rng.standard_normal((n, d)), rng.standard_normal(d)
+            own /= np.linalg.norm(own)
+            noise, w = 0.5 * rng.standard_normal(n), error
+            for _ in range(steps):
+                w = w - 0.1 * X.T @ (X @ (w - own) - noise) / n
+            moves += w - error
+        error = error + moves / cohort
+        path.append(error @ error)
+    return np.array(path)
+
+
+def page_9(save: Callable[[plt.Figure, str], None]) -> None:
+    """Rounds and privacy."""
+    heading("9. Rounds and privacy")
+    world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
+    at, dots, steps = np.arange(0, 61), [1, 2, 3, 5, 8, 13, 20, 32, 50], (1, 5, 20)
+    figure, axes = panel(
+        "More local steps: faster at first, worse in the end",
+        "communication rounds",
+        "excess loss of the shared model",
+    )
+    ends = []
+    rng = np.random.default_rng(9)
+    for count, shade in zip(steps, SHADES[1:], strict=True):
+        path = fa.rounds(world, "fedavg", rounds=60, local_steps=count, cohort=20, evaluated=at)
+        drawn = np.mean([average_rounds(rng, count, dots[-1]) for _ in range(4)], axis=0)
+        axes.plot(at, path.shared_error, color=shade)
+        axes.plot(dots, drawn[np.array(dots) - 1], color=shade, **DOT)
+        ends.append((path.shared_error[-1], f"{count} step{'s' * (count > 1)}", shade))
+        row(
+            f"{count} local steps, rounds 1, 5, 20, end",
+            *path.shared_error[[1, 5, 20]],
+            float(path.floor),
+        )
+        row("  simulated", *drawn[[0, 4, 19]], drawn[-10:].mean())
+    axes.set_yscale("log")
+    axes.set_xlim(0, 60)
+    ticks(axes.yaxis, [0.01, 0.03, 0.1, 0.3, 1, 3])
+    labels(axes, ends)
+    save(figure, "rounds")
+
+    budgets, sizes = np.geomspace(0.5, 8, 9), (300, 1000, 3000, 10000)
+    figure, axes = panel(
+        "What privacy costs depends on how many clients there are",
+        "privacy budget epsilon, at delta 1e-6",
+        "loss of rtfa above its limit, in percent",
+    )
+    ends = []
+    row("loss at epsilon", *budgets[::2])
+    for m, shade in zip(sizes, SHADES, strict=True):
+        losses = np.array(
+            [
+                float(
+                    fa.rounds(
+                        world,
+                        "rtfa",
+                        rounds=100,
+                        cohort=50,
+                        clients=m,
+                        dimension=1000,
+                        privacy=fa.Privacy(epsilon=float(epsilon)),
+                        evaluated=[100],
+                    ).final
+                )
+                for epsilon in budgets
+            ]
+        )
+        above = 100 * (losses / fa.optimal_loss(world) - 1)
+        axes.plot(budgets, above, color=shade)
+        ends.append((above[-1], f"{m:,} clients", shade))
+        row(f"{m} clients", *losses[::2])
+        row("  percent above the limit", *above[::2])
+        free = fa.rounds(world, "rtfa", rounds=100, cohort=50, clients=m).final
+        row("  without privacy", float(free))
+    axes.set_xscale("log")
+    axes.set_xlim(0.5, 8)
+    axes.set_yscale("log")
+    ticks(axes.xaxis, [0.5, 1, 2, 4, 8])
+    ticks(axes.yaxis, [1, 3, 10, 30, 100])
+    labels(axes, ends)
+    save(figure, "privacy")
+
+    budget = {"rounds": 400, "cohort": 20, "clients": 3000}
+    for sampling in ("poisson", "fixed"):
+        spent = fa.Privacy(noise_multiplier=1, sampling=sampling).spend(**budget)
+        row(f"epsilon, {sampling} cohorts", spent)
+
+
 def rule_of_thumb(world: fa.ClassPopulation) -> np.ndarray:
     """The ridge aspect/(c radius^2): c from FedAvg's state, which is calibrated."""
     from fedasym.theory.classes.ridge import shrinkage
@@ -1420,8 +1520,9 @@ def notation() -> None:
     table, ridge = fa.predict(world), fa.optimal_ridge(world)
     c = 1 / (gamma * gamma * table["ftfa"].bias)  # c0 = 1/(gamma kappa0), kappa0 = gamma B/r^2
     for power in (1, 2):
-        low, high = h @ (s / (1 + c * gamma * s) ** power), h @ (
-            s**2 / (1 + c * gamma * s) ** power
+        low, high = (
+            h @ (s / (1 + c * gamma * s) ** power),
+            h @ (s**2 / (1 + c * gamma * s) ** power),
         )
         printed = "as printed" if power == 1 else "squared denominators"
         row(f"ftfa bias, {printed}", (1 + gamma * c * high / low) * low, table["ftfa"].bias)
@@ -1438,10 +1539,8 @@ def reproduction(folder: Path) -> None:
     """The recorded runs beside the paper's curves, from the tables in docs/reproduction; as PNG,
     for their many bands.
     """
-    from fedasym.experiments.reproduction import compare_with_paper
     from fedasym.experiments.comparisons import check_claims
-    from fedasym.experiments.reproduction import compare_with_theory
-    from fedasym.experiments.reproduction import curves_of
+    from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
     from fedasym.show.figures.rounds import draw_figures
 
     heading("Reproduction")
@@ -1476,7 +1575,7 @@ def main() -> None:
 
     warnings.simplefilter("ignore", fa.ThresholdWarning)  # the figures cross thresholds on purpose
     with mpl.rc_context(STYLE):
-        for page in (page_1, page_2, page_3, page_4, page_5, page_6, page_8, choose):
+        for page in (page_1, page_2, page_3, page_4, page_5, page_6, page_8, page_9, choose):
             page(save)
     train(given.folder, given.ending)
     notation()

@@ -31,8 +31,9 @@ def interruptible() -> Iterator[None]:
     def press(_: int, frame: FrameType | None) -> None:
         nonlocal pressed
         pressed = True
-        if importing(frame):  # compiled modules abort the process where their import is interrupted
-            leave("stopped")
+        # compiled modules abort the process where their import is interrupted
+        if is_importing(frame):
+            exit_at_once("stopped")
         raise KeyboardInterrupt
 
     def raised_again(event: Any) -> None:
@@ -52,25 +53,25 @@ def interruptible() -> Iterator[None]:
         yield
     except SystemExit as end:
         if end.code == STOPPED:  # the command has said what is kept
-            leave()
+            exit_at_once()
         raise
     except BaseException:
         if not pressed:
             raise
-        leave("stopped")
+        exit_at_once("stopped")
     finally:
         sys.unraisablehook = unraisable
         signal.signal(signal.SIGINT, handler)
 
 
-def importing(frame: FrameType | None) -> bool:
+def is_importing(frame: FrameType | None) -> bool:
     """Whether a module is being imported here."""
     while frame is not None and "importlib._bootstrap" not in frame.f_code.co_filename:
         frame = frame.f_back
     return frame is not None
 
 
-def leave(word: str = "") -> NoReturn:
+def exit_at_once(word: str = "") -> NoReturn:
     """Leave at once: JAX's threads may be computing, and the usual way out would tear the
     interpreter down under them.
     """

@@ -95,6 +95,25 @@ def test_theory_and_exact_fits(fedprox, table):
     assert fa.linear.LinearFit.load("fit.safetensors").algorithm is fedprox
 
 
+def test_rounds_follow_from_its_step(fedprox):
+    told = {"rounds": 3, "local_steps": 5, "server_step": 0.2}
+    endless = fa.rounds(WORLD, fedprox, **told, cohort=10**9)
+    # The same by hand: the eigenvalues of one large client, and where five steps from 0 to 1 lead.
+    d, n, error = 1200, 600, np.sqrt(3)
+    X = np.random.default_rng(1).standard_normal((n, d))
+    x, w = np.linalg.svd(X, compute_uv=False) ** 2 / n, np.zeros(n)
+    for _ in range(5):
+        w = w - 0.2 * (x * (w - 1) + 0.1 * w)  # the step of the file, along each eigenvalue
+    p = w.sum() / d  # directions without samples do not move
+    for t in range(4):
+        assert endless.shared_error[t] == pytest.approx(error**2, rel=0.01)
+        error *= 1 - p
+    few = fa.rounds(WORLD, fedprox, **told, cohort=10, clients=100)
+    assert np.all(few.loss[1:] > endless.loss[1:])
+    tuned = fa.rounds(WORLD, "outside:tuned", **told, cohort=10, clients=100)
+    assert tuned.loss[-1] < few.loss[-1]
+
+
 def test_advice(fedprox, table):
     X, y, ids = table
     advice = fa.advise(X, y, clients=ids, algorithms=[fedprox])
@@ -174,6 +193,8 @@ def test_commands(folder, table):
             "outside:fedprox",
         ).stdout
     )
+    world = ["--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
+    assert "fedprox" in run_command("rounds", "outside:fedprox", *world, "--rounds", "5").stdout
     X, y, ids = table
     rows = [
         f"{name},{value:.6f},{','.join(f'{each:.6f}' for each in row)}"

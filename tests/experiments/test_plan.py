@@ -32,7 +32,7 @@ def data():
 
 
 def all_pieces(experiment):
-    return [*plan.tuning(experiment), *plan.trials(experiment, plan.placeholder(experiment))]
+    return [*plan.tuning(experiment), *plan.trials(experiment, plan.placeholder_choice(experiment))]
 
 
 def test_the_papers_plan():
@@ -44,7 +44,7 @@ def test_the_papers_plan():
     assert "tuning: fedavg, server_step 10" in titles
     assert len(tuning) == 1 + 6 + 5 + 5 + 3
     assert all(piece.seeds == (1,) and piece.settings["evaluate_every"] == 0 for piece in tuning)
-    trials = plan.trials(experiment, plan.placeholder(experiment))
+    trials = plan.trials(experiment, plan.placeholder_choice(experiment))
     families = 5
     assert len(trials) == families * 11 + families * 11 + 3 * 5
     assert all(piece.settings["evaluate_every"] == 50 for piece in trials)
@@ -81,7 +81,7 @@ def test_coarse_pieces_are_families_with_all_seeds_or_splits(tmp_path):
 def test_an_algorithm_with_one_configuration_is_not_tuned(tmp_path):
     experiment = small(tmp_path, TOML.replace("local_step = [0.01, 0.3]", "local_step = [0.3]"))
     assert plan.algorithms_to_tune(experiment) == ["fedavg", "ftfa"]
-    assert plan.fixed_settings(experiment) == {"local": {"local_step": 0.3}}
+    assert plan.fixed_axes(experiment) == {"local": {"local_step": 0.3}}
 
 
 def test_a_server_step_that_a_grid_leaves_out_is_that_of_the_settings(tmp_path):
@@ -118,11 +118,11 @@ def test_a_single_batch_shares_the_trajectory_of_its_algorithm():
 
 def test_a_key_depends_on_all_that_makes_the_numbers_and_on_nothing_else(tmp_path, data):
     experiment = small(tmp_path)
-    piece = plan.trials(experiment, plan.placeholder(experiment))[0]
+    piece = plan.trials(experiment, plan.placeholder_choice(experiment))[0]
     key = piece.key(data)
     for name in ("renamed", "other"):
         again = experiment.model_copy(update={"name": name, "about": "something else"})
-        assert plan.trials(again, plan.placeholder(again))[0].key(data) == key
+        assert plan.trials(again, plan.placeholder_choice(again))[0].key(data) == key
     changes = [
         replace(piece, seeds=(7,)),
         replace(piece, stage="splits"),

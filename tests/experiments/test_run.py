@@ -11,7 +11,7 @@ import pytest
 import fedasym as fa
 from fedasym.experiments import tables
 from fedasym.experiments.folder import RunFolder
-from fedasym.experiments.plan import Score, choose
+from fedasym.experiments.plan import Score, choose_settings
 
 from .small import TOML, written
 
@@ -130,10 +130,10 @@ def test_the_choice_is_the_first_of_the_best_that_did_not_diverge():
         score(0.4, 0.7),
         score(0.5, float("nan")),
     ]
-    assert choose(tried, "classification") == {"server_step": 0.3}
-    assert choose(tried, "regression") == {"server_step": 0.1}
-    assert choose([score(0.1, float("nan"))], "classification") is None
-    assert choose([score(0.1, 0.9, True)], "classification") is None
+    assert choose_settings(tried, "classification") == {"server_step": 0.3}
+    assert choose_settings(tried, "regression") == {"server_step": 0.1}
+    assert choose_settings([score(0.1, float("nan"))], "classification") is None
+    assert choose_settings([score(0.1, 0.9, True)], "classification") is None
 
 
 def test_coarse_pieces_give_the_same_numbers_up_to_rounding(finished, tmp_path):

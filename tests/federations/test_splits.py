@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedasym.data.federation import Federation
-from fedasym.data.splits import SPLIT, SPLITS, assign_splits, mix, split_sizes
+from fedasym.data.splits import SPLIT, SPLITS, assign_splits, mix_hash, split_sizes
 
 from .small import federations, same
 
@@ -29,7 +29,7 @@ def plain_split(count, identity, seed, fractions):
         else:
             validation -= 1
     keys = sorted(
-        (int(mix(seed, SPLIT, np.uint64(identity), position)), position)
+        (int(mix_hash(seed, SPLIT, np.uint64(identity), position)), position)
         for position in range(count)
     )
     split = [0] * count

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fedasym.__main__ import importing, interruptible
+from fedasym.__main__ import interruptible, is_importing
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "interrupts.py"
 
@@ -110,4 +110,4 @@ def test_other_errors_and_exits_pass():
     with pytest.raises(SystemExit, match="2"), interruptible():
         raise SystemExit(2)
     assert signal.getsignal(signal.SIGINT) is before
-    assert not importing(sys._getframe())
+    assert not is_importing(sys._getframe())

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from fedasym.show.figures.style import ALGORITHMS, readable
+from fedasym.show.figures.style import ALGORITHMS, readable_shade
 from fedasym.show.pages import DARK, LIGHT
 from fedasym.show.report import report
 
@@ -55,7 +55,7 @@ def test_it_opens_without_network_and_draws(opened):
         assert opened.run(f"{line}.{box}.width") > 300
     line = 'document.querySelector("#curves-seeds .wide [data-name=ftfa] > path")'
     assert opened.run(f"getComputedStyle({line}).stroke") == rgb(
-        readable(ALGORITHMS["ftfa"].colour, LIGHT)
+        readable_shade(ALGORITHMS["ftfa"].colour, LIGHT)
     )
     assert (
         opened.run('getComputedStyle(document.querySelector("#curves-seeds .narrow")).display')
@@ -63,7 +63,7 @@ def test_it_opens_without_network_and_draws(opened):
     )
     opened.dark(True)
     assert opened.run(f"getComputedStyle({line}).stroke") == rgb(
-        readable(ALGORITHMS["ftfa"].colour, DARK)
+        readable_shade(ALGORITHMS["ftfa"].colour, DARK)
     )
 
 

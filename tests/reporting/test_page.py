@@ -16,7 +16,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.cli import app, load, run
-from fedasym.show.figures.style import EVERY, contrast, readable
+from fedasym.show.figures.style import EVERY, contrast, readable_shade
 from fedasym.show.pages import DARK, LIGHT, asset
 from fedasym.show.report import report, report_page
 
@@ -223,7 +223,7 @@ def test_regression_is_told_in_losses():
 
 def test_colours_stand_out():
     for mark, background in product(EVERY, (LIGHT, DARK)):
-        assert contrast(readable(mark.colour, background), background) >= 3
+        assert contrast(readable_shade(mark.colour, background), background) >= 3
     blocks = re.findall(r":root \{(.*?)\}", asset("style.css"), re.S)
     assert len(blocks) == 2
     for block in blocks:

@@ -20,9 +20,9 @@ from fedasym.deploy.ray.pool import (
     SHARED,
     STORE,
     check_address,
+    joining_error,
     local_cluster,
     ray_package,
-    refusal,
 )
 
 from ..experiments.small import written
@@ -118,13 +118,13 @@ def test_an_address_where_something_else_answers_is_told(monkeypatch):
 
 
 def test_what_ray_says_is_one_sentence():
-    said = str(refusal("head:6379", RuntimeError("Version\n   mismatch.")))
+    said = str(joining_error("head:6379", RuntimeError("Version\n   mismatch.")))
     assert (
         "this cluster cannot be joined: Version mismatch; this machine must be one of its nodes"
         in said
     )
     assert "ray start --head" in str(
-        refusal("auto", ConnectionError("Could not find any running Ray instance."))
+        joining_error("auto", ConnectionError("Could not find any running Ray instance."))
     )
 
 

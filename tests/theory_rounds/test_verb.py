@@ -205,6 +205,33 @@ def test_own_stages_bring_their_filter():
         assert np.all(np.diff(fa.rounds(WORLD, name, rounds=50, cohort=10**9).shared_error) < 0)
 
 
+def test_the_servers_update_is_that_of_the_stage():
+    class Halved(fa.algorithms.Average):
+        def update(self, w, change):
+            return w + 0.5 * change
+
+    class Decayed(fa.algorithms.Average):
+        def update(self, w, change):
+            return 0.9 * w + change
+
+    class Momentum(fa.algorithms.Average):
+        def init_server(self, w):
+            return 0 * w
+
+        def update(self, w, change, kept, sent, portion):
+            return w + kept + change, change
+
+    def path(stage, **more):
+        algorithm = fa.Algorithm("own", stage, fa.algorithms.Keep())
+        return fa.rounds(WORLD, algorithm, rounds=20, **more).shared_error
+
+    np.testing.assert_allclose(path(Halved()), path(fa.algorithms.Average(), mixing=0.5))
+    with pytest.raises(fa.NoFormula, match="no multiple of the average move"):
+        path(Decayed())
+    with pytest.raises(fa.NoFormula, match="keep state from round to round"):
+        path(Momentum())
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [

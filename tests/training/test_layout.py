@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedasym.training import plans
-from fedasym.training.plans import cheaper_form, count_fitting, groups, round_width, this_machine
+from fedasym.training.plans import cheaper_form, count_fitting, default_device, groups, round_width
 from fedasym.training.runner import parts
 
 
@@ -112,6 +112,6 @@ def test_parts_have_one_size_and_hold_everything_once(length, size):
 
 
 def test_a_processor_takes_clients_one_after_another_and_an_accelerator_side_by_side():
-    machine = this_machine()
+    machine = default_device()
     assert machine.together is (jax.default_backend() != "cpu")
     assert machine.memory > 1e8

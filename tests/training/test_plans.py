@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from fedasym.data.splits import COHORT, PERSONAL, SPLIT, START, TRAINING, mix, orders
+from fedasym.data.splits import COHORT, PERSONAL, SPLIT, START, TRAINING, mix_hash, random_orders
 from fedasym.training.plans import batches, cohorts, epochs, turns
 
 LEVEL = 1e-3  # of each test of randomness; seeds are fixed, so that a result stays as it is
-NAMES = mix(99, np.arange(50))  # identities of clients
+NAMES = mix_hash(99, np.arange(50))  # identities of clients
 
 
 def uniform(outcomes, possible):
@@ -38,22 +38,22 @@ def test_a_hash_is_splitmix64_absorbing_one_word_after_another():
         return state
 
     assert (
-        int(mix(0)) == by_hand(0) == 0xE220A8397B1DCDAF
+        int(mix_hash(0)) == by_hand(0) == 0xE220A8397B1DCDAF
     )  # the published first number of splitmix64 from 0
     for words in ((0, 1), (1, 0), (2**63, 5, 7), (3, 2**64 - 1)):
-        assert int(mix(*words)) == by_hand(*words)
-    assert mix(5, np.arange(3)[:, None], np.arange(4)).shape == (3, 4)
-    assert int(mix(5, np.arange(3)[:, None], np.arange(4))[2, 3]) == by_hand(5, 2, 3)
+        assert int(mix_hash(*words)) == by_hand(*words)
+    assert mix_hash(5, np.arange(3)[:, None], np.arange(4)).shape == (3, 4)
+    assert int(mix_hash(5, np.arange(3)[:, None], np.arange(4))[2, 3]) == by_hand(5, 2, 3)
 
 
 def test_hashes_of_neighbours_look_independent():
-    words = mix(0, TRAINING, np.arange(200)[:, None], np.arange(500))
+    words = mix_hash(0, TRAINING, np.arange(200)[:, None], np.arange(500))
     assert len(np.unique(words)) == words.size
     assert kstest(words.ravel() / 2.0**64, "uniform").pvalue > LEVEL
     bits = (words.ravel()[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
     assert np.abs(bits.mean(0) - 0.5).max() < 4 * 0.5 / np.sqrt(words.size)
     flipped = (
-        mix(1, TRAINING, np.arange(200)[:, None], np.arange(500)) ^ words
+        mix_hash(1, TRAINING, np.arange(200)[:, None], np.arange(500)) ^ words
     )  # a seed that differs in one bit
     changed = ((flipped.ravel()[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)).sum(1)
     assert abs(changed.mean() - 32) < 4 * 4 / np.sqrt(words.size)
@@ -66,7 +66,7 @@ def test_hashes_of_neighbours_look_independent():
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("width", [4, 40])
 def test_all_orders_are_as_likely(size, width):
-    drawn = orders(mix(size, np.arange(6000))[None], np.array([size]), width)[0]
+    drawn = random_orders(mix_hash(size, np.arange(6000))[None], np.array([size]), width)[0]
     assert (drawn[:, size:] == -1).all()
     assert (
         uniform([tuple(row) for row in drawn[:, :size].tolist()], permutations(range(size))) > LEVEL
@@ -74,16 +74,18 @@ def test_all_orders_are_as_likely(size, width):
 
 
 def test_successive_passes_are_independent():
-    drawn = orders(mix(mix(3, np.arange(4000))[:, None], np.arange(2)), np.full(4000, 3), 3)
+    drawn = random_orders(
+        mix_hash(mix_hash(3, np.arange(4000))[:, None], np.arange(2)), np.full(4000, 3), 3
+    )
     pairs = [(tuple(first), tuple(second)) for first, second in drawn.tolist()]
     each = list(permutations(range(3)))
     assert uniform(pairs, [(a, b) for a in each for b in each]) > LEVEL
 
 
 def test_a_long_order_has_everyone_once_whatever_the_width():
-    streams = mix(1, np.arange(3))[:, None]
+    streams = mix_hash(1, np.arange(3))[:, None]
     sizes = np.array([40_000, 1, 0])
-    narrow, wide = orders(streams, sizes, 40_000), orders(streams, sizes, 70_000)
+    narrow, wide = random_orders(streams, sizes, 40_000), random_orders(streams, sizes, 70_000)
     np.testing.assert_array_equal(np.sort(narrow[0, 0]), np.arange(40_000))
     np.testing.assert_array_equal(wide[:, :, :40_000], narrow)
     assert (wide[:, :, 40_000:] == -1).all()
@@ -161,7 +163,7 @@ def in_passes(rows, size, batch):
 @pytest.mark.parametrize("batch", [1, 3, 8, 64])
 def test_every_pass_covers_every_sample_once_and_keeps_its_short_last_batch(batch):
     sizes = np.array([1, 2, 7, 8, 9, 16, 17, 0, 30])
-    rows = batches(mix(1, np.arange(len(sizes))), sizes, 0, 40, batch)
+    rows = batches(mix_hash(1, np.arange(len(sizes))), sizes, 0, 40, batch)
     assert rows.shape == (len(sizes), 40, batch)
     for size, mine in zip(sizes.tolist(), rows, strict=True):
         if size == 0:
@@ -176,7 +178,7 @@ def test_every_pass_covers_every_sample_once_and_keeps_its_short_last_batch(batc
 @pytest.mark.parametrize("batch", [1, 3, 8, 64])
 def test_a_stream_goes_on_where_it_stopped_and_minds_nobody_else(batch):
     sizes = np.array([5, 12, 1, 0, 9, 5])
-    streams = mix(2, np.arange(6))
+    streams = mix_hash(2, np.arange(6))
     whole = batches(streams, sizes, 0, 60, batch)
     first = np.array([0, 3, 17, 5, 30, 11])
     later = batches(streams, sizes, first, 13, batch)
@@ -189,7 +191,7 @@ def test_a_stream_goes_on_where_it_stopped_and_minds_nobody_else(batch):
 @pytest.mark.parametrize("batch", [1, 4, 32])
 def test_epochs_are_the_batches_of_passes_and_wait_for_the_largest_client(batch):
     sizes = np.array([3, 10, 0, 7, 1])
-    streams = mix(3, np.arange(5))
+    streams = mix_hash(3, np.arange(5))
     width, count = 11, 4
     steps = -(-width // batch)
     rows = epochs(streams, sizes, 0, count, batch, width)
@@ -213,5 +215,5 @@ def test_epochs_are_the_batches_of_passes_and_wait_for_the_largest_client(batch)
 
 
 def test_the_first_batch_is_a_uniform_subset():
-    drawn = batches(mix(8, np.arange(4000)), np.full(4000, 5), 0, 1, 2)[:, 0]
+    drawn = batches(mix_hash(8, np.arange(4000)), np.full(4000, 5), 0, 1, 2)[:, 0]
     assert uniform([tuple(row) for row in drawn.tolist()], permutations(range(5), 2)) > LEVEL

@@ -59,7 +59,7 @@ def test_a_cohort_is_twenty_clients_or_all_that_can_train():
         raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "compute", stopped)
+        patch.setattr(training, "compute_histories", stopped)
         for clients, told, cohort in (
             (many, None, 20),
             (few, None, 6),

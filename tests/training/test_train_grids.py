@@ -49,7 +49,7 @@ SHAPES = {  # all kinds of stages on the first, and two of them on every other
 def test_splits_side_by_side_are_the_reshuffled_federations_one_by_one(monkeypatch, shape):
     kind, form, algorithms = SHAPES[shape]
     if "side by side" in shape:
-        monkeypatch.setattr(plans, "this_machine", lambda: plans.Machine(True, 1e9, 1e9))
+        monkeypatch.setattr(plans, "default_device", lambda: plans.Machine(True, 1e9, 1e9))
     clients, told = federation(**kind), {**DOUBLE, **form}
     for name in algorithms:
         runs = fa.train(name, clients, **told, seeds=SEEDS, splits=[3, 1])
@@ -92,7 +92,7 @@ def test_a_grid_is_its_single_runs_however_it_is_cut(monkeypatch, name):
     clients = federation()
     algorithms = ["ftfa", "pfedme"] if name in ("all at once", "one by one") else ["ftfa", "local"]
     with monkeypatch.context() as patch:
-        patch.setattr(plans, "this_machine", lambda: plans.Machine(together, memory, close))
+        patch.setattr(plans, "default_device", lambda: plans.Machine(together, memory, close))
         patch.setattr(runner, "ROWS", planned)
         patch.setattr(runner, "personalise", watched)
         runs = fa.train(algorithms, clients, **GRAM, grid=GRID, seeds=SEEDS)
@@ -125,7 +125,7 @@ def test_sequences_side_by_side_in_many_groups_are_those_one_by_one(monkeypatch)
         return personalise(program, data, shared, places, rows, *rest)
 
     monkeypatch.setattr(plans, "MANY", 6)
-    monkeypatch.setattr(plans, "this_machine", lambda: plans.Machine(True, 1e9, 1e9))
+    monkeypatch.setattr(plans, "default_device", lambda: plans.Machine(True, 1e9, 1e9))
     monkeypatch.setattr(runner, "personalise", watched)
     for run, alone in zip(fa.train(["ftfa", "local"], clients, **told), plain, strict=True):
         same(run, alone, 1e-12)

@@ -17,7 +17,7 @@ def _no_work(monkeypatch):
     def compute(*_):
         raise AssertionError("began to work")
 
-    monkeypatch.setattr(training, "compute", compute)
+    monkeypatch.setattr(training, "compute_histories", compute)
 
 
 REFUSED = {
@@ -205,7 +205,7 @@ def test_a_grid_takes_any_values_and_each_algorithm_those_it_uses(monkeypatch):
         planned.extend(jobs)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "compute", compute)
+    monkeypatch.setattr(training, "compute_histories", compute)
 
     def settings_of(algorithm, *names, **told):
         planned.clear()

@@ -10,7 +10,7 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Average, Flow
 from fedasym.data.federation import Federation
-from fedasym.data.splits import START, mix
+from fedasym.data.splits import START, mix_hash
 from fedasym.training import twin
 from fedasym.training.settings import CODE, TEXT
 
@@ -118,7 +118,7 @@ def test_the_random_start_is_uniform_and_belongs_to_the_seed():
     federation = drawn([3], d=50, classes=40)
     W = twin.first_head(federation, CODE, 9, float)
     assert W.shape == (51, 40)
-    expected = [(2 * int(mix(9, START, i)) / 2**64 - 1) / np.sqrt(50) for i in range(51 * 40)]
+    expected = [(2 * int(mix_hash(9, START, i)) / 2**64 - 1) / np.sqrt(50) for i in range(51 * 40)]
     np.testing.assert_allclose(W.ravel(), expected, rtol=1e-12)
     assert abs(W.mean()) < 0.01
     np.testing.assert_allclose(W.std(), np.sqrt(1 / 150), rtol=0.05)

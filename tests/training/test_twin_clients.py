@@ -9,7 +9,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Average, Descend, Keep, Moreau, Nothing, Ridge
-from fedasym.data.splits import PERSONAL, mix
+from fedasym.data.splits import PERSONAL, mix_hash
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings
 from fedasym.training.twin import Client, batch_of, gradient
@@ -26,7 +26,7 @@ def test_fine_tuning_by_hand():
     federation = drawn([10, 5], seed=1)
     settings = replace(SMALL, personal_epochs=3)
     for snapshot in twin.run(TRAINED["ftfa"], federation, settings, TEXT, 2):
-        streams = mix(2, PERSONAL, federation.identities, snapshot.round)
+        streams = mix_hash(2, PERSONAL, federation.identities, snapshot.round)
         work = plans.epochs(streams, federation.counts("train"), 0, 3, batch=4, width=10)
         for name, steps in zip(federation.clients, work, strict=True):
             theta, rows = snapshot.shared, federation.rows(name, "train")
@@ -87,7 +87,7 @@ def test_a_few_steps_are_the_first_batches():
     for snapshot in twin.run(few, federation, SMALL, TEXT, 3):
         theta = snapshot.shared
         for D in local_batches(
-            federation, "a", 4, 4, mix(3, PERSONAL, federation.identities, snapshot.round)
+            federation, "a", 4, 4, mix_hash(3, PERSONAL, federation.identities, snapshot.round)
         ):
             theta = theta - 0.4 * gradient(theta, D)
         np.testing.assert_allclose(snapshot.personal["a"], theta, rtol=1e-12)
@@ -108,7 +108,7 @@ def test_alone_a_round_is_a_pass_over_the_own_samples():
         np.testing.assert_array_equal(snapshot.shared, start.shared)
     np.testing.assert_array_equal(start.personal["a"], start.shared)
     client = Client(federation, "a", SMALL, CODE, 7, float)
-    passes = list(client.passes(mix(7, PERSONAL, client.identity, 0), 4))
+    passes = list(client.passes(mix_hash(7, PERSONAL, client.identity, 0), 4))
     np.testing.assert_array_equal(two.personal["a"], descended(start.shared, passes[:6], 0.1))
     np.testing.assert_array_equal(four.personal["a"], descended(start.shared, passes, 0.1))
     ridged = last(TRAINED["local_ridge"], federation, replace(SMALL, ridge=0.5), CODE, 7).personal[
@@ -117,7 +117,7 @@ def test_alone_a_round_is_a_pass_over_the_own_samples():
     np.testing.assert_array_equal(ridged, descended(start.shared, passes, 0.1, pull=2 * 0.5))
     same(last(fa.Algorithm("idle", Nothing(), Keep()), federation, SMALL, CODE, 7), start)
     step = last(fa.Algorithm("step", Nothing(), Descend(0.1)), federation, SMALL, CODE, 7)
-    (first,) = client.batches(mix(7, PERSONAL, client.identity, 4), 0, 1)
+    (first,) = client.batches(mix_hash(7, PERSONAL, client.identity, 4), 0, 1)
     np.testing.assert_array_equal(
         step.personal["a"], start.shared - 0.1 * gradient(start.shared, first)
     )

@@ -10,7 +10,7 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import TRAINED, Interpolate, Keep, Meta, Moreau
 from fedasym.data.federation import Federation
-from fedasym.data.splits import TRAINING, mix
+from fedasym.data.splits import TRAINING, mix_hash
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings, bind_stage
 from fedasym.training.twin import Client, batch_of, gradient, take_steps
@@ -38,7 +38,7 @@ def test_two_rounds_of_fedavg_by_hand():
         assert snapshot.round == r
         sent = []
         for place, own in enumerate(([0, 1, 2], [3])):
-            stream = mix(3, TRAINING, federation.identities[[place]], r + 1)
+            stream = mix_hash(3, TRAINING, federation.identities[[place]], r + 1)
             w = W
             for rows in plans.batches(stream, np.array([len(own)]), 0, 2, batch=2)[0]:
                 w = w - 0.1 * by_hand(X, y, [own[row] for row in rows if row >= 0], w)
@@ -66,7 +66,7 @@ def test_cohorts_and_continued_passes_are_those_of_the_plans(protocol):
     W = twin.first_head(federation, protocol, 8, float)
     for r, members in enumerate(chosen):
         code = protocol.continued_passes
-        streams = mix(8, TRAINING, federation.identities[members], 0 if code else r + 1)
+        streams = mix_hash(8, TRAINING, federation.identities[members], 0 if code else r + 1)
         work = plans.batches(streams, sizes[members], turns[r] * 3 if code else 0, 3, 4)
         sent = []
         for member, rounds_work in zip(members, work, strict=True):
@@ -118,7 +118,9 @@ def test_rounds_of_maml_by_hand(hessian):
         difference=0.01,
     )
     each = 2 if hessian == "dropped" else 3
-    work = local_batches(federation, "a", 4 * each, 4, mix(5, TRAINING, federation.identities, 0))
+    work = local_batches(
+        federation, "a", 4 * each, 4, mix_hash(5, TRAINING, federation.identities, 0)
+    )
     w = np.zeros((4, 3))
     for k in range(4):
         D = work[k * each : (k + 1) * each]
@@ -218,7 +220,7 @@ def test_training_everyone_in_every_round_is_training_the_cohort(protocol):
         local = {}
         for place, name in enumerate(federation.clients):
             if r == 0 or not protocol.continued_passes:
-                stream = mix(
+                stream = mix_hash(
                     6,
                     TRAINING,
                     federation.identities[place],

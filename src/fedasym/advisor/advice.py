@@ -25,9 +25,10 @@ from fedasym.advisor.confirmation import Confirmation
 from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves, best_ratios
 from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
-from fedasym.advisor.predictions import LOG_LOSS, Prediction, Steps
+from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps
 from fedasym.advisor.statistics import Summary
-from fedasym.algorithms import Algorithm, Ridge
+from fedasym.algorithms import PAPER, Algorithm, Objective, Ridge
+from fedasym.algorithms.registry import SIMPLEST
 from fedasym.core.errors import NoFormula
 from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
@@ -38,9 +39,15 @@ from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
 CLOSE_LOSS = 0.005  # losses within this share are one: the simpler algorithm is taken
-SIMPLEST_MIXED = ("fedavg", "rtfa", "pfedme", "ftfa", "local_ridge", "local", "maml")
-SIMPLEST = ("fedavg", "ftfa", "rtfa", "pfedme", "local_ridge", "local", "maml")
-CLASS_CANDIDATES = ("fedavg", "rtfa", "local_ridge")  # the simpler first
+# With few features fine-tuning to convergence forgets the shared model: a ridge comes before it.
+SIMPLEST_MIXED = tuple(
+    sorted(SIMPLEST, key=lambda name: (PAPER[name].shares_nothing, PAPER[name].fine_tunes))
+)
+CLASS_CANDIDATES = tuple(  # which have limits for classes
+    name
+    for name in SIMPLEST
+    if PAPER[name].is_regularised and PAPER[name].server.objective is not Objective.JOINT
+)
 
 
 @dataclass(frozen=True)
@@ -363,11 +370,6 @@ def json_number(value: Any) -> Any:
     return json_value(value) if isinstance(value, float) else value
 
 
-def better_alone(rows: dict[str, Prediction]) -> str:
-    """The better of the two ways of each client alone."""
-    return min(("local_ridge", "local"), key=lambda name: rows[name].trusted)
-
-
 def choose_loss(table: dict[str, Prediction], simplest: tuple[str, ...]) -> str:
     """The lowest loss; of those within half a percent the simplest, the user's own last."""
     least = min(row.trusted for row in table.values() if np.isfinite(row.trusted))
@@ -404,7 +406,9 @@ def choose_rivals(table: dict[str, Prediction], recommended: str) -> list[str]:
     sharing.
     """
     others = sorted(
-        (row.trusted, name) for name, row in table.items() if name not in (recommended, "maml")
+        (row.trusted, name)
+        for name, row in table.items()
+        if name != recommended and name not in SAME_LIMITS
     )
     first = others[0][1]
     plain = [name for name in ("fedavg", "local_ridge") if name not in (recommended, first)]

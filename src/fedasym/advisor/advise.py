@@ -15,7 +15,6 @@ import numpy as np
 
 from fedasym.advisor.advice import (
     CLASS_CANDIDATES,
-    SIMPLEST,
     Advice,
     caution_sharing,
     choose_accuracy,
@@ -78,10 +77,10 @@ from fedasym.advisor.predictions import (
     predict_steps,
 )
 from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covariance
-from fedasym.advisor.wording import expected_error, name_rivals, three_digits
+from fedasym.advisor.wording import RIVALS, expected_error, name_rivals, three_digits
 from fedasym.algorithms import PAPER, Algorithm, Interpolate, find
 from fedasym.algorithms.meta import MAML_STEP
-from fedasym.algorithms.registry import asked, resolve
+from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural
 from fedasym.core.runtime import few_threads
@@ -142,7 +141,9 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
-    beside = [each for each in map(find, asked(algorithms, ())) if each.name not in PAPER]
+    beside = [
+        each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
+    ]
     beside = resolve(beside, None, MAML_STEP) if beside else []
     if (
         isinstance(data, Sequence)
@@ -538,10 +539,9 @@ def explain_class_choice(found: ClassFit) -> str:
     """Why an algorithm for classes was chosen: held-out log-losses."""
     if found.losses is None:
         return ""
-    named = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
     others = [
         f"{words} {three_digits(found.losses[name])}"
-        for name, words in named.items()
+        for name, words in RIVALS.items()
         if name != found.algorithm.name
     ]
     return (

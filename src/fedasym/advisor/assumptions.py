@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
 from fedasym.advisor.crosscheck import RidgeCurves
 from fedasym.advisor.estimates import Estimates, Structure
-from fedasym.advisor.moments import AxisVariances
+from fedasym.advisor.moments import AxisVariances, Variation, estimate_variation
 from fedasym.advisor.predictions import Prediction
 from fedasym.advisor.statistics import ALIKE_FEATURES, Summary, covariance_difference
 from fedasym.core.numbers import Array
@@ -76,6 +77,11 @@ class RegressionEvidence(SizeEvidence):
     structure: Structure
     # mean square of held-out residuals about the pooled model, of the clients that have any
     held: Array
+
+    @cached_property
+    def variation(self) -> Variation:
+        """By how much noise and radius differ between clients."""
+        return estimate_variation(self.summaries, self.about)
 
 
 def few_clients(seen: SizeEvidence) -> str | None:

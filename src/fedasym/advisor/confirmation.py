@@ -64,7 +64,7 @@ def training_settings(
         told = None if ridge is None else twice * ridge
         careful = step if told is None else min(step, 1 / told)
         out[name] = candidate_settings(
-            name, told, careful if name != "fedavg" else step, epochs, local_step
+            name, told, careful if PAPER[name].takes_own_steps else step, epochs, local_step
         )
     return out
 

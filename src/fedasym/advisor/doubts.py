@@ -33,7 +33,7 @@ from fedasym.advisor.class_estimates import ClientSizes
 from fedasym.advisor.class_predictions import AccuracyTable
 from fedasym.advisor.class_statistics import Probes
 from fedasym.advisor.crosscheck import NOTABLE_ACCURACY
-from fedasym.advisor.moments import estimate_variation, kurtosis_of
+from fedasym.advisor.moments import kurtosis_of
 from fedasym.advisor.predictions import Prediction
 from fedasym.core.numbers import Array
 from fedasym.exact.classes import ScoreTable
@@ -61,7 +61,7 @@ USELESS_GAIN = 0.005  # of accuracy: a ridge that gains less is no better
 
 def noise_variation(seen: RegressionEvidence) -> str | None:
     """Noise that differs between clients."""
-    found = estimate_variation(seen.summaries, seen.about)
+    found = seen.variation
     if found.noise_z < SURE_DEVIATIONS or found.noise_cv < 0.2:
         return None
     return (
@@ -72,7 +72,7 @@ def noise_variation(seen: RegressionEvidence) -> str | None:
 
 def radius_variation(seen: RegressionEvidence) -> str | None:
     """Radii that differ between clients."""
-    found = estimate_variation(seen.summaries, seen.about)
+    found = seen.variation
     if found.radius_z < SURE_DEVIATIONS or found.radius_cv < 0.3:
         return None
     return (

@@ -431,8 +431,13 @@ def find_structure(seen: PooledClients) -> Structure:
     samples = int(data.sizes.sum())
     R = seen.pool.factor / np.sqrt(samples)
     rng = np.random.default_rng(0)
-    scores, contrast, imagined = [], [], []
-    for place in spread_places(len(data.parts), STRUCTURE_CLIENTS):
+    places = spread_places(len(data.parts), STRUCTURE_CLIENTS)
+    drawn = [
+        rng.standard_normal((IMAGINED_FEDERATIONS, seen.left_out[place].size)) for place in places
+    ]
+
+    def look(k: int) -> tuple[Array, float, Array]:
+        place = places[k]
         axes = axes_of(*data.rows(place))
         e, own = seen.left_out[place], seen.summaries[place]
         v = found.noise2 + found.radius2 * axes.power / d
@@ -444,9 +449,9 @@ def find_structure(seen: PooledClients) -> Structure:
         mine = float((R @ g) @ (R @ g)) / float((strong / v).sum()) - float(g @ g) / float(
             (half**2).sum()
         )
-        contrast.append(mine)
-        scores.append(unit_vectors(g))
-        imagined.append(unit_vectors(rng.standard_normal((IMAGINED_FEDERATIONS, len(v))) @ half))
+        return unit_vectors(g), mine, unit_vectors(drawn[k] @ half)
+
+    scores, contrast, imagined = zip(*in_threads(look, places.size, d), strict=True)
     off = np.array(contrast)
     alignment = float(off.mean() / max(off.std(ddof=1) / np.sqrt(off.size), 1e-300))
     top, along = first_direction(np.array(scores))

@@ -18,21 +18,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.advisor.advice import (
-    SIMPLEST_MIXED,
-    Advice,
-    Estimated,
-    Weight,
-    better_alone,
-    choose_loss,
-)
+from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, choose_loss
 from fedasym.advisor.assumptions import Doubt
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
 from fedasym.advisor.data import Classes, ClientData
 from fedasym.advisor.doubts import doubt_mixed, doubt_scores
 from fedasym.advisor.estimates import Quantity
-from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, Prediction
+from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, SAME_LIMITS, Prediction, better_alone
 from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm, Ridge
 from fedasym.core.errors import InvalidInput
@@ -274,7 +267,8 @@ def expect_mixed_losses(
             folds[name],
             found.noise2,
         )
-    rows["maml"] = replace(rows["ftfa"], algorithm="maml", note="as ftfa")
+    for name, like in SAME_LIMITS.items():
+        rows[name] = replace(rows[like], algorithm=name, note=f"as {like}")
     return rows
 
 

@@ -279,19 +279,15 @@ class Variation:
 def estimate_variation(summaries: Sequence[Summary], about: AxisVariances) -> Variation:
     """From squares along axes and their common variances."""
     wide = squares_excess(summaries, about) * (1 + max(kurtosis_of(summaries)[0], 0.0) / 2)
-    moves, errors = [], []
-    for each in summaries:
-        score, information = fisher(each, about)
-        if np.linalg.det(information) <= 1e-3 * information[0, 0] * information[1, 1]:
-            continue  # its own noise and radius cannot be told apart
-        inverse = np.linalg.inv(information)
-        moves.append(inverse @ score)
-        errors.append(wide * np.diag(inverse))
-    if len(moves) < 2:
+    scores, J = map(np.array, zip(*(fisher(each, about) for each in summaries), strict=True))
+    # elsewhere a client's own noise and radius cannot be told apart
+    apart = np.linalg.det(J) > 1e-3 * J[:, 0, 0] * J[:, 1, 1]
+    if apart.sum() < 2:
         return Variation(0.0, 0.0, 0.0, 0.0)
-    (noise_z, noise_cv), (radius_z, radius_cv) = (
-        excess_spread(m, e) for m, e in zip(np.array(moves).T, np.array(errors).T, strict=True)
-    )
+    inverse = np.linalg.inv(J[apart])
+    moves = (inverse @ scores[apart, :, None])[:, :, 0]
+    errors = wide * np.diagonal(inverse, axis1=1, axis2=2)
+    (noise_z, noise_cv), (radius_z, radius_cv) = map(excess_spread, moves.T, errors.T)
     return Variation(noise_z, noise_cv, radius_z, radius_cv)
 
 

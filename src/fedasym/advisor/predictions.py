@@ -27,7 +27,17 @@ from fedasym.advisor.statistics import (
     noise_freedom,
     unit_losses,
 )
-from fedasym.algorithms import PAPER, Algorithm, Average, Interpolate, Keep, Nothing, Ridge
+from fedasym.algorithms import (
+    PAPER,
+    Algorithm,
+    Average,
+    Interpolate,
+    Keep,
+    Nothing,
+    Objective,
+    Ridge,
+)
+from fedasym.algorithms.registry import SIMPLEST, averaging_twin
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points
@@ -39,9 +49,10 @@ from fedasym.worlds.spectra import Spectrum
 
 BARE_ASPECT = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted
 LOG_LOSS = Metric("log_loss", "log-losses", lower=True, share=False, tie=1e-10, columns=())
-PREDICTED = tuple(
-    name for name in PAPER if name != "maml"
-)  # which has no formula for these clients
+SAME_LIMITS = {  # algorithms that have no formula for given clients, and what stands for them
+    name: averaging_twin(each).name for name, each in PAPER.items() if each.server.objective is None
+}
+PREDICTED = tuple(name for name in PAPER if name not in SAME_LIMITS)
 PREDICTED_DRAWS = 512  # draws at which losses are predicted where samples are scarce
 # |d - n| up to which the variance of (X'X)^{-1} is infinite: losses without a ridge have no upper
 # end
@@ -186,6 +197,12 @@ def candidates_of(beside: Sequence[Algorithm] = ()) -> dict[str, Algorithm]:
     return PAPER | {each.name: each for each in beside}
 
 
+def better_alone(rows: Mapping[str, Prediction]) -> str:
+    """The better of the two ways of each client alone."""
+    ways = [name for name in SIMPLEST if PAPER[name].shares_nothing]
+    return min(ways, key=lambda name: rows[name].trusted)
+
+
 def stage_ridge(algorithm: Algorithm, ridge: float | Array | None) -> float | Array | None:
     """The ridge towards its start that a client stage amounts to: infinite where it keeps that, 0
     where it interpolates.
@@ -213,7 +230,9 @@ def predict_regression(
 
     clients: those at hand, for losses given their features.
     """
-    algorithms = {name: each for name, each in candidates_of(beside).items() if name != "maml"}
+    algorithms = {
+        name: each for name, each in candidates_of(beside).items() if name not in SAME_LIMITS
+    }
     paper = {name: each for name, each in algorithms.items() if name in PAPER}
     tables = {
         member: predict_kinds(found, dimension, kinds, member, paper) for member in (True, False)
@@ -258,10 +277,11 @@ def predict_regression(
         else widen_for_clients(out, found, dimension, kinds, clients, algorithms)
     )
     if found.power:
-        out["pfedme"] = aligned_moreau(out, found, dimension, kinds)
-    out["maml"] = replace(
-        out["ftfa"], algorithm="maml", note="as ftfa, its limit: no formula for these clients"
-    )
+        for each in filter(learns_jointly, paper.values()):
+            out[each.name] = aligned_moreau(each, out, found, dimension, kinds)
+    for name, like in SAME_LIMITS.items():
+        note = f"as {like}, its limit: no formula for these clients"
+        out[name] = replace(out[like], algorithm=name, note=note)
     return out
 
 
@@ -473,10 +493,11 @@ def predict_kinds(
 ) -> Comparison[Risk]:
     """`fa.predict` for the kinds; thresholds are among the doubts and not warned of here."""
     worlds = [population_of(found, dimension, float(n), power) for n in kinds.samples]
+    aligned = worlds[0].shift_power != 0
     asked = [
         each
         for name, each in algorithms.items()
-        if not (name == "pfedme" and worlds[0].shift_power)
+        if not (aligned and name in PAPER and learns_jointly(each))
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)
@@ -486,27 +507,37 @@ def predict_kinds(
             table = predict(worlds, asked, clients=kinds.count, member=member)
     if len(asked) == len(algorithms):
         return table
-    return Comparison({**table.rows, "pfedme": table["rtfa"]})
+    rest = (each for each in algorithms.values() if each.name not in table)
+    stand_ins = {each.name: table[averaging_twin(each).name] for each in rest}
+    return Comparison({**table.rows, **stand_ins})
+
+
+def learns_jointly(algorithm: Algorithm) -> bool:
+    """Whether shared and personal models are learned together, as in pFedMe."""
+    return algorithm.server.objective is Objective.JOINT
 
 
 def aligned_moreau(
-    out: dict[str, Prediction], found: Estimates, dimension: int, kinds: SizeGroups
+    algorithm: Algorithm,
+    out: dict[str, Prediction],
+    found: Estimates,
+    dimension: int,
+    kinds: SizeGroups,
 ) -> Prediction:
-    """No formula for pfedme with an aligned displacement: rtfa's, with the gain over rtfa that it
-    has without alignment.
+    """No formula for joint learning with an aligned displacement: that of its twin which averages,
+    with the gain over it that there is without alignment.
     """
     share = kinds.count / kinds.count.sum()
-    pair = {name: PAPER[name] for name in ("pfedme", "rtfa")}
+    twin = averaging_twin(algorithm)
+    pair = {each.name: each for each in (algorithm, twin)}
     table = predict_kinds(found, dimension, kinds, True, pair, power=0.0)
-    means = [mean_of(table[name].loss, share) for name in ("pfedme", "rtfa")]
-    gain = min(means[0] / means[1], 1.0)
-    rtfa = out["rtfa"]
-    loss = Quantity(*(gain * part for part in (rtfa.loss.value, rtfa.loss.low, rtfa.loss.high)))
-    note = "rtfa's, less what pfedme gains without alignment: no formula"
-    moved = replace(
-        rtfa, algorithm="pfedme", loss=loss, bias=gain * rtfa.bias, variance=gain * rtfa.variance
-    )
-    return replace(moved, trusted=loss.value, note=note)
+    joint, apart = (mean_of(table[name].loss, share) for name in pair)
+    gain = min(joint / apart, 1.0)
+    row = out[twin.name]
+    loss = Quantity(*(gain * part for part in (row.loss.value, row.loss.low, row.loss.high)))
+    moved = replace(row, loss=loss, bias=gain * row.bias, variance=gain * row.variance)
+    note = f"{twin.name}'s, less what {algorithm.name} gains without alignment: no formula"
+    return replace(moved, algorithm=algorithm.name, trusted=loss.value, note=note)
 
 
 def loss_interval(found: Estimates, bias: float, variance: float, alone: bool) -> Quantity:

@@ -136,12 +136,12 @@ def tails_of(residuals: Array) -> float:
     return 3.0 if second == 0 or n < 2 else float(np.mean(residuals**4)) / second**2 * (n + 2) / n
 
 
-def stack_field(summaries: list[Summary], name: str) -> Array:
+def stack_field(summaries: Sequence[Summary], name: str) -> Array:
     """One field of all clients, end to end."""
     return np.concatenate([getattr(each, name) for each in summaries])
 
 
-def field_owners(summaries: list[Summary]) -> NDArray[np.intp]:
+def field_owners(summaries: Sequence[Summary]) -> NDArray[np.intp]:
     """Whose each entry of `stack_field` is."""
     return np.repeat(np.arange(len(summaries)), [each.power.size for each in summaries])
 
@@ -287,20 +287,17 @@ def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Arr
     """Every client's bias for r^2 = 1 and variance for sigma^2 = 1 with its own ridge times samples
     c.
     """
-    total, samples = (
-        sum(float(each.power.sum()) for each in summaries),
-        sum(each.samples for each in summaries),
-    )
-    bias, variance = [], []
-    for each, c in zip(summaries, ratios, strict=True):
-        x = each.power
-        f = np.divide(x, x + c, out=np.zeros_like(x), where=x > 0)
-        trace = (total - float(x.sum())) / (samples - each.samples)
-        bias.append((trace - float(each.strength @ (2 * f - f**2))) / each.dimension)
-        variance.append(
-            float(each.strength @ np.divide(f**2, x, out=np.zeros_like(x), where=x > 0))
-        )
-    return np.array(bias), np.array(variance)
+    x, q = stack_field(summaries, "power"), stack_field(summaries, "strength")
+    owner, count = field_owners(summaries), len(summaries)
+
+    def add_up(values: Array) -> Array:
+        return np.asarray(np.bincount(owner, values, count))
+
+    f = np.divide(x, x + ratios[owner], out=np.zeros_like(x), where=x > 0)
+    lengths, samples = add_up(x), np.array([each.samples for each in summaries], dtype=float)
+    traces = (lengths.sum() - lengths) / (samples.sum() - samples)
+    bias = (traces - add_up(q * (2 * f - f**2))) / summaries[0].dimension
+    return bias, add_up(q * np.divide(f**2, x, out=np.zeros_like(x), where=x > 0))
 
 
 def noise_freedom(summaries: Sequence[Summary]) -> float:

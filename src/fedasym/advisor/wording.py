@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.advisor.estimates import Quantity
+from fedasym.advisor.predictions import better_alone
 from fedasym.core.numbers import number, plural
 from fedasym.results.result import ACCURACY, LOSS
 
@@ -88,8 +89,8 @@ def name_rivals(advice: Advice) -> dict[str, str]:
     """One model for all, and each client alone the better way, in words; not what is recommended
     already.
     """
-    alone = min(("local_ridge", "local"), key=lambda name: advice.predictions[name].trusted)
-    named = {"fedavg": "with one model for all", alone: "with each client alone"}
+    together, apart = RIVALS
+    named = {together: RIVALS[together], better_alone(advice.predictions): RIVALS[apart]}
     return {name: words for name, words in named.items() if name != advice.recommended}
 
 

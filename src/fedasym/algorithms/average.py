@@ -82,11 +82,11 @@ class Descend(ClientStage):
 
     def keep(self, x: Array) -> Array:
         """P(x) = (1 - alpha x)^steps."""
-        return np.asarray(descended(self.local_step, self.steps, x)[0])
+        return np.asarray(descent_factors(self.local_step, self.steps, x)[0])
 
     def learn(self, x: Array) -> Array:
         """1 - (1 - alpha x)^steps, accurate for small x."""
-        return np.asarray(descended(self.local_step, self.steps, x)[1])
+        return np.asarray(descent_factors(self.local_step, self.steps, x)[1])
 
     def check_largest(self, x: float, where: str) -> None:
         """Alpha x must stay below 2 for more than one step."""
@@ -132,7 +132,7 @@ def exponent(time: Any, rate: Any) -> Any:
         return np.where(rate == 0, 0, time * rate)
 
 
-def descended(step: Any, steps: Any, x: Any) -> tuple[Any, Any]:
+def descent_factors(step: Any, steps: Any, x: Any) -> tuple[Any, Any]:
     """(1 - step x)^steps, and one minus that without cancellation, for real or complex x."""
     slow = np.abs(step * x) < 0.5
     rate = exponent(steps, log1p(-step * np.where(slow, x, 0)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym import algorithms
 from fedasym.algorithms.average import (
     Average,
     AverageSquares,
     BestStep,
     BestTime,
+    Descend,
+    Flow,
     Interpolate,
     Keep,
     Nothing,
@@ -36,7 +38,7 @@ from fedasym.algorithms.average import (
 from fedasym.algorithms.meta import Meta
 from fedasym.algorithms.penalties import Moreau, Ridge, check_ridge
 from fedasym.algorithms.stages import ClientStage, Objective, ServerStage, Setting, Stage
-from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown
+from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown_name
 from fedasym.core.numbers import amount
 
 GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
@@ -50,7 +52,8 @@ class Algorithm:
     predicted, any pair trained.
 
     words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is
-    drawn. grid: what tuning tries by default, settings and their values.
+    drawn. grid: what tuning tries by default, settings and their values. simplicity: its place
+    among algorithms that do equally well, of which the first is taken.
 
     >>> import fedasym as fa
     >>> one_step = fa.Algorithm(
@@ -72,6 +75,7 @@ class Algorithm:
     grid: Mapping[str, Sequence[float]] | None = field(
         default=None, compare=False, kw_only=True, repr=False
     )
+    simplicity: float = field(default=math.inf, compare=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -114,6 +118,14 @@ class Algorithm:
         return self.personalise.objective is Objective.OWN and not self.shares_nothing
 
     @property
+    def is_regularised(self) -> bool:
+        """Whether its fits are exact solutions in which a client keeps the shared model, or is held
+        by a penalty.
+        """
+        held = self.personalise.objective in (Objective.SHARED, Objective.PENALISED)
+        return held and self.server.objective is not None
+
+    @property
     def personal_from_server(self) -> bool:
         """Whether clients' own models come out of their work for the server, as in pFedMe."""
         return self.server.gives_personal(self.personalise)
@@ -151,6 +163,7 @@ PAPER = {
             Nothing(),
             Interpolate(),
             words="each client on its own",
+            simplicity=5,
             colour="#9a9a9a",
             marker="v",
             grid={"local_step": (*STEPS, 10)},
@@ -160,6 +173,7 @@ PAPER = {
             Nothing(),
             Ridge(),
             words="each client on its own, with a ridge",
+            simplicity=4,
             colour="#5f5f5f",
             marker="^",
         ),
@@ -168,6 +182,7 @@ PAPER = {
             Average(),
             Keep(),
             words="one model for all",
+            simplicity=0,
             reference="McMahan et al. 2017",
             colour="#e69f00",
             marker="s",
@@ -178,6 +193,7 @@ PAPER = {
             Average(),
             Interpolate(),
             words="FedAvg, then fine-tuning to convergence",
+            simplicity=1,
             reference=CHENG,
             colour="#56b4e9",
             marker="o",
@@ -188,6 +204,7 @@ PAPER = {
             Average(),
             Ridge(),
             words="FedAvg, then a ridge towards it",
+            simplicity=2,
             reference=CHENG,
             colour="#0072b2",
             marker="D",
@@ -202,6 +219,7 @@ PAPER = {
             Meta(),
             Interpolate(),
             words="a shared model that is good after one step",
+            simplicity=6,
             reference="Fallah et al. 2020",
             colour="#cc79a7",
             marker="P",
@@ -211,6 +229,7 @@ PAPER = {
             Moreau(),
             Ridge(),
             words="shared and personal models together, tied by a ridge",
+            simplicity=3,
             reference="Dinh et al. 2020",
             colour="#009e73",
             marker="*",
@@ -218,6 +237,7 @@ PAPER = {
         ),
     )
 }
+SIMPLEST = tuple(sorted(PAPER, key=lambda name: PAPER[name].simplicity))  # the first first
 TRAINED = PAPER | {
     each.name: each
     for each in (
@@ -280,6 +300,19 @@ CLASSES = CEILINGS | {  # what has a name with classes alone
 }
 
 
+def averaging_twin(algorithm: Algorithm) -> Algorithm:
+    """The paper's algorithm with the same client stage whose shared model is FedAvg's.
+
+    >>> averaging_twin(PAPER["maml"]).name, averaging_twin(PAPER["pfedme"]).name
+    ('ftfa', 'rtfa')
+    """
+    return next(
+        each
+        for each in PAPER.values()
+        if each.server.objective is Objective.POOLED and each.personalise == algorithm.personalise
+    )
+
+
 class Registry(Mapping[str, Algorithm]):
     """Algorithms by name; those of installed packages are looked for when a name is not known
     otherwise.
@@ -318,7 +351,7 @@ class Registry(Mapping[str, Algorithm]):
 
     def read_packages(self) -> None:
         """Know what installed packages bring."""
-        for name, algorithm in packaged().items():
+        for name, algorithm in read_entry_points().items():
             self._known.setdefault(name, algorithm)
 
     def __getitem__(self, name: str) -> Algorithm:
@@ -336,7 +369,7 @@ class Registry(Mapping[str, Algorithm]):
 
 
 @cache
-def packaged() -> dict[str, Algorithm]:
+def read_entry_points() -> dict[str, Algorithm]:
     """What installed packages bring as entry points, by name; a broken one is told, and left
     out.
     """
@@ -390,15 +423,15 @@ def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
     if isinstance(entry, Algorithm):
         return entry
     if isinstance(entry, str) and ":" in entry:
-        return imported(entry)
+        return import_algorithm(entry)
     if isinstance(entry, str) and more is not None and entry in more:
         return more[entry]
     if not isinstance(entry, str) or entry not in REGISTRY:
-        raise unknown("algorithm", entry, (*REGISTRY, *(more or ())))
+        raise unknown_name("algorithm", entry, (*REGISTRY, *(more or ())))
     return REGISTRY[entry]
 
 
-def imported(path: str) -> Algorithm:
+def import_algorithm(path: str) -> Algorithm:
     """The algorithm at `module:name`."""
     module, _, name = path.partition(":")
     here = str(Path.cwd())
@@ -421,7 +454,7 @@ def imported(path: str) -> Algorithm:
     return found
 
 
-def asked(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
+def requested_algorithms(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
     """The names and objects that are asked for: one alone, several, or the default."""
     if algorithms is None:
         return list(default)
@@ -458,7 +491,10 @@ def resolve(
     """
     step = amount("maml_step", maml_step)
     penalty = None if ridge is None else check_ridge(ridge)
-    chosen = [with_numbers(find(entry), penalty, step) for entry in asked(algorithms, PAPER)]
+    chosen = [
+        with_numbers(find(entry), penalty, step)
+        for entry in requested_algorithms(algorithms, PAPER)
+    ]
     if not chosen:
         raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(PAPER)}")
     return chosen
@@ -478,7 +514,10 @@ def with_numbers(
     return replace(algorithm, server=server, personalise=client)
 
 
-STAGES = ("Nothing", "Average", "Meta", "Moreau", "Keep", "Interpolate", "Ridge", "Descend", "Flow")
+STAGES: dict[str, type[Any]] = {  # the package's own that files may name
+    each.__name__: each
+    for each in (Nothing, Average, Meta, Moreau, Keep, Interpolate, Ridge, Descend, Flow)
+}
 
 
 ALGORITHMS = (  # in a folder of results: what is known of algorithms from outside the package
@@ -515,7 +554,7 @@ class Stored(Stage, eq=False):
 
     def step(self, w: Any, start: Any, gradient: Any, rate: Any) -> Any:
         """Refused."""
-        raise absent(self.name)
+        raise missing_code_error(self.name)
 
 
 class StoredServer(Stored, ServerStage):
@@ -526,7 +565,7 @@ class StoredClient(Stored, ClientStage):
     """A client stage of which a file keeps the name."""
 
 
-def absent(name: str) -> NoFormula:
+def missing_code_error(name: str) -> NoFormula:
     """The sentence for a stage whose code is not here."""
     return NoFormula(
         f"the code of the stage {name} is in no file: register its algorithm to train it again"
@@ -553,7 +592,7 @@ def describe_stage(stage: Stage) -> dict[str, Any]:
     if isinstance(stage, Stored):
         return {"stage": stage.name, "code": stage.code, **dict(stage.values)}
     held = {
-        each.name: plain(getattr(stage, each.name))
+        each.name: plain_value(getattr(stage, each.name))
         for each in fields(stage)
         if "rule" not in each.metadata
     }
@@ -564,10 +603,10 @@ def describe_stage(stage: Stage) -> dict[str, Any]:
 
 def is_built_in(kind: type[Stage]) -> bool:
     """Whether a stage is the package's own."""
-    return kind.__name__ in STAGES and getattr(algorithms, kind.__name__) is kind
+    return STAGES.get(kind.__name__) is kind
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A number, a word, or an array as lists."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
@@ -601,7 +640,7 @@ def read_stage(described: Mapping[str, Any], stored: type[Any], known: Stage | N
     if code is None:
         if name not in STAGES:
             raise InvalidInput(f"the stage {name!r} is none of {', '.join(STAGES)}: save it again")
-        return getattr(algorithms, name)(**values)
+        return STAGES[name](**values)
     if known is not None and type(known).__name__ == name and known.digest() == code:
         return type(known)(**values)
     return stored(str(name), tuple(values.items()), str(code))

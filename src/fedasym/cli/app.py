@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from cyclopts import App, Group, Parameter
 
 import fedasym as fa
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.runtime import STOPPED, Notice
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class WorldOptions:
         not be given.
         """
         if self.task not in TASKS:
-            raise unknown("task", self.task, TASKS)
+            raise unknown_name("task", self.task, TASKS)
         theirs, others = (
             TASKS[self.task],
             {name for names in TASKS.values() for name in names} - set(TASKS[self.task]),
@@ -393,6 +393,7 @@ class Display:
         self.bar: Progress | None = None
         self.last = time.monotonic()
         self.terminal = is_terminal()
+        self.told = False  # whether a log has lines, so that it gets a last one
 
     def __enter__(self) -> Display:
         return self
@@ -416,9 +417,9 @@ class Display:
         elif self.terminal and (self.bar is None or now - self.last >= DRAWN):
             self.draw(share, text)
             self.last = now
-        elif not self.terminal and now - self.last >= LOGGED:
+        elif not self.terminal and (now - self.last >= LOGGED or (self.told and share >= 1)):
             print(f"{share:4.0%}  {text}", file=sys.stderr, flush=True)
-            self.last = now
+            self.last, self.told = now, share < 1
 
     def draw(self, share: float, text: str) -> None:
         """The bar, its share and a few words, in one line of the terminal."""

@@ -101,7 +101,7 @@ class ThresholdWarning(UserWarning):
     """
 
 
-def unknown(
+def unknown_name(
     kind: str, name: object, allowed: Iterable[str], error: type[InvalidInput] = InvalidInput
 ) -> InvalidInput:
     """The error for a misspelt name: the nearest names first, then all."""
@@ -113,10 +113,10 @@ def unknown(
     return error(f"unknown {kind} {name!r}: {hint}known are {', '.join(allowed)}")
 
 
-def known(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:
+def find_entry(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:
     """The entry of that name; a name that is not in the table, or no name at all, is refused.
 
-    >>> known("size", ["small"], {"small": 1, "large": 2})
+    >>> find_entry("size", ["small"], {"small": 1, "large": 2})
     Traceback (most recent call last):
     ...
     fedasym.InvalidInput: unknown size ['small']: did you mean small? known are small, large
@@ -127,7 +127,7 @@ def known(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:
 def one_of(kind: str, name: Any, allowed: Collection[str]) -> str:
     """The name, where it is one of the allowed ones."""
     if not isinstance(name, str) or name not in allowed:  # a list, say, cannot even be looked up
-        raise unknown(kind, name, allowed)
+        raise unknown_name(kind, name, allowed)
     return name
 
 

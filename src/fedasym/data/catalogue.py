@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from fedasym.core.errors import InvalidInput, known
+from fedasym.core.errors import InvalidInput, find_entry
 from fedasym.core.runtime import Progress, cache_folder, check_progress, hold_lock
 from fedasym.data.archives import (
     ADDRESS,
@@ -88,7 +88,7 @@ def fetch(
     ...     fetch("shakespeare", source=mine) == Path(mine)
     True
     """
-    archives = known("data set", name, ARCHIVES)
+    archives = find_entry("data set", name, ARCHIVES)
     address, mine = ADDRESS, dict[str, Path]()
     if source is not None and "://" in str(source):
         address = mirror_address(str(source), archives)
@@ -328,7 +328,7 @@ CATALOGUE = {
 
 def find_dataset(name: str) -> Dataset:
     """The data set of that name."""
-    return known("data set", name, CATALOGUE)
+    return find_entry("data set", name, CATALOGUE)
 
 
 def load(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.errors import InvalidInput, read_list, unknown
+from fedasym.core.errors import InvalidInput, read_list, unknown_name
 from fedasym.core.numbers import notebook_text, plural, whole
 from fedasym.data import files
 from fedasym.data.fields import read_table
@@ -465,7 +465,7 @@ class Federation:
         mine = self._position.get(client) if isinstance(client, Hashable) else None
         if mine is None:
             known = [str(name) for name in self.clients]
-            raise unknown(
+            raise unknown_name(
                 "client",
                 client,
                 known if len(known) <= 20 else [*known[:20], f"{len(known) - 20} more"],

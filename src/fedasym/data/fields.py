@@ -103,10 +103,10 @@ def fit_columns(
         columns.append(column)
         for place in used:
             x = values[:, place]
-            centre, spread = measure(x, intercept) if scale == "standard" else (0.0, 1.0)
+            centre, spread = measure_column(x, intercept) if scale == "standard" else (0.0, 1.0)
             features.append(replace(parts[place], centre=centre, spread=spread))
             fixed.append(role.fixed)
-            raw.append(standardize(x, *measure(x, intercept)))
+            raw.append(standardize(x, *measure_column(x, intercept)))
     features = name_apart(features)
     if features:
         features, columns = drop_combinations(
@@ -126,7 +126,7 @@ def fit_column(
     there = values[~np.isnan(values)]
     dated = cells.kind is CellKind.DATE
     origin = float(np.floor(there.min())) if dated and there.size else 0.0
-    fill = measure(there - origin, True)[0] if there.size else 0.0
+    fill = measure_column(there - origin, True)[0] if there.size else 0.0
     column = TableColumn(name, "date" if dated else "number", fill=fill, origin=origin)
     features = [Feature(name, name, personal=role.personal)]
     if missing == "indicator" and there.size < values.size:
@@ -163,7 +163,7 @@ def fit_levels(
     return column, features
 
 
-def measure(x: NDArray[np.float64], centred: bool) -> tuple[float, float]:
+def measure_column(x: NDArray[np.float64], centred: bool) -> tuple[float, float]:
     """Mean and standard deviation, without overflow; without centring 0 and the root mean
     square.
     """

@@ -33,7 +33,7 @@ from fedasym.core.errors import (
     NotNumbers,
     UnreadableFile,
     import_package,
-    unknown,
+    unknown_name,
 )
 from fedasym.core.runtime import check_fits
 from fedasym.data.cells import (
@@ -169,7 +169,7 @@ def check_column(field: str, name: Any, columns: list[Any]) -> None:
                 *difflib.get_close_matches(str(name), known, n=5, cutoff=0.0),
                 f"{len(known) - 5} more",
             ]
-        raise unknown(f"{field} column", name, known, MissingColumn)
+        raise unknown_name(f"{field} column", name, known, MissingColumn)
 
 
 def default_features(frame: Any, others: list[Any]) -> list[Any]:

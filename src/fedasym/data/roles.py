@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.data.cells import CellKind, Cells
 
 TOLERANCE = 1e-8  # of a column's length that must be its own
@@ -165,7 +165,7 @@ def check_roles(
                 f" {taken[str(name)]}: leave it out"
             )
         if str(name) not in columns:
-            raise unknown("column in roles", name, columns)
+            raise unknown_name("column in roles", name, columns)
         words = (
             tuple(word.strip() for word in re.split(r"[+,]", text))
             if isinstance(text, str)
@@ -173,7 +173,7 @@ def check_roles(
         )
         for word in words:
             if word not in ROLES:
-                raise unknown(f"role of column {name!r}", word, ROLES)
+                raise unknown_name(f"role of column {name!r}", word, ROLES)
         for group in (
             ROLE_KINDS,
             tuple(LEFT_ROLES),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import SUM_TOLERANCE, check_seed, notebook_text, plural
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 Words = NDArray[np.uint64]
 
 
-def mix(*words: int | np.integer | NDArray[np.integer]) -> Words:
+def mix_hash(*words: int | np.integer | NDArray[np.integer]) -> Words:
     """A well-mixed 64-bit hash of whole numbers, broadcast over arrays; the longest array is best
     given last.
 
-    >>> bool(mix(0, 1) == mix(0, 1)), mix(0, [1, 2, 3]).shape
+    >>> bool(mix_hash(0, 1) == mix_hash(0, 1)), mix_hash(0, [1, 2, 3]).shape
     (True, (3,))
     """
     state: Words = np.zeros((), np.uint64)
@@ -53,20 +53,20 @@ def mix(*words: int | np.integer | NDArray[np.integer]) -> Words:
     return state
 
 
-def orders(streams: Words, sizes: NDArray[np.integer], width: int) -> NDArray[np.int32]:
+def random_orders(streams: Words, sizes: NDArray[np.integer], width: int) -> NDArray[np.int32]:
     """A random order of 0..size-1 for each stream, padded with -1 to `width`: samples sorted by
     their hashes.
 
     `streams` has any shape (..., passes) and `sizes` the shape without the passes. The low bits of
     a hash carry the sample, so that one sort does it; at least 40 bits stay random.
 
-    >>> order = orders(mix(7, np.arange(2))[None], np.array([3]), 4)
+    >>> order = random_orders(mix_hash(7, np.arange(2))[None], np.array([3]), 4)
     >>> sorted(order[0, 0].tolist()), int(order[0, 1, 3])
     ([-1, 0, 1, 2], -1)
     """
     sample = np.arange(width, dtype=np.uint64)
     low = np.uint64((1 << max(width - 1, 1).bit_length()) - 1)
-    keys = (mix(streams[..., None], sample) & ~low) | sample
+    keys = (mix_hash(streams[..., None], sample) & ~low) | sample
     absent = sample >= np.asarray(sizes)[..., None, None]
     keys[np.broadcast_to(absent, keys.shape)] = ~np.uint64(0)
     keys.sort(axis=-1)
@@ -117,7 +117,7 @@ def check_fractions(fractions: Any, field: str = "split") -> tuple[float, float,
 def code_of(split: str) -> int:
     """The code of a split's name."""
     if split not in SPLITS:
-        raise unknown("split", split, SPLITS)
+        raise unknown_name("split", split, SPLITS)
     return SPLITS.index(split)
 
 
@@ -164,7 +164,7 @@ def read_codes(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[
         ):
             code = int(float(value))
         if code is None:
-            raise InvalidInput(f"{spot(row)}: {unknown('split', value, SPLITS)} (or 0, 1, 2)")
+            raise InvalidInput(f"{spot(row)}: {unknown_name('split', value, SPLITS)} (or 0, 1, 2)")
         codes[row] = code
     return codes
 
@@ -216,7 +216,7 @@ def deal_samples(
     """
     counts = np.bincount(owner, minlength=identities.size)
     position = np.arange(owner.size) - (np.cumsum(counts) - counts)[owner]
-    order = np.lexsort((mix(seed, SPLIT, identities[owner], position), kept, owner))
+    order = np.lexsort((mix_hash(seed, SPLIT, identities[owner], position), kept, owner))
     rank = np.empty_like(position)
     rank[order] = position
     split = np.where(

@@ -24,7 +24,7 @@ from xml.etree.ElementTree import ParseError, iterparse
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import check_seed, whole
 from fedasym.data.archives import ADDRESS
 from fedasym.data.assembly import (
@@ -34,7 +34,7 @@ from fedasym.data.assembly import (
     split_by_fractions,
 )
 from fedasym.data.samples import identities_of
-from fedasym.data.splits import TRAIN, mix
+from fedasym.data.splits import TRAIN, mix_hash
 from fedasym.data.tff import ClientFile, open_clients, same_clients
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def load_stackoverflow(
         those of the training file.
     """
     if part not in PARTS:
-        raise unknown("part", part, PARTS)
+        raise unknown_name("part", part, PARTS)
     wanted, seed = whole("users", users, 1), check_seed(seed)
     words = frequent_words(folder, whole("vocabulary", vocabulary, 1))
     code = {word: number for number, word in enumerate(words)}
@@ -254,7 +254,7 @@ def choose_users(train: ClientFile, test: ClientFile, wanted: int, seed: int) ->
     """Users in a random order that depends on their names and the seed, the first of them that
     qualify.
     """
-    order = np.argsort(mix(seed, USERS, identities_of(train.clients)))
+    order = np.argsort(mix_hash(seed, USERS, identities_of(train.clients)))
     names: list[str] = []
     for position in order.tolist():
         name = train.clients[position]

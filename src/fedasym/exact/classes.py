@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.registry import asked, describe_algorithm, find, read_algorithm
+from fedasym.algorithms.registry import (
+    SIMPLEST,
+    describe_algorithm,
+    find,
+    read_algorithm,
+    requested_algorithms,
+)
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, floats, one_float
 from fedasym.exact.clients import FOLDS, append_ones, labels_of, places_of, split_folds
@@ -27,7 +33,15 @@ from fedasym.exact.logistic import ClassSamples, Integers, LogisticProblem, mini
 from fedasym.exact.spread import MOST, ClassComponents, estimate_class_components, ridges_of
 
 # The plainest first, then the one that has all others as limits of its variances.
-CANDIDATES = ("fedavg", "pfedme", "rtfa", "local_ridge")
+CANDIDATES = tuple(
+    sorted(
+        (name for name in SIMPLEST if PAPER[name].is_regularised),
+        key=lambda name: (
+            PAPER[name].personalise.objective is not Objective.SHARED,
+            PAPER[name].server.objective is not Objective.JOINT,
+        ),
+    )
+)
 COVERED = {  # what server stages and client stages minimise, together
     Objective.NOTHING: (Objective.OWN, Objective.PENALISED),
     Objective.POOLED: (Objective.SHARED, Objective.OWN, Objective.PENALISED),
@@ -344,7 +358,7 @@ def has_variances(algorithm: Algorithm) -> bool:
 
 def resolve_algorithm(algorithm: Any) -> Algorithm:
     """The algorithm of this name, if its pair of stages has a form for classes here."""
-    (entry,) = asked(algorithm, PAPER)
+    (entry,) = requested_algorithms(algorithm, PAPER)
     chosen = find(entry)
     if not is_covered(chosen):
         names = ", ".join(name for name, each in PAPER.items() if is_covered(each))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
@@ -218,7 +218,7 @@ def draw_features(
             Z = rng.standard_t(FREEDOM, shape)
             Z *= np.sqrt(1 - 2 / FREEDOM)
         case _:
-            raise unknown("features", law, FEATURES)
+            raise unknown_name("features", law, FEATURES)
     Z *= np.sqrt(kind.s)
     return Z
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Flow
 from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorithm, resolve
-from fedasym.core.errors import InvalidInput, import_package, path_of, unknown
+from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
 from fedasym.core.numbers import Array, flag, floats, notebook_text, number, plural
 from fedasym.core.runtime import replace_file
 from fedasym.exact.clients import (
@@ -307,7 +307,7 @@ def fit(
     ([0.1, 1.0, 2.0], 0.1, 7)
     """
     if not isinstance(algorithm, str | Algorithm):
-        raise unknown("algorithm", algorithm, PAPER)
+        raise unknown_name("algorithm", algorithm, PAPER)
     (chosen,) = resolve(algorithm, None, maml_step)
     if chosen.personalise == Flow(np.inf):
         raise InvalidInput(

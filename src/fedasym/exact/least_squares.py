@@ -154,17 +154,17 @@ def weigh_rows(server: ServerStage, client: Client, ridge: float | Array) -> Row
         return X - server.look_ahead * K @ X, y - server.look_ahead * K @ y
     if joint and np.ndim(ridge):
         reach = X / np.sqrt(ridge)  # 0 along unknowns whose ridge is infinite
-        return whitened(np.eye(len(y)) + reach @ reach.T / n, client)
+        return whiten_client(np.eye(len(y)) + reach @ reach.T / n, client)
     if server.objective is Objective.POOLED or (joint and not np.isfinite(ridge)):
         return X, y  # with infinite penalty the personal models are the shared one
     if joint and ridge >= FIRM * np.vdot(X, X) / n:
-        return whitened(np.eye(len(y)) + X @ X.T / (n * ridge), client)
+        return whiten_client(np.eye(len(y)) + X @ X.T / (n * ridge), client)
     U, s, Vt = client.axes  # by the stage's weight along the client's axes, W = b(K)
     half = 1 / np.sqrt(1 + s**2 / (n * ridge)) if joint else half_weight(server, s**2 / n, ridge)
     return (half * s)[:, None] * Vt, half * (U.T @ y)
 
 
-def whitened(V: Array, client: Client) -> Rows:
+def whiten_client(V: Array, client: Client) -> Rows:
     """V^{-1/2} X and V^{-1/2} y."""
     both = np.column_stack([client.X, client.y])
     both = scipy.linalg.solve_triangular(scipy.linalg.cholesky(V, lower=True), both, lower=True)

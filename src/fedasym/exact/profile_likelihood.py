@@ -23,6 +23,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ from fedasym.exact.reml import FLAT_RATIO, RATIO_SPAN
 
 MOST_THREADS = 4
 Answer = TypeVar("Answer")
-BLOCK = 1024
+BLOCK = 256
 SEGMENTS = 4  # of the rows, added up apart: the same sum on every machine
 DEEP = 20.0  # a deviance this far above the least counts for nothing
 FINE_RATIOS = 4001
@@ -85,30 +86,41 @@ class TurnedClients:
     freedom: int
 
     def sums(self, ratios: Array) -> Array:
-        """[G u]'K[G u] at each ratio c, K = c/(c + x): what the deviance is made of, (ratios, d +
-        1, d + 1).
+        """The lower triangle of [G u]'K[G u] at each ratio c, K = c/(c + x): what the deviance is
+        made of, (ratios, d + 1, d + 1).
         """
         root = np.sqrt(shrink_factors(ratios, self.x))
         edges = np.linspace(0, self.x.size, SEGMENTS + 1).astype(int)
 
         def add_up(place: int) -> Array:
             out = np.zeros((ratios.size, self.Gu.shape[1], self.Gu.shape[1]))
+            room = np.empty((BLOCK, self.Gu.shape[1]))
             for start in range(edges[place], edges[place + 1], BLOCK):
                 part = slice(start, min(start + BLOCK, edges[place + 1]))
                 for k, each in enumerate(root[:, part]):
-                    weighed = each[:, None] * self.Gu[part]
-                    out[k] += weighed.T @ weighed
+                    weighed = np.multiply(each[:, None], self.Gu[part], out=room[: each.size])
+                    # the transpose is in the order of Fortran, and is added to in place
+                    scipy.linalg.blas.dsyrk(1.0, weighed.T, 1.0, out[k].T, overwrite_c=True)
             return out
 
         return np.asarray(sum(in_threads(add_up, SEGMENTS, self.Gu.shape[1])))
 
+    @cached_property
+    def squares(self) -> Array:
+        """u^2, residual by residual."""
+        return np.asarray(self.Gu[:, -1] ** 2)
+
     def deviance(self, ratio: float, sums: Array) -> tuple[float, float]:
         """-2 log restricted likelihood at its best noise, and the residual sum of squares that
         gives it.
+
+        The length u'Ku, which many samples make large, is summed here at the ratio itself: `sums`
+        need be no more exact than the unknowns require.
         """
         root = scipy.linalg.cholesky(sums[:-1, :-1], lower=True)
-        half = scipy.linalg.solve_triangular(root, sums[:-1, -1], lower=True)
-        rss = max(float(sums[-1, -1]) + self.rest - float(half @ half), np.finfo(float).tiny)
+        half = scipy.linalg.solve_triangular(root, sums[-1, :-1], lower=True)
+        length = float(shrink_factors(np.array([ratio]), self.x)[0] @ self.squares)
+        rss = max(length + self.rest - float(half @ half), np.finfo(float).tiny)
         logs = self.freedom * np.log(rss / self.freedom) + np.log1p(self.x / ratio).sum()
         return float(logs + 2 * np.log(np.diag(root)).sum()), rss
 
@@ -119,7 +131,7 @@ class TurnedClients:
     @property
     def endless(self) -> float:
         """The deviance without any radius, c infinite: G'G = I, and u is at right angles to G."""
-        rss = max(float(self.Gu[:, -1] @ self.Gu[:, -1]) + self.rest, np.finfo(float).tiny)
+        rss = max(float(self.squares.sum()) + self.rest, np.finfo(float).tiny)
         return float(self.freedom * np.log(rss / self.freedom))
 
 
@@ -128,9 +140,12 @@ class RatioWindow:
     serves every point there.
 
     In z = (c - m)/(c + m) the weight c/(c + x) = (1 + z) m/((m + x) + (m - x) z) is nearly a line
-    where x is near m, and a few nodes make it exact: as many as it takes for the deviance, which
-    adds up as many errors as there are samples. m lies between the ratios looked at and the x.
-    Outside of the window the samples are asked again.
+    where x is near m, and a few nodes make it exact. Its ends are known, 0 without noise (z = -1)
+    and 1 without a radius (z = 1), where G'G = I and G'u = 0: the polynomial goes through them as
+    well. There are as many nodes as it takes for the deviance. A
+    relative error e of the weights moves log det G'KG by d e and the part of u that G explains, of
+    d degrees of freedom, by at most 2 d e; u'Ku is exact at every point. m lies between the ratios
+    looked at and the x. Outside of the window the samples are asked again.
     """
 
     def __init__(self, turned: TurnedClients, centre: float, error: float) -> None:
@@ -144,11 +159,10 @@ class RatioWindow:
         some = np.quantile(turned.x, np.linspace(0, 1, 200))
         for count in range(3, MOST_NODES + 1):
             self.angles = np.pi * (np.arange(count) + 0.5) / count
-            between = np.stack([self.weights(log) for log in logs]) @ shrink_factors(
-                self.nodes, some
-            )
-            off = np.abs(between - shrink_factors(np.exp(logs), some)).mean(1).max()
-            if off * turned.x.size < exact:
+            known = np.vstack([shrink_factors(self.nodes, some), np.ones(some.size)])
+            between = np.stack([self.weights(log) for log in logs]) @ known
+            off = np.abs(between / shrink_factors(np.exp(logs), some) - 1).mean(1).max()
+            if 3 * off * turned.Gu.shape[1] < exact:
                 break
         self.values: Array | None = None
 
@@ -167,12 +181,18 @@ class RatioWindow:
         return np.asarray(self.pivot * np.exp(2 * np.arctanh(middle + wide * np.cos(self.angles))))
 
     def weights(self, log: float) -> Array:
-        """What the nodes count at log c: the polynomial through them."""
+        """What the nodes count at log c, and last what the end without a radius does: the
+        polynomial through them and both ends.
+        """
         middle, wide = self.ends
-        z = np.clip((np.tanh((log - np.log(self.pivot)) / 2) - middle) / wide, -1, 1)
+        z = np.tanh((log - np.log(self.pivot)) / 2)
         degree = np.arange(self.angles.size)
-        own = np.cos(degree * np.arccos(z)) * np.where(degree, 2.0, 1.0)
-        return np.asarray(np.cos(np.outer(self.angles, degree)) @ own / self.angles.size)
+        own = np.cos(degree * np.arccos(np.clip((z - middle) / wide, -1, 1)))
+        own *= np.where(degree, 2.0, 1.0)
+        at_nodes = middle + wide * np.cos(self.angles)
+        inner = np.cos(np.outer(self.angles, degree)) @ own / self.angles.size
+        inner *= (1 - z**2) / (1 - at_nodes**2)
+        return np.append(inner, (1 + z) / 2 - inner @ (1 + at_nodes) / 2)
 
     def at(self, log: float) -> tuple[float, float]:
         """The deviance and its residual sum of squares at log c."""
@@ -180,9 +200,10 @@ class RatioWindow:
             return self.turned.at(float(np.exp(log)))
         if self.values is None:
             self.values = self.turned.sums(self.nodes)
-        return self.turned.deviance(
-            float(np.exp(log)), np.tensordot(self.weights(log), self.values, 1)
-        )
+        *inner, end = self.weights(log)
+        sums = np.tensordot(inner, self.values, 1)
+        sums[np.diag_indices(len(sums))] += end
+        return self.turned.deviance(float(np.exp(log)), sums)
 
 
 def shrink_factors(ratios: Array, x: Array) -> Array:

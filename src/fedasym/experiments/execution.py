@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
-from fedasym.algorithms.registry import REGISTRY, as_names, asked, find
+from fedasym.algorithms.registry import REGISTRY, as_names, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, path_of, read_list
 from fedasym.core.runtime import Executor, Notice, Progress, ask, check_progress
 from fedasym.data.federation import Federation, check_federation
@@ -183,7 +183,7 @@ def complete_run(experiment: Experiment, work: Worker) -> Results:
     tuning = plan.tuning(experiment)
     # The trials' pieces are known once tuning is done; until then others of the same size stand for
     # them.
-    work.expect([*tuning, *plan.trials(experiment, plan.placeholder(experiment))])
+    work.expect([*tuning, *plan.trials(experiment, plan.placeholder_choice(experiment))])
     task = work.data.task
     rows = join_rows(work.complete(tuning), plan.TUNING, task)
     trials = plan.trials(experiment, chosen_settings(experiment, rows, task))
@@ -332,7 +332,7 @@ def sweep(
     from fedasym.experiments.spec import Experiment
 
     check_federation(federation)
-    chosen = as_names([find(each) for each in asked(algorithms, ())])
+    chosen = as_names([find(each) for each in requested_algorithms(algorithms, ())])
     tested = (
         seeds
         if isinstance(seeds, int)

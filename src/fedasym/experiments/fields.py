@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import REGISTRY
-from fedasym.core.errors import InvalidInput, MissingPackage, unknown
+from fedasym.core.errors import InvalidInput, MissingPackage, unknown_name
 from fedasym.training.settings import (
     ABOUT,
     RATES,
@@ -268,7 +268,7 @@ def complete_grid(grid: Any, names: Sequence[str]) -> Grid:
     """
     if isinstance(grid, str):
         if grid != "paper":
-            raise unknown("grid", grid, ["paper"])
+            raise unknown_name("grid", grid, ["paper"])
         if missing := [name for name in names if name in TRAINED and name not in GRIDS]:
             raise InvalidInput(
                 f"the paper has no grid for {missing[0]}: give one for each algorithm instead of"

@@ -46,11 +46,11 @@ SIZE = len(MARK) + hashlib.sha256().digest_size
 END = 8  # bytes that end a Parquet file: the footer's length, and "PAR1"
 
 
-def seal(file: bytes) -> bytes:
+def seal_file(file: bytes) -> bytes:
     """A Parquet file with its seal.
 
     >>> file = b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1"
-    >>> len(seal(file)) - len(file) == SIZE
+    >>> len(seal_file(file)) - len(file) == SIZE
     True
     """
     footer = len(file) - END - int.from_bytes(file[-END:-4], "little")
@@ -61,7 +61,7 @@ def is_broken(file: bytes) -> bool:
     """Whether a seal says that bytes have changed; a file without one, as older versions wrote
     them, says nothing.
 
-    >>> file = seal(b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1")
+    >>> file = seal_file(b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1")
     >>> is_broken(file), is_broken(file.replace(b"rows", b"rowz"))
     (False, True)
     """
@@ -157,7 +157,7 @@ def write_frame(path: Path, frame: pl.DataFrame, **options: Any) -> None:
     content = io.BytesIO()
     frame.write_parquet(content, **options)
     with explain_unwritable(path), replace_file(path) as fresh:
-        fresh.write_bytes(seal(content.getvalue()))
+        fresh.write_bytes(seal_file(content.getvalue()))
 
 
 EXPERIMENT, DATA, ENVIRONMENT, LOG = "experiment.toml", "data.json", "environment.json", "log.txt"

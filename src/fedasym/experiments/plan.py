@@ -114,7 +114,7 @@ class Piece:
         known = {name: self.brought.get(name) or REGISTRY[name] for name in self.grid}
         return [
             *known.values(),
-            *(single_batch(known[name], self.grid[name]) for name in self.one_batch),
+            *(make_single_batch(known[name], self.grid[name]) for name in self.one_batch),
         ]
 
     def brought_settings(self) -> dict[str, bool]:
@@ -152,7 +152,7 @@ class Piece:
         return f"{self.stage}: {', '.join(self.grid)}{at}{which}"
 
 
-def single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
+def make_single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
     """An algorithm whose clients take one step, on one batch; a stage like Meta keeps the step that
     was tuned.
     """
@@ -186,7 +186,7 @@ def fixed_axes(experiment: Experiment) -> Chosen:
     }
 
 
-def placeholder(experiment: Experiment) -> Chosen:
+def placeholder_choice(experiment: Experiment) -> Chosen:
     """Some choice, for as long as none is made: the pieces that follow are as many and as large."""
     return {name: combinations(axes)[0] for name, axes in experiment.grid.items()}
 
@@ -307,10 +307,10 @@ def scores(experiment: Experiment, name: str, rows: pl.DataFrame, task: str) -> 
     return [held[tuple(values.values())] for values in combinations(experiment.grid[name])]
 
 
-def choose(tried: Sequence[Score], task: str) -> Values | None:
+def choose_settings(tried: Sequence[Score], task: str) -> Values | None:
     """The best settings by validation, the first of equal ones; None where nothing can be chosen.
 
-    >>> choose(
+    >>> choose_settings(
     ...     [
     ...         Score({"ridge": 1.0}, 0.7, False),
     ...         Score({"ridge": 2.0}, 0.8, False),
@@ -319,7 +319,7 @@ def choose(tried: Sequence[Score], task: str) -> Values | None:
     ...     "classification",
     ... )
     {'ridge': 2.0}
-    >>> choose([Score({"ridge": 1.0}, 0.7, True)], "classification") is None
+    >>> choose_settings([Score({"ridge": 1.0}, 0.7, True)], "classification") is None
     True
     """
     sign = -1 if task == "regression" else 1
@@ -333,7 +333,9 @@ def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Ch
     """
     given = fixed_axes(experiment)
     found = {
-        name: given[name] if name in given else choose(scores(experiment, name, rows, task), task)
+        name: given[name]
+        if name in given
+        else choose_settings(scores(experiment, name, rows, task), task)
         for name in experiment.algorithms
     }
     return {name: values for name, values in found.items() if values is not None}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedasym.core.errors import InvalidInput, known
+from fedasym.core.errors import InvalidInput, find_entry
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import Progress, write_text
 from fedasym.results.simulation import Simulated, Simulation
@@ -47,7 +47,7 @@ TARGETS = {
 
 def find_target(name: str) -> str:
     """What the target of that name is."""
-    return known("target", name, TARGETS)
+    return find_entry("target", name, TARGETS)
 
 
 def prepare_features(name: str, device: str | None, progress: Progress | None) -> Path:
@@ -143,7 +143,7 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
     folder = RunFolder.existing(place)
     experiment, data = folder.experiment(), folder.data()
     known = wanted_pieces(folder)[1] is not None
-    chosen = Results.read(place).tuned if known else plan.placeholder(experiment)
+    chosen = Results.read(place).tuned if known else plan.placeholder_choice(experiment)
     pieces = [*plan.tuning(experiment), *plan.trials(experiment, chosen)]
     counts: dict[str, tuple[int, int]] = {}
     for piece in pieces:

@@ -37,18 +37,18 @@ from fedasym.experiments.reproduction import Foreseen, read_foresight
 from fedasym.experiments.spec import align_columns, describe_numbers
 from fedasym.results.result import Result
 from fedasym.training.convergence import NEAR
-from fedasym.training.histories import EDGES, spread
+from fedasym.training.histories import EDGES, seed_range
 from fedasym.training.wording import (
     HEADS,
     WIDTH,
-    above,
-    cell,
     columns,
-    folded,
+    excess_text,
+    fold_line,
     meanings,
-    one_scale,
-    shown,
+    scaling_advice,
+    setting_text,
     smaller_steps,
+    statistic_text,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def result_lines(results: Results) -> list[str]:
     ]
     what = [results.experiment.name, results.experiment.about.rstrip("."), *sizes]
     what += [f"{told.rounds} rounds", f"protocol {told.rules.name}"]
-    out = [*folded(" · ".join(filter(None, what))), "", *chosen_lines(results)]
+    out = [*fold_line(" · ".join(filter(None, what))), "", *chosen_lines(results)]
     for sweep in SWEEPS:
         out += sweep_lines(results, sweep)
     out += gain_lines(results)
@@ -104,11 +104,15 @@ def chosen_lines(results: Results) -> list[str]:
             row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm
         ]
         best = next((row for row in tried if row["chosen"]), None)
-        score = "-" if best is None else cell(name, best[name])
+        score = "-" if best is None else statistic_text(name, best[name])
         settings = results.tuned.get(algorithm)
         failed = sum(row["diverged"] for row in tried)
         row = [algorithm, str(len(tried)), str(failed or "-"), score]
-        row += [cell("excess", results.judged(algorithm).get("excess", np.nan))] if judged else []
+        row += (
+            [statistic_text("excess", results.judged(algorithm).get("excess", np.nan))]
+            if judged
+            else []
+        )
         rows.append([*row, "none" if settings is None else describe_settings(settings)])
     what = "loss" if results.task == "regression" else "accuracy"
     return [
@@ -119,7 +123,9 @@ def chosen_lines(results: Results) -> list[str]:
 
 def describe_settings(settings: dict[str, Any]) -> str:
     """Settings in a line."""
-    return ", ".join(f"{name} {shown(value)}" for name, value in settings.items()) or "as given"
+    return (
+        ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items()) or "as given"
+    )
 
 
 def sweep_lines(results: Results, sweep: str) -> list[str]:
@@ -138,8 +144,13 @@ def sweep_lines(results: Results, sweep: str) -> list[str]:
         return []
     rows = [["algorithm", heads[first], "worst–best", *(heads[name] for name in others)]]
     for algorithm, values in finals[first].items():
-        row = [algorithm, cell(first, float(values.mean())), spread(first, values)]
-        rows.append([*row, *(cell(name, float(finals[name][algorithm].mean())) for name in others)])
+        row = [algorithm, statistic_text(first, float(values.mean())), seed_range(first, values)]
+        rows.append(
+            [
+                *row,
+                *(statistic_text(name, float(finals[name][algorithm].mean())) for name in others),
+            ]
+        )
     numbers = describe_numbers(getattr(results.experiment.trials, sweep))
     title = (
         f"{sweep.capitalize()} {numbers}: {SWEEPS[sweep]}; mean over trials after round"
@@ -171,7 +182,10 @@ def gain_lines(results: Results) -> list[str]:
             for epochs in gains.epochs
         ]
         rows.append(
-            [algorithm, *(cell(name, float(np.mean(each))) if each else "-" for each in values)]
+            [
+                algorithm,
+                *(statistic_text(name, float(np.mean(each))) if each else "-" for each in values),
+            ]
         )
     title = (
         f"Gains of personalization: {name} by epochs, mean over seeds"
@@ -206,7 +220,8 @@ def omission_notes(results: Results) -> list[str]:
     failed = results.trials.filter(results.trials["diverged"])
     for sweep, name in dict.fromkeys(zip(failed["sweep"], failed["algorithm"], strict=True)):
         notes.append(f"Diverged in {sweep}: {name}, and a mean over trials counts it as no number.")
-    if not {"local", "local_ridge"} & set(experiment.algorithms) and len(experiment.algorithms) > 1:
+    alone = any(REGISTRY[name].shares_nothing for name in experiment.algorithms)
+    if not alone and len(experiment.algorithms) > 1:
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
     return notes
 
@@ -225,7 +240,7 @@ def convergence_notes(results: Results) -> list[str]:
             short.append(f"{name}, whose shared model's training loss is {of_variance}")
         elif own > NEAR:
             tunes = REGISTRY[name].fine_tunes
-            loss = above(found["training_loss"], found["exact_loss"])
+            loss = excess_text(found["training_loss"], found["exact_loss"])
             (early if tunes and not shared > NEAR else short).append(
                 f"{name}, whose training loss is {loss}"
             )
@@ -234,8 +249,8 @@ def convergence_notes(results: Results) -> list[str]:
         notes.append(
             f"Not converged: {'; '.join(short)}. What it loses by that is no property of the"
             " algorithm. Try more rounds or personal_epochs, larger steps,"
-            f" {one_scale(results.data.out_of_scale or {})}; fedasym fit (fa.linear.fit) solves it"
-            " exactly."
+            f" {scaling_advice(results.data.out_of_scale or {})};"
+            " fedasym fit (fa.linear.fit) solves it exactly."
         )
     if early:
         notes.append(
@@ -270,7 +285,7 @@ def edge_notes(results: Results) -> list[str]:
                 (sign * row[name] for row in tried if row[axis] != settings[axis]), default=-np.inf
             ):
                 side = "smallest" if settings[axis] == values[0] else "largest"
-                ends.append(f"{algorithm} {axis} {shown(settings[axis])} ({side})")
+                ends.append(f"{algorithm} {axis} {setting_text(settings[axis])} ({side})")
     return (
         [
             "Chosen at the end of the values tried, so that the best may lie beyond:"

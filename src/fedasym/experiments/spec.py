@@ -22,14 +22,15 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
 from pydantic import model_validator as model
 
+from fedasym.algorithms import GRIDS, TRAINED
 from fedasym.algorithms.registry import REGISTRY, as_names
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import notebook_text
 from fedasym.experiments.fields import GRID_SCHEMA, Axes, Grid, complete_grid
 from fedasym.training.convergence import PAPER_STEPS, stable_steps
 from fedasym.training.settings import TEXT, resolve_protocol
 from fedasym.training.training import find_algorithms
-from fedasym.training.wording import columns, folded
+from fedasym.training.wording import columns, fold_line
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 
 PAPER = Path(__file__).parent / "paper"
-ALL = ("local", "fedavg", "ftfa", "rtfa", "maml_fo", "maml_hf", "pfedme")  # what the paper compares
+# What the paper tunes and compares; those whose clients take steps of their own come first.
+ALL = tuple(sorted(GRIDS, key=lambda name: TRAINED[name].personal_from_server))
 
 
 class Experiment(Part):
@@ -164,7 +166,7 @@ class Experiment(Part):
         """
         known = sorted(file.stem for file in PAPER.glob("*.toml"))
         if name not in known:
-            raise unknown("experiment", name, known)
+            raise unknown_name("experiment", name, known)
         return cls.from_toml(PAPER / f"{name}.toml")
 
     def to_toml(self) -> str:
@@ -292,11 +294,12 @@ def thin_values(axes: Axes) -> Axes:
     {'server_step': (0.01, 0.1), 'mixing': (1.0, 2.0)}
     """
     return {
-        name: values if len(values) <= VALUES else upper(values) for name, values in axes.items()
+        name: values if len(values) <= VALUES else upper_values(values)
+        for name, values in axes.items()
     }
 
 
-def upper(values: tuple[int | float, ...]) -> tuple[int | float, ...]:
+def upper_values(values: tuple[int | float, ...]) -> tuple[int | float, ...]:
     """The values half and three quarters up."""
     return values[len(values) // 2], values[3 * len(values) // 4]
 
@@ -374,8 +377,8 @@ def summarize(experiment: Experiment) -> str:
     rules = ["intercept and steps as the data ask"] if open_ else [f"protocol {told.rules.name}"]
     sizes = [f"{told.rounds} rounds", *rules, f"{experiment.pieces} pieces"]
     lines = [
-        *folded(" · ".join(parts)),
-        *folded(" · ".join(sizes)),
+        *fold_line(" · ".join(parts)),
+        *fold_line(" · ".join(sizes)),
         "Configurations to tune over: "
         + ", ".join(f"{name} {count}" for name, count in tried.items())
         + ".",

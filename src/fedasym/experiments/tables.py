@@ -486,7 +486,9 @@ def run_status(path: str | Path) -> Status:
     folder = RunFolder.existing(path)
     tuning, trials = wanted_pieces(folder)
     experiment = folder.experiment()
-    about = plan.trials(experiment, plan.placeholder(experiment)) if trials is None else trials
+    about = (
+        plan.trials(experiment, plan.placeholder_choice(experiment)) if trials is None else trials
+    )
     files = list(folder.pieces.glob("*.parquet"))
     mine = sum(file.stem in tuning | (trials or set()) for file in files)
     return Status(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.data.federation import Federation
 from fedasym.data.splits import TRAIN
 
@@ -122,7 +122,7 @@ def build(name: str, classes: int) -> nn.Module:
     if ":" in name:
         return own_network(name)
     if name not in BUILT_IN:
-        raise unknown("network", name, [*BUILT_IN, "or module:name of your own"])
+        raise unknown_name("network", name, [*BUILT_IN, "or module:name of your own"])
     return BUILT_IN[name](classes)
 
 

@@ -17,7 +17,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, read_list, unknown
+from fedasym.core.errors import (
+    InvalidInput,
+    MissingPackage,
+    one_of,
+    path_of,
+    read_list,
+    unknown_name,
+)
 from fedasym.core.numbers import amount, one_float, whole
 from fedasym.core.runtime import cache_folder, replace_text
 from fedasym.data.federation import Federation
@@ -104,7 +111,7 @@ class Recipe:
         known = [field.name for field in fields(self)]
         for name in options:
             if name not in known:
-                raise unknown("option of a recipe", name, known)
+                raise unknown_name("option of a recipe", name, known)
         given = {name: value for name, value in options.items() if value is not None}
         if "decay_every" in given:
             given.setdefault("decay_at", ())

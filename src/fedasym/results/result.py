@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import import_package, unknown
+from fedasym.core.errors import import_package, unknown_name
 from fedasym.core.numbers import Array, json_value, notebook_text, number
 from fedasym.core.runtime import write_file
 
@@ -23,7 +23,7 @@ def percent(value: Any) -> str:
     return "-" if value is None or np.isnan(value) else f"{100 * float(value):.2f}%"
 
 
-def fixed(value: Any) -> str:
+def four_places(value: Any) -> str:
     """A number to four places, a dash where there is none."""
     return "-" if value is None or np.isnan(value) else f"{float(value):.4f}"
 
@@ -129,8 +129,8 @@ ACCURACY = Metric(
     columns=(
         NumberColumn("accuracy", "accuracy", 10, percent),
         NumberColumn("log_loss", "log-loss"),
-        NumberColumn("brier", "Brier", 10, fixed),
-        NumberColumn("slope", "slope", 10, fixed),
+        NumberColumn("brier", "Brier", 10, four_places),
+        NumberColumn("slope", "slope", 10, four_places),
         NumberColumn("ridge", "ridge"),
     ),
 )
@@ -181,7 +181,7 @@ class Named(Mapping[str, Row], MetricResult):
 
     def __getitem__(self, name: str) -> Row:
         if name not in self.rows:
-            raise KeyError(str(unknown("algorithm", name, self.rows)))
+            raise KeyError(str(unknown_name("algorithm", name, self.rows)))
         return self.rows[name]
 
     def __iter__(self) -> Iterator[str]:

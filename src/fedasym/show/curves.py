@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array
 from fedasym.experiments.plan import GAINS, SEEDS, SPLITS
 
@@ -75,7 +75,7 @@ def trial_curves(results: Results, sweep: str) -> Curves:
     """Each algorithm's curve in a sweep, seeds or splits; empty where there are none."""
     rows = results.trials.filter(results.trials["sweep"] == sweep)
     return {
-        str(name): arrange(group.select("trial", "round", results.statistic).rows())
+        str(name): arrange_trials(group.select("trial", "round", results.statistic).rows())
         for (name,), group in rows.group_by("algorithm", maintain_order=True)
     }
 
@@ -85,7 +85,7 @@ def gain_curves(results: Results) -> dict[str, Curves]:
     found: dict[str, Curves] = {}
     columns = ("trial", "round", results.statistic)
     for (name, epochs), group in results.gains.group_by("algorithm", "epochs", maintain_order=True):
-        found.setdefault(str(name), {})[str(epochs)] = arrange(group.select(columns).rows())
+        found.setdefault(str(name), {})[str(epochs)] = arrange_trials(group.select(columns).rows())
     return found
 
 
@@ -98,10 +98,10 @@ def scale_curves(results: Results, curves: Curves) -> Curves:
     )
 
 
-def arrange(rows: Sequence[tuple[int, int, float]]) -> Curve:
+def arrange_trials(rows: Sequence[tuple[int, int, float]]) -> Curve:
     """Trials by rounds from rows of trial, round and value; no number where a row is missing.
 
-    >>> arrange([(1, 0, 0.5), (1, 50, 0.7), (2, 0, 0.4)]).values.tolist()
+    >>> arrange_trials([(1, 0, 0.5), (1, 50, 0.7), (2, 0, 0.4)]).values.tolist()
     [[0.5, 0.7], [0.4, nan]]
     """
     trials = {trial: at for at, trial in enumerate(sorted({row[0] for row in rows}))}
@@ -121,7 +121,7 @@ def published_curves(published: Published | None, sweep: str) -> Curves:
     """
     for name in published or {}:
         if name not in (SEEDS, SPLITS, GAINS):
-            raise unknown("sweep of published curves", name, (SEEDS, SPLITS, GAINS))
+            raise unknown_name("sweep of published curves", name, (SEEDS, SPLITS, GAINS))
     return {
         name: check_curve(sweep, name, *given)
         for name, given in (published or {}).get(sweep, {}).items()

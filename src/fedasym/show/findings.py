@@ -20,7 +20,7 @@ from fedasym.show.curves import Curves
 from fedasym.show.figures.classes import bin_edges, draw_histogram
 from fedasym.show.figures.style import embed
 from fedasym.show.pages import Cell, Column, Table, count, minus
-from fedasym.training.wording import cell
+from fedasym.training.wording import statistic_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -108,7 +108,7 @@ def describe_margin(margin: float | None, *, loss: bool) -> str:
 
 def describe_ends(results: Results, values: Array) -> str:
     """A mean with its worst and best trial."""
-    mean = cell(results.statistic, float(values.mean())).replace("%", " %")
+    mean = statistic_text(results.statistic, float(values.mean())).replace("%", " %")
     if len(values) < 2:
         return mean
     worst, best = sorted(
@@ -119,7 +119,7 @@ def describe_ends(results: Results, values: Array) -> str:
 
 def bare_value(results: Results, value: float) -> str:
     """A value without its unit."""
-    return cell(results.statistic, value).removesuffix("%")
+    return statistic_text(results.statistic, value).removesuffix("%")
 
 
 def pairs_with(paired: Comparisons, sweep: str, best: str) -> list[Paired]:

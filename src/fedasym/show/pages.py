@@ -20,7 +20,7 @@ from fedasym.algorithms import PAPER as PAPERS
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.runtime import replace_text
-from fedasym.show.figures.style import ALGORITHMS, EVERY, VARIABLES, marker_shape, readable
+from fedasym.show.figures.style import ALGORITHMS, EVERY, VARIABLES, marker_shape, readable_shade
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
 THEORY = ("theory", "clients", "paths", "predict")
@@ -218,7 +218,7 @@ def tints() -> str:
         if VARIABLES[mark.colour].startswith("c-")
     }
     light, dark = (
-        "".join(f"--{name}:{readable(colour, behind)};" for colour, name in names.items())
+        "".join(f"--{name}:{readable_shade(colour, behind)};" for colour, name in names.items())
         for behind in (LIGHT, DARK)
     )
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"

@@ -56,9 +56,9 @@ from fedasym.show.findings import (
     read_loss,
 )
 from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, render, write_html
-from fedasym.training.histories import spread
-from fedasym.training.wording import MEANINGS, cell
-from fedasym.training.wording import shown as show_setting
+from fedasym.training.histories import seed_range
+from fedasym.training.wording import MEANINGS, statistic_text
+from fedasym.training.wording import setting_text as show_setting
 
 if TYPE_CHECKING:
     from fedasym.experiments.comparisons import Comparisons
@@ -357,7 +357,7 @@ def statistic_cell(name: str, value: float) -> Cell:
     >>> statistic_cell("accuracy", 0.81853).text, statistic_cell("accuracy", math.nan).text
     ('81.85 %', '–')
     """
-    return Cell("–" if math.isnan(value) else cell(name, value).replace("%", " %"))
+    return Cell("–" if math.isnan(value) else statistic_text(name, value).replace("%", " %"))
 
 
 def setting_cell(settings: Mapping[str, Any], name: str) -> Cell:
@@ -382,7 +382,7 @@ def finals_table(results: Results, sweep: str, best: str | None) -> Table:
     rows, names = [], list(finals[first])
     for algorithm in names:
         values = finals[first][algorithm]
-        ends = spread(first, values).replace("%", " %")
+        ends = seed_range(first, values).replace("%", " %")
         row = [
             Cell(algorithm),
             statistic_cell(first, float(values.mean())),
@@ -514,7 +514,7 @@ def published_table(sweep: str, ours: Curves, published: Curves) -> Table:
         mine = float(ours[name].mean[ours[name].rounds.index(when)]) if shared else math.nan
         gap = 100 * (mine - float(values.mean()))
         numbers = statistic_cell("accuracy", mine), statistic_cell("accuracy", float(values.mean()))
-        ends = Cell(spread("accuracy", values).replace("%", " %"), float(np.ptp(values)))
+        ends = Cell(seed_range("accuracy", values).replace("%", " %"), float(np.ptp(values)))
         rows.append(
             [
                 Cell(name),

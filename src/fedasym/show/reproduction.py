@@ -67,9 +67,10 @@ def reproduce(
     """Rerun the paper on one of its data sets, or on a stand-in: features, tuning, trials, gains,
     figures, report, findings.
 
-    Features that are missing are made first, from a network that is pretrained first where there is
-    none: hours without a GPU. Interrupted at any moment, the same call goes on. The theory has a
-    verb of its own, `fedasym.simulate`, and the command `fedasym reproduce theory` draws it.
+    Features that are missing are made first, from a network that is pretrained first where there
+    is none, which takes hours without a GPU. Interrupted at any moment, the same call goes on. The
+    theory has a verb of its own, `fedasym.simulate`, and the command `fedasym reproduce theory`
+    draws it.
 
     quick: a scaled copy that takes minutes; its numbers mean little. data: a features file instead
         of the data set's own.

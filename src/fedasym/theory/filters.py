@@ -115,7 +115,7 @@ def stopped_risk(
         if extra is not None:
             noise = Worlds(np.ones(1), np.zeros(1), world.gamma, extra[None], spectrum)
             variance[finished] += interpolant_limit(noise)[0]
-    for some, part in by_decades(filter_, ~finished):
+    for some, part in split_by_decades(filter_, ~finished):
         contour = part.contour(gamma, spectrum)
 
         def through(energy: Array, part: DescentFilter = part, contour: Contour = contour) -> Array:
@@ -130,7 +130,7 @@ def stopped_risk(
     return np.maximum(bias, 0), np.maximum(variance, 0)
 
 
-def by_decades(
+def split_by_decades(
     filter_: DescentFilter, wanted: NDArray[np.bool_]
 ) -> Iterator[tuple[NDArray[np.intp], DescentFilter]]:
     """The wanted stopping times in decades: one contour suits times that differ by no more than a
@@ -271,7 +271,7 @@ def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -
     check_filter(stage, gamma, spectrum)
     contour, filter_ = find_contour(stage, gamma, spectrum), StageFilter(stage)
     if contour is None:
-        return on_real_axis(stage, world, extra)
+        return uncorrelated_filter_risk(stage, world, extra)
 
     def through(energy: Array) -> Array:
         if spectrum.scale is not None or np.array_equal(energy, spectrum.weights):
@@ -351,7 +351,7 @@ def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contou
     return None
 
 
-def on_real_axis(stage: ClientStage, world: Worlds, extra: Array | None) -> Parts:
+def uncorrelated_filter_risk(stage: ClientStage, world: Worlds, extra: Array | None) -> Parts:
     """Bias and variance against the Marchenko-Pastur law, for uncorrelated features."""
     spectrum = world.spectrum
     if spectrum.scale is None:

@@ -29,7 +29,7 @@ from fedasym.theory.contours import (
     sample_support,
     sum_until_settled,
 )
-from fedasym.theory.filters import DescentFilter, by_decades, check_stable, horizon
+from fedasym.theory.filters import DescentFilter, check_stable, horizon, split_by_decades
 from fedasym.theory.transforms import kappa, kappa_slope
 from fedasym.worlds.spectra import Spectrum
 
@@ -168,7 +168,7 @@ def moments_of_steps(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -
     finished = filter_.times >= horizon(gamma, spectrum, filter_.step)
     parts = [
         (some, integrate_moments(part, gamma, spectrum))
-        for some, part in by_decades(filter_, ~finished)
+        for some, part in split_by_decades(filter_, ~finished)
     ]
     if np.any(finished):
         parts.append((np.flatnonzero(finished), moments_of_ridge(0.0, gamma, spectrum)))
@@ -208,7 +208,7 @@ def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) ->
     p, nu, half = np.split(found, [atoms, 2 * atoms], axis=1)
     T = np.empty((times, atoms, atoms))
     T[:, row, column] = T[:, column, row] = half
-    return over_seen(p, gamma * np.outer(h * s, s) * T, gamma * h * nu, spectrum)
+    return moments_over_atoms(p, gamma * np.outer(h * s, s) * T, gamma * h * nu, spectrum)
 
 
 def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
@@ -225,10 +225,10 @@ def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
     near = 1 / (s + k)
     spread = np.where(k > 0, k**2 * np.where(np.isfinite(growth), growth, 0), 0.0)
     T = gamma * spread * np.outer(h * s * near**2, s * near**2)
-    return over_seen(s * near, T, gamma * growth * h * s * near**2, spectrum)
+    return moments_over_atoms(s * near, T, gamma * growth * h * s * near**2, spectrum)
 
 
-def over_seen(p: Array, T: Array, nu: Array, spectrum: Spectrum) -> Moments:
+def moments_over_atoms(p: Array, T: Array, nu: Array, spectrum: Spectrum) -> Moments:
     """The moments over all atoms: nothing moves along those that samples cannot see."""
     seen, count = np.flatnonzero(spectrum.seen), spectrum.values.size
     if seen.size == count:

@@ -230,7 +230,7 @@ def kappa_of_one_atom(ridge: Array, aspect: Array, s: float) -> Array:
     if np.any(square < 0):
         bad = int(np.argmin(square))
         low = -s * (1 - np.sqrt(aspect[bad])) ** 2
-        raise InvalidInput(too_negative(ridge[bad], low))
+        raise InvalidInput(negative_ridge_error(ridge[bad], low))
     root = np.sqrt(square)
     up = root + np.abs(b)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -339,10 +339,10 @@ def refuse_too_negative(ridge: Array, aspect: Array, spectrum: Spectrum) -> None
     low = lowest_ridge(aspect, spectrum)
     if np.any((ridge < 0) & (ridge <= low)):
         bad = int(np.argmax(np.where(ridge < 0, low - ridge, -np.inf)))
-        raise InvalidInput(too_negative(ridge[bad], low[bad]))
+        raise InvalidInput(negative_ridge_error(ridge[bad], low[bad]))
 
 
-def too_negative(ridge: float, low: float) -> str:
+def negative_ridge_error(ridge: float, low: float) -> str:
     """The sentence for a ridge below the smallest nonzero eigenvalue of the sample covariance."""
     return (
         f"ridge is {ridge:g}: below {low:.6g} the ridge objective has no minimum here; give a"

@@ -117,7 +117,7 @@ def pack(
     if splits:
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
-        data, sizes = several(kept[*key, "samples"], federation, splits)
+        data, sizes = stack_splits(kept[*key, "samples"], federation, splits)
         data = data._replace(personal=own_rows(federation, protocol, np.dtype(precision)))
         return (
             data._replace(grams=all_grams(data.training, gram_width) if gram_width else None),
@@ -178,7 +178,7 @@ def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]
     )
 
 
-def several(
+def stack_splits(
     samples: RowTable, federation: Federation, splits: Sequence[int]
 ) -> tuple[Packed, Sizes]:
     """Reshuffles of training and validation samples, each with as many of each kind: one after the
@@ -188,7 +188,8 @@ def several(
     dealt = [rows_of(federation.resplit(number, fractions=None)) for number in splits]
     training, tested = (
         samples._replace(
-            first=starts(np.tile(counts, len(splits))), order=pad_rows(np.concatenate(rows), counts)
+            first=row_starts(np.tile(counts, len(splits))),
+            order=pad_rows(np.concatenate(rows), counts),
         )
         for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
     )
@@ -205,11 +206,11 @@ def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -
     rows = personal_rows(federation, protocol.intercept)
     if rows is None:
         return None
-    missing = in_full(len(rows), dtype.name) - len(rows)
+    missing = padded_size(len(rows), dtype.name) - len(rows)
     return jnp.asarray(np.concatenate([rows, np.ones((missing, 1), bool)]))
 
 
-def starts(counts: NDArray[np.int64]) -> Array:
+def row_starts(counts: NDArray[np.int64]) -> Array:
     """Where each client begins."""
     return jnp.asarray(np.cumsum(counts) - counts, jnp.int32)
 
@@ -232,17 +233,17 @@ def table(
     features = federation.features[rows].astype(dtype)
     if protocol.intercept:
         features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
-    missing = in_full(features.shape[-1], dtype.name) - features.shape[-1]
+    missing = padded_size(features.shape[-1], dtype.name) - features.shape[-1]
     if missing:
         features = np.concatenate(
             [features, np.zeros((*features.shape[:-1], missing), dtype)], axis=-1
         )
     labels = federation.labels[rows].astype(np.int32 if federation.classes else dtype)
     real = None if mask is None else pad_rows(mask[rows], counts)
-    return RowTable(pad_rows(features, counts), pad_rows(labels, counts), real, starts(counts))
+    return RowTable(pad_rows(features, counts), pad_rows(labels, counts), real, row_starts(counts))
 
 
-def in_full(size: int, precision: str) -> int:
+def padded_size(size: int, precision: str) -> int:
     """Features or outputs of a head stored so: matrix units take short numbers by eights, and copy
     what is not.
     """
@@ -472,7 +473,7 @@ def product(a: Array, b: Array, dtype: Any) -> Array:
     return result
 
 
-def without_filling(outputs: Array, classes: int) -> Array:
+def mask_filling(outputs: Array, classes: int) -> Array:
     """Outputs whose columns behind the real classes count for nothing: no probability, so no
     gradient ever moves them.
     """

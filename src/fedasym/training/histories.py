@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from fedasym.algorithms import Algorithm
-from fedasym.core.errors import InvalidInput, unknown
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
 from fedasym.data.federation import Federation
@@ -24,15 +24,15 @@ from fedasym.training.history import COLUMNS, VALIDATION, History
 from fedasym.training.settings import SETTINGS, Protocol, named_settings
 from fedasym.training.wording import (
     HEADS,
-    cell,
     client_notes,
     columns,
-    folded,
-    how_far,
-    how_on,
+    convergence_remedies,
+    describe_distance,
+    fold_line,
     meanings,
-    shown,
+    setting_text,
     smaller_steps,
+    statistic_text,
 )
 
 MOST = 40  # configurations that are printed
@@ -136,19 +136,18 @@ def value_of(run: History, name: str) -> Any:
     )
 
 
-def why_none(groups: list[Configuration]) -> str:
+def explain_no_choice(groups: list[Configuration]) -> str:
     """Why none of an algorithm's configurations can be chosen, and what to do."""
     if all(group.diverged is not None for group in groups):
-        return f"as every configuration diverged: {against_divergence(groups[0].runs[0])}"
+        return f"as every configuration diverged: {divergence_remedy(groups[0].runs[0])}"
     if not any(run.totals[:, VALIDATION].sum() for group in groups for run in group.runs):
         return "as there are no validation samples: resplit the federation so that some validate"
     return (
-        "as no configuration has a finite validation score:"
-        f" {against_divergence(groups[0].runs[0])}"
+        f"as no configuration has a finite validation score: {divergence_remedy(groups[0].runs[0])}"
     )
 
 
-def against_divergence(run: History) -> str:
+def divergence_remedy(run: History) -> str:
     """What to do where steps diverge: the columns out of scale are the cause, or steps beyond what
     the curvature allows.
     """
@@ -204,7 +203,14 @@ def title_of(groups: list[Configuration]) -> str:
     protocols = list(dict.fromkeys(group.protocol.name for group in groups))
     parts += [f"protocol {protocols[0]}"] if len(protocols) == 1 else []
     return " · ".join(
-        [*parts, *(f"{name} {shown(value)}" for name, value in alike.items() if value is not None)]
+        [
+            *parts,
+            *(
+                f"{name} {setting_text(value)}"
+                for name, value in alike.items()
+                if value is not None
+            ),
+        ]
     )
 
 
@@ -248,11 +254,11 @@ def configuration_lines(ranked: Ranked, chosen: Chosen) -> list[str]:
     for group in listed:
         row = ["*" if tried and any(group is each for each in chosen.values()) else "", group.name]
         row += [group.protocol.name] if protocols else []
-        row += [shown(group.settings.get(name)) for name in vary]
+        row += [setting_text(group.settings.get(name)) for name in vary]
         row += [str(len(group.runs))] if uneven else []
-        row.append(cell(first, float(group.finals(first).mean())))
-        row += [spread(first, group.finals(first))] if several else []
-        row += [cell(name, float(group.finals(name).mean())) for name in others]
+        row.append(statistic_text(first, float(group.finals(first).mean())))
+        row += [seed_range(first, group.finals(first))] if several else []
+        row += [statistic_text(name, float(group.finals(name).mean())) for name in others]
         row += [f"round {group.diverged}" if group.diverged is not None else ""] if failed else []
         rows.append(row)
     hidden = len(groups) - len(listed)
@@ -260,12 +266,12 @@ def configuration_lines(ranked: Ranked, chosen: Chosen) -> list[str]:
     return [*columns(rows, left=3 if protocols else 2), *more, "", *meanings([first, *others])]
 
 
-def spread(name: str, values: Array) -> str:
+def seed_range(name: str, values: Array) -> str:
     """From the worst to the best seed."""
     if len(values) == 1 or np.isnan(values).any():
         return "-"
     ends = sorted((float(values.min()), float(values.max())), reverse=name == "loss")
-    return "–".join(cell(name, each) for each in ends).replace("%–", "–")
+    return "–".join(statistic_text(name, each) for each in ends).replace("%–", "–")
 
 
 def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
@@ -291,13 +297,13 @@ def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
         )
         notes.append(f"Configurations tried: {tried}{fair}.")
     notes += [
-        f"Nothing is chosen for {name}, {why_none(ranked[name])}."
+        f"Nothing is chosen for {name}, {explain_no_choice(ranked[name])}."
         for name, group in chosen.items()
         if group is None
     ]
     if failed := sum(group.diverged is not None for group in groups):
         cause = (
-            f" Most did: {against_divergence(groups[0].runs[0])}."
+            f" Most did: {divergence_remedy(groups[0].runs[0])}."
             if 2 * failed > len(groups) > 1
             else ""
         )
@@ -305,14 +311,14 @@ def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
             f"Diverged, and never chosen: {describe_count(failed, 'configuration')} of"
             f" {len(groups)}.{cause}"
         )
-    notes += not_converged([group.runs[0] for group in chosen.values() if group is not None])
+    notes += describe_unconverged([group.runs[0] for group in chosen.values() if group is not None])
     if cut := sum(group.interrupted for group in groups):
         notes.append(
             f"Interrupted: {describe_count(cut, 'configuration')} of {len(groups)}, shown at the"
             " last round that was evaluated."
         )
     for name, group in chosen.items():
-        notes += edges(group, ranked[name]) if group is not None else []
+        notes += grid_edge_notes(group, ranked[name]) if group is not None else []
     if len({group.name for group in groups}) > 1 and not any(
         group.algorithm.shares_nothing for group in groups
     ):
@@ -320,16 +326,17 @@ def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
     return notes
 
 
-def not_converged(runs: list[History]) -> list[str]:
+def describe_unconverged(runs: list[History]) -> list[str]:
     """Those of the runs that are not converged, in a sentence, and what to do."""
     short = [run for run in runs if run.converged is False]
     listed = "; ".join(
-        f"{run.algorithm.name}, {how_far(run).replace('the ', 'whose ', 1)}" for run in short
+        f"{run.algorithm.name}, {describe_distance(run).replace('the ', 'whose ', 1)}"
+        for run in short
     )
-    return [f"Not converged: {listed}. {how_on(short)}"] if short else []
+    return [f"Not converged: {listed}. {convergence_remedies(short)}"] if short else []
 
 
-def edges(best: Configuration, groups: list[Configuration]) -> list[str]:
+def grid_edge_notes(best: Configuration, groups: list[Configuration]) -> list[str]:
     """A sentence for each step or ridge that was chosen at the end of three or more values
     tried.
     """
@@ -351,8 +358,8 @@ def edges(best: Configuration, groups: list[Configuration]) -> list[str]:
         ):
             side = "smallest" if best.settings[name] == values[0] else "largest"
             notes.append(
-                f"{best.name}: {name} {shown(best.settings[name])} is the {side} tried; the best"
-                " may lie beyond."
+                f"{best.name}: {name} {setting_text(best.settings[name])} is the {side} tried;"
+                " the best may lie beyond."
             )
     return notes
 
@@ -502,7 +509,7 @@ class Histories(Sequence[History], Result):
         chosen, ranked = self.chosen(), self.ranked()
         left = [name for name, group in chosen.items() if group is None]
         if len(left) == len(chosen):
-            raise InvalidInput(f"nothing can be chosen: {why_none(ranked[left[0]])}")
+            raise InvalidInput(f"nothing can be chosen: {explain_no_choice(ranked[left[0]])}")
         tried = {name: len(groups) for name, groups in ranked.items()}
         listed = ", ".join(f"{name} {count}" for name, count in tried.items())
         remarks = (
@@ -510,7 +517,7 @@ class Histories(Sequence[History], Result):
             if max(tried.values()) > 1
             else []
         )
-        remarks += [f"Left out: {name}, {why_none(ranked[name])}." for name in left]
+        remarks += [f"Left out: {name}, {explain_no_choice(ranked[name])}." for name in left]
         return Histories(
             tuple(run for group in chosen.values() if group for run in group.runs),
             (*self.remarks, *remarks),
@@ -527,7 +534,7 @@ class Histories(Sequence[History], Result):
             if name not in (
                 known := ("algorithm", "protocol", "seed", "split", *setting_names(self._groups))
             ):
-                raise unknown("name to select by", name, known)
+                raise unknown_name("name to select by", name, known)
             asked = (
                 list(values)
                 if isinstance(values, list | tuple | set | range | np.ndarray)
@@ -535,17 +542,21 @@ class Histories(Sequence[History], Result):
             )
             held = kept
             kept = tuple(
-                run for run in held if any(same(value_of(run, name), each) for each in asked)
+                run
+                for run in held
+                if any(is_same_value(value_of(run, name), each) for each in asked)
             )
             if not kept:
                 there = dict.fromkeys(
-                    shown(value_of(run, name)) for run in held if value_of(run, name) is not None
+                    setting_text(value_of(run, name))
+                    for run in held
+                    if value_of(run, name) is not None
                 )
                 listed = (
                     f"they have {', '.join(there)}" if there else "their algorithms do not use it"
                 )
                 raise InvalidInput(
-                    f"no run has {name} {', '.join(shown(each) for each in asked)}: {listed}"
+                    f"no run has {name} {', '.join(setting_text(each) for each in asked)}: {listed}"
                 )
         return Histories(kept, self.remarks)
 
@@ -622,12 +633,12 @@ class Histories(Sequence[History], Result):
 
     def __str__(self) -> str:
         lines = configuration_lines(self.ranked(), self.chosen())
-        return "\n".join([*folded(self.title), "", *lines, *self.notes])
+        return "\n".join([*fold_line(self.title), "", *lines, *self.notes])
 
     __repr__ = __str__
 
 
-def same(held: Any, asked: Any) -> bool:
+def is_same_value(held: Any, asked: Any) -> bool:
     """Whether a value is the one asked for, numbers up to rounding: grids come from powers and
     spacings.
     """

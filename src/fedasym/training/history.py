@@ -23,7 +23,14 @@ from fedasym.results.result import Result
 from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.storage import Roster
-from fedasym.training.wording import client_notes, folded, remedy, round_lines, run_notes, shown
+from fedasym.training.wording import (
+    client_notes,
+    fold_line,
+    remedy,
+    round_lines,
+    run_notes,
+    setting_text,
+)
 
 ROUNDING = 1e-6  # losses closer than this, relatively, are the same in float32
 
@@ -41,27 +48,27 @@ def ratio(sums: ArrayLike, counts: ArrayLike) -> Array:
     return np.asarray(np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0))
 
 
-def pooled(sums: Sums, counts: Counts) -> Array:
+def pooled_ratio(sums: Sums, counts: Counts) -> Array:
     """All clients' samples together: a client weighs as much as it has samples.
 
-    >>> pooled(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
+    >>> pooled_ratio(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
     [0.7]
     """
     return ratio(sums[:, counts > 0].sum(1, dtype=float), counts.sum())
 
 
-def per_client(sums: Sums, counts: Counts) -> Array:
+def client_ratios(sums: Sums, counts: Counts) -> Array:
     """Each client's own, for the clients that have samples."""
     return ratio(sums[:, counts > 0], counts[counts > 0])
 
 
-def over_clients(sums: Sums, counts: Counts) -> Array:
+def mean_client_ratio(sums: Sums, counts: Counts) -> Array:
     """The mean of the clients' own: each client weighs the same.
 
-    >>> over_clients(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
+    >>> mean_client_ratio(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
     [0.625]
     """
-    each = per_client(sums, counts)
+    each = client_ratios(sums, counts)
     return ratio(each.sum(1), each.shape[1])
 
 
@@ -71,17 +78,17 @@ def lowest_tenth(sums: Sums, counts: Counts) -> Array:
     >>> lowest_tenth(np.arange(11.0)[None], np.full(11, 10)).tolist()
     [0.05]
     """
-    each = per_client(sums, counts)
+    each = client_ratios(sums, counts)
     few = -(-each.shape[1] // 10)
     lowest = ratio(np.sort(each, axis=1)[:, :few].sum(1), few)
     return np.where(np.isnan(each).any(1), np.nan, lowest)  # sorting puts NaN last, among the best
 
 
-def worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
+def share_worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
     """The fraction of clients that do strictly worse on their own: fewer correct, or a larger loss
     beyond rounding.
 
-    >>> worse(
+    >>> share_worse(
     ...     np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]]), np.array([9, 9]), losses=False
     ... ).tolist()
     [0.5]
@@ -192,7 +199,7 @@ class History(Result):
     @property
     def mean_accuracy(self) -> Array:
         """The mean over clients of their personal models' accuracies: each client counts alike."""
-        return over_clients(self._hits(self.correct)[..., TEST], self.totals[:, TEST])
+        return mean_client_ratio(self._hits(self.correct)[..., TEST], self.totals[:, TEST])
 
     @property
     def worst_decile(self) -> Array:
@@ -211,7 +218,7 @@ class History(Result):
             (self.losses, self.shared_losses) if regression else (self.correct, self.shared_correct)
         )
         return self._if_shared(
-            worse(own[..., TEST], theirs[..., TEST], self.totals[:, TEST], losses=regression)
+            share_worse(own[..., TEST], theirs[..., TEST], self.totals[:, TEST], losses=regression)
         )
 
     @property
@@ -236,7 +243,7 @@ class History(Result):
     @property
     def mean_loss(self) -> Array:
         """The mean over clients of their personal models' mean losses: each client counts alike."""
-        return over_clients(self.losses[..., TEST], self.totals[:, TEST])
+        return mean_client_ratio(self.losses[..., TEST], self.totals[:, TEST])
 
     @property
     def training_loss(self) -> Array:
@@ -470,7 +477,7 @@ class History(Result):
         used = named_settings(self.settings, self.algorithm)
         parts = [
             self.algorithm.name,
-            *(f"{name} {shown(value)}" for name, value in used.items() if value is not None),
+            *(f"{name} {setting_text(value)}" for name, value in used.items() if value is not None),
         ]
         return " · ".join([*parts, f"protocol {self.protocol.name}", f"seed {self.seed}"])
 
@@ -482,7 +489,7 @@ class History(Result):
         return (*run_notes(self), *client_notes(self))
 
     def __str__(self) -> str:
-        return "\n".join([*folded(self.title), "", *round_lines(self), *self.notes])
+        return "\n".join([*fold_line(self.title), "", *round_lines(self), *self.notes])
 
     __repr__ = __str__
 
@@ -506,7 +513,7 @@ class History(Result):
 
     def _trained(self, sums: Sums | None) -> Array:
         counts = np.asarray(self.federation.counts("train"))
-        return np.full(len(self.rounds), np.nan) if sums is None else pooled(sums, counts)
+        return np.full(len(self.rounds), np.nan) if sums is None else pooled_ratio(sums, counts)
 
     def _pooled(self, sums: Sums, split: int) -> Array:
-        return pooled(sums[..., split], self.totals[:, split])
+        return pooled_ratio(sums[..., split], self.totals[:, split])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, ClientStage, Keep, ServerStage
 from fedasym.core.runtime import physical_memory
-from fedasym.data.splits import COHORT, TRAINING, Words, mix, orders
+from fedasym.data.splits import COHORT, TRAINING, Words, mix_hash, random_orders
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def cohorts(seed: int, identities: Words, rounds: int, cohort: int, first: int =
     >>> drawn.shape, bool((drawn[:, 0] != drawn[:, 1]).all())
     ((3, 2), True)
     """
-    ranks = mix(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
+    ranks = mix_hash(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
     drawn = (
         np.argpartition(ranks, cohort - 1, axis=1)[:, :cohort]
         if cohort < len(identities)
@@ -72,7 +72,7 @@ def batches(
     A stream is an endless sequence of passes over a client's `sizes` samples, each pass shuffled
     anew and cut into batches, the last short one kept; a client without samples has empty batches.
 
-    >>> batches(mix(0, [5]), np.array([3]), first=0, count=2, batch=2).shape
+    >>> batches(mix_hash(0, [5]), np.array([3]), first=0, count=2, batch=2).shape
     (1, 2, 2)
     """
     sizes, first = np.asarray(sizes), np.broadcast_to(first, streams.shape)
@@ -84,7 +84,9 @@ def batches(
         passes = -(-(int(offset.max()) + count) // length)
         number = skipped[:, None] + np.arange(passes)
         flat = cut_passes(
-            orders(mix(streams[mine, None], number), sizes[mine], int(sizes[mine].max())),
+            random_orders(
+                mix_hash(streams[mine, None], number), sizes[mine], int(sizes[mine].max())
+            ),
             length,
             batch,
         )
@@ -107,7 +109,9 @@ def epochs(
     moment of the program; the steps that a smaller client does not need are empty batches, which
     change nothing.
     """
-    order = orders(mix(streams[:, None], first + np.arange(count)), np.asarray(sizes), width)
+    order = random_orders(
+        mix_hash(streams[:, None], first + np.arange(count)), np.asarray(sizes), width
+    )
     return cut_passes(order, -(-width // batch), batch)
 
 
@@ -261,7 +265,7 @@ class Machine(NamedTuple):
     close: float
 
 
-def this_machine() -> Machine:
+def default_device() -> Machine:
     """The device that JAX computes on by default."""
     import jax.numpy as jnp  # the twin and federations plan without it
 
@@ -363,7 +367,7 @@ class Schedule:
     ) -> Words:
         """The streams of training batches: a new one each round, or one for ever."""
         number = 0 if self.work.protocol.continued_passes else np.asarray(rounds) + 1
-        return mix(seed, TRAINING, self.work.federation.identities[members], number)
+        return mix_hash(seed, TRAINING, self.work.federation.identities[members], number)
 
     def rows(
         self,
@@ -420,11 +424,11 @@ class Schedule:
         return members, rows_, shares_.astype(self.work.precision)
 
     def room(self, draws: Sequence[Draw]) -> tuple[int, float]:
-        """How many clients are drawn in any round, at most over the seeds; and which part of those
-        that train in each.
+        """How many clients are drawn in any round, at most over the seeds, and one for all that
+        never are; and which part of those that train are drawn in each.
         """
         most = max(len(np.unique(self.members(draw.seed)[0])) for draw in draws)
-        return max(most, 1), self.cohort / len(self.able)
+        return most + 1, self.cohort / len(self.able)
 
     def slots(self, draws: Sequence[Draw], start: int, stop: int) -> Rows:
         """(rounds, seeds, cohort): where the drawn clients are among those that are drawn in any
@@ -436,3 +440,15 @@ class Schedule:
             places.append(np.searchsorted(np.unique(members), members[start:stop]))
         slots = np.stack(places, axis=1).astype(np.int32)
         return np.pad(slots, [(0, ROUNDS - (stop - start)), (0, 0), (0, 0)])
+
+    def slots_of(self, draws: Sequence[Draw], members: NDArray[np.integer]) -> Rows:
+        """(seeds, members): where these clients are among those that are drawn in any round; those
+        that never are share the last place.
+        """
+        last = self.room(draws)[0] - 1
+        places = []
+        for draw in draws:
+            drawn = np.unique(self.members(draw.seed)[0])
+            mine = np.searchsorted(drawn, members)
+            places.append(np.where(np.isin(members, drawn), mine, last))
+        return np.stack(places).astype(np.int32)

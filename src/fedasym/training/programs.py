@@ -22,7 +22,7 @@ from fedasym.training.heads import (
     Space,
     flat_labels,
     flat_rows,
-    without_filling,
+    mask_filling,
 )
 from fedasym.training.steps import (
     OPTIONS,
@@ -36,8 +36,8 @@ from fedasym.training.steps import (
     client_rows,
     first_state,
     score,
-    side_by_side,
     space_of,
+    vectorise,
     walk,
 )
 
@@ -156,7 +156,7 @@ def rounds_of(
         shared, diverged, memory = state
         places = None if slots is None else slots[i]
         one = partial(advance_round, program, data, rates)
-        moved, memory = side_by_side(one, shared, memory, drawn[i], places, rows[i], shares[i])
+        moved, memory = vectorise(one, shared, memory, drawn[i], places, rows[i], shares[i])
         broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
         return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory
 
@@ -199,11 +199,11 @@ def advance_round(
             later, sent = bound_stage(program, rates).finish(*words)
             return w, as_arrays(later, shared), None if sent is None else as_arrays(sent, shared)
 
-        return side_by_side(train, shared, rates, kept, common)
+        return vectorise(train, shared, rates, kept, common)
 
     def group(totals: tuple[Array, Array], members: Any) -> tuple[tuple[Array, Array], Any]:
         drawn, rows, shares, kept = members
-        points, later, sent = side_by_side(visit, drawn, rows, kept)
+        points, later, sent = vectorise(visit, drawn, rows, kept)
         total = totals[0] + change(program, data, shared, points, drawn, shares)
         beside = totals[1] if sent is None else totals[1] + jnp.einsum("j,jkdc->kdc", shares, sent)
         return (total, beside), later
@@ -227,7 +227,7 @@ def advance_round(
     ) -> tuple[Array, Any]:
         return bound_stage(program, rates).move_server(shared, total, common, beside, portion)
 
-    moved, common = side_by_side(update, shared, total, beside, common, rates)
+    moved, common = vectorise(update, shared, total, beside, common, rates)
     if memory is None:
         return moved, None
 
@@ -282,8 +282,8 @@ def personalise(
         )
 
     if members.ndim == 1:
-        return side_by_side(lambda shared, rows: of_seed(shared, members, rows), shared, rows)
-    return side_by_side(of_seed, shared, members, rows)
+        return vectorise(lambda shared, rows: of_seed(shared, members, rows), shared, rows)
+    return vectorise(of_seed, shared, members, rows)
 
 
 def one_client(
@@ -309,9 +309,49 @@ def one_client(
 
             return lax.scan(segment, first_state(program, space), bounds)[1]
 
-        return side_by_side(of_configuration, rates)
+        return vectorise(of_configuration, rates)
 
-    return side_by_side(of_server, shared, rates)
+    return vectorise(of_server, shared, rates)
+
+
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def examine_kept(
+    program: Program,
+    data: Packed,
+    shared: Array,
+    kept: Any,
+    members: Array,
+    slots: Array,
+    rates: Rates,
+) -> Array:
+    """Hits and losses of the members' models, where these are part of what clients keep from round
+    to round.
+
+    Axes: kept (seeds, servers, slots, ...); members and slots (seeds, members); the others, and the
+    result, as in `personalise`, with one configuration and one stop.
+    """
+    alone = jax.tree.map(lambda leaf: leaf[:, 0], rates)
+
+    def of_seed(shared: Array, kept: Any, members: Array, slots: Array) -> Array:
+        def of_member(member_slot: tuple[Array, Array]) -> Array:
+            member, slot = member_slot
+
+            def of_server(shared: Array, kept: Any, rates: Rates) -> Array:
+                mine = as_models(jax.tree.map(lambda leaf: leaf[slot], kept), shared)
+                own = bound_stage(program, rates).personal_model(Model.at(shared), mine)
+                point = jnp.where(data.trained[member] > 0, carry_out_matrix(own, shared), shared)
+                space = space_of(program, data, member, shared)
+                return examiner(program, data, member, space, shared)(point)[None, None]
+
+            return vectorise(of_server, shared, kept, alone)
+
+        return (
+            jax.vmap(of_member)((members, slots))
+            if program.together
+            else lax.map(of_member, (members, slots))
+        )
+
+    return vectorise(of_seed, shared, kept, members, slots)
 
 
 def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> Point:
@@ -376,7 +416,7 @@ def tester(
         def examine(point: Array) -> Array:
             def part(start: Array) -> Array:
                 rows = flat_rows(block(first + start))
-                outputs = without_filling(jnp.matmul(rows, point), program.classes)
+                outputs = mask_filling(jnp.matmul(rows, point), program.classes)
                 return tally(program, data, member, start, outputs)
 
             return part(blocks[0]) if len(blocks) == 1 else lax.map(part, blocks).sum(0)

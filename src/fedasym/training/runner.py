@@ -11,14 +11,15 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
-from fedasym.data.splits import PERSONAL, START, mix
-from fedasym.training.heads import Packed, in_full, pack
+from fedasym.data.splits import PERSONAL, START, mix_hash
+from fedasym.training.heads import Packed, pack, padded_size
 from fedasym.training.plans import (
     COPIES,
     KEEP,
@@ -39,7 +40,14 @@ from fedasym.training.plans import (
     round_width,
     way_of,
 )
-from fedasym.training.programs import advance, advance_memory, first_memory, personalise
+from fedasym.training.programs import (
+    Memory,
+    advance,
+    advance_memory,
+    examine_kept,
+    first_memory,
+    personalise,
+)
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
 
@@ -63,12 +71,12 @@ class RunWork:
     @property
     def features(self) -> int:
         """Rows of a head: the features, and the intercept."""
-        return in_full(self.federation.dimension + self.protocol.intercept, self.stored)
+        return padded_size(self.federation.dimension + self.protocol.intercept, self.stored)
 
     @property
     def outputs(self) -> int:
         """Columns of a head."""
-        return in_full(self.federation.outputs, self.stored)
+        return padded_size(self.federation.outputs, self.stored)
 
     @property
     def filled(self) -> int:
@@ -185,7 +193,7 @@ def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
     heads = np.zeros((len(draws), work.features, work.outputs), work.precision)
     if work.protocol.random_start:
         for place, draw in enumerate(draws):
-            uniform = mix(draw.seed, START, np.arange(math.prod(shape))) / 2.0**64
+            uniform = mix_hash(draw.seed, START, np.arange(math.prod(shape))) / 2.0**64
             heads[place, : shape[0], : shape[1]] = (
                 (2 * uniform - 1) / np.sqrt(work.federation.dimension)
             ).reshape(shape)
@@ -204,6 +212,7 @@ Scores = NDArray[
     np.floating
 ]  # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
 Collect = Callable[[list[list[RunOutcome]]], None]
+ScoredPart = tuple[NDArray[np.int32], slice, Array]  # members, configurations, and their scores
 
 
 class Walk(NamedTuple):
@@ -246,7 +255,12 @@ class Tester:
         self.server, self.sizes = schedule.server, schedule.sizes
 
     def dispatch(
-        self, slab: Slab, shared: Array, diverged: Array, rounds: Sequence[int]
+        self,
+        slab: Slab,
+        shared: Array,
+        diverged: Array,
+        rounds: Sequence[int],
+        memory: Memory | None = None,
     ) -> Collect:
         """Start testing after these rounds; the answer waits for the scores and puts them where
         they belong.
@@ -261,6 +275,12 @@ class Tester:
             passes = None if longest.epochs is None else [stage.epochs or 0 for stage in stages]
             rates = self.rates([slab.trajectories[place] for place in places], longest)
             wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
+            if self.reads_memory(longest):
+                assert memory is not None
+                mine = jax.tree.map(lambda leaf, at=places: leaf[:, np.array(at)], memory.clients)
+                answer = self.kept_scores(slab.draws, wanted, mine, rates, rounds[-1])
+                measured.append((stages, places, [answer]))
+                continue
             # alone, passes go on from round to round; a few steps begin anew in each
             moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
             scores = [
@@ -291,6 +311,52 @@ class Tester:
                                     outcomes[job][seed].head = heads[row, place]
 
         return collect
+
+    def reads_memory(self, client: ClientWork) -> bool:
+        """Whether the clients' own models are part of what they keep from round to round."""
+        return client.stage is None and self.server.stage.keeps_client()
+
+    def kept_scores(
+        self,
+        draws: Sequence[Draw],
+        shared: Array,
+        kept: Any,
+        rates: Sequence[Sequence[Numbers]],
+        round_: int,
+    ) -> Callable[[], Scores]:
+        """Dispatch the models that clients keep, group by group and piece by piece; the answer
+        waits for all of them.
+        """
+        flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
+        named = {name: values[:, None] for name, values in flat.items()}
+        waiting = []
+        for group in groups(self.sizes.tested):
+            walk = self.walk(ClientWork(None), group, [round_], None)
+            data = self.data._replace(grams=None)
+            size = self.piece(walk, len(draws) * len(rates), len(draws), len(group))
+            for members, real in parts(list(group), size):
+                places = np.array(members, np.int32)
+                theirs = np.stack([self.schedule.of_split(places, draw.split) for draw in draws])
+                slots = self.schedule.slots_of(draws, places)
+                scores = examine_kept(walk.program, data, shared, kept, theirs, slots, named)
+                waiting.append((places[:real], slice(0, 1), scores))
+        return self.gather(waiting, len(rates), 1)
+
+    def gather(
+        self, waiting: Sequence[ScoredPart], servers: int, columns: int
+    ) -> Callable[[], Scores]:
+        """The scores of all clients, once all parts are there."""
+
+        def answer() -> Scores:
+            first = np.asarray(waiting[0][2])
+            shape = (len(first), len(self.sizes.training), servers, columns, *first.shape[4:])
+            everyone = np.empty(shape, first.dtype)
+            for members, some, found in waiting:
+                part = np.asarray(found)[:, : len(members), :, : some.stop - some.start]
+                everyone[:, members, :, some] = part
+            return everyone
+
+        return answer
 
     def real(self, shared: Array) -> NDArray[np.floating]:
         """Shared heads without what fills up their shape."""
@@ -358,22 +424,7 @@ class Tester:
                     done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
                     self.work.report(done, f"testing after round {rounds[-1]}")
 
-        def answer() -> Scores:
-            first = np.asarray(waiting[0][2])
-            shape = (
-                len(first),
-                len(self.sizes.training),
-                len(rates),
-                len(rates[0]),
-                *first.shape[4:],
-            )
-            everyone = np.empty(shape, first.dtype)
-            for members, some, found in waiting:
-                part = np.asarray(found)[:, : len(members), :, : some.stop - some.start]
-                everyone[:, members, :, some] = part
-            return everyone
-
-        return answer
+        return self.gather(waiting, len(rates), len(rates[0]))
 
     def held(self, walk: Walk) -> float:
         """Bytes that one run of one client holds."""
@@ -394,7 +445,10 @@ class Tester:
         """The program for a group of clients."""
         work, server, largest = self.work, self.server, int(self.sizes.training[group].max())
         per_pass = -(-largest // server.batch)
-        if client.stage is None:
+        kept = self.reads_memory(client)
+        if kept:
+            stops = [0]
+        elif client.stage is None:
             stops = [server.local_steps]
         elif client.epochs is None:
             stops = [client.steps]
@@ -403,7 +457,7 @@ class Tester:
         steps, stage = max(stops[-1], 1), client.stage or server.stage
         form = (
             "head"
-            if client.still
+            if client.still or kept
             else work.best_form(round_width(largest), steps * stage.gradients, server.batch)
         )
         tested = max(int(self.sizes.tested[group].max()), 1)
@@ -457,7 +511,7 @@ class Tester:
             self.server.batch, walk.program.width
         )  # clients with less than a batch have no use for its other rows
         alone = self.server.alone and client.epochs is not None
-        streams = mix(
+        streams = mix_hash(
             seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_
         )
         if client.epochs is None or walk.stops[-1] == 0:
@@ -522,7 +576,7 @@ class Runner:
             each += (
                 work.bytes_per_output
                 * work.features
-                * (1 + min(len(counts), server.rounds * server.cohort))
+                * (2 + min(len(counts), server.rounds * server.cohort))
             )
         at_a_time = count_fitting(work.machine.close, each, len(trajectories))
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
@@ -543,15 +597,15 @@ class Runner:
             tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
             return
         rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
-        collect: Collect = (
-            tester.dispatch(slab, shared, diverged, (0,))
-            if 0 in server.evaluated
-            else lambda _: None
-        )
         memory = (
             first_memory(program, shared, rates, *schedule.room(slab.draws))
             if server.stage.has_memory()
             else None
+        )
+        collect: Collect = (
+            tester.dispatch(slab, shared, diverged, (0,), memory)
+            if 0 in server.evaluated
+            else lambda _: None
         )
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
@@ -568,7 +622,7 @@ class Runner:
             )
             if stop in server.evaluated:
                 collect(self.outcomes)
-                collect = tester.dispatch(slab, shared, diverged, (stop,))
+                collect = tester.dispatch(slab, shared, diverged, (stop,), memory)
         collect(self.outcomes)
 
 
@@ -595,7 +649,9 @@ def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
                     if client.epochs is None
                     else client.epochs * passes
                 )
-                each = server.local_steps * len(training) if client.stage is None else each
+                if client.stage is None:  # models that clients keep are there without a step
+                    steps = 0 if server.stage.keeps_client() else server.local_steps
+                    each = steps * len(training)
                 each *= len(jobs) * (
                     1 if alone and client.epochs is not None else len(server.evaluated)
                 )

@@ -22,7 +22,7 @@ import numpy as np
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import Stored, is_built_in
 from fedasym.algorithms.stages import ClientStage, ServerStage, Setting, Stage, setting
-from fedasym.core.errors import InvalidInput, NoFormula, known
+from fedasym.core.errors import InvalidInput, NoFormula, find_entry
 from fedasym.core.numbers import flag, one_float
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -226,7 +226,7 @@ def find_protocol(name: str | Protocol) -> Protocol:
     return (
         name
         if isinstance(name, Protocol)
-        else known("protocol", name, {each.name: each for each in (TEXT, CODE)})
+        else find_entry("protocol", name, {each.name: each for each in (TEXT, CODE)})
     )
 
 

@@ -31,8 +31,8 @@ from fedasym.training.heads import (
     Space,
     Span,
     blend,
+    mask_filling,
     read_batch,
-    without_filling,
 )
 
 CLASSES, VALUES = "classification", "regression"
@@ -298,7 +298,7 @@ class BatchGradients:
 
     def outputs(self, at: Model, D: BatchRows) -> Array:
         """The outputs of a model at a batch."""
-        return without_filling(self.products(at, D), self.space.classes)
+        return mask_filling(self.products(at, D), self.space.classes)
 
     def products(self, of: Model, D: BatchRows) -> Array:
         """The products of a batch's samples with a model or a direction."""
@@ -449,7 +449,7 @@ def client_rows(program: Program, data: Packed, member: Array) -> Array:
     return data.training.read(data.training.features, data.training.first[member], program.width)
 
 
-def side_by_side(function: Callable[..., Leaves], *trees: Any) -> Leaves:
+def vectorise(function: Callable[..., Leaves], *trees: Any) -> Leaves:
     """`jax.vmap(function)(*trees)`; one alone needs no axis, and its program is smaller and sooner
     compiled.
     """

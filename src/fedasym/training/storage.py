@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
-from fedasym.core.errors import InvalidInput, import_package, path_of, unknown
+from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
 from fedasym.core.runtime import replace_file
 from fedasym.data.files import KEY, check_file
 from fedasym.data.samples import owners_of
@@ -75,7 +75,7 @@ class Roster:
         if found is None:
             known = [str(each) for each in self.clients[:20]]
             more = len(self.clients) - len(known)
-            raise unknown("client", client, known if more <= 0 else [*known, f"{more} more"])
+            raise unknown_name("client", client, known if more <= 0 else [*known, f"{more} more"])
         return found
 
 
@@ -98,7 +98,7 @@ def write_history(history: History, path: str | Path) -> Path:
     held = {
         name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None
     }
-    told = described(history)
+    told = describe_history(history)
     about = json.dumps(told | {"sum": checksum(held, told)})
     try:
         with replace_file(place) as fresh:
@@ -110,7 +110,7 @@ def write_history(history: History, path: str | Path) -> Path:
     return place
 
 
-def described(history: History) -> dict[str, Any]:
+def describe_history(history: History) -> dict[str, Any]:
     """What the arrays do not say."""
     federation = history.federation
     return {
@@ -125,7 +125,7 @@ def described(history: History) -> dict[str, Any]:
         "exact": (
             None
             if history.exact is None
-            else {name: finite(value) for name, value in asdict(history.exact).items()}
+            else {name: finite_or_none(value) for name, value in asdict(history.exact).items()}
         ),
         "clients": list(federation.clients),
         "classes": None if federation.classes is None else list(federation.classes),
@@ -135,7 +135,7 @@ def described(history: History) -> dict[str, Any]:
     }
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """A number for JSON, which has no NaN."""
     return value if np.isfinite(value) else None
 

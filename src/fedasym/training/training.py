@@ -13,7 +13,7 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY
-from fedasym.core.errors import InvalidInput, MissingPackage, NoFormula, read_list, unknown
+from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
 from fedasym.core.runtime import Progress, check_progress
 from fedasym.data.federation import Federation, check_federation
 from fedasym.training.convergence import stable_steps
@@ -53,11 +53,6 @@ def find_algorithms(
     chosen: list[Algorithm] = []
     for entry in read_list("algorithm", algorithm) if several else [algorithm]:
         chosen.append(find(entry))
-        if chosen[-1].personal_from_server and chosen[-1].server.keeps_client():
-            raise NoFormula(
-                f"{chosen[-1].name} has personal models that clients keep from round to round: "
-                "fedasym.training.twin trains it, the compiled programs do not yet"
-            )
         check_trainable(chosen[-1])
         check_steps(chosen[-1])
     if not chosen:
@@ -75,7 +70,7 @@ def check_own(algorithms: Sequence[Algorithm], told: Iterable[str]) -> None:
     known = (*SETTINGS, *(name for algorithm in algorithms for name in own_settings(algorithm)))
     for name in told:
         if name not in known:
-            raise unknown("setting", name, known)
+            raise unknown_name("setting", name, known)
 
 
 def check_whole_numbers(name: str, values: Iterable[int]) -> list[int]:
@@ -132,7 +127,7 @@ def grid_of(
     for name, values in axes.items():
         known = (*SETTINGS, *(own for user in users for own in own_settings(user)))
         if name not in known:
-            raise unknown("grid entry", name, known)
+            raise unknown_name("grid entry", name, known)
         if not any(name in tunable_settings(user) for user in users):
             raise InvalidInput(
                 f"grid has {name}, which {', '.join(user.name for user in users)} does not use:"
@@ -300,7 +295,9 @@ def train(
             "precision is 'bfloat16': it serves sequences of classes, and these are not; use"
             " 'mixed'"
         )
-    outcomes, stopped = compute(jobs, federation, rules, numbers, deals, precision, form, progress)
+    outcomes, stopped = compute_histories(
+        jobs, federation, rules, numbers, deals, precision, form, progress
+    )
     dealt = [federation.resplit(split, fractions=None) for split in deals] or [federation]
     runs = [(number, place) for place in range(len(dealt)) for number in numbers]
     histories = [
@@ -317,7 +314,7 @@ def train(
     return histories[0] if single else Histories(tuple(histories))
 
 
-def compute(
+def compute_histories(
     jobs: Sequence[tuple[Algorithm, Settings]],
     federation: Federation,
     protocol: Protocol,
@@ -335,7 +332,7 @@ def compute(
             "training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)"
         ) from None
     from fedasym.training.heads import SHORT, numbers_as
-    from fedasym.training.plans import this_machine
+    from fedasym.training.plans import default_device
     from fedasym.training.runner import Draw, Runner, RunWork, count_steps
 
     tree = shared_work(jobs, protocol, int(federation.counts("train").max()))
@@ -349,7 +346,9 @@ def compute(
 
     with numbers_as(precision) as models:
         features = precision if precision == SHORT else models
-        work = RunWork(federation, protocol, models, features, this_machine(), form, splits, report)
+        work = RunWork(
+            federation, protocol, models, features, default_device(), form, splits, report
+        )
         draws = [Draw(seed, place) for place in range(max(len(splits), 1)) for seed in seeds]
         total = count_steps(tree, work, len(draws))
         runner = Runner(work, tree, len(jobs), draws)

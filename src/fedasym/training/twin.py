@@ -23,7 +23,7 @@ from fedasym.algorithms import Algorithm, ServerStage
 from fedasym.algorithms.stages import Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
-from fedasym.data.splits import PERSONAL, START, TRAINING, Words, mix
+from fedasym.data.splits import PERSONAL, START, TRAINING, Words, mix_hash
 from fedasym.training.plans import batches, cohorts
 from fedasym.training.settings import (
     Protocol,
@@ -125,7 +125,7 @@ def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DType
     shape = (d + protocol.intercept, outputs)
     if not protocol.random_start:
         return np.zeros(shape, dtype)
-    u = mix(seed, START, np.arange(shape[0] * shape[1])) / 2.0**64
+    u = mix_hash(seed, START, np.arange(shape[0] * shape[1])) / 2.0**64
     return np.asarray((2 * u - 1) / np.sqrt(d), dtype).reshape(shape)
 
 
@@ -193,11 +193,11 @@ def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = 
         )
         return np.asarray(server.personal_model(w, state))
     stage = bind_stage(algorithm.personalise, settings, protocol)
-    stream = mix(client.seed, PERSONAL, client.identity, r)
+    stream = mix_hash(client.seed, PERSONAL, client.identity, r)
     if stage.step_count is not None:  # none in FedAvg, which keeps W
         work = client.batches(stream, 0, stage.step_count)
     elif algorithm.shares_nothing:  # alg:local: there are no rounds, r counts passes
-        work = client.passes(mix(client.seed, PERSONAL, client.identity, 0), r)
+        work = client.passes(mix_hash(client.seed, PERSONAL, client.identity, 0), r)
     else:
         work = client.passes(stream, settings.personal_epochs)
     return take_steps(stage, W, ([D] for D in work), own_rate(stage, settings), own, keep=True)[0]
@@ -216,8 +216,13 @@ def personal_head(
 ) -> Head:
     """One client's head from the shared one of a round: what `run` has in
     `Snapshot.personal[client]`.
+
+    Where it is what the client keeps from round to round, all rounds are gone through again.
     """
     check_trainable(algorithm)
+    if algorithm.personal_from_server and algorithm.server.keeps_client():
+        again = run(algorithm, federation, settings, protocol, seed, dtype)
+        return next(found.personal[client] for found in again if found.round == round)
     one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
     return own_head(algorithm, one, np.asarray(shared, dtype), round)
 
@@ -386,7 +391,7 @@ class Gradients:
 
     def own(self, G: Head) -> Head:
         """The part in rows that may be a client's own, 0 in the others."""
-        return of_rows(G, self.rows)
+        return restrict_to_rows(G, self.rows)
 
     def repeat(self, count: int, step: Callable[[Head], Head], w: Head) -> Head:
         """A step, over and over."""
@@ -396,7 +401,7 @@ class Gradients:
 
     def common(self, G: Head) -> Head:
         """The part in rows that are the same for all clients."""
-        return 0 * G if self.rows is None else of_rows(G, ~self.rows)
+        return 0 * G if self.rows is None else restrict_to_rows(G, ~self.rows)
 
 
 def take_steps(
@@ -420,7 +425,7 @@ def take_steps(
     return w, state
 
 
-def of_rows(G: Head, rows: Mask) -> Head:
+def restrict_to_rows(G: Head, rows: Mask) -> Head:
     """A gradient in these rows of the head alone, 0 in the others."""
     return G if rows is None else np.where(rows, G, 0)
 
@@ -487,9 +492,9 @@ class Client:
         client has worked before.
         """
         K = self.settings.local_steps
-        stream, first = mix(self.seed, TRAINING, self.identity, r + 1), 0
+        stream, first = mix_hash(self.seed, TRAINING, self.identity, r + 1), 0
         if self.protocol.continued_passes:
-            stream, first = mix(self.seed, TRAINING, self.identity, 0), turn * K * each
+            stream, first = mix_hash(self.seed, TRAINING, self.identity, 0), turn * K * each
         work = self.batches(stream, first, K * each)
         for _ in range(K):
             yield [next(work) for _ in range(each)]

@@ -60,10 +60,14 @@ FRACTIONS = (
 )
 
 
-def cell(name: str, value: float) -> str:
+def statistic_text(name: str, value: float) -> str:
     """A statistic as it is printed: fractions in percent, a dash where there is none.
 
-    >>> cell("accuracy", 0.81853), cell("loss", 0.612345678), cell("hurt", float("nan"))
+    >>> (
+    ...     statistic_text("accuracy", 0.81853),
+    ...     statistic_text("loss", 0.612345678),
+    ...     statistic_text("hurt", float("nan")),
+    ... )
     ('81.85%', '0.61235', '-')
     """
     if np.isnan(value):
@@ -71,15 +75,15 @@ def cell(name: str, value: float) -> str:
     return f"{value:.2%}" if name in FRACTIONS else number(value)
 
 
-def shown(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """A setting's value; a dash where the algorithm has none."""
     return number(value) if isinstance(value, float) else "-" if value is None else str(value)
 
 
-def folded(line: str, width: int = WIDTH) -> list[str]:
+def fold_line(line: str, width: int = WIDTH) -> list[str]:
     """A line of parts joined by middle dots, cut between parts so that each piece fits.
 
-    >>> folded("one · two · three", width=9)
+    >>> fold_line("one · two · three", width=9)
     ['one · two', 'three']
     """
     lines = [""]
@@ -112,7 +116,7 @@ def round_lines(history: History) -> list[str]:
     kept = [name for name in heads if name == first or not np.isnan(values[name]).all()]
     rows = [["round", *(heads[name] for name in kept)]]
     for at, when in enumerate(history.rounds):
-        rows.append([str(when), *(cell(name, float(values[name][at])) for name in kept)])
+        rows.append([str(when), *(statistic_text(name, float(values[name][at])) for name in kept)])
     return [*columns(rows), "", *meanings(kept)]
 
 
@@ -139,7 +143,9 @@ def run_notes(history: History) -> list[str]:
             f"Diverged: a model is not finite from round {history.diverged} on. {remedy(history)}"
         )
     if history.converged is False:
-        notes.append(f"Not converged: {how_far(history)}. {how_on([history])}")
+        notes.append(
+            f"Not converged: {describe_distance(history)}. {convergence_remedies([history])}"
+        )
     if history.interrupted:
         notes.append(
             f"Interrupted: the last test was after round {history.rounds[-1]} of"
@@ -155,7 +161,7 @@ def run_notes(history: History) -> list[str]:
     return notes
 
 
-def how_far(history: History) -> str:
+def describe_distance(history: History) -> str:
     """Which of a run's models are not converged, and by how much."""
     parts = []
     for whose, loss, exact, excess in (
@@ -170,17 +176,18 @@ def how_far(history: History) -> str:
         if excess[-1] > NEAR and not same:
             model = "models'" if whose == "personal" else "model's"
             parts.append(
-                f"the {whose} {model} training loss is {above(float(loss[-1]), float(exact[-1]))}"
+                f"the {whose} {model} training loss is"
+                f" {excess_text(float(loss[-1]), float(exact[-1]))}"
             )
     return ", and ".join(parts)
 
 
-def above(loss: float, exact: float) -> str:
+def excess_text(loss: float, exact: float) -> str:
     """A loss beside the least one.
 
-    >>> above(190.0, 175.0), above(4977.0, 175.0)
+    >>> excess_text(190.0, 175.0), excess_text(4977.0, 175.0)
     ('190, 9% above the exact 175', '4977, 28 times the exact 175')
-    >>> above(2.0, 1e-9)
+    >>> excess_text(2.0, 1e-9)
     '2, where the exact solution has 1e-09'
     """
     if exact * 1000 < loss:
@@ -189,7 +196,7 @@ def above(loss: float, exact: float) -> str:
     return f"{number(loss)}, {much} the exact {number(exact)}"
 
 
-def how_on(histories: Sequence[History]) -> str:
+def convergence_remedies(histories: Sequence[History]) -> str:
     """What to do about runs that have not converged, for each stage that needs it."""
     advice = []
     if any(run.algorithm.shares_nothing for run in histories):
@@ -210,7 +217,8 @@ def how_on(histories: Sequence[History]) -> str:
         columns_out_of_scale(data) if isinstance(data, Federation) else {}
     )  # a saved history has no samples
     return (
-        f"Try {'; '.join(advice)}; {one_scale(far)}. fedasym fit (fa.linear.fit) solves it exactly."
+        f"Try {'; '.join(advice)}; {scaling_advice(far)}."
+        " fedasym fit (fa.linear.fit) solves it exactly."
     )
 
 
@@ -226,29 +234,30 @@ def remedy(history: History) -> str:
     if by_server or history.algorithm.personal_from_server:
         names = history.algorithm.server.step_settings
     elif (step := stage.get("local_step")) is not None:
-        return (
-            f"Try a smaller step than {type(stage).__name__}'s {shown(step)}, {or_scale(history)}."
-        )
-    listed = " or ".join(f"{name} (now {shown(getattr(history.settings, name))})" for name in names)
-    return f"Try a smaller {listed}, {or_scale(history)}."
+        now = f"{type(stage).__name__}'s {setting_text(step)}"
+        return f"Try a smaller step than {now}, {scale_remedy(history)}."
+    listed = " or ".join(
+        f"{name} (now {setting_text(getattr(history.settings, name))})" for name in names
+    )
+    return f"Try a smaller {listed}, {scale_remedy(history)}."
 
 
-def or_scale(history: History) -> str:
+def scale_remedy(history: History) -> str:
     """What else helps against divergence: the columns that are out of scale, where there are
     any.
     """
     data = history.federation
     if isinstance(data, Federation) and (
-        cause := blame(columns_out_of_scale(data))
+        cause := blame_columns(columns_out_of_scale(data))
     ):  # a saved history has no samples
         return f"or rather mend the features: {cause}"
     return "or features of a smaller scale"
 
 
-def blame(far: Mapping[str, float]) -> str:
+def blame_columns(far: Mapping[str, float]) -> str:
     """The columns that are out of scale, and what to do about them.
 
-    >>> blame({"student": 2.04e5}), blame({})
+    >>> blame_columns({"student": 2.04e5}), blame_columns({})
     ("column 'student' has values around 2e+05: scale it, or drop it", '')
     """
     if not far:
@@ -265,16 +274,16 @@ def blame(far: Mapping[str, float]) -> str:
     )
 
 
-def one_scale(far: Mapping[str, float]) -> str:
+def scaling_advice(far: Mapping[str, float]) -> str:
     """What else helps slow training: features of one scale, and the columns that are not."""
-    return f"or mend the features: {blame(far)}" if far else "or features of one scale"
+    return f"or mend the features: {blame_columns(far)}" if far else "or features of one scale"
 
 
 def smaller_steps(far: Mapping[str, float], largest: float | None) -> str:
     """What to do where everything diverged: mend the columns that are out of scale, or take steps
     that can be stable.
     """
-    return blame(far) or (
+    return blame_columns(far) or (
         "try smaller steps" if largest is None else f"try steps below {number(largest)}"
     )
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import PAPER, Algorithm, Ridge
+from fedasym.algorithms import PAPER, Algorithm, Objective, Ridge
 from fedasym.algorithms.average import Average, AverageSquares, BestStep
-from fedasym.algorithms.registry import CEILINGS, CLASSES, asked, find
+from fedasym.algorithms.registry import CEILINGS, CLASSES, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats, one_float
 from fedasym.results.regimes import FineTuning, Stop
@@ -40,7 +40,7 @@ from fedasym.verbs.prediction import (
     joint_shape,
     ridge_of,
 )
-from fedasym.verbs.verdicts import UNUSED, accuracy_verdicts, endings, how_many
+from fedasym.verbs.verdicts import UNUSED, accuracy_verdicts, clients_text, convergence_sentences
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import check_clients
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from fedasym.verbs.simulation import SimulationRequest
 
 DEFAULT = (
-    "local",
-    "local_ridge",
-    "fedavg",
-    "ftfa",
-    "rtfa",
+    *(
+        name
+        for name, each in PAPER.items()
+        if each.server.objective in (Objective.NOTHING, Objective.POOLED)
+    ),
     "one_step",
     "ftfa_squares",
     "rtfa_squares",
@@ -93,7 +93,10 @@ class Classification(LearningTask[Accuracy]):
         ridge, of another scale.
         """
         penalty = None if ridge is None else check_penalty(ridge)
-        chosen = [put_ridge(find(entry, CLASSES), penalty) for entry in asked(algorithms, DEFAULT)]
+        chosen = [
+            put_ridge(find(entry, CLASSES), penalty)
+            for entry in requested_algorithms(algorithms, DEFAULT)
+        ]
         for algorithm in chosen:
             canonical_pair(algorithm)
         if not chosen:
@@ -170,7 +173,7 @@ class Classification(LearningTask[Accuracy]):
     def best_ridge(self, world: ClassPopulation) -> Array:
         """Where rtfa is the most accurate."""
         if world.classes == 2:
-            found = limits.ridged(flatten_classes(world, world.shape, None, True), None).ridge
+            found = limits.rtfa_state(flatten_classes(world, world.shape, None, True), None).ridge
             assert found is not None
             return found
         best = softmax_ridge.best_softmax_ridge
@@ -237,14 +240,16 @@ def predict_accuracies(
         )
     table = Comparison(
         rows,
-        f"{world} · {how_many(count, asked.member)}",
+        f"{world} · {clients_text(count, asked.member)}",
         metric=ACCURACY,
         references={name: CEILINGS[name].words for name in rows if name in CEILINGS},
         world=world,
         clients=count,
         member=asked.member,
     )
-    told, near = endings(world, [canonical_pair(each) for each in chosen if each.name in rows])
+    told, near = convergence_sentences(
+        world, [canonical_pair(each) for each in chosen if each.name in rows]
+    )
     for note in near:
         warnings.warn(note, ThresholdWarning, stacklevel=4)
     unused = [UNUSED] if asked.optional else []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Ridge
+from fedasym.algorithms import Algorithm, Objective, Ridge
 from fedasym.algorithms.registry import resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, ThresholdWarning
 from fedasym.core.numbers import Array, floats
@@ -38,7 +38,7 @@ from fedasym.verbs.prediction import (
     joint_shape,
     ridge_of,
 )
-from fedasym.verbs.verdicts import how_many, loss_verdicts, thresholds
+from fedasym.verbs.verdicts import clients_text, loss_verdicts, thresholds
 from fedasym.worlds.population import Population, check_clients
 
 if TYPE_CHECKING:
@@ -152,17 +152,17 @@ def predict_equal(
             some = shared.take(part)
             centre = None if alone is None else centre_energy(some, alone.take(part))
             return equal_clients(
-                algorithm, some, cut(ridge, part), count[part], asked.member, centre
+                algorithm, some, cut_values(ridge, part), count[part], asked.member, centre
             )
 
-        return in_pieces(shared, piece)
+        return apply_in_pieces(shared, piece)
 
     rows, notes = collect(chosen, asked.optional, answer)
-    title = f"{world} · {how_many(count, asked.member)}"
+    title = f"{world} · {clients_text(count, asked.member)}"
     table = Comparison(rows, title, world=world, clients=count, member=asked.member)
     seen = shared.gamma * world.spectrum.rank
     stages = [each.personalise for each in chosen]
-    near = warn_near(thresholds(seen, None if count is None else seen / count, stages))
+    near = emit_warnings(thresholds(seen, None if count is None else seen / count, stages))
     return replace(table, notes=(*loss_verdicts(table), *notes, *near))
 
 
@@ -200,26 +200,33 @@ def predict_different(
     found, notes = collect(chosen, asked.optional, answer)
     who = "members" if asked.member else "new clients like them"
     title = f"{federation.count.sum():g} clients of {len(federation.kinds)} kinds, {who}"
+    joint = [
+        each.name
+        for each in chosen
+        if each.name in found and each.server.objective is Objective.JOINT
+    ]
     if (
         asked.weights is None
-        and "pfedme" in found
+        and joint
         and len({float(np.asarray(kind.noise)) for kind in federation.kinds}) > 1
     ):
         notes.append(
-            "pfedme weighs clients by samples over noise^2, its optimum; the other methods by"
+            f"{joint[0]} weighs clients by samples over noise^2, its optimum; the other methods by"
             " samples."
         )
     own = np.array(
         [float(np.asarray(kind.aspect)) * kind.spectrum.rank for kind in federation.kinds]
     )
-    near = warn_near(thresholds(own, different.groups.ratio, [each.personalise for each in chosen]))
+    near = emit_warnings(
+        thresholds(own, different.groups.ratio, [each.personalise for each in chosen])
+    )
     labels = tuple(f"{i}: {each.brief}" for i, each in enumerate(populations))
     return Comparison(
         found, title, (*notes, *near), labels=labels, world=populations, member=asked.member
     )
 
 
-def warn_near(notes: list[str]) -> list[str]:
+def emit_warnings(notes: list[str]) -> list[str]:
     """Emit each note as a warning to the caller of `predict`, and pass them on."""
     for note in notes:
         warnings.warn(note, ThresholdWarning, stacklevel=5)
@@ -233,7 +240,7 @@ def risk_of(answer: RiskAtRidge, shape: tuple[int, ...]) -> Risk:
     return Risk(bias, variance, None if answer[2] is None else box(answer[2], shape))
 
 
-def in_pieces(world: Worlds, solve: Callable[[slice], RiskAtRidge]) -> RiskAtRidge:
+def apply_in_pieces(world: Worlds, solve: Callable[[slice], RiskAtRidge]) -> RiskAtRidge:
     """Apply a formula to pieces of a large grid, so that memory stays bounded."""
     size = max(1, MOST_AT_ONCE // world.spectrum.values.size)
     answers = [solve(slice(i, i + size)) for i in range(0, max(world.r2.size, 1), size)]
@@ -249,7 +256,7 @@ def in_pieces(world: Worlds, solve: Callable[[slice], RiskAtRidge]) -> RiskAtRid
     )
 
 
-def cut(values: Array | None, part: slice) -> Array | None:
+def cut_values(values: Array | None, part: slice) -> Array | None:
     """A piece of an array that may be absent."""
     return None if values is None else values[part]
 
@@ -392,7 +399,7 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
     shape = world.shape
     at, *parts = (box(part, shape) for part in np.array(best).T)
     along = Risk(np.reshape(bias, (*shape, -1)), np.reshape(variance, (*shape, -1)))
-    who = how_many(None if m is None else m.reshape(1), walk.member)
+    who = clients_text(None if m is None else m.reshape(1), walk.member)
     how = "gradient flow" if walk.flow else f"gradient steps of {step:.4g}"
     return FineTuning(wanted, along, Stop(at, Risk(*parts)), step, f"{world} · {who} · {how}")
 

@@ -208,8 +208,8 @@ def predict(
     With infinitely many clients (`clients=None`) these are the limits of the paper's theorems, B =
     r^2 kappa' kappa^2 sum g s/(s+kappa)^2 and V = sigma^2 (kappa' - 1) for the client stages with
     ridge, where ridge = kappa (1 - aspect sum h s/(s+kappa)). With `clients=m` they are exact for m
-    clients in the limit of large
-    dimension: for a client that took part (`member=True`) or for a new one.
+    clients in the limit of large dimension, for a client that took part (`member=True`) or for a
+    new one.
 
     world: a `Population` (of numbers or arrays), or a list of them: one per client, all different
         if you like; or a `ClassPopulation`.

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.meta import MAML_STEP
-from fedasym.core.errors import InvalidInput, NoFormula, unknown
+from fedasym.core.errors import InvalidInput, NoFormula, unknown_name
 from fedasym.core.numbers import Array, floats, one_float
 from fedasym.theory.limits import (
     Worlds,
@@ -159,7 +159,7 @@ def check_axes(
         )
     for name, value in options.items():
         if name not in allowed:
-            raise unknown("option", name, allowed)
+            raise unknown_name("option", name, allowed)
         if name in OPTIONS and (given := floats(value)) is not None and given.ndim:
             raise InvalidInput(
                 f"{name} is {value!r}: give one number; for several, put {name} into vary"
@@ -167,7 +167,7 @@ def check_axes(
     axes, variable = {}, (*world.ranges, *OPTIONS)
     for name, values in vary.items():
         if name not in variable:
-            raise unknown("parameter in vary", name, variable)
+            raise unknown_name("parameter in vary", name, variable)
         if name in options:
             raise InvalidInput(f"{name} is both varied and fixed: drop one of the two")
         array = np.unique(read_range(name, values))
@@ -339,7 +339,7 @@ def interpolation(
         )
     from fedasym.results.regimes import Mixture
     from fedasym.theory.classes import margins as mixing
-    from fedasym.theory.classes.limits import LogisticAnswer, ridged
+    from fedasym.theory.classes.limits import LogisticAnswer, rtfa_state
     from fedasym.theory.classes.margins import fit_to_convergence
     from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
     from fedasym.verbs.accuracies import check_penalty, flatten_classes, score_state, shape_scores
@@ -358,7 +358,7 @@ def interpolation(
             "ridge is 0 and the grid has worlds on both sides of separability: give a ridge above 0"
         )
     if end is None:
-        best = np.full(gamma.shape, lam) if lam is not None else ridged(worlds, None).ridge
+        best = np.full(gamma.shape, lam) if lam is not None else rtfa_state(worlds, None).ridge
         fit = solve_ridge(e, gamma, best, c, eps)  # type: ignore[arg-type]
         found, personal = mixing.mix_weights(e, c, fit, alpha), LogisticAnswer(fit, ridge=best)
     else:

@@ -162,7 +162,7 @@ def rounds(
         "local_steps": read_numbers("local_steps", local_steps, 1, np.inf, integer=True),
         "server_step": read_numbers("server_step", server_step, 0, np.inf, above=True),
         "cohort": read_numbers("cohort", cohort, 1, MOST, integer=True),
-        "mixing": read_numbers("mixing", mixing, 0, np.inf, above=True),
+        "mixing": server_factor(chosen) * read_numbers("mixing", mixing, 0, np.inf, above=True),
         "clients": read_numbers(
             "clients", np.inf if clients is None else clients, 1, np.inf, integer=True
         ),
@@ -189,11 +189,11 @@ def rounds(
     plan = RoundPlan(
         **flat, clip=np.full(flat["cohort"].size, np.inf), multiplier=np.zeros(flat["cohort"].size)
     )
-    start = prepare(world, chosen, plan, shape, dimension or 0, privacy)
+    start = prepare_recursion(world, chosen, plan, shape, dimension or 0, privacy)
     reported = choose_reported(evaluated, flat["rounds"])
     if privacy is not None:
         start = replace(start, plan=spend_budget(start, chosen, privacy))
-    return assemble(world, chosen, start, reported, shape, given, dimension, privacy)
+    return assemble_path(world, chosen, start, reported, shape, given, dimension, privacy)
 
 
 def check_shared(algorithm: Algorithm) -> None:
@@ -206,6 +206,11 @@ def check_shared(algorithm: Algorithm) -> None:
         raise NoFormula(
             f"{algorithm.name}: its server stage has no step, which rounds follow from; add one"
         )
+    if algorithm.server.has_memory():
+        raise NoFormula(
+            f"{algorithm.name}: clients or the server keep state from round to round, which no"
+            " formula covers; measure it with fa.train"
+        )
     unset = [
         name for name in algorithm.server.settings() if getattr(algorithm.server, name) is None
     ]
@@ -216,6 +221,18 @@ def check_shared(algorithm: Algorithm) -> None:
             " fa.Algorithm whose stage names them, such as"
             f" {kind}({', '.join(f'{name}=0.1' for name in unset)})"
         )
+
+
+def server_factor(algorithm: Algorithm) -> float:
+    """What the server multiplies the average move with, by the stage's own update of a scalar."""
+    stage = algorithm.server
+    factor, still = float(stage.update(0.0, 1.0)), float(stage.update(1.0, 0.0))
+    if still != 1 or not np.isclose(float(stage.update(1.0, 2.0)), 1 + 2 * factor):
+        raise NoFormula(
+            f"{algorithm.name}: its update is no multiple of the average move, and rounds are"
+            " predicted for those alone; measure it with fa.train"
+        )
+    return factor
 
 
 def read_numbers(
@@ -277,7 +294,7 @@ def check_budgets(
         )
 
 
-def prepare(
+def prepare_recursion(
     world: Population,
     algorithm: Algorithm,
     plan: RoundPlan,
@@ -380,7 +397,7 @@ def miss_centre(
     return ErrorEnergies(bias, noise)
 
 
-def follow(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Array]:
+def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Array]:
     """Energies by setting, reported round and atom, (P, R, K), and lengths of updates (P, R)."""
     P, K = start.first.shape
     rule, shares = start.plan.rule(start.dimension, start.poisson), start.world.spectrum.weights
@@ -423,7 +440,7 @@ def linear_map(start: Start) -> tuple[Array, Array]:
     return A, np.stack([spread * share * start.own.bias, spread * share * start.own.noise], axis=-1)
 
 
-def jump(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
+def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
     """Energies after each setting's last round (P, 1, K), by powers of the linear map: no
     clipping.
     """
@@ -494,7 +511,7 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
         tried = replace(
             tried, plan=replace(plan.take(np.full(CLIPS.size, i)), clip=CLIPS * lengths[i])
         )
-        energies, _ = follow(tried, np.array([int(plan.rounds[i])]))
+        energies, _ = follow_energies(tried, np.array([int(plan.rounds[i])]))
         bias, variance, _ = personalise_energies(algorithm, tried, energies)
         best[i] = CLIPS[int(np.argmin((bias + variance)[:, 0]))] * lengths[i]
     return replace(plan, clip=best)
@@ -523,7 +540,7 @@ def choose_reported(evaluated: ArrayLike | None, last: Array) -> NDArray[np.int6
     )
 
 
-def assemble(
+def assemble_path(
     world: Population,
     algorithm: Algorithm,
     start: Start,
@@ -543,12 +560,12 @@ def assemble(
     for begin in range(0, P, size):
         some = start.take(np.arange(begin, min(begin + size, P)))
         if alone:
-            energies = jump(some, np.minimum(last[begin : begin + size], reported[0]))
+            energies = final_energies(some, np.minimum(last[begin : begin + size], reported[0]))
             length = np.sqrt((some.moments.through(energies.total[:, 0]) + some.own.total).sum(-1))[
                 :, None
             ]
         else:
-            energies, length = follow(some, reported)
+            energies, length = follow_energies(some, reported)
         bias, variance, ridge = personalise_energies(algorithm, some, energies)
         parts.append((bias, variance, ridge, energies.total @ s, length))
     over = reported > last[:, None]  # rounds that a setting does not have
@@ -591,14 +608,14 @@ def assemble(
         last.reshape(shape),
         start.plan.cohort.reshape(shape),
         dimension,
-        describe(world, algorithm, given),
+        describe_rounds(world, algorithm, given),
         (),
         spent,
     )
     return replace(result, notes=tuple(summarise_rounds(result, start, privacy)))
 
 
-def describe(world: Population, algorithm: Algorithm, given: dict[str, Array]) -> str:
+def describe_rounds(world: Population, algorithm: Algorithm, given: dict[str, Array]) -> str:
     """The line above the table."""
     words = {
         "local_steps": "local steps",
@@ -648,7 +665,7 @@ def summarise_rounds(result: Rounds, start: Start, privacy: Privacy | None) -> l
         free = replace(
             start, plan=replace(start.plan, clip=np.full(1, np.inf), multiplier=np.zeros(1))
         )
-        plain_energies, _ = follow(free, np.array([int(result.last)]))
+        plain_energies, _ = follow_energies(free, np.array([int(result.last)]))
         extra = now - float(plain_energies.total[0, 0] @ start.world.spectrum.values)
         spread = float(start.world.spread[0])
         radius = (

@@ -29,7 +29,7 @@ from fedasym.theory.finite import client_weights
 from fedasym.verbs.prediction import collect, predict, read_worlds, task_of
 from fedasym.verbs.regimes import read_range
 from fedasym.verbs.trials import Tick, TrialPlan, TrialSetting, make_plan, one_trial
-from fedasym.verbs.verdicts import how_many
+from fedasym.verbs.verdicts import clients_text
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import RANGES, Population
 
@@ -450,7 +450,7 @@ def simulation_title(setting: TrialSetting, trials: int) -> str:
         parts.append(
             f"seen by {who}"
             if varied == "clients"
-            else how_many(np.array(setting.clients), setting.member)
+            else clients_text(np.array(setting.clients), setting.member)
         )
     else:
         parts = [f"{sum(setting.clients)} clients of {len(setting.worlds)} kinds, seen by {who}"]
@@ -512,7 +512,7 @@ def simulate_accuracies(request: SimulationRequest) -> Simulation[SimulatedAccur
         name: SimulatedAccuracy.of_trials(row, np.array([each[name] for each in found]))
         for name, row in rows.items()
     }
-    many = how_many(None if clients is None else np.array([clients]), request.member)
+    many = clients_text(None if clients is None else np.array([clients]), request.member)
     looked = LOOKED_AT if clients is None or not request.member else min(LOOKED_AT, clients)
     title = (
         f"{world} · {many} · dimension {dimension} · {trials} trials of {looked}"

@@ -49,7 +49,7 @@ def loss_verdicts(table: Comparison[Risk]) -> list[str]:
     elif {"ftfa", "fedavg"} <= set(table):
         lines.append(tuning_of_losses(table))
     if {"rtfa", "local_ridge"} <= set(table):
-        lines.append(sharing(table))
+        lines.append(sharing_verdict(table))
     if (
         count is not None
         and {"maml", "ftfa"} <= set(table)
@@ -90,7 +90,7 @@ def tuning_of_losses(table: Comparison[Risk]) -> str:
     return text + "."
 
 
-def sharing(table: Comparison[Risk] | Comparison[Accuracy]) -> str:
+def sharing_verdict(table: Comparison[Risk] | Comparison[Accuracy]) -> str:
     """Whether learning together pays, ridge against ridge."""
     metric = table.metric
     together, alone = (float(getattr(table[name], metric.name)) for name in ("rtfa", "local_ridge"))
@@ -107,7 +107,7 @@ def sharing(table: Comparison[Risk] | Comparison[Accuracy]) -> str:
     )
 
 
-def how_many(count: Array | None, member: bool) -> str:
+def clients_text(count: Array | None, member: bool) -> str:
     """The number of clients in words."""
     if count is None:
         return "infinitely many clients"
@@ -157,11 +157,11 @@ def accuracy_verdicts(table: Comparison[Accuracy]) -> list[str]:
     if {"rtfa", "fedavg"} <= have:
         lines.append(tuning_of_accuracies(table))
     if {"rtfa", "local_ridge"} <= have:
-        lines.append(sharing(table))
+        lines.append(sharing_verdict(table))
     if {"rtfa", "bayes"} <= have:
         short = 100 * (float(table["bayes"].accuracy) - float(table["rtfa"].accuracy))
         lines.append(
-            f"rtfa is {points(short)} below bayes, what any method could reach if theta_0 were"
+            f"rtfa is {points_text(short)} below bayes, what any method could reach if theta_0 were"
             " known."
         )
     if (
@@ -172,14 +172,14 @@ def accuracy_verdicts(table: Comparison[Accuracy]) -> list[str]:
         factor = float(table["rtfa_squares"].ridge or np.nan) / float(table["rtfa"].ridge)
         lost = 100 * (float(table["rtfa"].accuracy) - float(table["rtfa_squares"].accuracy))
         lines.append(
-            f"Least squares on the labels (rtfa_squares) is {points(abs(lost))}"
+            f"Least squares on the labels (rtfa_squares) is {points_text(abs(lost))}"
             f" {'behind' if lost >= 0 else 'ahead'}, at a ridge {factor:.3g} times as large: never"
             " carry a ridge from one loss to the other."
         )
     return lines
 
 
-def points(share: float) -> str:
+def points_text(share: float) -> str:
     """A difference of accuracies in percentage points, in words."""
     return "less than 0.01 points" if share < 0.01 else f"{share:.2f} points"
 
@@ -193,7 +193,7 @@ def tuning_of_accuracies(table: Comparison[Accuracy]) -> str:
     if gain > 100 * ACCURACY.tie:
         text = (
             f"Fine-tuning{at} pays: rtfa {percent(rtfa)} against fedavg {percent(fedavg)},"
-            f" {points(gain)} more"
+            f" {points_text(gain)} more"
         )
     elif gain < -100 * ACCURACY.tie:
         text = (
@@ -209,7 +209,7 @@ def tuning_of_accuracies(table: Comparison[Accuracy]) -> str:
     return text + "."
 
 
-def endings(world: ClassPopulation, pairs: list[Pair]) -> tuple[list[str], list[str]]:
+def convergence_sentences(world: ClassPopulation, pairs: list[Pair]) -> tuple[list[str], list[str]]:
     """What training to convergence means here, and how near that is to changing: sentences, and
     those that warn.
     """
@@ -232,14 +232,14 @@ def separable_endings(world: ClassPopulation) -> tuple[list[str], list[str]]:
     e = world.energies
     edge = separability_threshold(e.rho, world.flips).gamma
     seen = np.asarray(world.aspect) * e.rank
-    told = [] if world.shape else [ending(float(seen), float(edge))]
+    told = [] if world.shape else [describe_ending(float(seen), float(edge))]
     off = np.abs(seen - edge)
     if not np.any(off < NEAR_SEPARABLE):
         return told, []
     return told, [near_separable(off, edge)]
 
 
-def ending(aspect: float, edge: float) -> str:
+def describe_ending(aspect: float, edge: float) -> str:
     """Where gradient descent ends."""
     if aspect >= edge:
         return (

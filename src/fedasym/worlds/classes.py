@@ -24,7 +24,7 @@ from fedasym.worlds.population import (
     check_values,
     common_shape,
     describe_values,
-    shares,
+    energy_shares,
 )
 from fedasym.worlds.spectra import Spectrum, identity
 
@@ -229,7 +229,7 @@ class ClassPopulation:
 
     def share(self, owner: str) -> Array:
         """The share of the energy along each atom; last axis = atoms."""
-        return shares(
+        return energy_shares(
             owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum
         )
 

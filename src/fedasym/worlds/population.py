@@ -114,7 +114,9 @@ def check_energies(
     return array
 
 
-def shares(owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum) -> Array:
+def energy_shares(
+    owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum
+) -> Array:
     """The share of the energy along each atom, as given or proportional to h s^power; last axis =
     atoms.
     """
@@ -236,7 +238,7 @@ class Population:
         return self._energy("optimum")
 
     def _energy(self, owner: str) -> Array:
-        return shares(
+        return energy_shares(
             owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum
         )
 

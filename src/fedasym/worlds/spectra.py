@@ -37,7 +37,7 @@ class Spectrum:
     name: str
 
     def __post_init__(self) -> None:
-        values, weights = checked_list("values", self.values), checked_list("weights", self.weights)
+        values, weights = check_list("values", self.values), check_list("weights", self.weights)
         if values.ndim != 1 or values.size == 0:
             raise InvalidInput(
                 f"eigenvalues must be a list of at least one number; got shape {values.shape}"
@@ -133,9 +133,9 @@ def atoms(values: ArrayLike, weights: ArrayLike) -> Spectrum:
     >>> atoms([0.5, 3], [0.6, 0.4])
     Spectrum(2 atoms at 0.5, 3, 2 atoms)
     """
-    shown = checked_list("values", values)
+    shown = check_list("values", values)
     few = ", ".join(f"{s:g}" for s in shown[:4]) + (", ..." if shown.size > 4 else "")
-    return Spectrum(shown, checked_list("weights", weights), f"{shown.size} atoms at {few}")
+    return Spectrum(shown, check_list("weights", weights), f"{shown.size} atoms at {few}")
 
 
 def eigenvalues(values: ArrayLike) -> Spectrum:
@@ -144,13 +144,13 @@ def eigenvalues(values: ArrayLike) -> Spectrum:
     >>> eigenvalues([3, 1, 0.5]).mean
     1.5
     """
-    given = checked_list("values", values)
+    given = check_list("values", values)
     return Spectrum(
         given, np.full(given.shape, 1.0 / max(given.size, 1)), f"{given.size} eigenvalues"
     )
 
 
-def checked_list(field: str, values: ArrayLike) -> Array:
+def check_list(field: str, values: ArrayLike) -> Array:
     """Numbers in a list, or a single one."""
     array = floats(values)
     if array is None:

@@ -22,8 +22,8 @@ from string import Template
 from typing import Any
 
 from fedasym.algorithms import TRAINED, Algorithm, find
-from fedasym.algorithms.registry import REGISTRY, is_built_in, packaged
-from fedasym.core.errors import InvalidInput, MissingPackage, path_of, unknown
+from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
+from fedasym.core.errors import InvalidInput, MissingPackage, path_of, unknown_name
 from fedasym.core.numbers import check_seed
 from fedasym.data.samples import class_names
 from fedasym.training.settings import (
@@ -92,7 +92,7 @@ class RunConfiguration:
         told["cohort"] = told.get("cohort") or None
         rules = RULES | {name: config[name] for name in RULES if name in config}
         if rules["precision"] not in PRECISIONS:
-            raise unknown("precision", rules["precision"], PRECISIONS)
+            raise unknown_name("precision", rules["precision"], PRECISIONS)
         if not is_size(rules["min-nodes"], 1):
             raise InvalidInput(
                 f"min-nodes is {rules['min-nodes']!r}: it must be a whole number of at least 1"
@@ -281,7 +281,7 @@ def package_name(folder: Path) -> str:
 def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     """The algorithm that an app is to train."""
     if isinstance(what, str) and ":" not in what and what not in REGISTRY:
-        raise unknown(
+        raise unknown_name(
             "algorithm",
             what,
             (*(name for name, each in REGISTRY.items() if not each.shares_nothing), ADVISE),
@@ -293,7 +293,7 @@ def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, s
     """The file of an algorithm from outside the package, and its name there; None: every node has
     its package installed.
     """
-    if isinstance(what, str) and ":" not in what and what in packaged():
+    if isinstance(what, str) and ":" not in what and what in read_entry_points():
         return None
     named = [what.partition(":")[0]] if isinstance(what, str) and ":" in what else []
     for name in (

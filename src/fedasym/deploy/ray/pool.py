@@ -86,7 +86,7 @@ def join_cluster(settings: Ray, size: int) -> Iterator[None]:
         ray.init(**common)
     except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as reason:
         ray.shutdown()
-        raise refusal(address, reason) from None
+        raise joining_error(address, reason) from None
     try:
         yield
     finally:
@@ -141,10 +141,10 @@ def check_address(address: str) -> None:
             f"address is {address!r}: what answers there is not a Ray cluster; check the port"
         ) from None
     except subprocess.CalledProcessError as reason:
-        raise refusal(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
+        raise joining_error(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
 
 
-def refusal(address: str | None, reason: Exception | str) -> InvalidInput:
+def joining_error(address: str | None, reason: Exception | str) -> InvalidInput:
     """What Ray said when it was joined, in one sentence."""
     said = " ".join(str(reason).split())[:300].rstrip(".")
     if address is None:

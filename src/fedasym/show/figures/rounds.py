@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 from matplotlib.transforms import Bbox
 
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
 from fedasym.core.runtime import write_text
 from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS, validation_score
@@ -49,7 +50,7 @@ from fedasym.show.figures.style import (
     save,
     scale_of,
 )
-from fedasym.training.wording import cell, folded, shown
+from fedasym.training.wording import fold_line, setting_text, statistic_text
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
@@ -154,7 +155,7 @@ def draw_curves(
         axes.legend(
             handles=listed, fontsize=letters if len(listed) <= 12 else 7.5, frameon=False, **beside
         )
-        under = folded(
+        under = fold_line(
             " · ".join([*words.under, *(["early rounds outside the frame"] if scale.cut else [])]),
             WRAP,
         )
@@ -323,7 +324,8 @@ def draw_sweep(
     results: Results, sweep: str, curves: Curves, published: Curves, screen: Screen | None = None
 ) -> Figure:
     """The paper's figures 1 to 4, and those of its appendix."""
-    alone = any(name.startswith("local") for name in curves)
+    known = filter(None, map(REGISTRY.at_hand, curves))
+    alone = any(each.shares_nothing for each in known)
     words = Words(
         title=f"{results.experiment.name}: test {results.statistic} of personal models",
         under=[*describe_sizes(results), describe_trials(curves, TITLES[sweep])],
@@ -410,7 +412,10 @@ def draw_rows(rows: list[list[Any]], results: Results) -> Figure:
     """The table of settings as a figure."""
     (_, _, score, *used), *body = rows
     heads = ["algorithm", "tried", "validation", *(each.replace("_", " ") for each in used)]
-    texts = [[row[0], str(row[1]), cell(score, row[2]), *map(shown, row[3:])] for row in body]
+    texts = [
+        [row[0], str(row[1]), statistic_text(score, row[2]), *map(setting_text, row[3:])]
+        for row in body
+    ]
     figure, axes = canvas(0.95 * len(heads) + 0.4, 0.9 + 0.3 * len(texts))
     axes.set_axis_off()
     table = axes.table(

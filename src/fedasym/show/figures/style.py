@@ -140,11 +140,11 @@ def contrast(first: str, second: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def readable(colour: str, background: str, least: float = 3.0) -> str:
+def readable_shade(colour: str, background: str, least: float = 3.0) -> str:
     """The colour itself, or the nearest shade of it that stands out from the background: 3 is asked
     of graphics.
 
-    >>> readable("#0072b2", "#ffffff"), readable("#e69f00", "#ffffff")
+    >>> readable_shade("#0072b2", "#ffffff"), readable_shade("#e69f00", "#ffffff")
     ('#0072b2', '#c68900')
     """
     end = 255 if luminance(background) < 0.18 else 0

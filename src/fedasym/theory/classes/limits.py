@@ -114,9 +114,9 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
         case (Average(), Flow(time)) if np.isinf(time):
             return Nothing(), Interpolate()
         case (Moreau(), _):
-            raise underived(algorithm.name, "pFedMe's")
+            raise underived_error(algorithm.name, "pFedMe's")
         case (Meta(), _):
-            raise underived(algorithm.name, "MAML's")
+            raise underived_error(algorithm.name, "MAML's")
         case (
             (Nothing(), Ridge())
             | (AverageSquares(), Interpolate() | Ridge())
@@ -135,7 +135,7 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
     )
 
 
-def underived(name: str, whose: str) -> NoFormula:
+def underived_error(name: str, whose: str) -> NoFormula:
     """The error for a shared model that is not derived."""
     return NoFormula(
         f"{name}: {whose} shared model is not derived for the logistic loss; take rtfa or one_step,"
@@ -158,14 +158,14 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
             end = fit_to_convergence(e, gamma, eps)
             return LogisticAnswer(end.fit, endless=end.separable)
         case Nothing(), Ridge():  # 3 with c = 0
-            return ridged(LogisticWorlds(e.alone, gamma, eps, None, True, worlds.rough), ridge)
+            return rtfa_state(LogisticWorlds(e.alone, gamma, eps, None, True, worlds.rough), ridge)
         case Average(), Keep():  # 2 and 12.1
             return LogisticAnswer(fedavg(e, eps) if worlds.m is None else pooled_state(worlds))
         case Average(), Ridge():  # 3, 9, 12.2 and 12.3
             if worlds.m is None:
-                return ridged(worlds, ridge)
+                return rtfa_state(worlds, ridge)
             pooled_state(worlds)
-            return ridged_few(worlds, ridge)
+            return finite_rtfa_state(worlds, ridge)
     if worlds.m is not None:
         raise NoFormula(
             "with finitely many clients only fedavg and rtfa (and methods that share nothing) are"
@@ -173,7 +173,7 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
         )
     match pair:
         case AverageSquares(), client:  # 8
-            return squared(worlds, client, ridge)
+            return label_squares_state(worlds, client, ridge)
         case _, BestStep() | Descend(_, 1) as client:  # 6
             one = step_from_shared(e, gamma, client.get("local_step"), eps)
             return LogisticAnswer(one.state, step=np.broadcast_to(one.step, gamma.shape))
@@ -189,7 +189,9 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
     return LogisticAnswer(State(*parts), time=best)
 
 
-def squared(worlds: LogisticWorlds, client: ClientStage, ridge: Array | None) -> LogisticAnswer:
+def label_squares_state(
+    worlds: LogisticWorlds, client: ClientStage, ridge: Array | None
+) -> LogisticAnswer:
     """The least-squares classifier, fine-tuned to convergence or with a ridge."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if not isinstance(client, Ridge):
@@ -209,7 +211,7 @@ def stopping_time(client: ClientStage) -> float | None:
     return client.local_step * client.steps if isinstance(client, Descend) else None
 
 
-def ridged(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
+def rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
     """Ridge towards the shared model of infinitely many clients: at the given ridge (0: to
     convergence), or at its best.
     """
@@ -218,7 +220,10 @@ def ridged(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
         if gamma.size <= FEW and not worlds.rough:
             tuned = optimum.search_best_ridge(e, gamma, eps)
             return LogisticAnswer(tuned.fit, ridge=tuned.lam)
-        pieces = [quick(worlds.take(slice(i, i + PIECE))) for i in range(0, gamma.size, PIECE)]
+        pieces = [
+            interpolate_best_ridges(worlds.take(slice(i, i + PIECE)))
+            for i in range(0, gamma.size, PIECE)
+        ]
         return LogisticAnswer(
             join_states([state for state, _ in pieces]),
             ridge=np.concatenate([best for _, best in pieces]),
@@ -245,7 +250,7 @@ def join_states(states: list[State]) -> State:
     )
 
 
-def quick(worlds: LogisticWorlds) -> tuple[State, Array]:
+def interpolate_best_ridges(worlds: LogisticWorlds) -> tuple[State, Array]:
     """The best ridges of many worlds by polynomials in their logarithm, about the rule, and further
     out where that ends.
     """
@@ -285,7 +290,7 @@ def pooled_state(worlds: LogisticWorlds) -> State:
     return shared.member if worlds.member else shared.new
 
 
-def ridged_few(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
+def finite_rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
     """RTFA around the pooled fit: of a member, whose data are in it, or of a new client."""
     e, gamma, eps, m = worlds.e, worlds.gamma, worlds.eps, worlds.m
     assert m is not None
@@ -427,7 +432,7 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
         case Average(), Keep():
             return SoftmaxAnswer(shared_rule(e, C))
         case _, Ridge():
-            return with_ridge(world, ridge, shared=isinstance(pair[0], Average))
+            return softmax_ridge_rule(world, ridge, shared=isinstance(pair[0], Average))
         case _, BestStep() | Descend(_, 1) as client:
             rule, step = softmax_step(e, gamma, C, client.get("local_step"))
             return SoftmaxAnswer(rule, step=step)
@@ -437,7 +442,7 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
     return SoftmaxAnswer(stopped_softmax_fits(e, gamma, np.array([time]), C)[0], time=time)
 
 
-def with_ridge(world: SoftmaxWorld, ridge: float | None, shared: bool) -> SoftmaxAnswer:
+def softmax_ridge_rule(world: SoftmaxWorld, ridge: float | None, shared: bool) -> SoftmaxAnswer:
     """A ridge towards the shared model, or towards zero: the given one or (None) the best."""
     e, gamma, C = world.e, world.gamma, world.classes
     if ridge == 0:
