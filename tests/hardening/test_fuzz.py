@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from . import doors, messages, states
 
 DOORS = [*doors.FILES, *doors.WORDS, *messages.DOORS, *states.DOORS]
-CASES = 25  # of each door
+CASES = 40  # of each door
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)

@@ -326,7 +326,7 @@ def simulate_limits(
     """Simulate along clients, noise and aspect, and draw each beside the predictions; finished
     trials are kept in the folder.
 
-    >>> found = simulate_limits("runs/theory", quick=True)  # doctest: +SKIP
+    `simulate_limits("runs/theory", quick=True)` is `fedasym reproduce theory --quick`.
     """
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)

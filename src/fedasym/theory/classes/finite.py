@@ -135,14 +135,15 @@ def member_fit(
         np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1)
         for x in (gamma, lam, m, mu, eps)
     ]
+    count = int(np.prod(energies.batch))
+    places = np.broadcast_to(np.arange(count).reshape(energies.batch), shape).reshape(-1)
     pooled: dict[tuple[float, ...], RidgeFit] = {}  # settings that differ in lam alone share it
     rows = []
-    for i, setting in enumerate(zip(*(x.tolist() for x in flat), strict=True)):
-        own, (gamma_, lam_, *first) = e.take(i), setting
-        place = 0 if np.prod(energies.batch) == 1 else i
-        if (key := (place, gamma_, *first)) not in pooled:
-            pooled[key] = pooled_fit(own, gamma_, *first).member
-        rows.append(fit_one_member(own, pooled[key], gamma_, lam_, *first))
+    for i, (g, at, *others) in enumerate(zip(*(x.tolist() for x in flat), strict=True)):
+        one, key = e.take(i), (places[i], g, *others)
+        if key not in pooled:
+            pooled[key] = pooled_fit(one, g, *others).member
+        rows.append(fit_one_member(one, pooled[key], g, at, *others))
     T, Q22, Q02, V22, V20 = np.array(rows).reshape(-1, 5).T.reshape(5, *shape)
     return MemberFit(State.of(T, Q22, e.rho.reshape(shape)), Q02, V22, V20)
 
