@@ -18,9 +18,8 @@ from fedasym.advisor.statistics import ALIKE_FEATURES, Summary, covariance_diffe
 from fedasym.core.numbers import Array
 
 FEW_CLIENTS, FEW_SAMPLES = 10, 5
-WIDE_SPECTRUM = (
-    1e3  # largest over smallest eigenvalue from which the spectrum is not bounded away from 0
-)
+# largest over smallest eigenvalue from which the spectrum is not bounded away from 0
+WIDE_SPECTRUM = 1e3
 # share of directions that the smallest eigenvalue must have; with few directions, half of one
 RARE_SHARE = 0.02
 NEAREST = 0.25  # ratios further than this from 1 are never near a threshold

@@ -55,9 +55,8 @@ SELF_ROUNDS = 3  # until r2 agrees with itself: each leaves 2/n of the differenc
 # out
 PROBE_COST = 60
 LOOK_WORK = 4e10  # multiplications that the second look at clients may cost
-FRESH_GAP = (
-    0.02  # accuracy by which held-out samples must fall short for the features to be suspected
-)
+# accuracy by which held-out samples must fall short for the features to be suspected
+FRESH_GAP = 0.02
 
 
 def estimate_world(found: ClassMoments, classes: int) -> LabelModel:
@@ -251,9 +250,8 @@ class MomentRecorder:
         self.adjusted: list[AdjustedClient] = []
         self.signal: list[float] = []
         self.push: list[tuple[float, float]] = []
-        self.errors = np.zeros(
-            2
-        )  # of the shared model: what noise and what displacements leave in it
+        # of the shared model: what noise and what displacements leave in it
+        self.errors = np.zeros(2)
 
     def add(self, name: object, client: ClientView) -> None:
         """One client more."""
@@ -304,9 +302,8 @@ class MomentRecorder:
         S, n = self.shared.S, self.classes.data.sizes.astype(float)
         even = float((S**2).sum()) - float(np.trace(self.shared.squares))
         if CLEAR_SIGNAL * np.sqrt(by_client @ by_client) > B or even <= 1e-9 * float((S**2).sum()):
-            return 1.0, float(
-                "inf"
-            )  # hardly any signal, or clients have no directions in common: nothing can be said
+            # hardly any signal, or clients have no directions in common: nothing can be said
+            return 1.0, float("inf")
         lift = float(above.sum() / below.sum()) / B
         parts = 2 * (above - lift * B * below) / below.sum() - lift * by_client
         even *= n.sum() / (n.sum() ** 2 - float(n @ n)) / float(np.trace(S))
@@ -379,16 +376,14 @@ def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]
         tests.append(weighed.T @ (rows @ probe_vectors(d)))
     above, below = sum_across(np.stack(pulls)), sum_across(np.stack(tests))
     seen, rest = max(below[0], 1e-300), np.maximum(below[0] - below[1], 1e-300)
-    limit = 10 * max(
-        float(start[1]), classes.total / tau
-    )  # clients with hardly a direction in common say nothing
+    # clients with hardly a direction in common say nothing
+    limit = 10 * max(float(start[1]), classes.total / tau)
     centre2 = float(np.clip(d * PROBE_VECTORS * above[0] / seen, -limit, limit))
     without = np.clip(d * PROBE_VECTORS * (above[0] - above[1]) / rest, -limit, limit)
     m = len(summaries)
     shift = (m - 1) / m * (without.mean() - without)
-    point = np.array(
-        [start[0], start[1] - centre2, centre2 * tau]
-    )  # bounds are for `possible_moments`: errors must not be cut
+    # bounds are for `possible_moments`: errors must not be cut
+    point = np.array([start[0], start[1] - centre2, centre2 * tau])
     joint = np.column_stack([influence[:, 0], influence[:, 1] - shift, shift * tau])
     draws = possible_moments(draw_about(point, joint, 0.0), classes)
     return ClassMoments(

@@ -57,9 +57,8 @@ from fedasym.worlds.classes import Energies
 
 MANY_CLIENTS = 60  # clients from which a member is a new client, in the search for the ridge
 RULE_GRID = np.geomspace(1 / 9, 9, 5)  # about the rule of section 9.1
-DIRECT_CLASSES = (
-    20  # classes up to which the softmax system itself is solved: beyond, it takes minutes
-)
+# classes up to which the softmax system itself is solved: beyond, it takes minutes
+DIRECT_CLASSES = 20
 SHARED_RIDGES = np.geomspace(1e-3, 10, 9)  # of the pooled fit, where it has no end without one
 STOPPED_EARLY = "stopped early, at the time that matches rtfa's ridge"
 STAR_FRACTION = 0.1  # of an estimate: how near to nothing the star may go
@@ -67,9 +66,8 @@ PER_DECADE = 3
 ABOVE_CURVATURE = 3.0  # the first ridge in units of the largest curvature
 CLOSE_ACCURACY = 0.001  # accuracies within this are one
 TRAIN_BATCH = 32  # of `fa.train`
-SEVERAL_EPOCHS = (
-    5  # epochs that early stopping is spread over, where a large step would do it in fewer
-)
+# epochs that early stopping is spread over, where a large step would do it in fewer
+SEVERAL_EPOCHS = 5
 
 
 @dataclass(frozen=True)
@@ -601,9 +599,8 @@ def predict_stopping(
     if table["rtfa"].contradicted or table["fedavg"].contradicted:
         return None  # the path of a model that does not fit says nothing about time
     time = descent_time(world, float(shape.aspects[shape.middle]), ridges.shared / shape.samples)
-    two = (
-        seen.classes.count == 2
-    )  # of two softmax columns each moves as far as the one weight vector of the formulas
+    # of two softmax columns each moves as far as the one weight vector of the formulas
+    two = seen.classes.count == 2
     own = max(float(each.power.max()) / each.samples for each in seen.found.summaries)
     step = min(1 / ((0.25 if two else 0.5) * own), time)
     batches = math.ceil(shape.samples / TRAIN_BATCH)

@@ -34,11 +34,8 @@ MIXED_MODEL = "mixed model"
 MOST_MIXED_SAMPLES = 20_000  # samples up to which statsmodels answers in seconds
 ClientSamples = list[tuple[Array, Array]]
 MOST_TRAINED = 100  # clients in the measurement: as many as seconds allow
-TEST_SHARES = (
-    0.7,
-    0.1,
-    0.2,
-)  # shares of samples that train, validate and test, where none are held out
+# shares of samples that train, validate and test, where none are held out
+TEST_SHARES = (0.7, 0.1, 0.2)
 TRAIN_ROUNDS, PERSONAL_EPOCHS = 100, 20
 # Validation chooses steps from these, in units of what is stable at the largest curvature that
 # there may be.

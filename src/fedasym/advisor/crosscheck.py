@@ -51,20 +51,14 @@ from fedasym.theory.classes.squared_labels import (
 )
 
 CURVE_POINTS = 49
-NO_RIDGE, ENDLESS_RIDGE = (
-    1e-9,
-    1e9,
-)  # ridges, in units of the samples' own scale, that mean none and infinite
+# ridges, in units of the samples' own scale, that mean none and infinite
+NO_RIDGE, ENDLESS_RIDGE = (1e-9, 1e9)
 CONTRADICTED = 3.0  # standard errors
 NOTABLE_LOSS = 0.05  # share of the error
-NOTABLE_ACCURACY = (
-    0.02  # of accuracy: a smaller disagreement between model and probe is not worth a word
-)
-LIKE_METHODS = {
-    "ftfa": "rtfa",
-    "one_step": "rtfa",
-    "local": "local_ridge",
-}  # methods without a probe of their own
+# of accuracy: a smaller disagreement between model and probe is not worth a word
+NOTABLE_ACCURACY = 0.02
+# methods without a probe of their own
+LIKE_METHODS = {"ftfa": "rtfa", "one_step": "rtfa", "local": "local_ridge"}
 QUICK_CLIENTS = 200  # that are looked at
 QUICK_FEATURES = 600  # more are projected at random
 QUICK_WORK = 1e10  # multiplications of the second look

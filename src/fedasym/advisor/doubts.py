@@ -51,11 +51,8 @@ FEW_MIXED_SAMPLES = 3
 UNEVEN_CLASSES = 0.7  # effective over actual number of classes, below which they are not alike
 SHIFTED_COUNTS = 5.0  # standard deviations of class counts over clients, beyond chance
 MEAN_SHARE = 0.05  # share of the features' energy in their mean
-RANKING_CHECKS = (
-    Check.LINK,
-    Check.TRAINED_FEATURES,
-    Check.CLASS_SHARES,
-)  # doubts after which levels are not to be trusted
+# doubts after which levels are not to be trusted
+RANKING_CHECKS = (Check.LINK, Check.TRAINED_FEATURES, Check.CLASS_SHARES)
 USELESS_GAIN = 0.005  # of accuracy: a ridge that gains less is no better
 
 
@@ -325,9 +322,8 @@ class ClassEvidence(SizeEvidence):
     classes: tuple[Any, ...]
     counts: Array  # (clients, classes): training labels
     mean_share: float  # of the features' energy in their mean
-    left_out: tuple[
-        float, float
-    ]  # the shared model's accuracy on training samples of clients left out, standard error
+    # the shared model's accuracy on training samples of clients left out, standard error
+    left_out: tuple[float, float]
     probes: Probes
     predictions: AccuracyTable
     world: LabelModel

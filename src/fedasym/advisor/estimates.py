@@ -56,12 +56,10 @@ from fedasym.theory.transforms import kappa
 from fedasym.theory.transforms import kappa_slope as slope_of
 from fedasym.worlds.spectra import Spectrum
 
-LEAST_SHARE = (
-    1e-8  # a radius this small against the noise, or noise this small against the signal, is none
-)
-LEAST_ROOM = (
-    1.5  # samples per unknown from which the restricted likelihood has something left to look at
-)
+# a radius this small against the noise, or noise this small against the signal, is none
+LEAST_SHARE = 1e-8
+# samples per unknown from which the restricted likelihood has something left to look at
+LEAST_ROOM = 1.5
 STRUCTURE_CLIENTS = 300  # clients that these checks look at
 IMAGINED_FEDERATIONS = 12  # federations drawn from the model, to compare with
 POWER_STEP = 0.25
@@ -108,9 +106,8 @@ class Estimates:
     flat: bool  # whether no radius at all fits nearly as well
     power: float = 0.0  # the displacement's covariance goes like Sigma^power
     scarce: bool = False  # all samples together were too few for a shared model
-    deviance: float = (
-        0.0  # -2 log restricted likelihood at its best, where that is what was looked at
-    )
+    # -2 log restricted likelihood at its best, where that is what was looked at
+    deviance: float = 0.0
 
     @property
     def scale(self) -> Array:
@@ -443,9 +440,8 @@ def find_structure(seen: PooledClients) -> Structure:
         v = found.noise2 + found.radius2 * axes.power / d
         half = axes.rows / np.sqrt(v)[:, None]
         g = half.T @ (e / np.sqrt(v))
-        strong = (
-            (own.strength * (samples - own.samples) + own.power) * own.power / samples
-        )  # |R row|^2 along each axis
+        # |R row|^2 along each axis
+        strong = (own.strength * (samples - own.samples) + own.power) * own.power / samples
         mine = float((R @ g) @ (R @ g)) / float((strong / v).sum()) - float(g @ g) / float(
             (half**2).sum()
         )
@@ -520,9 +516,8 @@ def estimate_power(seen: PooledClients) -> Estimates:
     logs = np.log(np.maximum([each.draws[:, :2] for each in found], np.finfo(float).tiny))
     point = np.log([[each.noise2, each.radius2] for each in found])
     noise2, radius2 = np.exp(parabola(point, np.array(best)))
-    common = np.maximum(
-        seen.estimates.draws[:, 2] - seen.estimates.draws[:, 1], 0
-    )  # was seen without a power
+    # was seen without a power
+    common = np.maximum(seen.estimates.draws[:, 2] - seen.estimates.draws[:, 1], 0)
     draws = np.exp(parabola(logs, drawn[:, None]))
     pooled = replace(
         seen.summaries[0], samples=int(data.sizes.sum()), power=values * data.sizes.sum()

@@ -46,9 +46,8 @@ from fedasym.exact.least_squares import SharedSolution, stack_triangle
 GROUPS = 5
 PAIRS = tuple(combinations(range(GROUPS), 2))
 PairModels = Mapping[tuple[int, int], Array]
-PAIR_ROOM = (
-    1.5 * GROUPS / 2
-)  # samples per unknown, over all clients, from which every pair of groups has a model
+# samples per unknown, over all clients, from which every pair of groups has a model
+PAIR_ROOM = 1.5 * GROUPS / 2
 
 
 def group_of(place: int) -> int:

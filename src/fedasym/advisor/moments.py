@@ -248,9 +248,8 @@ def combine_products(summaries: list[Summary]) -> CrossProducts:
     whole = d * PROBE_VECTORS * above[0] / below[0]
     without = d * PROBE_VECTORS * (above[0] - above[1]) / (below[0] - below[1])
     m = len(summaries)
-    shift = (
-        (m - 1) / m * (without.mean() - without)
-    )  # jackknife, scaled so that squares sum to the variance
+    # jackknife, scaled so that squares sum to the variance
+    shift = (m - 1) / m * (without.mean() - without)
     return CrossProducts(
         first.noise2, first.spread2, float(whole), np.column_stack([first.influence, shift])
     )

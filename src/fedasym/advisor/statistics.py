@@ -37,10 +37,8 @@ from fedasym.exact.least_squares import SharedSolution, stack_triangle
 from fedasym.exact.profile_likelihood import SEGMENTS, TurnedClients, in_threads
 from fedasym.worlds.spectra import Spectrum
 
-ALIKE_FEATURES = (
-    0.5,
-    2.0,
-)  # what clients' covariances may differ by, over what draws from one covariance do
+# what clients' covariances may differ by, over what draws from one covariance do
+ALIKE_FEATURES = (0.5, 2.0)
 MOST_SIZES = 8
 SIMILAR_SIZES = 1.1  # sizes within this factor are one
 RIDGES = 40

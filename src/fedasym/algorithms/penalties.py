@@ -37,9 +37,8 @@ class Ridge(ClientStage, eq=False):
         grid=(0.001, 0.01, 0.1, 1, 10),
         usual=0.1,
     )
-    penalty: float = rule(
-        default=1.0
-    )  # the gradient of the penalty is this times ridge (theta - theta_0)
+    # the gradient of the penalty is this times ridge (theta - theta_0)
+    penalty: float = rule(default=1.0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ridge", None if self.ridge is None else check_ridge(self.ridge))
@@ -88,9 +87,8 @@ class Moreau(ServerStage):
     )
     inner_step: float | None = setting(default=None, least=0, meaning="step of the inner problem")
     inner_steps: int = setting(default=5, least=1, meaning="steps of the inner problem")
-    warm_start: bool = rule(
-        default=False
-    )  # the inner problem starts from the last theta, or from w
+    # the inner problem starts from the last theta, or from w
+    warm_start: bool = rule(default=False)
     decay: float = rule(default=0.0)  # weight decay inside the inner problem
     test_inner: bool = rule(default=True)  # the personal model is theta, or the local w
 

@@ -373,9 +373,8 @@ def read_entry_points() -> dict[str, Algorithm]:
     """What installed packages bring as entry points, by name; a broken one is told, and left
     out.
     """
-    from importlib.metadata import (
-        entry_points,
-    )  # which takes longer to import than a prediction takes
+    # which takes longer to import than a prediction takes
+    from importlib.metadata import entry_points
 
     found: dict[str, Algorithm] = {}
     for point in entry_points(group=GROUP):

@@ -294,15 +294,12 @@ class Stage:
 class ServerStage(Stage, eq=False):
     """What the clients learn together."""
 
-    step_settings: ClassVar[tuple[str, ...]] = (
-        "server_step",
-    )  # of which smaller ones help against divergence
-    relative_step: ClassVar[bool] = (
-        False  # whether its steps are relative to a penalty, not to the loss's curvature
-    )
-    everyone_works: ClassVar[bool] = (
-        False  # in every round, and the work of clients that are not drawn is lost
-    )
+    # of which smaller ones help against divergence
+    step_settings: ClassVar[tuple[str, ...]] = ("server_step",)
+    # whether its steps are relative to a penalty, not to the loss's curvature
+    relative_step: ClassVar[bool] = False
+    # in every round, and the work of clients that are not drawn is lost
+    everyone_works: ClassVar[bool] = False
 
     @property
     def shares(self) -> bool:

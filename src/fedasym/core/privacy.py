@@ -145,9 +145,8 @@ def find_least_multiplier(budget: Privacy, rounds: int, cohort: int, clients: in
                 f"epsilon is {budget.epsilon:g}: no noise keeps it over {rounds} rounds at delta "
                 f"{budget.delta:g}; give a larger epsilon, or fewer rounds"
             )
-    return float(
-        np.exp(brentq(excess, low, high, xtol=1e-4) + 1e-4)
-    )  # on the safe side of the root
+    # on the safe side of the root
+    return float(np.exp(brentq(excess, low, high, xtol=1e-4) + 1e-4))
 
 
 @cache

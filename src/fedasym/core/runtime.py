@@ -144,9 +144,8 @@ class Notice(str):
     __slots__ = ()
 
 
-Progress = Callable[
-    [float, str], None
-]  # hears what share of all is done, and a few words on where that is
+# hears what share of all is done, and a few words on where that is
+Progress = Callable[[float, str], None]
 
 
 def check_progress(progress: Any) -> None:

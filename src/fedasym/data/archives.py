@@ -311,9 +311,8 @@ class DownloadPart:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.file = path.open(
-            "a+b", buffering=0
-        )  # no buffer: what is counted is in the file, also when killed
+        # no buffer: what is counted is in the file, also when killed
+        self.file = path.open("a+b", buffering=0)
         self.sha, self.size = hashlib.sha256(), 0
         self.file.seek(0)
         while piece := self.file.read(PIECE):

@@ -313,9 +313,8 @@ def federate_parts(
     place = {
         name: position for position, name in enumerate(dict.fromkeys(part.client for part in held))
     }
-    held.sort(
-        key=lambda part: (place[part.client], part.kind or 0)
-    )  # client by client: nothing is moved again
+    # client by client: nothing is moved again
+    held.sort(key=lambda part: (place[part.client], part.kind or 0))
     counts = [len(part.labels) for part in held]
     owner = np.repeat([place[part.client] for part in held], counts)
     kinds = np.repeat(np.array([part.kind or 0 for part in held], np.int8), counts)

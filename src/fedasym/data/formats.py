@@ -364,14 +364,8 @@ ENDINGS = {
 }
 BEGINNINGS = {b"PAR1": "parquet", b"\x89HDF\r\n\x1a\n": "hdf5", b"SQLite format 3\x00": "sqlite"}
 TABLES = ("csv", "excel", "parquet")  # formats of columns
-SEVERAL = (
-    "csv",
-    "excel",
-    "parquet",
-    "leaf",
-    "hdf5",
-    "sqlite",
-)  # formats of which a folder may hold several files
+# formats of which a folder may hold several files
+SEVERAL = ("csv", "excel", "parquet", "leaf", "hdf5", "sqlite")
 READ = (
     f"read are {', '.join(ENDINGS)}, folders of .csv, .tsv, .xlsx, .parquet, .json (LEAF), .h5 or"
     " .sqlite files, and folders with train and test in them"

@@ -113,10 +113,8 @@ def has_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, ma
     several columns.
     """
     columns = list(frame.columns)
-    named = [
-        split if isinstance(split, str) else None,
-        mask if isinstance(mask, str) else None,
-    ]  # else values
+    # else values
+    named = [split if isinstance(split, str) else None, mask if isinstance(mask, str) else None]
     several = [
         list(each) if isinstance(each, list | tuple) else [each]
         for each in (label, client, *named, features)
@@ -393,13 +391,8 @@ SEPARATORS = (",", ";", "\t", "|")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 HEAD = 1 << 16  # bytes in which separators are counted
 LINES = 50
-PACKED = (
-    b"\x1f\x8b",
-    b"\x28\xb5\x2f\xfd",
-    b"\x78\x01",
-    b"\x78\x9c",
-    b"\x78\xda",
-)  # gzip, Zstandard, zlib
+# gzip, Zstandard, zlib
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
 WIDE_TEXT = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # Excel's "Unicode text"
 DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
 DECIMAL_OR_WHOLE = r"^[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?$"

@@ -35,9 +35,8 @@ def read_label_array(labels: Any) -> NDArray[Any]:
     try:
         values = np.asarray(labels)
         if values.dtype.kind == "T" or (values.dtype.kind in "US" and not hasattr(labels, "dtype")):
-            values = np.asarray(
-                labels, dtype=object
-            )  # else numpy turns 1 and NaN beside strings into strings
+            # else numpy turns 1 and NaN beside strings into strings
+            values = np.asarray(labels, dtype=object)
     except (TypeError, ValueError, RuntimeError) as reason:
         raise InvalidInput(f"labels cannot be read as an array: {reason}") from None
     if values.dtype.name == "bfloat16":
@@ -412,9 +411,8 @@ def read_features(features: Any) -> NDArray[Any]:
             f"features hold {rows.dtype.name}: give numbers; encode text and categories first"
         )
     if rows.dtype.kind == "f":
-        return rows.astype(
-            f"f{min(rows.dtype.itemsize, 8)}", copy=False
-        )  # in this machine's byte order
+        # in this machine's byte order
+        return rows.astype(f"f{min(rows.dtype.itemsize, 8)}", copy=False)
     if rows.dtype.itemsize > 2 and rows.size and (rows.max() > WHOLE or rows.min() < -WHOLE):
         big = rows.max() if rows.max() > WHOLE else rows.min()
         raise InvalidInput(

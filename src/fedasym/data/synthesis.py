@@ -171,18 +171,16 @@ def draw_teacher(length: float, classes: int, dimension: int, rng: np.random.Gen
         return random_signs(np.full(dimension, length**2 / dimension), rng)
     G = rng.standard_normal((dimension, classes))
     U, _, Vt = np.linalg.svd(G - G.mean(1, keepdims=True), full_matrices=False)
-    return np.asarray(
-        length * U[:, : classes - 1] @ Vt[: classes - 1]
-    )  # the last direction, 11', carries nothing
+    # the last direction, 11', carries nothing
+    return np.asarray(length * U[:, : classes - 1] @ Vt[: classes - 1])
 
 
 def client_kind(population: Population, dimension: int) -> ClientKind:
     """The population over `dimension` directions: as in the linear lens, but keeping those that no
     sample sees.
     """
-    exact, room = lay_out_population(
-        replace(population, aspect=1.0), dimension
-    )  # how many samples there are is said elsewhere
+    # how many samples there are is said elsewhere
+    exact, room = lay_out_population(replace(population, aspect=1.0), dimension)
 
     def energy(share: Array, length: Any) -> Array:
         return np.repeat(float(np.asarray(length)) ** 2 * share / room, room)
@@ -507,9 +505,8 @@ def synthetic(
     d = whole("dimension", options["dimension"] if dimension is None else dimension, 1)
     length = None if positions is None else whole("positions", positions, 1)
     fractions, seed = check_fractions(split), check_seed(seed)
-    check_memory(
-        m * options.get("classes", 1), f"the heads of {m} clients", d
-    )  # before anything is listed client by client
+    # before anything is listed client by client
+    check_memory(m * options.get("classes", 1), f"the heads of {m} clients", d)
     if samples is not None:
         counts = counts_by_fractions(sample_counts(samples, m), fractions)
     elif name == LITERATURE:
@@ -517,9 +514,8 @@ def synthetic(
     else:
         counts = counts_by_training(training_samples(options["population"], d), m, fractions)
     rows = sum(each.sum(dtype=float) for each in counts)
-    check_memory(
-        2 * rows * (length or 1), f"{rows:.0f} samples", d
-    )  # client by client, then together
+    # client by client, then together
+    check_memory(2 * rows * (length or 1), f"{rows:.0f} samples", d)
     match name:
         case "regression":
             world = regression_world(options["population"], d, m, seed)

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 
 SPECIAL = ("<pad>", "<oov>", "<begin>", "<end>")
 PAD, OOV, BEGIN, END = range(4)  # the first four of every vocabulary
-TOKEN = re.compile(
-    r"\w+(?:['’]\w+)*|[^\w\s]"
-)  # a word with its apostrophes, or one other character
+# a word with its apostrophes, or one other character
+TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 Tokens = NDArray[np.int32]
@@ -383,9 +382,8 @@ def dump_rows(path: Path) -> Iterator[dict[str, str]]:
 
 POSTS_FILE = "stackexchange.jsonl.xz"
 POSITIONS = 20
-LONGEST_LINE = (
-    2**24
-)  # characters of a line: a post has at most 30,000, and a packed line may unpack to anything
+# characters of a line: a post has at most 30,000, and a packed line may unpack to anything
+LONGEST_LINE = 2**24
 
 
 def load_stackexchange(

@@ -35,9 +35,8 @@ from fedasym.worlds.spectra import Spectrum
 CENTRE, CLIENT, NEWCOMER = 0, 1, 2  # roles in a path of seeds
 FRESH = 20_000  # samples on which a model of more than two classes is scored
 RUNAWAY = 1e6  # length of a fit that has no end
-Scored = tuple[
-    float, float, float, float
-]  # accuracy, log-loss, Brier score, slope; NaN where there is none
+# accuracy, log-loss, Brier score, slope; NaN where there is none
+Scored = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, eq=False)

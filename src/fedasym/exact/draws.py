@@ -22,9 +22,8 @@ from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
 FEATURES = ("gaussian", "rademacher", "student")
-FREEDOM = (
-    8  # degrees of freedom of Student's t: tails, but the fourth moment that universality asks for
-)
+# degrees of freedom of Student's t: tails, but the fourth moment that universality asks for
+FREEDOM = 8
 MOST_SAMPLES = 2**40  # of a client
 CONFLICT = (
     "norm^2 - radius^2, the squared length of the shared optimum, is negative along some direction:"

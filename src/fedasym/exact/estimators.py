@@ -386,9 +386,8 @@ def fit_alone(algorithm: Algorithm, client: Client, ridges: Array | None, place:
     within = about_means(client)
     start = np.zeros(client.X.shape[1] - 1)
     ridge = np.inf if ridges is None else ridges[place]
-    fair = client.n / max(
-        client.n - 1, 1
-    )  # the loss is a mean over n samples, of which the intercept has taken one
+    # the loss is a mean over n samples, of which the intercept has taken one
+    fair = client.n / max(client.n - 1, 1)
     slopes = (
         start
         if within is None
@@ -424,10 +423,8 @@ def choose_penalties(
             else list(clients)
         )
         if not within:
-            return (
-                np.zeros(len(clients)),
-                None,
-            )  # one sample each: nothing is left once it is the intercept
+            # one sample each: nothing is left once it is the intercept
+            return np.zeros(len(clients)), None
         if wanted == "optimal":
             spread = estimate_spread(
                 within, intercept and not apart, may, shared=not algorithm.shares_nothing

@@ -185,9 +185,8 @@ def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
         )
     Y = np.vstack([client.Y for client in clients])
     ends = np.cumsum([0, *(client.x.size for client in clients)])
-    M = cho_solve(
-        cho_factor(Y @ Y.T, lower=True, check_finite=False), Y, check_finite=False
-    )  # theta_0_hat = M'y
+    # theta_0_hat = M'y
+    M = cho_solve(cho_factor(Y @ Y.T, lower=True, check_finite=False), Y, check_finite=False)
     lost = np.eye(d) - Y.T @ M
     away, blur = (lost * centre) @ lost.T, np.zeros((d, d))
     for j, client in enumerate(clients):

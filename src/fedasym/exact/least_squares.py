@@ -249,9 +249,8 @@ def learn_along_axes(client: Client, e: Array, learned: Array) -> Array:
     return np.asarray(Vt.T @ (np.divide(learned, s, out=np.zeros_like(s), where=s > 0) * (U.T @ e)))
 
 
-RIDGE_SPAN = np.log(
-    1e6
-)  # a ridge this far beyond the mean curvature of the samples is none, or infinite
+# a ridge this far beyond the mean curvature of the samples is none, or infinite
+RIDGE_SPAN = np.log(1e6)
 RIDGE_POINTS = 25
 
 

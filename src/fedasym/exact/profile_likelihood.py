@@ -47,13 +47,10 @@ MOST_NODES = 12
 EXACT = 1e-3
 FIRM_ERROR = 0.05
 WINDOW_ERRORS = 7.0  # errors on either side of the first guess that a window covers
-NARROWEST = (
-    0.02,
-    0.1,
-)  # errors that a window is made for: with larger ones there are few samples, and passes are cheap
-NEARLY_FLAT = (
-    1.0  # a deviance this near to flat is looked at where the ratio is only nearly infinite
-)
+# errors that a window is made for: with larger ones there are few samples, and passes are cheap
+NARROWEST = (0.02, 0.1)
+# a deviance this near to flat is looked at where the ratio is only nearly infinite
+NEARLY_FLAT = 1.0
 NEAR = 0.3  # of an error: points closer than that are one
 DRAWS = 1024
 MOST_JOINT = 1000  # samples up to which the eigenvalues take seconds; with more, moments
@@ -151,9 +148,8 @@ class RatioWindow:
     def __init__(self, turned: TurnedClients, centre: float, error: float) -> None:
         self.turned, self.centre = turned, centre
         self.half = half = WINDOW_ERRORS * float(np.clip(error, *NARROWEST))
-        exact = (
-            EXACT * min(FIRM_ERROR / max(error, 1e-3), 1.0) ** 2
-        )  # where the deviance is flat, little moves its least point
+        # where the deviance is flat, little moves its least point
+        exact = EXACT * min(FIRM_ERROR / max(error, 1e-3), 1.0) ** 2
         self.pivot = float(np.sqrt(np.exp(centre) * np.mean(turned.x)))
         logs = centre + half * np.linspace(-1, 1, 2 * MOST_NODES)
         some = np.quantile(turned.x, np.linspace(0, 1, 200))
@@ -368,9 +364,8 @@ def draw_jointly(clients: Iterable[tuple[Array, Array]]) -> JointDraws:
         scipy.interpolate.CubicSpline(seen.v, each)(v) for each in (seen.twice, seen.squares)
     )
     bounds = np.concatenate([[0.0], (seen.u[1:] + seen.u[:-1]) / 2, [1.0]])
-    weight = (
-        np.exp((twice - twice.max()) / 2) * (1 - seen.u) * np.diff(bounds)
-    )  # uniform over the three parts is 1 - u here
+    # uniform over the three parts is 1 - u here
+    weight = np.exp((twice - twice.max()) / 2) * (1 - seen.u) * np.diff(bounds)
     grid = even_points(DRAWS, 3)
     at = np.interp(grid[:, 0], cumulative_shares(weight.sum(1)), np.linspace(0, 1, FINE_PARTS + 1))
     rows = np.minimum((at * FINE_PARTS).astype(int), FINE_PARTS - 1)

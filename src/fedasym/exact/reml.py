@@ -28,10 +28,8 @@ from fedasym.exact.clients import Client, ClientSums
 from fedasym.exact.least_squares import SharedSolution, fit_shared
 
 WARM = 12  # steps of the monotone iteration before the search proper
-SMALL, LARGE = (
-    1e-9,
-    1e8,
-)  # of a component's own scale: beyond, clients do not differ, or have no noise
+# of a component's own scale: beyond, clients do not differ, or have no noise
+SMALL, LARGE = (1e-9, 1e8)
 POLISH = 4
 FLAT = 1e-7  # of twice the log-likelihood: no data tell this from none
 FEW = 24  # features up to which each may have a variance of its own
@@ -326,9 +324,8 @@ def penalised_deviance(found: Components, clients: int) -> float:
     return found.deviance + (2 * used * clients / room if room > 0 else np.inf)
 
 
-RATIO_SPAN = np.log(
-    1e8
-)  # ratios this far beyond the samples' own scale mean no noise, or no radius
+# ratios this far beyond the samples' own scale mean no noise, or no radius
+RATIO_SPAN = np.log(1e8)
 FLAT_RATIO = 1e-8  # a difference in likelihood that no data tell from none
 
 

@@ -60,9 +60,8 @@ class Paired:
         if not np.isfinite(self.p):
             return "-"
         same = self.equivalence is not None and self.equivalence < LEVEL
-        least = (
-            2 / 2**self.trials
-        )  # no choice of signs is rarer: with few trials that is above the level
+        # no choice of signs is rarer: with few trials that is above the level
+        least = 2 / 2**self.trials
         different = self.p < LEVEL and self.permutation <= max(LEVEL, least)
         if same:
             return "different, but within the margin" if different else "the same within the margin"

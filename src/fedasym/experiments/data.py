@@ -37,12 +37,10 @@ class Record(NamedTuple):
     counts: dict[str, int]
     dimension: int
     outputs: int
-    curvature: float | None = (
-        None  # the largest of a client's training loss with an intercept, in regression
-    )
-    out_of_scale: dict[str, float] | None = (
-        None  # columns far larger than the others, and their usual size
-    )
+    # the largest of a client's training loss with an intercept, in regression
+    curvature: float | None = None
+    # columns far larger than the others, and their usual size
+    out_of_scale: dict[str, float] | None = None
 
 
 def read_record(text: str) -> Record:

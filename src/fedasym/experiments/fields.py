@@ -38,11 +38,8 @@ try:
 except ImportError:
     raise MissingPackage("experiments need pydantic: pip install 'fedasym[experiments]'") from None
 
-PERSONALISED = (
-    "ftfa",
-    "maml_fo",
-    "maml_hf",
-)  # whose gain over the epochs of personalization it draws
+# whose gain over the epochs of personalization it draws
+PERSONALISED = ("ftfa", "maml_fo", "maml_hf")
 MOST = 100_000  # trials that a number alone may ask for: a slip of the finger is no experiment
 BATCH = "batch"  # personalization by a single batch, among numbers of epochs
 
@@ -245,9 +242,8 @@ class Gains(Part):
 Axes = dict[str, tuple[int | float, ...]]
 Grid = dict[str, Axes]
 Values = dict[str, int | float]
-TUNED = tuple(
-    name for name in (*RATES, *SIZES) if name not in ("rounds", "evaluate_every")
-)  # what a grid may vary
+# what a grid may vary
+TUNED = tuple(name for name in (*RATES, *SIZES) if name not in ("rounds", "evaluate_every"))
 ARRAY = {"type": "array", "items": {"type": "number"}, "minItems": 1}
 TABLE = {"type": "object", "additionalProperties": ARRAY}
 GRID_SCHEMA = {

@@ -38,12 +38,8 @@ NUMBERS = (  # to be raised when training gives other numbers for the same setti
 )
 FIRST = 1  # the seed of tuning, and of training on reshuffled samples
 TUNING, SEEDS, SPLITS, GAINS = "tuning", "seeds", "splits", "gains"
-JUDGED = (
-    "training_loss",
-    "exact_loss",
-    "excess",
-    "shared_excess",
-)  # of training samples, in regression
+# of training samples, in regression
+JUDGED = ("training_loss", "exact_loss", "excess", "shared_excess")
 ONE = " one batch"  # how the single batch is named beside its algorithm
 
 Chosen = dict[str, Values]  # the settings that validation chose, by algorithm
@@ -59,9 +55,8 @@ class Piece:
     seeds: tuple[int, ...]
     splits: tuple[int, ...] = ()  # numbers of reshuffles, side by side; none: the data as they are
     one_batch: tuple[str, ...] = ()  # algorithms that are also personalised by a single batch
-    brought: dict[str, Algorithm] = field(
-        default_factory=dict
-    )  # algorithms from outside the package: they travel with it
+    # algorithms from outside the package: they travel with it
+    brought: dict[str, Algorithm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.brought.update({name: REGISTRY[name] for name in self.grid if name not in TRAINED})
@@ -281,9 +276,8 @@ class Score(NamedTuple):
     settings: Values
     validation: float
     diverged: bool
-    judged: Mapping[str, float | None] = MappingProxyType(
-        {}
-    )  # how far training was from its end, in regression
+    # how far training was from its end, in regression
+    judged: Mapping[str, float | None] = MappingProxyType({})
 
 
 def validation_score(task: str) -> str:

@@ -173,10 +173,8 @@ def describe_data_here(name: str) -> str:
 
 
 FILE = Path(__file__).parent / "paper" / "published.json"
-STANDS_FOR = {
-    "digits": "emnist",
-    "stackexchange": "stackoverflow",
-}  # whose curves a stand-in is set beside
+# whose curves a stand-in is set beside
+STANDS_FOR = {"digits": "emnist", "stackexchange": "stackoverflow"}
 
 
 class PaperCurve(NamedTuple):
@@ -347,9 +345,8 @@ def simulate_limits(
 
 FORESIGHT_FILE = "foreseen.json"
 FORMAT = "fedasym foreseen 1"
-LIKE = {
-    "local": "local_ridge"
-}  # local training that validation stops is nearer to a ridge than to convergence
+# local training that validation stops is nearer to a ridge than to convergence
+LIKE = {"local": "local_ridge"}
 THEORY_HEAD = ["algorithm", "theory", "advised", "measured", "off by"]
 
 

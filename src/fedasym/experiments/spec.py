@@ -116,9 +116,8 @@ class Experiment(Part):
     @classmethod
     def _by_algorithm(cls, grid: Any, info: ValidationInfo) -> Any:
         names = info.data.get("algorithms")
-        return (
-            {} if names is None else complete_grid(grid, names)
-        )  # wrong algorithms are a problem of their own
+        # wrong algorithms are a problem of their own
+        return {} if names is None else complete_grid(grid, names)
 
     @model(mode="after")
     def _gains_of_tuned(self) -> Self:

@@ -105,9 +105,8 @@ def compute_piece(
 
     def heard(share: float, text: str) -> None:
         nonlocal done
-        done = (
-            share >= 1
-        )  # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
+        # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
+        done = share >= 1
         progress(share, text)
 
     wanted: dict[str, Any] = {

@@ -316,9 +316,8 @@ def prepare_network(
     model = build(asked, data.outputs)
     try:
         model.load_state_dict(tensors)
-        model.eval()(
-            Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0]
-        )  # do samples fit it?
+        # do samples fit it?
+        model.eval()(Source(data, reader, np.arange(1), torch.device("cpu")).batch(np.arange(1))[0])
     except (RuntimeError, TypeError, ValueError, IndexError) as reason:
         raise InvalidInput(
             f"network is {str(path)!r}: its weights do not fit this data set ({reason})"

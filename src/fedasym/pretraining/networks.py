@@ -166,11 +166,8 @@ def last_layer(network: nn.Module) -> nn.Linear:
     return layers[-1]
 
 
-IMAGES = {
-    "emnist": (28, 28, 1),
-    "digits": (28, 28, 1),
-    "cifar100": (32, 32, 3),
-}  # rows, columns, colours
+# rows, columns, colours
+IMAGES = {"emnist": (28, 28, 1), "digits": (28, 28, 1), "cifar100": (32, 32, 3)}
 TOKENS = ("shakespeare", "stackoverflow", "stackexchange")
 PADDING, ANGLE = 4, 15.0  # pixels around an image before a crop; degrees
 CHUNK = 4096  # samples that are brought to the device at once

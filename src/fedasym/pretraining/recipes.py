@@ -122,12 +122,8 @@ class Recipe:
         return [replace(self, step=step, decay=decay) for step, decay in product(STEPS, DECAYS)]
 
 
-FEATURES = {
-    "cnn": 512,
-    "resnet18": 512,
-    "character_lstm": 256,
-    "word_lstm": 96,
-}  # inputs of each network's last layer
+# inputs of each network's last layer
+FEATURES = {"cnn": 512, "resnet18": 512, "character_lstm": 256, "word_lstm": 96}
 RECIPES = {
     "emnist": Recipe("cnn"),
     "digits": Recipe("cnn"),

@@ -404,9 +404,8 @@ class Rounds(Result):
     dimension: int | None
     title: str
     notes: tuple[str, ...] = ()
-    privacy: dict[str, Array] = field(
-        default_factory=dict
-    )  # epsilon, noise multiplier and clip by setting
+    # epsilon, noise multiplier and clip by setting
+    privacy: dict[str, Array] = field(default_factory=dict)
 
     @property
     def loss(self) -> Array:

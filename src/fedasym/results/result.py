@@ -260,9 +260,8 @@ class Risk:
     bias: float | Array
     variance: float | Array
     ridge: float | Array | None = None
-    error: float | Array | None = (
-        None  # standard error of the loss, where it was found by drawing clients
-    )
+    # standard error of the loss, where it was found by drawing clients
+    error: float | Array | None = None
 
     @property
     def loss(self) -> float | Array:

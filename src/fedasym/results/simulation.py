@@ -30,12 +30,10 @@ from fedasym.results.result import (
 )
 
 FORMAT = "fedasym simulation 1"
-Losses = dict[
-    str, list[list[float]]
-]  # of a trial by algorithm and kind of client: bias and variance, or the loss alone
-Curve = Callable[
-    [str, Array], tuple[Array, Array]
-]  # of an algorithm: prediction and limit over what varies
+# of a trial by algorithm and kind of client: bias and variance, or the loss alone
+Losses = dict[str, list[list[float]]]
+# of an algorithm: prediction and limit over what varies
+Curve = Callable[[str, Array], tuple[Array, Array]]
 
 
 def count_errors(value: float | None) -> str:

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.estimates import Quantity
 
-WIDE = (
-    20  # losses that many times the least are left out of the figure: the others would be one dot
-)
+# losses that many times the least are left out of the figure: the others would be one dot
+WIDE = 20
 MOST = 500  # clients in the table: the rest is in `advice.clients`
 MEANINGS = {
     "radius": "distance of a client's optimum from the shared one",

@@ -18,9 +18,8 @@ from fedasym.experiments.plan import GAINS, SEEDS, SPLITS
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
 
-LEAST = (
-    12.0  # points of accuracy that are shown below the second half of training, where there are any
-)
+# points of accuracy that are shown below the second half of training, where there are any
+LEAST = 12.0
 WIDE = 20  # ratio of the largest to the smallest loss from which the axis is logarithmic
 Published = Mapping[str, Mapping[str, tuple[Sequence[int], Any]]]
 

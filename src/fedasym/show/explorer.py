@@ -83,9 +83,8 @@ def receive_file(source: Readable, size: int, name: str) -> Iterator[Path]:
 
     ending = Path(name).suffix.lower()
     with tempfile.TemporaryDirectory(prefix="fedasym-explore-") as folder:
-        file = Path(
-            folder, f"data{ending if ending in ENDINGS else ''}"
-        )  # never the name that was sent
+        # never the name that was sent
+        file = Path(folder, f"data{ending if ending in ENDINGS else ''}")
         receive_bytes(source, size, file)
         if ending not in ENDINGS:
             raise InvalidInput(f"the file is {name!r}: its ending tells the format, and {READ}")
@@ -462,9 +461,8 @@ class Answer(BaseHTTPRequestHandler):
             )
             self._say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
         elif not self.server.thinking.acquire(blocking=False):
-            receive_bytes(
-                self.rfile, size, None
-            )  # a browser reads no answer before it has sent all
+            # a browser reads no answer before it has sent all
+            receive_bytes(self.rfile, size, None)
             self._say(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "Another file is being read: wait for the answer, and try again",

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from fedasym.experiments.comparisons import Comparisons, Paired
     from fedasym.experiments.results import Results
 
-ROWS = (
-    60  # of a table of numbers: where every round was tested, all of them would be most of the page
-)
+# of a table of numbers: where every round was tested, all of them would be most of the page
+ROWS = 60
 MOST_HURT = 12  # clients that are named
 QUARTERS = 4  # groups of clients by their number of samples
 CLOSE = {  # verdicts on which an algorithm is as good as the best, and how that is said

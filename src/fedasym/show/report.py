@@ -64,13 +64,8 @@ if TYPE_CHECKING:
     from fedasym.experiments.comparisons import Comparisons
     from fedasym.experiments.results import Results
 
-RECORDED = (
-    "fedasym",
-    "python",
-    "jax",
-    "device",
-    "platform",
-)  # of the environment that a run records
+# of the environment that a run records
+RECORDED = ("fedasym", "python", "jax", "device", "platform")
 TITLES = {"seeds": "Over seeds of training", "splits": "Over reshuffled samples"}
 STATISTICS = {
     "classification": {

@@ -106,9 +106,8 @@ def reproduce(
         experiment = experiment.with_data(data)
     experiment = experiment.quick() if quick else experiment
     if not describe_environment()["device"].startswith("cpu"):
-        experiment = experiment.model_copy(
-            update={"pieces": "coarse"}
-        )  # an accelerator likes many runs side by side
+        # an accelerator likes many runs side by side
+        experiment = experiment.model_copy(update={"pieces": "coarse"})
     place = Path(RUNS, experiment.name) if into is None else Path(into)
     run(experiment, into=place, progress=progress)
     foresee(place, load_data(experiment.data))

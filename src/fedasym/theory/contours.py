@@ -93,9 +93,8 @@ class Contour:
         start = (
             (self.right - self.left) / (2 * np.sin(opening)) * np.exp(1j * (np.pi / 2 - opening))
         )
-        move = (
-            start * 2j * np.sin(angle / 2) * np.exp(0.5j * angle)
-        )  # from the right end, without cancellation
+        # from the right end, without cancellation
+        move = start * 2j * np.sin(angle / 2) * np.exp(0.5j * angle)
         return self.right + move, (start + move) * weight / (2 * np.pi)
 
     def _on_branch(self, opening: float, level: float) -> bool:

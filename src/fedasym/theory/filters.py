@@ -326,14 +326,12 @@ def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contou
     none.
     """
     low, high = sample_support(gamma, spectrum)
-    inside = np.linspace(low, high, 11)[
-        1:-1
-    ]  # the ends come too near to the contour for a plain rule
+    # the ends come too near to the contour for a plain rule
+    inside = np.linspace(low, high, 11)[1:-1]
     values = filter_values(stage, inside)
     tried = [(high * 0.5**k, np.inf) for k in range(HALVINGS)]
-    tried += [
-        (high * 0.5**k, high * (1 + 0.5**k)) for k in range(HALVINGS)
-    ]  # singularities beyond the spectrum too
+    # singularities beyond the spectrum too
+    tried += [(high * 0.5**k, high * (1 + 0.5**k)) for k in range(HALVINGS)]
     for reach, furthest in tried:
         contour = Contour(gamma, spectrum, reach, furthest)
         kappa, z, _, arc = contour.nodes(FILTER_NODES)

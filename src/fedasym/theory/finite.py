@@ -105,10 +105,8 @@ def determined_clients(
     """More pooled samples than unknowns."""
     stage = algorithm.personalise
     if isinstance(stage, Interpolate) and np.all(world.gamma * world.spectrum.rank < 1):
-        return (
-            *interpolant_limit(world),
-            None,
-        )  # a client with enough samples of its own forgets where it started
+        # a client with enough samples of its own forgets where it started
+        return *interpolant_limit(world), None
     first = np.zeros(clients.size, dtype=int)
     match algorithm.server, stage:
         case Average(), Keep() | Interpolate() | Ridge() if member:

@@ -256,9 +256,8 @@ def filter_limit(stage: ClientStage, world: Worlds, extra: Array | None = None) 
 
 def filter_of(stage: Descend | Flow) -> DescentFilter:
     """The filter of an early-stopped client stage."""
-    from fedasym.theory.filters import (
-        DescentFilter,
-    )  # only early stopping needs it: the limits alone should start quickly
+    # only early stopping needs it: the limits alone should start quickly
+    from fedasym.theory.filters import DescentFilter
 
     if isinstance(stage, Flow):
         return DescentFilter(np.array([float(stage.time)]), None)

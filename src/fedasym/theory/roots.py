@@ -98,9 +98,8 @@ def find_minima(
     return np.asarray(np.where(fx < fy, x, y))
 
 
-FixedPointMap = Callable[
-    [Array, NDArray[np.intp]], Array
-]  # unknowns (P, n) of the settings listed -> their image
+# unknowns (P, n) of the settings listed -> their image
+FixedPointMap = Callable[[Array, NDArray[np.intp]], Array]
 StopRule = Callable[[Array, NDArray[np.intp]], NDArray[np.bool_]]  # where to give up
 
 TOLERANCE = 2e-14

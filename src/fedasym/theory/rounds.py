@@ -219,9 +219,8 @@ def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
     s, h = spectrum.positive
     aspect, lam = np.array([gamma]), np.array([float(ridge)])
     k = kappa(lam, aspect, spectrum)
-    growth = kappa_slope(
-        k, lam, aspect, spectrum
-    )  # 1/(1 - gamma df2), endless at the interpolation threshold
+    # 1/(1 - gamma df2), endless at the interpolation threshold
+    growth = kappa_slope(k, lam, aspect, spectrum)
     near = 1 / (s + k)
     spread = np.where(k > 0, k**2 * np.where(np.isfinite(growth), growth, 0), 0.0)
     T = gamma * spread * np.outer(h * s * near**2, s * near**2)

@@ -33,24 +33,15 @@ from fedasym.exact.clients import append_ones
 from fedasym.training.settings import Protocol, Settings
 from fedasym.training.twin import Head, first_head, personal_rows
 
-PAPER_STEPS = {
-    "server_step": 0.1,
-    "local_step": 0.1,
-    "inner_step": 0.05,
-}  # right where the features' scale allows them
+# right where the features' scale allows them
+PAPER_STEPS = {"server_step": 0.1, "local_step": 0.1, "inner_step": 0.05}
 SOFTMAX = 0.5  # the largest eigenvalue of diag(p) - pp'
 LOOKED_AT = 32  # clients, those with the longest samples first
 MOST_ROWS = 2000  # of a client
 EXACT = 300  # the side of a matrix whose eigenvalues are computed; above, power iterations
 FAR = 30.0  # how many times the usual scale a column is to be out of scale
-STABLE = (
-    0.001,
-    0.01,
-    0.1,
-    0.5,
-    1.0,
-    1.5,
-)  # of 1/L: steps to try in regression; from 2 on they diverge
+# of 1/L: steps to try in regression; from 2 on they diverge
+STABLE = (0.001, 0.01, 0.1, 0.5, 1.0, 1.5)
 
 _CURVATURES: WeakKeyDictionary[Federation, dict[tuple[bool, int], float]] = WeakKeyDictionary()
 

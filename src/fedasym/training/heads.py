@@ -64,12 +64,10 @@ class Packed(NamedTuple):
     trained: Array  # (m,) how many rows train
     validation: Array  # (m,) how many of the tested
     test: Array  # (m,)
-    personal: Array | None = (
-        None  # (d, 1): rows of a head that may differ between clients; None: all
-    )
-    grams: Array | None = (
-        None  # (m, width, width) products of a client's training rows, for the Gram form
-    )
+    # (d, 1): rows of a head that may differ between clients; None: all
+    personal: Array | None = None
+    # (m, width, width) products of a client's training rows, for the Gram form
+    grams: Array | None = None
 
 
 class Sizes(NamedTuple):

@@ -36,11 +36,8 @@ from fedasym.training.wording import (
 )
 
 MOST = 40  # configurations that are printed
-EDGES = (
-    "server_step",
-    "local_step",
-    "ridge",
-)  # settings whose best value may lie beyond the ones tried
+# settings whose best value may lie beyond the ones tried
+EDGES = ("server_step", "local_step", "ridge")
 
 Ranked = dict[str, list["Configuration"]]
 Chosen = dict[str, "Configuration | None"]

@@ -43,9 +43,8 @@ def cohorts(seed: int, identities: Words, rounds: int, cohort: int, first: int =
         if cohort < len(identities)
         else np.argsort(ranks, axis=1)
     )
-    order = np.argsort(
-        np.take_along_axis(ranks, drawn, axis=1), axis=1
-    )  # by hash: the same for any order of the clients
+    # by hash: the same for any order of the clients
+    order = np.argsort(np.take_along_axis(ranks, drawn, axis=1), axis=1)
     return np.take_along_axis(drawn, order, axis=1).astype(np.int32)
 
 
@@ -303,9 +302,8 @@ def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.in
     widths = np.array([round_width(size) for size in sizes])
     levels, counts = np.unique(widths, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
-    held: dict[int, tuple[float, tuple[int, ...]]] = {
-        0: (0.0, ())
-    }  # by the number of levels in some groups: what they cost, and where each ends
+    # by the number of levels in some groups: what they cost, and where each ends
+    held: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     plans = []
     for _ in range(min(MANY if many else GROUPS, len(levels))):
         held = {

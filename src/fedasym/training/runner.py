@@ -116,9 +116,8 @@ class RunOutcome:
     rounds: list[int] = field(default_factory=list)
     personal: list[Scored] = field(default_factory=list)  # by round
     shared: list[Scored] = field(default_factory=list)
-    fitted: list[Scored] = field(
-        default_factory=list
-    )  # by round: (m,) losses on training samples, in regression
+    # by round: (m,) losses on training samples, in regression
+    fitted: list[Scored] = field(default_factory=list)
     shared_fitted: list[Scored] = field(default_factory=list)
     head: NDArray[np.floating] | None = None
     diverged: int | None = None
@@ -141,9 +140,8 @@ class RunOutcome:
                 self.diverged = broken if broken >= 0 else round_
 
 
-Trajectory = tuple[
-    Numbers, dict[ClientWork, Jobs]
-]  # a server's rates, and the client stages that start from it
+# a server's rates, and the client stages that start from it
+Trajectory = tuple[Numbers, dict[ClientWork, Jobs]]
 
 
 class Draw(NamedTuple):
@@ -203,14 +201,11 @@ def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
 STILL = (("local_step", 0.0),)  # the rates of a stage that takes no steps
 ROWS = 1e8  # bytes of planned batches in one piece
 BLOCK = 3e7  # bytes of outputs tested at a time
-PIECE = {
-    False: 3e10,
-    True: 1e14,
-}  # multiplications in one piece on a processor and on an accelerator: seconds at most
+# multiplications in one piece on a processor and on an accelerator: seconds at most
+PIECE = {False: 3e10, True: 1e14}
 
-Scores = NDArray[
-    np.floating
-]  # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
+# (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
+Scores = NDArray[np.floating]
 Collect = Callable[[list[list[RunOutcome]]], None]
 ScoredPart = tuple[NDArray[np.int32], slice, Array]  # members, configurations, and their scores
 
@@ -400,9 +395,8 @@ class Tester:
                 self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0])
             )
             runs = len(draws) * len(rates) * columns
-            data = (
-                self.data if walk.program.form == "gram" else self.data._replace(grams=None)
-            )  # one program with or without
+            # one program with or without
+            data = self.data if walk.program.form == "gram" else self.data._replace(grams=None)
             for members, real in parts(list(group), self.piece(walk, runs, len(draws), len(group))):
                 places = np.array(members, np.int32)
                 rows = np.stack(
@@ -507,9 +501,8 @@ class Tester:
             return np.full((len(members), 1, 1, 1), -1, np.int32)
         if client.stage is None:
             return self.schedule.rows(seed, members, np.full(len(members), round_), 0)
-        batch = min(
-            self.server.batch, walk.program.width
-        )  # clients with less than a batch have no use for its other rows
+        # clients with less than a batch have no use for its other rows
+        batch = min(self.server.batch, walk.program.width)
         alone = self.server.alone and client.epochs is not None
         streams = mix_hash(
             seed, PERSONAL, self.work.federation.identities[members], 0 if alone else round_
@@ -545,9 +538,8 @@ class Runner:
         counts = work.federation.counts("train")
         largest = round_width(int(counts.max()))
         gradients, keeps = server.local_steps * server.stage.gradients, server.stage.has_memory()
-        form = (
-            "head" if keeps else work.best_form(largest, gradients, server.batch)
-        )  # what is kept is no client's span
+        # what is kept is no client's span
+        form = "head" if keeps else work.best_form(largest, gradients, server.batch)
         grams = (
             max(len(work.splits), 1) * len(counts) * largest**2 * np.dtype(work.precision).itemsize
         )
@@ -556,9 +548,8 @@ class Runner:
             work.federation, work.splits, work.protocol, work.stored, largest if cached else 0
         )
         if server.alone:
-            data = data._replace(
-                personal=None
-            )  # nothing is shared, so that every weight is a client's own
+            # nothing is shared, so that every weight is a client's own
+            data = data._replace(personal=None)
         task = work.federation.task
         program = Program(
             server.stage, "server_step", task, form, largest, together, classes=work.filled
@@ -632,9 +623,8 @@ def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
     """
     total, training = 0, work.federation.counts("train")
     together = groups(training, work.many_groups)
-    widest = [
-        (len(group), int(training[group].max())) for group in together
-    ]  # a group's clients wait for its largest
+    # a group's clients wait for its largest
+    widest = [(len(group), int(training[group].max())) for group in together]
     for server, trajectories in tree.items():
         passes = sum(clients * -(-size // server.batch) for clients, size in widest)
         alone = server.alone

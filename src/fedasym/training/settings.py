@@ -138,15 +138,11 @@ ABOUT = {  # what each setting of every run may be, and what it means
     if "setting" in each.metadata
 }
 SETTINGS = tuple(ABOUT)
-RATES = tuple(
-    name for name, each in ABOUT.items() if not each.whole
-)  # numbers that one program takes many of
+# numbers that one program takes many of
+RATES = tuple(name for name, each in ABOUT.items() if not each.whole)
 SIZES = tuple(name for name, each in ABOUT.items() if each.whole)
-CHOSEN = (
-    "server_step",
-    "local_step",
-    "inner_step",
-)  # which are chosen for the data where nobody says them
+# which are chosen for the data where nobody says them
+CHOSEN = ("server_step", "local_step", "inner_step")
 
 
 def default_for(name: str) -> Any:
@@ -365,9 +361,8 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
             if client.step_count is None and not algorithm.shares_nothing
             else set()
         )
-        used |= client.relevant_settings() - (
-            fixed_settings(client) - {"ridge"}
-        )  # a run's ridge is the stage's, if it has one
+        # a run's ridge is the stage's, if it has one
+        used |= client.relevant_settings() - (fixed_settings(client) - {"ridge"})
     return (*(name for name in SETTINGS if name in used), *own_settings(algorithm))
 
 

@@ -82,13 +82,11 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
     if task == VALUES:
         return u
     p = softmax_probabilities(z)
-    u = u - (p * u).sum(
-        -1, keepdims=True
-    )  # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
+    # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
+    u = u - (p * u).sum(-1, keepdims=True)
     largest = jnp.abs(u).max(-1, keepdims=True)
-    most = 0.9 * math.log(
-        float(np.finfo(p.dtype).max)
-    )  # beyond, exp overflows, and the softmaxes have settled
+    # beyond, exp overflows, and the softmaxes have settled
+    most = 0.9 * math.log(float(np.finfo(p.dtype).max))
     step = jnp.minimum(delta, most / jnp.maximum(largest, 1e-30))
     grown = jnp.expm1(step * jnp.abs(u))
     shrunk = -grown / (1 + grown)  # expm1(-step |u|)
@@ -218,9 +216,8 @@ class BatchGradients:
         self.known: dict[
             tuple[int, int], tuple[Point, Any]
         ] = {}  # products of points or batches with batches
-        self.uses = max(
-            stage.gradients // stage.batches, 1
-        )  # how often a batch's products with itself are asked for
+        # how often a batch's products with itself are asked for
+        self.uses = max(stage.gradients // stage.batches, 1)
 
     def __call__(self, at: Model, batch: int = 0) -> Model:
         """Of the mean loss on one of the batches."""
@@ -269,9 +266,8 @@ class BatchGradients:
         """
         if count < 2:
             return step(w) if count else w
-        last = step(
-            step(w)
-        )  # what the loop's models are made of; and the products that it needs are known after this
+        # what the loop's models are made of; and the products that it needs are known after this
+        last = step(step(w))
         ones = self.batches[0].weights.dtype
 
         def numbers(model: Model) -> tuple[list[Array], list[Array]]:
@@ -400,9 +396,8 @@ def take_step(
 
 
 Rates = Mapping[str, Array]
-OPTIONS = {
-    "xla_gpu_enable_triton_gemm": False
-}  # as fast on these small products, and compiled in a fifth of the time
+# as fast on these small products, and compiled in a fifth of the time
+OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 
 @dataclass(frozen=True)

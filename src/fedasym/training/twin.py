@@ -88,10 +88,11 @@ def run(
     server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
+    # nothing, for most
     kept, common = (
         {client.name: server.init_client(W) for client in clients},
         server.init_server(W),
-    )  # nothing, for most
+    )
     for r in range(settings.rounds + 1):
         if r in settings.evaluated:
             yield Snapshot(
@@ -320,9 +321,8 @@ def batch_of(
     )
     if intercept:
         X = np.column_stack([X, np.ones(len(X), dtype)])
-    return Batch(
-        X, Y.astype(dtype), (real / max(real.sum(), 1)).astype(dtype), classes
-    )  # no samples: a loss of 0
+    # no samples: a loss of 0
+    return Batch(X, Y.astype(dtype), (real / max(real.sum(), 1)).astype(dtype), classes)
 
 
 def predictions(W: Head, D: Batch) -> Head:

@@ -213,9 +213,8 @@ def convergence_remedies(histories: Sequence[History]) -> str:
             " early"
         )
     data = histories[0].federation
-    far = (
-        columns_out_of_scale(data) if isinstance(data, Federation) else {}
-    )  # a saved history has no samples
+    # a saved history has no samples
+    far = columns_out_of_scale(data) if isinstance(data, Federation) else {}
     return (
         f"Try {'; '.join(advice)}; {scaling_advice(far)}."
         " fedasym fit (fa.linear.fit) solves it exactly."
@@ -262,9 +261,8 @@ def blame_columns(far: Mapping[str, float]) -> str:
     """
     if not far:
         return ""
-    named = {
-        name if name.isdigit() else repr(name): size for name, size in far.items()
-    }  # a name, or a position
+    # a name, or a position
+    named = {name if name.isdigit() else repr(name): size for name, size in far.items()}
     listed = [f"{name} has values around {size:.0e}" for name, size in list(named.items())[:3]]
     more = f", and {len(far) - 3} more" if len(far) > 3 else ""
     one = len(far) == 1

@@ -169,10 +169,10 @@ def predict(
     algorithms: Names = None,
     *,
     ridge: ArrayLike | None = None,
-    clients: (ArrayLike | None) = None,
+    clients: ArrayLike | None = None,
     member: bool = True,
-    maml_step: (float | None) = None,
-    weights: (ArrayLike | str | None) = None,
+    maml_step: float | None = None,
+    weights: ArrayLike | str | None = None,
     method: str = FORMULA,
 ) -> Comparison[Risk]: ...
 

@@ -38,11 +38,8 @@ if TYPE_CHECKING:
     from fedasym.exact.class_clients import DrawnClassClient, Layout, Scored
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
-OPTIONS = (
-    "clients",
-    "dimension",
-    "ridge",
-)  # arguments that can vary beside the population's numbers
+# arguments that can vary beside the population's numbers
+OPTIONS = ("clients", "dimension", "ridge")
 CLIENTS = 300  # unless told otherwise
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 WANTED = "give a Population, or a list of them"
@@ -88,20 +85,20 @@ def simulate(
     world: Population | Sequence[Population],
     *,
     dimension: int = 200,
-    clients: (int | Sequence[int] | None) = None,
+    clients: int | Sequence[int] | None = None,
     trials: int = 4,
     seed: int = 0,
-    algorithms: (Iterable[str | Algorithm] | str | Algorithm | None) = None,
+    algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
     member: bool = True,
-    ridge: (ArrayLike | None) = None,
-    maml_step: (float | None) = None,
-    weights: (ArrayLike | str | None) = None,
+    ridge: ArrayLike | None = None,
+    maml_step: float | None = None,
+    weights: ArrayLike | str | None = None,
     features: str = "gaussian",
     mode: str = "expectation",
-    vary: (Mapping[str, ArrayLike] | None) = None,
-    save: (str | Path | None) = None,
-    progress: (Progress | None) = None,
-    on: (Executor | str | None) = None,
+    vary: Mapping[str, ArrayLike] | None = None,
+    save: str | Path | None = None,
+    progress: Progress | None = None,
+    on: Executor | str | None = None,
 ) -> Simulation[Simulated]: ...
 
 
@@ -116,7 +113,7 @@ def simulate(
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
     member: bool = True,
     ridge: ArrayLike | None = None,
-    progress: (Progress | None) = None,
+    progress: Progress | None = None,
 ) -> Simulation[SimulatedAccuracy]: ...
 
 
@@ -387,9 +384,8 @@ def summarise_losses(
     rows = {}
     for place, each in enumerate(plans[0].algorithms):
         name = each.name
-        parts = np.array(
-            [[losses[name] for losses in trials] for trials in found]
-        )  # points, trials, kinds, parts
+        # points, trials, kinds, parts
+        parts = np.array([[losses[name] for losses in trials] for trials in found])
         loss = parts.sum(-1)
         repeats = loss.shape[1]
         error = (

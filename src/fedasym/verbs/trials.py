@@ -285,9 +285,8 @@ def foresee_losses(
     given = ridge_of(algorithm, (len(exact),))
     missing: list[str] = []
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ThresholdWarning
-        )  # a simulation may sit at a threshold to see what happens there
+        # a simulation may sit at a threshold to see what happens there
+        warnings.simplefilter("ignore", ThresholdWarning)
         nothing = np.full(len(exact), np.nan)
         try:
             limit = stack_risks(
@@ -501,9 +500,8 @@ def fit_samples(each: Planned, federation: list[Sample]) -> LinearFit:
         None if each.ridge is None else np.array([each.ridge_of(one.kind) for one in federation])
     )
     if isinstance(each.algorithm.server, Moreau) and ridge is not None:
-        ridge = np.maximum(
-            ridge, VANISHING
-        )  # without noise the best ridge is 0, which ties nobody to the shared model
+        # without noise the best ridge is 0, which ties nobody to the shared model
+        ridge = np.maximum(ridge, VANISHING)
     X, y = [one.X for one in federation], [one.y for one in federation]
     return fit(each.algorithm, X, y, ridge=ridge, weights=p / p.sum(), intercept=False)
 

@@ -130,9 +130,8 @@ def energy_shares(
         raise InvalidInput(
             f"{owner}_power is below 0 while the spectrum has zeros: give {owner}_weights instead"
         )
-    found = (
-        h * (s / s.max()) ** exponent
-    )  # scaled by the largest eigenvalue first: large powers would overflow
+    # scaled by the largest eigenvalue first: large powers would overflow
+    found = h * (s / s.max()) ** exponent
     return np.asarray(found / found.sum(-1, keepdims=True))
 
 

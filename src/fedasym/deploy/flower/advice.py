@@ -119,12 +119,8 @@ def solve_least_squares(
 FloatRows = NDArray[np.float64]
 SUMMARY_VECTORS = ("power", "residual", "raw", "pull", "probes")
 SUMMARY_NUMBERS = ("rest", "tails", "pooled")
-MODELS_KEY, LIVE_KEY, GROUPS_KEY, TOLD_KEY = (
-    "models",
-    "live",
-    "groups",
-    "told",
-)  # the names of what the server sends
+# the names of what the server sends
+MODELS_KEY, LIVE_KEY, GROUPS_KEY, TOLD_KEY = ("models", "live", "groups", "told")
 
 
 def introduce_samples(message: Message, federation: Federation) -> Message:

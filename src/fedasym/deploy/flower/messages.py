@@ -44,13 +44,8 @@ from fedasym.data.files import BROKEN
 log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stand together
 
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
-MALFORMED = (
-    *BROKEN,
-    KeyError,
-    TypeError,
-    AttributeError,
-    IndexError,
-)  # what reading a record of another form raises
+# what reading a record of another form raises
+MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)
 
 
 def content_of(
@@ -94,10 +89,8 @@ def array_of(content: RecordDict, name: str = HEAD) -> NDArray[np.float64]:
     return np.asarray(arrays_in(content)[name].numpy(), np.float64)
 
 
-FAULT, VERSION = (
-    "fault",
-    "version",
-)  # what a reply calls the code, and the node's version of this package
+# what a reply calls the code, and the node's version of this package
+FAULT, VERSION = ("fault", "version")
 
 
 class Fault(Enum):

@@ -189,14 +189,8 @@ def head_file(folder: Path, algorithm: str, client: Any, identity: int) -> Path:
     )
 
 
-MEANING = (
-    "label",
-    "client",
-    "features",
-    "split",
-    "task",
-    "classes",
-)  # said for all nodes, or for one
+# said for all nodes, or for one
+MEANING = ("label", "client", "features", "split", "task", "classes")
 SAVED = ".safetensors"  # a federation that its owner saved, with its columns and classes
 SYNTHETIC = "synthetic"
 DRAWN = 30  # clients of a node without data, or of a simulation
@@ -309,9 +303,8 @@ def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
         one_of("task", options["task"], TASKS)
     if "features" in options:
         columns = [each.strip() for each in options["features"].split(",")]
-        options["features"] = (
-            columns if len(columns) > 1 else columns[0]
-        )  # formats without columns have one field
+        # formats without columns have one field
+        options["features"] = columns if len(columns) > 1 else columns[0]
     if "classes" in options:
         options["classes"] = parse_classes(options["classes"])
     return options

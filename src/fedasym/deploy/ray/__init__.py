@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.numbers import one_float
 
-LIBRARY = (
-    500 * 2**20
-)  # bytes of a worker that has loaded JAX and compiled a program: benchmarks/ray_scale.py
+# bytes of a worker that has loaded JAX and compiled a program: benchmarks/ray_scale.py
+LIBRARY = 500 * 2**20
 ACCELERATOR = 0.9  # of a GPU's share, what JAX may take beforehand
 
 

@@ -107,9 +107,8 @@ def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
         "object_store_memory": store,
     }
     if os.path.isdir(SHARED) and shutil.disk_usage(SHARED).free < store:
-        told["_plasma_directory"] = (
-            tempfile.gettempdir()
-        )  # slower than memory, but it holds the data
+        # slower than memory, but it holds the data
+        told["_plasma_directory"] = tempfile.gettempdir()
     return told
 
 
@@ -166,9 +165,8 @@ LOOK = 1.0  # seconds between two looks at the nodes, and between two words of a
 CRASHES = 4  # of its workers that a task may survive; nodes may die as often as they like
 
 TaskProgress = Callable[[float, str], None]
-LostListener = Callable[
-    [str, str], None
-]  # hears the key of a task that is handed out again, and why
+# hears the key of a task that is handed out again, and why
+LostListener = Callable[[str, str], None]
 
 
 class Task(NamedTuple):
@@ -417,9 +415,8 @@ class Crew(Worker):
     ) -> None:
         super().__init__(federation, data, folder, progress)
         self.pool = pool
-        self.stored = [
-            pool.ray.put(portable_data(federation))
-        ]  # in a list: a bare reference would be read anew for every piece
+        # in a list: a bare reference would be read anew for every piece
+        self.stored = [pool.ray.put(portable_data(federation))]
         self.locks: dict[str, ExitStack] = {}  # of the pieces that are out
 
     def complete(self, pieces: Sequence[Piece]) -> list[Finished]:

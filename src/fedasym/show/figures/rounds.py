@@ -62,12 +62,8 @@ MARKED = 16  # markers of a line, at most
 ROW = 19  # pixels of a line of a page's legend
 DOTTED: Any = (0, (1, 2.2))
 DASHES: tuple[tuple[float, ...], ...] = ((), (4, 2), (1, 1.5), (5, 1, 1, 1))  # of protocols
-LARGE = {
-    "*": 10.0,
-    "s": 5.5,
-    "o": 6.0,
-    "D": 5.5,
-}  # points across: shapes of the same size do not look alike
+# points across: shapes of the same size do not look alike
+LARGE = {"*": 10.0, "s": 5.5, "o": 6.0, "D": 5.5}
 
 
 class Words(NamedTuple):
@@ -116,10 +112,8 @@ def draw_curves(
     scale = span([*ours.values(), *published.values()], loss=loss)
     handles = {}
     for key in reversed(order):
-        mark, over = (
-            marks[key],
-            2.5 if marks[key].dash else 2.0,
-        )  # a dashed line may coincide with a solid one: it goes on top
+        # a dashed line may coincide with a solid one: it goes on top
+        mark, over = (marks[key], 2.5 if marks[key].dash else 2.0)
         for paper, held in ((True, published), (False, ours)):
             if key in held:
                 draw_curve(axes, held[key], mark, over, labels[key, paper], paper=paper)
@@ -480,9 +474,8 @@ def draw_training(histories: Histories, path: str | Path) -> Path:
         )
         if not np.array_equal(shared.mean, next(iter(curves.values())).mean, equal_nan=True):
             curves["shared model"], marks["shared model"] = shared, Mark("shared", INK, "")
-    kinds = {
-        group.algorithm.shares_nothing for group in groups.values()
-    }  # without sharing there are no rounds, only passes
+    # without sharing there are no rounds, only passes
+    kinds = {group.algorithm.shares_nothing for group in groups.values()}
     words = Words(
         title=f"Test {quantity} of personal models",
         under=subtitle(histories, groups),

@@ -74,6 +74,7 @@ FORMATS = ("png", "svg", "pdf")
 DPI = 72  # at which a unit of an SVG is a pixel
 LETTERS = 12.0  # pixels of letters in a page
 RIGHT = 14  # pixels beside the axes of a page's figure
+# the page's own
 UNSAID = (
     "font",
     "font-family",
@@ -81,7 +82,7 @@ UNSAID = (
     "stroke-linecap",
     "stroke-linejoin",
     "stroke-dashoffset",
-)  # the page's own
+)
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 # The variables of style.css; every mark has one of its own.

@@ -214,9 +214,8 @@ def joint_means(x: Array, first: RidgeFit, rho: float, eps: float) -> JointMeans
     p, d = smooth_sigmoid(np.sqrt(known) * z1[None], np.array([np.sqrt(max(rho**2 - known, 0.0))]))
     p, d = eps + (1 - 2 * eps) * p[0], (1 - 2 * eps) * d[0]
     both = np.concatenate([z1, -z1])[:, None]
-    share = np.concatenate([p, 1 - p]) * np.concatenate(
-        [weight1, weight1]
-    )  # of the samples labelled +1
+    # of the samples labelled +1
+    share = np.concatenate([p, 1 - p]) * np.concatenate([weight1, weight1])
     slope = np.concatenate([d, d]) * np.concatenate([weight1, weight1])
     g0 = expit(-logistic_prox(along0 * both + across0 * z2, np.asarray(V00)))
     g2 = expit(-logistic_prox(along2 * both + across2 * z2 + V20 * g0, np.asarray(V22)))

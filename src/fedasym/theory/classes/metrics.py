@@ -286,18 +286,16 @@ def log_loss(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     0.0
     """
     short, share = shorten_logits(state)
-    return (
-        mean_loss_of(short, eps, level, lambda m: np.logaddexp(0.0, -m)) / share
-    )  # as long as it is: A sd + O(1/sd)
+    # as long as it is: A sd + O(1/sd)
+    return mean_loss_of(short, eps, level, lambda m: np.logaddexp(0.0, -m)) / share
 
 
 def brier(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     """The Brier score E[Pbar (1-sig m)^2 + (1-Pbar) sig(m)^2]."""
     short, share = shorten_logits(state)
     wrong = 1 - accuracy(state, eps)
-    return wrong + share * (
-        mean_loss_of(short, eps, level, lambda m: expit(-m) ** 2) - wrong
-    )  # wrong + O(1/sd)
+    # wrong + O(1/sd)
+    return wrong + share * (mean_loss_of(short, eps, level, lambda m: expit(-m) ** 2) - wrong)
 
 
 def shorten_logits(state: State) -> tuple[State, Array]:

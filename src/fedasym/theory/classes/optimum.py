@@ -479,9 +479,8 @@ def information_at(Q: Array, left: Array, eps: Array) -> Array:
     for count in np.unique(nodes):
         z, weight = half_normal_nodes(int(count))
         rows = np.flatnonzero(nodes == count)
-        low, d = smooth_sigmoid(
-            -sd[rows, None] * z, tau[rows]
-        )  # the rare label: small numbers keep their digits
+        # the rare label: small numbers keep their digits
+        low, d = smooth_sigmoid(-sd[rows, None] * z, tau[rows])
         flips = eps[rows, None]
         low, d = flips + (1 - 2 * flips) * low, (1 - 2 * flips) * d
         ratio = np.divide(d**2, low, out=np.zeros(d.shape), where=low > 0)

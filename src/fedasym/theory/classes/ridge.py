@@ -58,10 +58,8 @@ def shrinkage_at(f: Array, b0: Array) -> Array:
     f, b0 = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(f, b0))
     size = np.sqrt(b0)
     safe = np.where(f > 0, f, 0.2)
-    low, high = (
-        3.999 * safe,
-        np.full(f.shape, 1 + 1e-9),
-    )  # phi <= 1/4; equal clients have c = 1 up to rounding
+    # phi <= 1/4; equal clients have c = 1 up to rounding
+    low, high = (3.999 * safe, np.full(f.shape, 1 + 1e-9))
     c = find_roots(lambda c: c * phi(c * size) - safe, low, high, tolerance=1e-15)
     return np.asarray(np.where(f > 0, np.minimum(c, 1.0), 0.0))
 
@@ -174,9 +172,8 @@ class RidgeSystem:
         s, h = e.s, e.h
         H, G, M, own = H[:, None], G[:, None], M[:, None], self.own[:, None]
         reach = H * s + lam
-        R = np.divide(
-            1.0, reach, out=np.zeros(reach.shape), where=reach > 0
-        )  # atoms with s = 0 count for nothing
+        # atoms with s = 0 count for nothing
+        R = np.divide(1.0, reach, out=np.zeros(reach.shape), where=reach > 0)
         f0, fi = R * (lam * self.c + M * s), R * M * s * own
         others = (R * M * s) ** 2 * e.ed * own * (1 - own)
         noise = (s * (R**2 * (self.gamma[:, None] * G * s * h + lam**2 * self.ev) + others)).sum(-1)

@@ -150,9 +150,8 @@ def lattice_generator(count: int, dimensions: int) -> NDArray[np.int64]:
     z = np.empty(dimensions, dtype=np.int64)
     for j in range(dimensions):
         error = np.fft.irfft(spectrum * np.fft.rfft(product), order)
-        best = int(
-            np.argmin(np.round(error / np.abs(error).max(), 9))
-        )  # ties by index, whatever the rounding
+        # ties by index, whatever the rounding
+        best = int(np.argmin(np.round(error / np.abs(error).max(), 9)))
         z[j] = powers[best]
         product *= 1 + kernel[(best - np.arange(order)) % order] / (j + 1) ** 2
         product /= product.mean()
@@ -260,9 +259,8 @@ def prox_curvature(p: Array, V: float) -> Array:
 REACH = 7.6  # of a standard normal variable: its tails hold 3e-14
 TAIL = 30.0  # e^-30: where e1 has died out on the left; e0 has on the right after FRONT
 FRONT = 3.6
-STEP = (
-    0.25  # of u: e0 is analytic for |Im u| < pi/2, which makes the trapezoid's error e^(-pi^2/STEP)
-)
+# of u: e0 is analytic for |Im u| < pi/2, which makes the trapezoid's error e^(-pi^2/STEP)
+STEP = 0.25
 FINE = 5  # tabulated points per step
 STENCIL = 12  # points of the interpolation between them
 BLOCK = 1 << 20  # numbers held at once
@@ -451,9 +449,8 @@ class SoftmaxRule:
         """Calibration: the k for which the logits k w fit best, k Q phi_C(k sqrt Q) = T phi_C(rho)
         (section 1).
         """
-        aim = (
-            self.cos * self.rho * softmax_phi(self.rho, self.classes)
-        )  # x phi_C(x) increases, so that x = k sqrt Q is at most rho
+        # x phi_C(x) increases, so that x = k sqrt Q is at most rho
+        aim = self.cos * self.rho * softmax_phi(self.rho, self.classes)
 
         def excess(x: Array) -> Array:
             return np.array([each * softmax_phi(each, self.classes) - aim for each in x])

@@ -58,9 +58,8 @@ class WarmStart:
     """
 
     eta: dict[int, Array] = field(default_factory=dict)
-    secants: list[tuple[Array, Array]] = field(
-        default_factory=list
-    )  # changes of the unknowns, and of the step there
+    # changes of the unknowns, and of the step there
+    secants: list[tuple[Array, Array]] = field(default_factory=list)
 
 
 def softmax_means(
@@ -194,9 +193,8 @@ def solve_softmax(
     )
 
 
-STRIDE = (
-    8.0  # the most by which a ridge falls between two solutions when the first is far from the last
-)
+# the most by which a ridge falls between two solutions when the first is far from the last
+STRIDE = 8.0
 
 
 @dataclass(frozen=True)
@@ -401,9 +399,8 @@ def best_softmax_mixture(fit: SoftmaxFit, energies: Energies) -> tuple[SoftmaxRu
 
 
 SOFTMAX_PER_DECADE = 8
-SOFTMAX_ABOVE = (
-    1e2  # the first ridge in units of the loss's largest curvature, where the clock shows 1/ridge
-)
+# the first ridge in units of the loss's largest curvature, where the clock shows 1/ridge
+SOFTMAX_ABOVE = 1e2
 
 
 def softmax_curvature(energies: Energies, aspect: float) -> float:
@@ -505,9 +502,8 @@ def fit_one_hot(
     pull: Array = np.divide(s, s + k, out=np.zeros_like(s), where=s > 0)
     room = 1 - aspect * float(np.sum(h * pull**2))
     left = s2 + zeta**2 * float(np.sum(ED * s * (1 - pull) ** 2))
-    total = (
-        left / room if room > 1e-12 else np.inf
-    )  # s2 + risk; as many samples as unknowns and no ridge: unbounded
+    # s2 + risk; as many samples as unknowns and no ridge: unbounded
+    total = left / room if room > 1e-12 else np.inf
     T = zeta * (B0 + float(np.sum(ED * s * pull)))
     Q = zeta**2 * B0 + float(np.sum(pull**2 * (zeta**2 * s * ED + aspect * total * h)))
     return OneHotProbe(classes, rho, T, Q, ridge, zeta, s2, total - s2)

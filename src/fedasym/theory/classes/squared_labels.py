@@ -26,10 +26,8 @@ from fedasym.theory.transforms import kappa
 from fedasym.worlds.classes import ClassPopulation, Energies
 from fedasym.worlds.spectra import Spectrum
 
-LEAST_SIGNAL, MOST_SIGNAL = (
-    1e-3,
-    15.0,
-)  # signals that labels can tell apart: above, they have no noise left
+# signals that labels can tell apart: above, they have no noise left
+LEAST_SIGNAL, MOST_SIGNAL = (1e-3, 15.0)
 SIGNAL_POINTS = 120
 STRANGE = 0.95  # of the most that features can explain in the model
 FAINT = 1e-6  # of the labels' variance: a signal below is none
