@@ -178,11 +178,11 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from small import vectors
 import fedasym as fa
-from fedasym.pretraining import extraction
-extraction.SIZE, extraction.EVERY = 5, 0.0
+from fedasym.pretraining import learning
+learning.SIZE, learning.EVERY = 5, 0.0
 if len(sys.argv) > 3:
-    plain = extraction.as_dtype
-    extraction.as_dtype = lambda *given: (time.sleep(0.1), plain(*given))[1]
+    plain = learning.as_dtype
+    learning.as_dtype = lambda *given: (time.sleep(0.1), plain(*given))[1]
 told = []
 tell = lambda share, text: told.append(text)
 path = fa.pretraining.features("mine", vectors(), network="my_networks:made", into=sys.argv[2], progress=tell)
