@@ -18,8 +18,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from threadpoolctl import ThreadpoolController
-
 from fedasym.core.errors import InvalidInput
 
 PART = ".part"  # how the name of a half-written file ends
@@ -238,10 +236,12 @@ def few_threads(dimension: int) -> AbstractContextManager[object]:
 
 
 @lru_cache(maxsize=1)
-def libraries(_: int) -> ThreadpoolController:
+def libraries(_: int) -> Any:
     """The libraries with threads of their own: looked for again where modules were imported since,
     which takes long.
     """
+    from threadpoolctl import ThreadpoolController  # local: a prediction needs no threads
+
     return ThreadpoolController()
 
 
