@@ -5,6 +5,7 @@ held-out samples.
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -164,7 +165,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Confirmation:
+class Confirmation(ABC):
     """What to compare, and which result would refute the advice. Call it with the data.
 
     `advice.confirm(federation)`, or with X, y and clients. expected: by how much each rival is
@@ -195,11 +196,11 @@ class Confirmation:
         """What `fa.train` is told for each candidate, where they are trained."""
         return {}
 
+    @abstractmethod
     def __call__(
         self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
     ) -> Outcome:
         """Fit or train the candidates on training samples and compare them on held-out ones."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
