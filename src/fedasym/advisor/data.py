@@ -32,7 +32,7 @@ Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
-class ClientPart:
+class AdvisedClient:
     """One client: where its rows are in `features` and `labels`; rows are copied only while they
     are used.
     """
@@ -56,7 +56,7 @@ class ClientData:
         means of those that train.
     """
 
-    parts: tuple[ClientPart, ...]
+    parts: tuple[AdvisedClient, ...]
     live: NDArray[np.bool_]
     basis: Array | None = None
     levelled: bool = False
@@ -113,7 +113,7 @@ class ClientData:
             )
         return replace(self, parts=parts, levelled=True)
 
-    def _take(self, part: ClientPart, where: NDArray[np.intp]) -> tuple[Array, Array]:
+    def _take(self, part: AdvisedClient, where: NDArray[np.intp]) -> tuple[Array, Array]:
         rows = np.asarray(part.features[where], dtype=float)
         rows = rows if self.live.all() else rows[:, self.live]
         return rows if self.basis is None else rows @ self.basis, np.asarray(
@@ -142,7 +142,7 @@ def read_clients(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
     return check_client_parts(parts)
 
 
-def federation_parts(federation: Federation) -> list[ClientPart]:
+def federation_parts(federation: Federation) -> list[AdvisedClient]:
     """Training rows to learn from; validation and test rows together are held out."""
     if federation.sequences or federation.outputs != 1:
         raise NoFormula(
@@ -155,20 +155,20 @@ def federation_parts(federation: Federation) -> list[ClientPart]:
         rows = np.arange(federation.starts[place], federation.starts[place + 1])
         training = federation.split[rows] == TRAIN
         parts.append(
-            ClientPart(
+            AdvisedClient(
                 name, federation.features, federation.labels[:, 0], rows[training], rows[~training]
             )
         )
     return parts
 
 
-def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[ClientPart]:
+def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[AdvisedClient]:
     """All rows with the client of each, or one pair of arrays per client; nothing is held out."""
     none = np.array([], dtype=int)
     if is_per_client(X):
         each = iterate_clients(X, y, clients)
         return [
-            ClientPart(name, rows, values, np.arange(len(rows)), none)
+            AdvisedClient(name, rows, values, np.arange(len(rows)), none)
             for name, rows, values in each
         ]
     if clients is None:
@@ -178,12 +178,12 @@ def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[Clie
     if len(labels) != len(rows):
         next(iter(group_rows(rows, values, labels)))  # says what is wrong
     return [
-        ClientPart(name, rows, values, np.array(where), none)
+        AdvisedClient(name, rows, values, np.array(where), none)
         for name, where in places_of(labels).items()
     ]
 
 
-def check_client_parts(parts: Sequence[ClientPart]) -> ClientData:
+def check_client_parts(parts: Sequence[AdvisedClient]) -> ClientData:
     """Refuse what no estimate can be made from, each with what is missing."""
     training = tuple(part for part in parts if part.train.size)
     if len(training) < LEAST_CLIENTS:
@@ -356,7 +356,7 @@ def encode_labels(y: Any) -> tuple[tuple[Any, ...], list[Array]]:
     return tuple(names.tolist()), np.split(codes.astype(float), ends)
 
 
-def position_parts(federation: Federation) -> list[ClientPart]:
+def position_parts(federation: Federation) -> list[AdvisedClient]:
     """Training rows to learn from, validation and test rows held out; positions of sequences are
     samples.
     """
@@ -372,12 +372,12 @@ def position_parts(federation: Federation) -> list[ClientPart]:
         rows = np.arange(width * federation.starts[place], width * federation.starts[place + 1])
         rows = rows[real[rows]]
         parts.append(
-            ClientPart(name, features, labels, rows[training[rows]], rows[~training[rows]])
+            AdvisedClient(name, features, labels, rows[training[rows]], rows[~training[rows]])
         )
     return parts
 
 
-def check_class_labels(parts: list[ClientPart], names: tuple[Any, ...]) -> ClientData:
+def check_class_labels(parts: list[AdvisedClient], names: tuple[Any, ...]) -> ClientData:
     """The checks that all data pass, with a class by its name where there is only one."""
     labels = (
         np.concatenate([np.unique(part.labels[part.train]) for part in parts])

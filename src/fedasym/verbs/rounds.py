@@ -158,12 +158,13 @@ def rounds(
     (chosen,) = resolve(algorithm, ridge, maml_step)
     check_shared(chosen)
     given = {
-        "rounds": read_numbers("rounds", rounds, 0, MOST_ROUNDS, integer=True),
-        "local_steps": read_numbers("local_steps", local_steps, 1, np.inf, integer=True),
-        "server_step": read_numbers("server_step", server_step, 0, np.inf, above=True),
-        "cohort": read_numbers("cohort", cohort, 1, MOST, integer=True),
-        "mixing": server_factor(chosen) * read_numbers("mixing", mixing, 0, np.inf, above=True),
-        "clients": read_numbers(
+        "rounds": read_plan_numbers("rounds", rounds, 0, MOST_ROUNDS, integer=True),
+        "local_steps": read_plan_numbers("local_steps", local_steps, 1, np.inf, integer=True),
+        "server_step": read_plan_numbers("server_step", server_step, 0, np.inf, above=True),
+        "cohort": read_plan_numbers("cohort", cohort, 1, MOST, integer=True),
+        "mixing": server_factor(chosen)
+        * read_plan_numbers("mixing", mixing, 0, np.inf, above=True),
+        "clients": read_plan_numbers(
             "clients", np.inf if clients is None else clients, 1, np.inf, integer=True
         ),
     }
@@ -235,7 +236,7 @@ def server_factor(algorithm: Algorithm) -> float:
     return factor
 
 
-def read_numbers(
+def read_plan_numbers(
     name: str, value: Any, least: float, most: float, *, integer: bool = False, above: bool = False
 ) -> Array:
     """A number or an array of them within its range."""
