@@ -178,9 +178,9 @@ def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]
         yield part + part[-1:] * (size - len(part)), len(part)
 
 
-def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, Array]:
-    """Named rates as arrays."""
-    return {name: jnp.asarray([dict(row)[name] for row in rows], dtype) for name, _ in rows[0]}
+def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, NDArray[Any]]:
+    """Named rates as arrays of the host, which cuts them without a program."""
+    return {name: np.array([dict(row)[name] for row in rows], dtype) for name, _ in rows[0]}
 
 
 def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
@@ -583,7 +583,7 @@ class Runner:
         work, schedule, data = self.work, tester.schedule, tester.data
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
-        diverged = jnp.full(shared.shape[:2], -1, jnp.int32)
+        diverged = jnp.asarray(np.full(shared.shape[:2], -1, np.int32))
         if server.alone:
             tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
             return
