@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array, device_put, lax
 from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
@@ -141,7 +141,7 @@ def pack_split(
         table(federation, protocol, mask, dtype, rows, counts)
         for rows, counts in zip(rows_of(federation), (train, validation + test), strict=True)
     )
-    numbers = (jnp.asarray(counts, jnp.int32) for counts in (train, validation, test))
+    numbers = (device_put(counts.astype(np.int32)) for counts in (train, validation, test))
     data = Packed(training, tested, *numbers)._replace(
         personal=own_rows(federation, protocol, dtype)
     )
@@ -192,7 +192,8 @@ def stack_splits(
         for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
     )
     numbers = (
-        jnp.asarray(np.tile(counts, len(splits)), jnp.int32) for counts in (train, validation, test)
+        device_put(np.tile(counts, len(splits)).astype(np.int32))
+        for counts in (train, validation, test)
     )
     return Packed(training, tested, *numbers), Sizes(train, validation + test)
 
@@ -205,18 +206,18 @@ def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -
     if rows is None:
         return None
     missing = padded_size(len(rows), dtype.name) - len(rows)
-    return jnp.asarray(np.concatenate([rows, np.ones((missing, 1), bool)]))
+    return device_put(np.concatenate([rows, np.ones((missing, 1), bool)]))
 
 
 def row_starts(counts: NDArray[np.int64]) -> Array:
     """Where each client begins."""
-    return jnp.asarray(np.cumsum(counts) - counts, jnp.int32)
+    return device_put((np.cumsum(counts) - counts).astype(np.int32))
 
 
 def pad_rows(array: NDArray[Any], counts: NDArray[np.int64]) -> Array:
     """Rows on the device with slack behind them, for the last slice or block to run into."""
     slack = 2 * int(counts.max()) + 8
-    return jnp.asarray(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
+    return device_put(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
 
 
 def table(
