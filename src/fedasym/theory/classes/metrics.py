@@ -115,7 +115,12 @@ def smooth_by_normal(mu: Array, tau: Array, level: float) -> tuple[Array, Array]
         z, w = normal_nodes(
             int(nodes_for(step_for(np.asarray(STRIP / np.max(tau)), level=level), level)), level
         )
-    sig = expit(mu[:, :, None] + tau[:, None, None] * z)
+    # as expit, in place and several times as quick
+    sig = -mu[:, :, None] - tau[:, None, None] * z
+    with np.errstate(over="ignore"):
+        np.exp(sig, out=sig)
+    sig += 1
+    np.reciprocal(sig, out=sig)
     p = sig @ w
     np.multiply(sig, sig, out=sig)
     return p, p - sig @ w
