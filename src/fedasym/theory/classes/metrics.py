@@ -185,7 +185,7 @@ def logistic_prox(w: Array, v: Array) -> Array:
     >>> bool(np.allclose(eta - 5 / (1 + np.exp(eta)), [-3, 0, 2], atol=1e-14))
     True
     """
-    w, v = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(w, v))
+    w, v = np.asarray(w, dtype=float), np.asarray(v, dtype=float)
     mirrored = w < -v / 2
     x = np.where(mirrored, -(w + v), w)
     positive = np.maximum(x, 0)
@@ -200,7 +200,7 @@ def logistic_prox(w: Array, v: Array) -> Array:
         pulled = v * g
         step = (pulled - (eta - x)) / (1 + pulled * (1 - g))
         eta = np.maximum(eta + step, positive)
-        if np.all(step <= 1e-8):  # what is left is less than step^2/2, as |f''| < f'
+        if step.max(initial=0.0) <= 1e-8:  # what is left is less than step^2/2, as |f''| < f'
             break
     return np.asarray(np.where(mirrored, -eta, eta))
 
