@@ -97,9 +97,19 @@ class Client:
         return (self.V * matrix if matrix.ndim == 1 else self.V @ matrix) @ self.V.T
 
 
-def draw(rng: np.random.Generator, world: Population, d: int, alone: bool = False) -> Client:
-    """A client of this population in d dimensions; `alone`: it shares nothing, so its displacement
-    is its optimum.
+def draw(rng: np.random.Generator, world: Population, d: int) -> Client:
+    """A client of this population in d dimensions."""
+    return client_of(world, d, lambda n, s: decompose(rng.standard_normal((n, d)) * np.sqrt(s)))
+
+
+def client_of(
+    world: Population,
+    d: int,
+    features: Callable[[int, Array], tuple[Array, Array]],
+    alone: bool = False,
+) -> Client:
+    """A client of this population whose sample covariance of n samples, with eigenvalues s in the
+    mean, is decomposed so; `alone`: it shares nothing, so its displacement is its optimum.
     """
     n = round(d / float(world.aspect))
     assert np.isclose(n * world.aspect, d)
@@ -107,18 +117,27 @@ def draw(rng: np.random.Generator, world: Population, d: int, alone: bool = Fals
     optimum = None if world.norm is None else world.norm**2 * world.optimum
     s, energy = directions(world.spectrum, optimum if alone else own, d)
     centre = None if optimum is None else directions(world.spectrum, optimum - own, d)[1]
-    return observe(rng.standard_normal((n, d)) * np.sqrt(s), s, energy, world.noise**2, centre)
+    return make_client(*features(n, s), n, s, energy, world.noise**2, centre)
 
 
-def observe(
-    X: Array, s: Array, energy: Array, noise2: float, centre: Array | None = None
-) -> Client:
+def observe(X: Array, s: Array, energy: Array, noise2: float) -> Client:
     """A client with features X of covariance diag(s), whose displacement has this energy along each
     direction.
     """
+    return make_client(*decompose(X), len(X), s, energy, noise2, None)
+
+
+def decompose(X: Array) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of the sample covariance."""
     x, V = np.linalg.eigh(X.T @ X / len(X))
     x[x < ZERO * x[-1]] = 0
-    return Client(x, V, (V.T * s) @ V, (V.T * energy) @ V, len(X), noise2, centre)
+    return x, V
+
+
+def make_client(
+    x: Array, V: Array, n: int, s: Array, energy: Array, noise2: float, centre: Array | None
+) -> Client:
+    return Client(x, V, (V.T * s) @ V, (V.T * energy) @ V, n, noise2, centre)
 
 
 def directions(spectrum: Spectrum, energy: Array, d: int) -> tuple[Array, Array]:

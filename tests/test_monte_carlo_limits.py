@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ from .montecarlo import (
     Function,
     below_zero,
     check,
+    client_of,
+    decompose,
     descend,
-    draw,
     flow,
     growth,
     limit,
@@ -35,10 +37,26 @@ from .montecarlo import (
 D = 480  # dimensions of the limits
 
 
+@lru_cache
+def drawn(n: int, s: tuple[float, ...]) -> list[tuple[Array, Array]]:
+    """Decompositions of features that the tests have in common, whatever displaces their clients."""
+    rng = np.random.default_rng(20)
+    return [decompose(rng.standard_normal((n, D)) * np.sqrt(s)) for _ in range(DRAWS)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget():
+    """Large matrices go when the last test has seen them."""
+    yield
+    drawn.cache_clear()
+
+
 def samples(world: fa.Population, keeps: Sequence[Function], *, alone: bool = False) -> list[Array]:
     """Bias and variance (draws, 2) after each filter, with infinitely many clients."""
-    rng = np.random.default_rng(20)
-    views = [limit(draw(rng, world, D, alone)) for _ in range(DRAWS)]
+    views = [
+        limit(client_of(world, D, lambda n, s, i=i: drawn(n, tuple(s))[i], alone))
+        for i in range(DRAWS)
+    ]
     return [np.array([view.risk(keep) for view in views]) for keep in keeps]
 
 

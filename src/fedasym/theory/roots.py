@@ -138,7 +138,7 @@ StopRule = Callable[[Array, NDArray[np.intp]], NDArray[np.bool_]]  # where to gi
 TOLERANCE = 2e-14
 ACCEPTED = 1e-10  # a residual that no longer falls is taken below this
 DEPTH = 4
-DAMPED = 5  # plain steps before acceleration
+DAMPED = 5  # plain steps before acceleration, from far away
 PATIENCE = 12  # rounds without progress
 DIFFERENCE = 1e-6  # step of differenced derivatives
 
@@ -159,9 +159,12 @@ def find_fixed_points(
     rounds: int = 150,
     damping: float = 0.7,
     tolerance: float = TOLERANCE,
+    damped: int = DAMPED,
 ) -> FixedPoint:
     """Where u = image(u), from `start` (P, n): settings that have converged are frozen, the others
     go on.
+
+    damped: plain steps before acceleration; none from a start that is near.
 
     >>> import numpy as np
     >>> found = find_fixed_points(lambda u, _: np.cos(u), np.ones((1, 1)))
@@ -183,14 +186,14 @@ def find_fixed_points(
         better = size < residual[active]
         best[active[better]], residual[active[better]] = (now + f)[better], size[better]
         waited[active] = np.where(better, 0, waited[active] + 1)
-        if round_ > DAMPED:
+        if round_ > damped:
             slot = round_ % depth
             moves[active, :, slot], changes[active, :, slot] = (
                 now - last_u[active],
                 f - last_f[active],
             )
         last_u[active], last_f[active] = now, f
-        u[active] = now + next_move(f, moves, changes, active, damping if round_ < DAMPED else 1.0)
+        u[active] = now + next_move(f, moves, changes, active, damping if round_ < damped else 1.0)
         done = (
             (size <= tolerance)
             | ((waited[active] > PATIENCE) & (residual[active] <= ACCEPTED))

@@ -187,7 +187,7 @@ def fit_one_member(
 
     cos = max(float(own.cos), float(first.cos))
     start = np.array([[cos, np.log(Q), 0.9, np.log(float(own.V)), 1.0]])
-    found = find_fixed_points(image, start, rounds=60)
+    found = find_fixed_points(image, start, rounds=60, damped=1)
     if not found.residual[0] <= ACCEPTED:
         found = newton_fixed_points(image, np.where(np.isfinite(found.u), found.u, start))
     return unpacked(found.u[0]) if found.residual[0] <= ACCEPTED else np.full(5, np.nan)

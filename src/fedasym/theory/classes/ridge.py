@@ -33,6 +33,7 @@ from fedasym.theory.classes.metrics import (
 )
 from fedasym.theory.roots import (
     ACCEPTED,
+    DAMPED,
     TOLERANCE,
     FixedPoint,
     find_fixed_points,
@@ -405,6 +406,7 @@ def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
         stop=lambda u, rows: np.asarray(u[:, 1] > limit[rows]),
         rounds=40,
         tolerance=tolerance,
+        damped=DAMPED if level <= ROUGH else 0,  # a precise search begins at a rough solution
     )
     stalled = np.flatnonzero(
         (found.residual > max(ACCEPTED, tolerance)) & np.isfinite(found.residual)
