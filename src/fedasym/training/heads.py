@@ -141,7 +141,7 @@ def pack_split(
         table(federation, protocol, mask, dtype, rows, counts)
         for rows, counts in zip(rows_of(federation), (train, validation + test), strict=True)
     )
-    numbers = (device_put(counts.astype(np.int32)) for counts in (train, validation, test))
+    numbers = (put_on_device(counts.astype(np.int32)) for counts in (train, validation, test))
     data = Packed(training, tested, *numbers)._replace(
         personal=own_rows(federation, protocol, dtype)
     )
@@ -192,10 +192,16 @@ def stack_splits(
         for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
     )
     numbers = (
-        device_put(np.tile(counts, len(splits)).astype(np.int32))
+        put_on_device(np.tile(counts, len(splits)).astype(np.int32))
         for counts in (train, validation, test)
     )
     return Packed(training, tested, *numbers), Sizes(train, validation + test)
+
+
+def put_on_device(array: NDArray[Any]) -> Array:
+    """An array of the host where programs find it; `jnp.asarray` compiles one for every shape."""
+    placed: Array = device_put(array)
+    return placed
 
 
 def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:
@@ -206,18 +212,18 @@ def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -
     if rows is None:
         return None
     missing = padded_size(len(rows), dtype.name) - len(rows)
-    return device_put(np.concatenate([rows, np.ones((missing, 1), bool)]))
+    return put_on_device(np.concatenate([rows, np.ones((missing, 1), bool)]))
 
 
 def row_starts(counts: NDArray[np.int64]) -> Array:
     """Where each client begins."""
-    return device_put((np.cumsum(counts) - counts).astype(np.int32))
+    return put_on_device((np.cumsum(counts) - counts).astype(np.int32))
 
 
 def pad_rows(array: NDArray[Any], counts: NDArray[np.int64]) -> Array:
     """Rows on the device with slack behind them, for the last slice or block to run into."""
     slack = 2 * int(counts.max()) + 8
-    return device_put(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
+    return put_on_device(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
 
 
 def table(

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jax import Array, device_put
+from jax import Array
 from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, mix_hash
-from fedasym.training.heads import Packed, pack, padded_size
+from fedasym.training.heads import Packed, pack, padded_size, put_on_device
 from fedasym.training.plans import (
     COPIES,
     KEEP,
@@ -194,7 +194,7 @@ def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
             heads[place, : shape[0], : shape[1]] = (
                 (2 * uniform - 1) / np.sqrt(work.federation.dimension)
             ).reshape(shape)
-    return device_put(np.broadcast_to(heads[:, None], (len(draws), copies, *heads.shape[1:])))
+    return put_on_device(np.broadcast_to(heads[:, None], (len(draws), copies, *heads.shape[1:])))
 
 
 STILL = (("local_step", 0.0),)  # the rates of a stage that takes no steps
@@ -589,7 +589,7 @@ class Runner:
         work, schedule, data = self.work, tester.schedule, tester.data
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
-        diverged = device_put(np.full(shared.shape[:2], -1, np.int32))
+        diverged = put_on_device(np.full(shared.shape[:2], -1, np.int32))
         if server.alone:
             tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
             return
