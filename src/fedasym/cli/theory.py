@@ -101,6 +101,8 @@ def compare(
 
 @app.command
 def path(
+    algorithm: str = "fedavg",
+    /,
     *,
     world: WorldOptions = WORLD,
     step: float | None = None,
@@ -120,6 +122,8 @@ def path(
 
     Parameters
     ----------
+    algorithm
+        Whose shared model the steps start from; with local, from nothing.
     step
         Size of a gradient step; half of the largest stable one by default.
     clients
@@ -127,6 +131,7 @@ def path(
     """
     result = fa.fine_tuning(
         world.population(),
+        algorithm,
         step=step,
         steps=numbers("steps", steps),
         flow=flow,

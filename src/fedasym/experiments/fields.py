@@ -39,6 +39,7 @@ except ImportError:
     raise MissingPackage("experiments need pydantic: pip install 'fedasym[experiments]'") from None
 
 # whose gain over the epochs of personalization it draws
+# whose gain from personalization the paper shows
 PERSONALISED = ("ftfa", "maml_fo", "maml_hf")
 MOST = 100_000  # trials that a number alone may ask for: a slip of the finger is no experiment
 BATCH = "batch"  # personalization by a single batch, among numbers of epochs

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import PAPER, Algorithm, Objective, Ridge
-from fedasym.algorithms.average import Average, AverageSquares, BestStep
+from fedasym.algorithms.average import Average, AverageSquares, BestStep, BestTime
 from fedasym.algorithms.registry import CEILINGS, CLASSES, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats, one_float
@@ -416,12 +416,15 @@ def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[A
         raise InvalidInput(
             "times and steps are both given: give times, which are step x steps, or step and steps"
         )
+    alone = walk.algorithm.shares_nothing
+    if not alone:
+        canonical_pair(replace(walk.algorithm, personalise=BestTime()))
     every = split_grid(world)
     steepest = max(curvature_of(each) for each in every)
     size = read_accuracy_step(walk, steepest)
     wanted = read_accuracy_times(walk, size, steepest, world.classes)
     at = wanted if size is None else wanted * size
-    rows = [walk_one(each, at, size) for each in every]
+    rows = [walk_one(each, at, size, alone) for each in every]
     columns = {
         name: np.array([np.asarray(getattr(row, name)) for row in rows])
         for name in (*SCORES, "time")
@@ -431,6 +434,7 @@ def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[A
     assert last.time is not None
     best = last.time if size is None else box(np.round(np.asarray(last.time) / size), world.shape)
     how = "gradient flow, time = step x steps" if size is None else f"gradient steps of {size:.4g}"
+    how += " from nothing" if alone else ""
     title = f"{world} · infinitely many clients · {how}"
     return FineTuning(wanted, along, Stop(best, last), size, title, ACCURACY, (CLOCK,))
 
@@ -441,22 +445,25 @@ def curvature_of(world: ClassPopulation) -> float:
     return float(bound(world.energies, float(np.asarray(world.aspect))))
 
 
-def walk_one(world: ClassPopulation, times: Array, step: float | None) -> Accuracy:
-    """Scores at these times and, last, at the best one (of a whole number of steps), of a single
-    world.
+def walk_one(world: ClassPopulation, times: Array, step: float | None, alone: bool) -> Accuracy:
+    """Scores of one world at these times and, last, at the best (of a whole number of steps).
+
+    alone: from nothing, instead of the shared model.
     """
     two = world.classes == 2
+    energies = world.energies.alone if alone else world.energies
     if two:
-        best = float(limits.best_time(flatten_classes(world, (), None, True))[0])
+        flat = flatten_classes(world, (), None, True)
+        best = float(limits.best_time(replace(flat, e=energies.broadcast(()).flat()))[0])
     else:
-        best = limits.best_softmax_time(softmax_world(world))
+        best = limits.best_softmax_time(replace(softmax_world(world), e=energies))
     at = np.append(times, best if step is None else float(np.round(best / step) * step))
     if two:
-        found = stopped_fits(world.energies, world.aspect, at, world.flips)
+        found = stopped_fits(energies, world.aspect, at, world.flips)
         eps = np.broadcast_to(np.asarray(world.flips, dtype=float), at.shape)
         return score_state(limits.LogisticAnswer(found.fit, ridge=found.lam, time=at), eps)
     fits = softmax_ridge.stopped_softmax_fits(
-        world.energies, float(np.asarray(world.aspect)), at, world.classes
+        energies, float(np.asarray(world.aspect)), at, world.classes
     )
     rows = [score_rule(limits.SoftmaxAnswer(fit, ridge=fit.ridge)) for fit in fits]
     return Accuracy(
