@@ -1,6 +1,4 @@
-"""Doubts, what they look at, and the first of them: too few of anything, thresholds, and the
-paper's assumptions.
-"""
+"""Doubts and what they look at; the first: too few of anything, thresholds, assumptions."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ class Doubt:
 
 @dataclass(frozen=True, eq=False)
 class SizeEvidence:
-    """What every check may look at: clients, estimates, and features that are always 0 or follow
-    from others (`dropped`).
-    """
+    """What every check sees: clients, estimates, and constant or dependent features (`dropped`)."""
 
     summaries: list[Summary]
     estimates: Estimates

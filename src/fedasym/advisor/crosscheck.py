@@ -1,5 +1,4 @@
-"""Predictions beside what the clients' own samples say, without a model of how clients differ;
-client by client, who gains.
+"""Predictions beside what samples say without a model of how clients differ; who gains.
 
 Numbers: GCV (section 9). A client's residuals e are about the shared model of the others (or, for
 local methods, its labels). Along its axes, with k = c/(c + x) for the ridge c/n, GCV_i(c) = (sum (k
@@ -66,9 +65,7 @@ QUICK_WORK = 1e10  # multiplications of the second look
 
 @dataclass(frozen=True, eq=False)
 class RidgeCurves:
-    """Estimated test errors of every client (m, C) along the ratios c; the first means no ridge,
-    the last no change.
-    """
+    """Estimated test errors (m, C) of clients along ratios c; first: no ridge, last: no change."""
 
     ratios: Array
     errors: Array
@@ -84,9 +81,7 @@ class RidgeCurves:
         return float(self.ratios[int(np.argmin(self.mean))])
 
     def at(self, ratio: float) -> tuple[float, float]:
-        """Mean error at a ratio (between the points, by interpolation) and its standard error over
-        clients.
-        """
+        """Mean error at a ratio, interpolated, and its standard error over clients."""
         errors = self.of_clients(ratio)
         return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(len(errors)))
 
@@ -101,9 +96,7 @@ class RidgeCurves:
         return np.asarray((1 - share) * self.errors[:, after - 1] + share * self.errors[:, after])
 
     def gain(self, ratio: float, over: float) -> tuple[float, float]:
-        """How much lower the mean error is at `ratio` than at `over`, and the standard error of
-        that difference.
-        """
+        """How much lower the mean error is at `ratio` than at `over`, with its standard error."""
         paired = self.of_clients(over) - self.of_clients(ratio)
         return float(paired.mean()), float(paired.std(ddof=1) / np.sqrt(len(paired)))
 
@@ -136,8 +129,7 @@ def compare_losses(
     blind: Sequence[str] = (),
     algorithms: Mapping[str, Algorithm] = PAPER,
 ) -> dict[str, Prediction]:
-    """Beside each prediction what GCV estimates, and the loss moved to its level where the two
-    disagree.
+    """Beside each prediction its GCV estimate, and the loss at that level where the two disagree.
 
     Where samples are scarce it does not decide: the others' model is then nothing like the one with
     the client's samples in. Nor for the methods in `blind`, which rest on a few tiny eigenvalues
@@ -178,8 +170,7 @@ def compare_losses(
 
 @dataclass(frozen=True)
 class ClientAdvice:
-    """One client: its ridge and how much lower its test error is predicted to be with its own model
-    than with the shared one.
+    """One client: its ridge, and how much lower its test error is predicted with its own model.
 
     gain: in units of squared labels, with its 95% interval; below 0 the client is predicted to
     lose.
@@ -232,9 +223,7 @@ def regression_gains(
 def gain_of_client(
     client: Summary, about: AxisVariances, ratio: float, kurtosis: float
 ) -> tuple[float, float, float]:
-    """GCV(no change) - GCV(ratio) as the model expects it, as the client's samples say, and the
-    variance of the latter.
-    """
+    """GCV(no change) - GCV(ratio): expected by the model, seen in samples, and its variance."""
     n, x = client.samples, client.power
     ratio = max(ratio, NO_RIDGE * max(float(x.mean()), 1e-300))
     k = 1 / (1 + x / ratio) if np.isfinite(ratio) else np.ones_like(x)
@@ -253,8 +242,7 @@ def gain_of_client(
 def compare_accuracies(
     table: AccuracyTable, probes: Probes, world: LabelModel, sizes: ClientSizes, found: ClassMoments
 ) -> AccuracyTable:
-    """Beside each prediction what the samples say; where the two disagree, ranked by what the
-    samples say.
+    """Beside each prediction what the samples say; they decide the ranking where the two disagree.
 
     One contradiction is enough: the link is then wrong for all methods, and ranking some by the
     samples and others, whose intervals happen to be wide, by the model would compare two scales.
@@ -382,8 +370,7 @@ class ExpectedAccuracy:
 def foresee_accuracies(
     federation: Federation, *, clients: int = QUICK_CLIENTS, features: int = QUICK_FEATURES
 ) -> dict[str, ExpectedAccuracy]:
-    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge and one step on a federation
-    with class labels.
+    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge and one step on classes.
 
     Estimates come from at most `clients` clients, evenly spread, with all of their samples;
     predictions are for as many clients as the federation has. More than `features` features are

@@ -1,6 +1,4 @@
-"""What could make the advice wrong, each in a sentence with what to do: numbers, few features,
-classes.
-"""
+"""What could make the advice wrong, with what to do: numbers, few features, classes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The same estimates where samples stay with the clients: what is sent is models (d numbers) and
-summaries.
+"""The same estimates where samples stay with clients, who send models (d numbers), summaries.
 
 Clients are dealt into five groups, and a shared model is trained on each of the ten pairs of groups
 (fedavg, by whatever means the federation has). A client looks at its samples about two models that
@@ -56,9 +55,7 @@ def group_of(place: int) -> int:
 
 
 def pair_models(data: ClientData) -> dict[tuple[int, int], Array]:
-    """The ten shared models, where one machine plays the whole federation; a real one trains each
-    on its pair of groups.
-    """
+    """The ten shared models, on one machine; a real federation trains each on a pair of groups."""
     d = data.dimension
     factors = []
     for group in range(GROUPS):
@@ -75,8 +72,7 @@ def pair_models(data: ClientData) -> dict[tuple[int, int], Array]:
 def summarise_clients(
     name: Hashable, X: Any, y: Any, *, group: int = 0, models: PairModels | None = None
 ) -> Summary:
-    """What a client sends, made from its own samples; `models` are those of all pairs, of which it
-    uses the six of others.
+    """What a client sends of its own samples; of the `models` of all pairs it uses others' six.
 
     >>> import numpy as np
     >>> X, y = np.eye(3, 4), np.array([1.0, 2.0, 3.0])
@@ -112,8 +108,7 @@ def summarise_clients(
 
 
 def halves_for(group: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The three ways to deal the four other groups into two pairs, whose models have no client in
-    common.
+    """The three ways to deal the other four groups into two pairs, whose models share no client.
 
     >>> halves_for(4)
     [((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))]
@@ -131,24 +126,18 @@ def pair_of(a: int, b: int) -> tuple[int, int]:
 
 
 def answer_again(summary: Summary, X: Any, y: Any, told: tuple[float, float]) -> Summary:
-    """A client's second answer where samples are scarce: `told` is what `first_variances` gave the
-    server.
-    """
+    """A client's second answer where samples are scarce, given the `first_variances` as `told`."""
     return add_products(summary, axes_of(*check_rows(summary.name, X, y)), *told)
 
 
 def first_variances(summaries: Sequence[Summary]) -> tuple[float, float]:
-    """noise^2 and norm^2 from first answers: the two numbers that the server tells everyone before
-    `answer_again`.
-    """
+    """noise^2 and norm^2 from first answers, which the server tells all before `answer_again`."""
     first = fit_variances(list(summaries), "raw")
     return first.noise2, first.spread2
 
 
 def combine_summaries(summaries: Sequence[Summary]) -> Estimates:
-    """Estimates from what the clients sent, by products, or by moments where they answered
-    twice.
-    """
+    """Estimates from the clients' answers, by products, or by moments after second answers."""
     listed = list(summaries)
     if len({each.dimension for each in listed}) != 1:
         raise InvalidInput(
@@ -164,9 +153,7 @@ def combine_summaries(summaries: Sequence[Summary]) -> Estimates:
 
 
 def play_federation(data: ClientData) -> list[Summary]:
-    """All answers of a federation that one machine plays: for tests, and to see what a federated
-    run would say.
-    """
+    """All answers of a federation on one machine: for tests, and to preview a federated run."""
     if data.sizes.sum() >= PAIR_ROOM * data.dimension and len(data.parts) >= GROUPS:
         models = pair_models(data)
         return [
@@ -182,9 +169,7 @@ def play_federation(data: ClientData) -> list[Summary]:
 
 @dataclass(frozen=True, eq=False)
 class ServerMessage:
-    """What the server tells every client: the classes in their order, the ten models (d, outputs),
-    and the ratios to try.
-    """
+    """What the server tells each client: the classes, ten models (d, outputs), ratios to try."""
 
     classes: tuple[Any, ...]
     models: PairModels
@@ -231,9 +216,7 @@ def summarise_classes(
     group: int,
     held: tuple[Any, Any] | None = None,
 ) -> ClassSummary:
-    """What a client sends, made from its own samples; `held`: features and labels that it does not
-    train on.
-    """
+    """What a client sends of its own samples; `held`: features and labels it does not train on."""
     coding = Coding(told.classes)
     rows, codes = check_rows(name, X, label_codes(name, labels, told.classes))
     tests = (
@@ -300,9 +283,7 @@ def label_codes(name: Hashable, labels: Any, classes: tuple[Any, ...]) -> Array:
 
 
 def prepare_message(classes: Classes) -> ServerMessage:
-    """What the server tells, where one machine plays the federation; a real one trains each model
-    on its pair of groups.
-    """
+    """What the server tells, on one machine; a real one trains each model on a pair of groups."""
     data, d = classes.data, classes.data.dimension
     outputs = 1 if classes.count == 2 else classes.count
     S, cross = np.zeros((GROUPS, d, d)), np.zeros((GROUPS, d, outputs))
@@ -319,9 +300,7 @@ def prepare_message(classes: Classes) -> ServerMessage:
 
 
 def play_class_federation(classes: Classes) -> list[ClassSummary]:
-    """All answers of a federation that one machine plays: for tests, and to see what a federated
-    run would say.
-    """
+    """All answers of a federation on one machine: for tests, and to preview a federated run."""
     told, data = prepare_message(classes), classes.data
 
     def named(codes: Array) -> list[Any]:

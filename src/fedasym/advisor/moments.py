@@ -1,5 +1,4 @@
-"""Variances from squares along the clients' axes, from products across clients, and whether clients
-vary in them.
+"""Variances from squares along axes and products across clients, and whether clients vary.
 
 Two variances (section 8.2, weighted): E p_k = noise^2 + spread^2 x_k/d. The normal equations with
 the weights 1/v_k^2, v_k the fitted mean, are those of maximum likelihood; they need nothing but
@@ -59,9 +58,7 @@ LEAST_SAMPLES = 8  # samples from which a client's fourth moment says something
 
 @dataclass(frozen=True, eq=False)
 class AxisVariances:
-    """noise^2 and spread^2 (radius^2 about a shared model, norm^2 about the origin), and what
-    clients add to their error.
-    """
+    """noise^2, spread^2 (radius^2 about a shared model, norm^2 about 0), clients' influences."""
 
     noise2: float
     spread2: float
@@ -76,18 +73,14 @@ class AxisVariances:
 
     @property
     def excess(self) -> Array:
-        """How much larger the variances over clients are than the model's; never below 1, which the
-        model itself has.
-        """
+        """How much clients' variances exceed the model's; never below 1, the model's own."""
         ratio = np.diag(self.covariance) / np.maximum(self.gaussian, 1e-300)
         return np.asarray(np.where(self.gaussian > 0, np.maximum(ratio, 1.0), 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class AxisSquares:
-    """Products p_k with x_k/d, owner by owner, and the samples beyond the axes, whose squares add
-    up to `rest`.
-    """
+    """Products p_k with x_k/d by owner, and samples beyond the axes, with squared sum `rest`."""
 
     p: Array
     z: Array  # x_k/d
@@ -124,9 +117,7 @@ def fit_variances(summaries: list[Summary], field: str = "residual") -> AxisVari
 
 
 def reweigh(data: AxisSquares, fit: Array, floor: float) -> Array:
-    """One round: weights from the last fit; where the best has a negative variance, that variance
-    is 0.
-    """
+    """One round of weights from the last fit; a variance that would be negative is 0."""
     v, beyond = np.maximum(fit[0] + fit[1] * data.z, floor), max(float(fit[0]), floor)
     w, w0 = v**-2, beyond**-2
     J = information_matrix(data, w, w0)
@@ -187,8 +178,7 @@ def is_invertible(J: Array) -> Any:
 
 
 def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Array, float]:
-    """norm^2 from the labels themselves at a given noise, what each client adds to its error, and
-    its slope in noise^2.
+    """norm^2 from the labels at a given noise, clients' influences, and its slope in noise^2.
 
     It is the length of an optimum without preferred directions that explains as much of the labels:
     what local methods need.
@@ -211,9 +201,7 @@ def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Arra
 
 @dataclass(frozen=True, eq=False)
 class CrossProducts:
-    """noise^2, norm^2 and centre^2 = b^2 (which may come out below 0), and what each client adds to
-    their error (m, 3).
-    """
+    """noise^2, norm^2, centre^2 = b^2 (perhaps below 0), and each client's influence (m, 3)."""
 
     noise2: float
     norm2: float
@@ -265,9 +253,7 @@ def sum_across(vectors: Array) -> tuple[float, Array]:
 
 @dataclass(frozen=True)
 class Variation:
-    """How surely noise^2 and radius^2 vary (standard deviations), and by how much (coefficients of
-    variation).
-    """
+    """How surely noise^2 and radius^2 vary (standard deviations), and how much (relative)."""
 
     noise_z: float
     noise_cv: float
@@ -305,9 +291,7 @@ def fisher(client: Summary, about: AxisVariances) -> tuple[Array, Array]:
 
 
 def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
-    """Whether squares of deviations exceed their errors, and the size of the excess; weights by
-    precision.
-    """
+    """Whether squared deviations exceed their errors, and by how much, weighted by precision."""
     middle = np.average(moves, weights=1 / errors2)
     ratio = (moves - middle) ** 2 / errors2
     z = float((ratio - 1).sum() / np.sqrt(2 * ratio.size))
@@ -317,9 +301,7 @@ def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
 
 
 def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
-    """Variance of standardised squares within clients over that of Gaussian ones: 1, or more where
-    products stand in.
-    """
+    """Variance of squares within clients over the Gaussian one: 1, or more with products."""
     above = below = 0.0
     for each in summaries:
         if each.power.size < 2:
@@ -333,9 +315,7 @@ def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
 
 
 def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:
-    """Excess kurtosis of residuals within clients, and how many standard deviations it is above
-    that of Gaussian ones.
-    """
+    """Excess kurtosis of residuals within clients, and its distance from 0 in standard errors."""
     enough = [each for each in summaries if each.samples >= LEAST_SAMPLES]
     if not enough:
         return 0.0, 0.0
@@ -345,8 +325,7 @@ def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:
 
 
 class PartedLoss(NamedTuple):
-    """A predicted loss: bias, variance, ridge times samples (infinite: the shared model), and
-    whether nothing is shared.
+    """A predicted loss: bias, variance, ridge times samples (infinite: shared), sharing or not.
 
     Clients alone have labels and norm, the others residuals and radius.
     """
@@ -433,9 +412,7 @@ def score_variances(axes: Axes, noise2: float, spread2: float) -> tuple[Array, A
 
 
 def client_influences(scores: list[tuple[Array, Array, Array, Array]]) -> Array:
-    """Of every client on noise^2 and radius^2, and on norm^2 at that noise: what its mean over
-    clients adds up to.
-    """
+    """Each client's influence on noise^2 and radius^2, and on norm^2 at that noise."""
     score, J, raw, K = (np.array(each) for each in zip(*scores, strict=True))
     J, K = J.mean(0), K.mean(0)
     both = np.linalg.solve(J, score.T).T

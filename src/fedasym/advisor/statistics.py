@@ -1,5 +1,4 @@
-"""What a client's samples come to: numbers per axis, never a sample; clients by size; the pooled
-fit; the features' spectrum.
+"""What a client's samples come to: numbers per axis; clients by size, pooled fit, spectrum.
 
 A client's features are X = U diag(s) V'. Along its axes the residuals about the shared model have
 the variances sigma^2 + (r^2/d) s_k^2, whatever the covariance of the features: with theta_0 known,
@@ -116,9 +115,7 @@ class Axes:
 
 
 def axes_of(X: Array, y: Array) -> Axes:
-    """Turn samples so that rows are orthogonal: eigenvectors of XX' on the left; more samples than
-    features are cut first.
-    """
+    """Samples turned to orthogonal rows, by eigenvectors of XX'; more than d are cut to d first."""
     client = Client.of(None, X, y)
     power, U = np.linalg.eigh(client.X @ client.X.T)
     power = np.where(power > len(y) * np.finfo(float).eps * max(power[-1], 0), power, 0.0)
@@ -126,9 +123,7 @@ def axes_of(X: Array, y: Array) -> Axes:
 
 
 def tails_of(residuals: Array) -> float:
-    """Fourth moment over squared second moment, scaled so that Gaussian residuals have 3 on average
-    at every n.
-    """
+    """Fourth moment over the squared second, scaled so that Gaussian residuals average 3."""
     n = residuals.size
     second = float(np.mean(residuals**2))
     return 3.0 if second == 0 or n < 2 else float(np.mean(residuals**4)) / second**2 * (n + 2) / n
@@ -224,18 +219,14 @@ def spread_places(count: int, wanted: int) -> Array:
 
 
 def strength_of(rows: Array, power: Array, pool: SharedSolution, others: int) -> Array:
-    """q_k along a client's axes from all the others' samples: v'Sv less the client's own part,
-    which is x.
-    """
+    """q_k along a client's axes from the others' samples: v'Sv less the client's own part, x."""
     through = (scipy.linalg.blas.dtrmm(1.0, pool.factor, rows.T) ** 2).sum(0)
     along = power > 0
     return np.asarray(np.where(along, through / np.where(along, power, 1.0) - power, 0.0) / others)
 
 
 def pool_clients(data: ClientData) -> SharedSolution:
-    """The pooled fit from sums of products; where these would lose digits, from the triangular
-    factor of all samples.
-    """
+    """The pooled fit from sums of products; from a triangular factor where digits would be lost."""
     d = data.dimension
     if data.sizes.sum() >= d:
         edges = np.linspace(0, len(data.parts), SEGMENTS + 1).astype(int)
@@ -282,9 +273,7 @@ class AxisRows:
 
 
 def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:
-    """Every client's bias for r^2 = 1 and variance for sigma^2 = 1 with its own ridge times samples
-    c.
-    """
+    """Each client's bias at r^2 = 1 and variance at sigma^2 = 1, its ridge times samples c."""
     x, q = stack_field(summaries, "power"), stack_field(summaries, "strength")
     owner, count = field_owners(summaries), len(summaries)
 

@@ -62,9 +62,7 @@ def bytes_lines(sent: int | None) -> list[str]:
 
 
 def regression_sentence(advice: Advice) -> str:
-    """What to do and what to expect of it, in the labels' own units, beside one model for all and
-    each client alone.
-    """
+    """What to do and expect, in the labels' units, beside one model for all and clients alone."""
     text = f"Use {advice.recommended}"
     if advice.ridge is not None and np.isfinite(advice.ridge) and not advice.weights:
         samples = advice.population.dimension / advice.population.aspect.value
@@ -86,9 +84,7 @@ def expected_error(advice: Advice, name: str) -> float:
 
 
 def name_rivals(advice: Advice) -> dict[str, str]:
-    """One model for all, and each client alone the better way, in words; not what is recommended
-    already.
-    """
+    """One model for all and the better way alone, in words, without the recommended one."""
     together, apart = RIVALS
     named = {together: RIVALS[together], better_alone(advice.predictions): RIVALS[apart]}
     return {name: words for name, words in named.items() if name != advice.recommended}

@@ -23,9 +23,7 @@ class Nothing(ServerStage):
 
 
 class Average(ServerStage):
-    """Server stage: minimise the weighted sum of the clients' losses (FedAvg; equation
-    param-fedavg).
-    """
+    """Server stage: minimise clients' weighted losses (FedAvg; equation param-fedavg)."""
 
     objective = Objective.POOLED
 
@@ -54,9 +52,7 @@ class Keep(ClientStage):
 
 
 class Interpolate(ClientStage):
-    """Client stage: gradient descent to convergence, the nearest interpolant (equation
-    param-perfedavg).
-    """
+    """Client stage: descent to convergence, the nearest interpolant (equation param-perfedavg)."""
 
     objective = Objective.OWN
 
@@ -149,9 +145,7 @@ def log1p(x: Any) -> Any:
 
 
 class AverageSquares(ServerStage):
-    """Server stage: FedAvg of the squared loss, labels taken as numbers (with two classes, -1 and
-    1).
-    """
+    """Server stage: FedAvg of the squared loss on labels as numbers (-1 and 1 for two classes)."""
 
     def weight(self, x: Array) -> Array:
         """b(x) = 1, as for FedAvg."""
@@ -159,15 +153,11 @@ class AverageSquares(ServerStage):
 
 
 class BestStep(ClientStage):
-    """Client stage: one gradient step from the shared model, of the size that is the most
-    accurate.
-    """
+    """Client stage: one gradient step from the shared model, of the most accurate size."""
 
 
 class BestTime(ClientStage):
-    """Client stage: gradient descent from the shared model, stopped when it is the most
-    accurate.
-    """
+    """Client stage: gradient descent from the shared model, stopped at its most accurate."""
 
 
 class Posterior(ClientStage):

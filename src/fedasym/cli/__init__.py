@@ -41,9 +41,7 @@ COMMANDS = {
 
 
 def load(words: Sequence[str]) -> None:
-    """Add the command that the words begin with to the application, or all commands where they
-    begin with none.
-    """
+    """Add the command that the words begin with to the application, or else all commands."""
     asked = COMMANDS.get(words[0]) if words else None
     for module in [asked] if asked else sorted(set(COMMANDS.values())):
         import_module(f"fedasym.cli.{module}")

@@ -1,6 +1,4 @@
-"""The command `fedasym` itself, and what its commands share: populations, lists and files as people
-type them.
-"""
+"""The command `fedasym`, and what its commands share: populations, lists, files as typed."""
 
 from __future__ import annotations
 
@@ -189,9 +187,7 @@ def read_numbers(text: str) -> list[float]:
 
 
 def parse_roles(texts: list[str] | None) -> dict[str, str]:
-    """Columns and their roles: name=role; the last = counts, since names of columns may have
-    one.
-    """
+    """Columns and their roles, name=role; the last = counts, as names of columns may have one."""
     roles: dict[str, str] = {}
     for text in texts or ():
         name, equals, role = text.rpartition("=")
@@ -288,9 +284,7 @@ class WorldOptions:
     """Instead: the share of the optimum's energy along each atom, separated by commas."""
 
     def population(self, varied: Mapping[str, Any] | None = None) -> Any:
-        """The `Population` or `ClassPopulation` of these options; a number that varies anyway need
-        not be given.
-        """
+        """The `Population` or `ClassPopulation` of these options; what varies need not be given."""
         if self.task not in TASKS:
             raise unknown_name("task", self.task, TASKS)
         theirs, others = (
@@ -371,9 +365,7 @@ HERE = Where()
 
 
 def redirect_answers() -> AbstractContextManager[object]:
-    """While a cluster works: what its workers and Ray itself print goes to stderr, so that stdout
-    has the answer alone.
-    """
+    """While a cluster works, what workers and Ray print goes to stderr: stdout has the answer."""
     return redirect_stdout(sys.stderr)
 
 

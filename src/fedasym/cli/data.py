@@ -1,6 +1,4 @@
-"""The commands about data sets and their features: what there is, getting one, looking at one,
-networks on it.
-"""
+"""The commands about data sets and features: listing, fetching, inspecting, networks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The commands of experiments: run one, tune on one's own data, look after run folders, report,
-rerun the paper.
-"""
+"""The commands of experiments: run, tune on own data, manage folders, report, rerun the paper."""
 
 from __future__ import annotations
 
@@ -55,8 +53,7 @@ def run(
     where: Where = HERE,
     json: AsJson = False,
 ) -> None:
-    """Run an experiment: tune on validation samples, repeat what is chosen, compare. Interrupted,
-    it goes on where it was.
+    """Run an experiment: tune on validation samples, repeat, compare; resumes if interrupted.
 
     Parameters
     ----------
@@ -224,8 +221,7 @@ def show(
 
 @runs.command
 def clean(run: str, /) -> None:
-    """Remove finished pieces that the experiment no longer asks for, and what killed processes
-    left.
+    """Remove finished pieces that the experiment no longer asks for, and remains of killed runs.
 
     Parameters
     ----------
@@ -314,8 +310,7 @@ def reproduce(
     tables: str | None = None,
     json: AsJson = False,
 ) -> None:
-    """Rerun the paper: features, tuning, trials, gains, figures and report; interrupted, it goes on
-    where it was.
+    """Rerun the paper: features, tuning, trials, gains, figures, report; resumes if interrupted.
 
     Parameters
     ----------

@@ -155,9 +155,7 @@ def train(
 
 
 def remember_compilations() -> None:
-    """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's
-    own choice stands.
-    """
+    """Keep compiled programs for the next command, unless the user chose; set before JAX loads."""
     from fedasym.core.runtime import cache_folder
 
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "jax"))
@@ -249,8 +247,7 @@ def fit(
     algorithm: str | None = None,
     ridge: float | None = None,
 ) -> None:
-    """Fit personalized models to a table, exactly, and keep them: what advise recommends, or the
-    algorithm named.
+    """Fit personalized models to a table, exactly, and keep them: as advised, or as named.
 
     All rows are learnt from, unless --split names a column that says which train.
 
@@ -276,8 +273,7 @@ def fit(
 
 @app.command(group=TRAINING)
 def apply(model: str, data: str, /, *, into: str | None = None, column: str = "prediction") -> None:
-    """Add predictions to the raw rows of a table; rows of clients that the model does not know get
-    the shared model.
+    """Add predictions to raw rows of a table; clients unknown to the model get the shared one.
 
     Parameters
     ----------

@@ -1,6 +1,4 @@
-"""Numbers at the door, and numbers as text: what a user gave as floats, and how answers are
-written.
-"""
+"""Numbers at the door and as text: what a user gave as floats, and how answers are written."""
 
 from __future__ import annotations
 
@@ -99,9 +97,7 @@ def number(value: Any) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """A number or nested list for JSON; infinities and NaN, which JSON lacks, as strings and
-    null.
-    """
+    """A number or nested list for JSON, which lacks infinities (strings here) and NaN (null)."""
     if value is None or np.ndim(value):
         return None if value is None else [json_value(entry) for entry in np.asarray(value)]
     value = float(value)

@@ -63,9 +63,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def flush(folder: Path) -> None:
-    """Flush a folder, so that a new name survives a power cut; not every system lets one open
-    folders.
-    """
+    """Flush a folder so that a new name survives a power cut, where systems let one open it."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -226,9 +224,7 @@ def check_fits(size: float, what: str) -> None:
 
 
 def few_threads(dimension: int) -> AbstractContextManager[object]:
-    """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine
-    a hundredfold.
-    """
+    """One BLAS thread for small matrices: more only wait, on a busy machine a hundredfold."""
     found: AbstractContextManager[object] = libraries(len(sys.modules)).limit(
         limits=1 if dimension < MANY_THREADS else None, user_api="blas"
     )
@@ -237,9 +233,7 @@ def few_threads(dimension: int) -> AbstractContextManager[object]:
 
 @lru_cache(maxsize=1)
 def libraries(_: int) -> Any:
-    """The libraries with threads of their own: looked for again where modules were imported since,
-    which takes long.
-    """
+    """The libraries with threads of their own, looked for again after new imports (it is slow)."""
     from threadpoolctl import ThreadpoolController  # local: a prediction needs no threads
 
     return ThreadpoolController()

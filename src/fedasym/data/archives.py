@@ -160,9 +160,7 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
 def unpack(
     archive: Archive, path: Path, home: Path, tell: Callable[[float], None]
 ) -> dict[str, int]:
-    """Unpack the expected files of `path` into `home`, and give their sizes: first beside, then
-    each put in its place whole.
-    """
+    """Unpack the expected files of `path` into `home`, each placed whole; gives their sizes."""
     fresh = Path(tempfile.mkdtemp(prefix=UNPACKING, dir=home))
     try:
         with path.open("rb") as raw:
@@ -227,9 +225,7 @@ def write_bytes(out: IO[bytes], piece: bytes, needed: int, what: str, folder: Pa
 
 
 def safe_member_name(member: tarfile.TarInfo, path: Path) -> str:
-    """The name of a member that stays in its folder; one that would leave it, or is a link or a
-    device, is refused.
-    """
+    """A member's name within its folder; one that would leave it, a link or a device is refused."""
     name = member.name.removeprefix("./")
     windows = PureWindowsPath(name)
     if (
@@ -266,9 +262,7 @@ def write_marker(archive: Archive, home: Path, sizes: Mapping[str, int]) -> None
 
 
 def is_complete(archive: Archive, home: Path) -> bool:
-    """Whether the files are there as the marker says; without one, whether a user has put them
-    there.
-    """
+    """Whether the files are as the marker says; without a marker, whether a user put them there."""
     try:
         held = json.loads(marker_path(archive, home).read_text())
         sizes = {name: (home / name).stat().st_size for name in archive.inside}
@@ -350,9 +344,7 @@ class DownloadPart:
 
 
 def download(archive: Archive, url: str, path: Path, tell: Tell, offer: str) -> None:
-    """Bring `path` to hold exactly the archive, from what is there already; `offer` says what else
-    a user can do.
-    """
+    """Bring `path` to hold exactly the archive; `offer` says what else a user can do."""
     with DownloadPart(path) as part:
         again = False
         while part.sha.hexdigest() != archive.sha256:
@@ -511,9 +503,7 @@ def archive_size(archive: Archive) -> str:
 
 
 def whole_length(response: HTTPResponse, part: DownloadPart) -> int | None:
-    """The size of the whole file as this answer says; a server that sends it all again makes the
-    part begin again.
-    """
+    """The size of the whole file by this answer; a server that sends it all restarts the part."""
     if response.status == 206:
         match = re.fullmatch(
             r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("Content-Range", "").strip()

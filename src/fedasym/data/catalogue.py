@@ -64,8 +64,7 @@ def fetch(
     progress: Progress | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """The folder that has the files of a data set; they are downloaded and unpacked if they are not
-    there yet.
+    """The folder with the files of a data set, which are downloaded and unpacked if need be.
 
     Args:
         name: emnist, cifar100, shakespeare or stackoverflow.
@@ -140,9 +139,7 @@ def fetch(
 def bring_archive(
     archive: Archive, mine: Mapping[str, Path], address: str, home: Path, tell: Tell, offer: str
 ) -> None:
-    """One archive, from a file that the user has or from the network, unpacked and recorded in
-    `home`.
-    """
+    """One archive, from the user's file or the network, unpacked and recorded in `home`."""
     path = mine.get(archive.file)
     part = home / f"{archive.file}.part"
     if path is not None:

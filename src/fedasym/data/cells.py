@@ -26,8 +26,7 @@ LARGEST_FEATURE = 1e100  # of a feature: its square, times a million samples, is
 
 @dataclass(frozen=True)
 class Target:
-    """The label: its columns, what their cells are, how many values they have, and what they were
-    taken for.
+    """The label: its columns, what their cells are, how many values, and what they were taken for.
 
     asked: whether the user said so.
     """
@@ -45,8 +44,7 @@ def import_polars() -> Any:
 
 
 def format_level(value: Any) -> str:
-    """A level as text: whole numbers alike whether they came as 3, 3.0 or "3"; booleans as true and
-    false.
+    """A level as text: whole numbers alike as 3, 3.0 or "3"; booleans as true and false.
 
     >>> [format_level(value) for value in (3, 3.0, "3", 2.5, True)]
     ['3', '3', '3', '2.5', 'true']

@@ -1,5 +1,4 @@
-"""From a table to what `Federation.from_arrays` takes: rows, split, features, labels, and the
-recipe behind them.
+"""From a table to `Federation.from_arrays`: rows, split, features, labels, and their recipe.
 
 The order matters: what a column is comes from all rows, then rows with missing values go, then the
 split is dealt out, and only then do the training rows say by what features are centred and scaled,
@@ -137,9 +136,7 @@ def fit_column(
 def fit_levels(
     name: str, cells: list[str | None], role: Role, intercept: bool
 ) -> tuple[TableColumn, list[Feature]]:
-    """The levels of a category, commonest first as the reference, which has no indicator beside an
-    intercept.
-    """
+    """The levels of a category, commonest first: beside an intercept it has no indicator."""
     counts = Counter(ABSENT if level is None else level for level in cells)
     rare = max(min(RARE_ROWS, ceil(0.05 * len(cells))), ceil(RARE_SHARE * len(cells)))
     order = sorted(counts, key=lambda level: (-counts[level], level))
@@ -164,9 +161,7 @@ def fit_levels(
 
 
 def measure_column(x: NDArray[np.float64], centred: bool) -> tuple[float, float]:
-    """Mean and standard deviation, without overflow; without centring 0 and the root mean
-    square.
-    """
+    """Mean and standard deviation without overflow; uncentred, 0 and the root mean square."""
     largest = float(np.abs(x).max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):
         return 0.0, 1.0
@@ -414,9 +409,7 @@ def read_columns(table: Any, names: Names) -> dict[str, Cells]:
 def check_cells(
     held: Mapping[str, Cells], chosen: Mapping[str, Role], scale: str, line: int | None
 ) -> None:
-    """Refuse words among numbers, and numbers that are too large, with their row in the whole
-    table.
-    """
+    """Refuse words among numbers and numbers too large, by their row in the whole table."""
     for name, role in chosen.items():
         if role.kind == "number":
             refuse_stray(held[name], line)

@@ -45,8 +45,7 @@ EMNIST_SHAPE = (28, 28)
 
 
 def load_emnist(folder: str | Path, *, seed: int = 0, digits_only: bool = False) -> Federation:
-    """Writers and their characters, from `fed_emnist_train.h5` and `fed_emnist_test.h5` in
-    `folder`.
+    """Writers and characters, from `fed_emnist_train.h5` and `fed_emnist_test.h5` in `folder`.
 
     Features are the 784 pixels as the files have them: 1 is the background and 0 is ink. The
     classes are "0" to "9", "A" to "Z" and "a" to "z". The test file is the test set; the training
@@ -87,8 +86,7 @@ DigitColumns = tuple[NDArray[np.uint8], NDArray[np.integer[Any]], NDArray[np.int
 
 
 def load_digits(folder: str | Path, *, seed: int = 0) -> Federation:
-    """Writers and their digits, split 80/10/10 within each writer by `seed`; a writer with few
-    digits is kept.
+    """Writers and digits, split 80/10/10 within each writer by `seed`; small writers are kept.
 
     folder: holds `mnist_by_writer.npz`, with arrays x, y and writer, or QMNIST's
         `qmnist-train-images-idx3-ubyte`, `qmnist-train-labels-idx2-int` and the same for `test`,
@@ -173,9 +171,7 @@ def qmnist_columns(folder: Path, part: str) -> DigitColumns:
 
 
 def read_idx(path: Path, kind: int, axes: int) -> NDArray[Any]:
-    """An IDX file: two zeros, type, number of axes, their sizes, and the values, all of them
-    big-endian.
-    """
+    """An IDX file: two zeros, type, number of axes, sizes, and values, all big-endian."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             data = file.read(LARGEST_IDX)  # what is packed may unpack to anything
@@ -294,9 +290,7 @@ def draw_images(
 
 
 def log_gamma(shape: float, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Logarithms of Gamma draws, which normalised are Dirichlet draws: a draw of shape + 1 times
-    U^(1/shape), U uniform.
-    """
+    """Log Gamma draws, for Dirichlet draws: of shape + 1, times U^(1/shape), U uniform."""
     return np.asarray(
         np.log(rng.standard_gamma(shape + 1, size)) - rng.standard_exponential(size) / shape
     )
@@ -394,9 +388,7 @@ def partition_images(
 
 
 def official_images(folder: Path) -> tuple[Iterator[ImageBlock], NDArray[Any], NDArray[Any]]:
-    """The official binary files: images in blocks, fine labels, and the coarse class of each fine
-    one.
-    """
+    """The official binary files: images in blocks, fine labels, and each one's coarse class."""
     files = []
     for name in ("train.bin", "test.bin"):
         path = locate_file(folder, name, CIFAR_OFFICIAL)
@@ -443,9 +435,7 @@ def official_images(folder: Path) -> tuple[Iterator[ImageBlock], NDArray[Any], N
 
 
 def mosaic_images(folder: Path) -> Iterator[ImageBlock]:
-    """The images of all classes, class by class; refuses, at the end, images that are not the data
-    set's.
-    """
+    """The images class by class; refuses, at the end, images that are not the data set's."""
     digest, each = hashlib.sha256(), MOSAIC[0] * MOSAIC[1]
     for fine in range(CIFAR_CLASSES):
         pixels = read_mosaic(

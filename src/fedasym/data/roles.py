@@ -75,9 +75,7 @@ def find_parts(A: NDArray[np.float64], v: NDArray[np.float64], names: list[int])
 
 
 def add_rows(X: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """At most so many rows: sums of rows in random signs, between which columns keep their linear
-    relations.
-    """
+    """At most so many rows: random signed sums, which keep linear relations between columns."""
     n, p = X.shape
     if n <= 2 * most:
         return X
@@ -224,9 +222,7 @@ def assign_role(
 
 
 def find_reason(cells: Cells, owner: NDArray[np.intp], dates: str) -> Reason | None:
-    """Why nothing should be learnt from a column, as far as it can be seen without the training
-    rows.
-    """
+    """Why nothing should be learnt from a column, as far as seen without the training rows."""
     if cells.kind is CellKind.EMPTY:
         return Reason.EMPTY
     if cells.kind is CellKind.LISTS:
@@ -248,9 +244,7 @@ def find_reason(cells: Cells, owner: NDArray[np.intp], dates: str) -> Reason | N
 def encode_values(
     cells: Cells, owner: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The values that are there, whole numbers as they are and words as codes, and their
-    clients.
-    """
+    """The values that are there, whole numbers as they are, words as codes, and their clients."""
     there = ~cells.missing
     held = cells.values.drop_nulls()
     if cells.kind is CellKind.WHOLE:
@@ -259,9 +253,7 @@ def encode_values(
 
 
 def is_constant_in_clients(cells: Cells, owner: NDArray[np.intp]) -> bool:
-    """Whether a column says something of clients, not of samples: constant in each, and some have
-    two rows.
-    """
+    """Whether a column describes clients, not samples: constant in each, with two rows in some."""
     if cells.kind in (CellKind.EMPTY, CellKind.LISTS):
         return False
     there = ~cells.missing
@@ -339,9 +331,7 @@ def restarts_in_clients(
 
 
 def nests_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp]) -> bool:
-    """Whether values are groups within clients: each in one client alone, several in a client,
-    several rows in each.
-    """
+    """Whether values are groups: each in one client, several in a client, several rows in each."""
     distinct, held = np.unique(values).size, np.unique(clients).size
     least = 2 if cells.kind is CellKind.TEXT else CLIENTS_OF_NUMBERS
     if (

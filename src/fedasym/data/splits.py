@@ -37,8 +37,7 @@ Words = NDArray[np.uint64]
 
 
 def mix_hash(*words: int | np.integer | NDArray[np.integer]) -> Words:
-    """A well-mixed 64-bit hash of whole numbers, broadcast over arrays; the longest array is best
-    given last.
+    """A well-mixed 64-bit hash of whole numbers, broadcast over arrays, the longest one last.
 
     >>> bool(mix_hash(0, 1) == mix_hash(0, 1)), mix_hash(0, [1, 2, 3]).shape
     (True, (3,))
@@ -54,8 +53,7 @@ def mix_hash(*words: int | np.integer | NDArray[np.integer]) -> Words:
 
 
 def random_orders(streams: Words, sizes: NDArray[np.integer], width: int) -> NDArray[np.int32]:
-    """A random order of 0..size-1 for each stream, padded with -1 to `width`: samples sorted by
-    their hashes.
+    """A random order of 0..size-1 for each stream, padded with -1 to `width`: sorted by hashes.
 
     `streams` has any shape (..., passes) and `sizes` the shape without the passes. The low bits of
     a hash carry the sample, so that one sort does it; at least 40 bits stay random.
@@ -208,8 +206,7 @@ def deal_samples(
     test: Integers,
     kept: NDArray[np.bool_],
 ) -> NDArray[np.int8]:
-    """Each client's samples in the order of their hashes: first those that test, then those that
-    validate, then the rest.
+    """Each client's samples in the order of their hashes: test, then validation, then the rest.
 
     owner: each sample's client, ascending. kept: samples that test already and are left out of the
     deal.
@@ -251,8 +248,7 @@ def reassign_splits(
     fractions: Fractions | None,
     keep_test: bool,
 ) -> NDArray[np.int8]:
-    """Another split of the same samples: by fractions, or with each client's counts as they are
-    (None).
+    """Another split of the same samples: by fractions, or by each client's counts (None).
 
     A kept test set of the size that the fractions give leaves the other counts as the fractions
     give them; beside one of another size, validation and training share the rest in their own
@@ -347,8 +343,7 @@ class Duplicates:
 
 
 def duplicates(federation: Federation, examples: int = SHOWN) -> Duplicates:
-    """Samples with exactly the same features in two splits, whatever their labels; padding is left
-    out of the comparison.
+    """Samples with the same features in two splits, whatever their labels; padding is ignored.
 
     >>> import fedasym as fa
     >>> rows = [[0.0, 1.0], [2.0, 3.0], [0.0, 1.0], [4.0, 5.0]]

@@ -61,8 +61,7 @@ def split_sentences(text: str) -> list[list[str]]:
 
 
 def most_frequent(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
-    """A vocabulary: the special tokens, then the `size` most frequent words, those as frequent as
-    each other by alphabet.
+    """A vocabulary: special tokens, then the `size` most frequent words, ties by alphabet.
 
     >>> most_frequent({"n": 2, "b": 1, "a": 3}, 2)
     ('<pad>', '<oov>', '<begin>', '<end>', 'a', 'n')
@@ -79,8 +78,7 @@ def cut_sentence(words: Sequence[str], positions: int) -> list[Sequence[str]]:
 
 
 def number_words(sentence: Iterable[str], code: Mapping[str, int], positions: int) -> Tokens:
-    """Begin, at most `positions` words, and end where there is room: TensorFlow Federated's recipe
-    for next words.
+    """Begin, at most `positions` words, and end if it fits: TensorFlow Federated's recipe.
 
     >>> (
     ...     number_words(["a", "b", "c"], {"a": 4, "b": 5}, 3).tolist(),
@@ -250,9 +248,7 @@ def load_stackoverflow(
 
 
 def choose_users(train: ClientFile, test: ClientFile, wanted: int, seed: int) -> Sequence[str]:
-    """Users in a random order that depends on their names and the seed, the first of them that
-    qualify.
-    """
+    """Users in a random order by their names and the seed: the first of them that qualify."""
     order = np.argsort(mix_hash(seed, USERS, identities_of(train.clients)))
     names: list[str] = []
     for position in order.tolist():
@@ -272,9 +268,7 @@ def choose_users(train: ClientFile, test: ClientFile, wanted: int, seed: int) ->
 
 
 def frequent_words(folder: str | Path, size: int) -> tuple[str, ...]:
-    """The special tokens and the first words of the file of counts, where the most frequent come
-    first.
-    """
+    """The special tokens and the first words of the file of counts, the most frequent first."""
     path = locate_file(folder, WORD_COUNTS, f"the archive {ADDRESS}{WORD_COUNTS}.tar.bz2")
     words: dict[str, None] = {}
     with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
@@ -343,9 +337,7 @@ def prose(body: str) -> str:
 
 
 def dump_texts(folder: str | Path) -> Iterator[tuple[str, str]]:
-    """Users' numbers and texts: questions and answers, and comments where there are any; who is
-    deleted has no number.
-    """
+    """Users' numbers and texts: questions, answers, comments if any; deleted users have none."""
     paths = [locate_file(folder, POSTS, DUMP_SOURCE)]
     paths += [path for path in (Path(folder) / COMMENTS,) if path.is_file()]
     for path in paths:

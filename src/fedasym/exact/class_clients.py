@@ -123,9 +123,7 @@ def draw_shared(layout: Layout, seed: int, trial: int) -> Array:
 def draw_model(
     layout: Layout, energy: Array, rng: np.random.Generator, away: Array | None
 ) -> Array:
-    """A model of this energy in each atom, of random direction there; at right angles to the
-    columns of `away`.
-    """
+    """A model of this energy by atom, of random direction; orthogonal to the columns of `away`."""
     out = np.zeros((int(layout.room.sum()), layout.K))
     ends = np.cumsum(layout.room)
     for k, (end, size) in enumerate(zip(ends, layout.room, strict=True)):
@@ -154,9 +152,7 @@ def draw_class_client(layout: Layout, theta0: Array, rng: np.random.Generator) -
 
 @dataclass(frozen=True, eq=False)
 class LabelProblem:
-    """(1/n) sum loss(X(centre + Q b)) + (lam/2) |b|^2 in coordinates b: L = XQ, and the outputs of
-    the centre.
-    """
+    """(1/n) sum loss(X(centre + Q b)) + (lam/2) |b|^2 in b: L = XQ, and the centre's outputs."""
 
     L: Array
     start: Array  # X centre
@@ -251,9 +247,7 @@ def step_from(client: DrawnClassClient, size: float, centre: Array) -> Array:
 
 
 def fit_label_squares(client: DrawnClassClient, lam: float, centre: Array) -> Array:
-    """Ridge regression of the labels (-1 and +1, or one-hot) towards a centre; lam 0: the nearest
-    interpolant, or the fit.
-    """
+    """Ridge regression of labels (-1 and +1, or one-hot) to a centre; lam 0: least squares."""
     if np.isinf(lam):
         return centre
     task, Q = problem_of(client, centre)
@@ -266,9 +260,7 @@ def fit_label_squares(client: DrawnClassClient, lam: float, centre: Array) -> Ar
 
 
 def fit_converged(client: DrawnClassClient) -> tuple[Array, bool]:
-    """Where gradient descent on two classes ends: the max-margin direction if they are separable,
-    else the MLE.
-    """
+    """Where descent on two classes ends: the max-margin direction if separable, else the MLE."""
     task, Q = problem_of(client, np.zeros((client.X.shape[1], 1)))
     if (
         len(task.Y) > 2 * task.L.shape[1]
@@ -282,9 +274,7 @@ def fit_converged(client: DrawnClassClient) -> tuple[Array, bool]:
 
 
 def fit_max_margin(G: Array) -> Array | None:
-    """The shortest w with Gw >= 1, by non-negative least squares (Lawson and Hanson's LDP); None if
-    there is none.
-    """
+    """The shortest w with Gw >= 1, by Lawson and Hanson's LDP; None if there is none."""
     scale = float(np.abs(G).mean()) or 1.0
     E = np.concatenate([G.T / scale, np.ones((1, len(G)))])
     aim = np.zeros(len(E))
@@ -319,9 +309,7 @@ def fit_pair(
     step: float | None,
     time: float | None,
 ) -> tuple[Array, bool]:
-    """A client's model, and whether it has no probabilities; ridge, step and time are those that
-    the pair takes.
-    """
+    """A client's model, and whether it lacks probabilities; at the pair's ridge, step and time."""
     server, stage = pair
     match server, stage:
         case Nothing(), Interpolate():

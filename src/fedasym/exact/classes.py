@@ -1,5 +1,4 @@
-"""The verb for classes: personalised logistic and softmax regression, solved exactly on the
-clients' samples.
+"""The verb for classes: personalised logistic and softmax regression, solved exactly.
 
 The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the
 personal parts (pfedme), or none (local). The personal part stays within variances D_k of it, one
@@ -92,8 +91,7 @@ class ClassFit:
     losses: dict[str, float] | None = None
 
     def predict_proba(self, X: ArrayLike, client: Any = None) -> Array:
-        """Probabilities (rows, K) for one client, or one per row; a new client or None gets the
-        shared model.
+        """Probabilities (rows, K) for one client, or one per row; others and None get the shared.
 
         >>> fit = fit_classes("fedavg", [[0.0], [0.0]], [0, 1], ["a", "b"], classes=("no", "yes"))
         >>> fit.predict_proba([[5.0]]).round(6).tolist()
@@ -189,9 +187,7 @@ def probabilities(logits: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Checked samples: standardised features (a column of ones last), codes, and each row's client
-    as a number.
-    """
+    """Checked samples: standardised features (ones last), codes, and each row's client number."""
 
     X: Array
     codes: Integers
@@ -204,9 +200,7 @@ class ScoreTable:
     intercept: bool
 
     def groupings(self, personal: bool) -> list[Integers]:
-        """Which features have one variance: all slopes, or none; the intercept is always on its
-        own.
-        """
+        """Which features share a variance: all slopes, or none; the intercept has its own."""
         p = len(self.personal)
         one = np.where(self.personal, 0, -1)
         if self.intercept:
@@ -223,9 +217,7 @@ class ScoreTable:
         return ClassSamples.of(self.X[rows], self.codes[rows], places, K)
 
     def original(self, weights: Array, C: Array) -> Array:
-        """Weights in contrasts of standardised features (..., p, L) as logits of the features as
-        they came.
-        """
+        """Weights in contrasts of standardised features (..., p, L) as logits of the originals."""
         logits = weights @ C.T / self.scale[:, None]
         if self.intercept:
             logits[..., -1, :] -= np.einsum("k,...kc->...c", self.centre[:-1], logits[..., :-1, :])
@@ -397,9 +389,7 @@ class Tuning(NamedTuple):
 
 
 def tune(algorithm: Algorithm, table: ScoreTable, folds: int = FOLDS, seed: int = 0) -> Tuning:
-    """Variances by the approximate likelihood; which of them are one, and their factors, by
-    held-out log-loss.
-    """
+    """Variances by approximate likelihood; ties and factors among them by held-out log-loss."""
     rows = subset_rows(table.places, seed)
     samples = table.samples(rows)
     fold = split_folds(table.places if rows is None else table.places[rows], folds, seed)
@@ -534,9 +524,7 @@ def fit_classes(
 def score_folds(
     algorithm: Algorithm, table: ScoreTable, penalties: Penalties, folds: int = FOLDS, seed: int = 0
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """The held-out log-loss of every row, and whether its class was the most probable one, at given
-    penalties.
-    """
+    """Every row's held-out log-loss and whether its class was most probable, at given penalties."""
     samples, fold = table.samples(), split_folds(table.places, folds, seed)
     losses, hits = np.zeros(samples.rows), np.zeros(samples.rows, bool)
     for k in range(folds):

@@ -52,9 +52,7 @@ class Client:
 
     @cached_property
     def axes(self) -> tuple[Array, Array, Array]:
-        """U, s, V' with X = U diag(s) V'; S = X'X/n has the eigenvalues s^2/n. Rounding is zero:
-        filters divide by s.
-        """
+        """U, s, V' with X = U diag(s) V'; S = X'X/n has eigenvalues s^2/n; rounding is made 0."""
         U, s, Vt = np.linalg.svd(self.X, full_matrices=False)
         return U, np.where(s > RANK * s[0], s, 0.0), Vt
 
@@ -223,9 +221,7 @@ def check_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
 
 
 def check_client_weights(weights: str | PerClient, clients: Sequence[Client]) -> Array:
-    """p_j: n_j/N for "samples", 1/m for "uniform", or the given numbers, above 0 and summing to
-    one.
-    """
+    """p_j: n_j/N for "samples", 1/m for "uniform", or given numbers above 0 that sum to one."""
     if isinstance(weights, str):
         if weights not in ("samples", "uniform"):
             raise InvalidInput(

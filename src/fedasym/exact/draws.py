@@ -34,9 +34,7 @@ CONFLICT = (
 
 @dataclass(frozen=True, eq=False)
 class ClientKind:
-    """The clients of one population in d dimensions, by energies per seen direction; `population`
-    is exactly what is drawn.
-    """
+    """Clients of one population in d dimensions, energies by direction; `population`: as drawn."""
 
     place: int  # among the kinds of a federation
     population: Population
@@ -73,9 +71,7 @@ class ClientKind:
 
 @dataclass(frozen=True, eq=False)
 class DrawnClient:
-    """One client's features as the eigenvalues x and scaled eigenvectors of S = X'X/n: S = Y'Y, YY'
-    = diag(x).
-    """
+    """One client's eigenvalues x and scaled eigenvectors Y: S = X'X/n = Y'Y, YY' = diag(x)."""
 
     kind: ClientKind
     x: Array
@@ -129,9 +125,7 @@ def kinds_of(populations: Sequence[Population], dimension: int) -> list[ClientKi
 
 
 def lay_out_population(world: Population, dimension: int) -> tuple[Population, NDArray[np.intp]]:
-    """The population that `dimension` directions and whole samples can hold, and how many
-    directions each atom gets.
-    """
+    """The population that `dimension` directions and whole samples hold; directions by atom."""
     spectrum = world.spectrum
     room = apportion(spectrum.weights, dimension)
     kept = room > 0

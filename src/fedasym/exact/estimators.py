@@ -1,5 +1,4 @@
-"""The verb of the linear lens: every algorithm solved exactly on the samples of finitely many
-clients, and fits in files.
+"""The verb of the linear lens: every algorithm solved exactly on finitely many clients' samples.
 
 A file holds arrays as safetensors and everything else as JSON beside them: whole or not at all,
 never unpickled.
@@ -94,8 +93,7 @@ SHOWN = 10  # clients that a printed fit lists
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """The models that an algorithm found: `shared`, and `personal[client]` for each client; prints
-    itself.
+    """The models that an algorithm found: `shared` and `personal[client]`; prints itself.
 
     A model is a weight per feature, and the intercept last where there is one.
     ridge: of each client, where the algorithm has one, or one per unknown in an array; infinite
@@ -378,9 +376,7 @@ def check_personal_unknowns(
 
 
 def fit_alone(algorithm: Algorithm, client: Client, ridges: Array | None, place: int) -> Array:
-    """The model of a client that shares nothing: its intercept is free, so that no ridge pulls its
-    level to 0.
-    """
+    """The model of a client alone: its intercept is free, so that no ridge pulls it to 0."""
     ones = client.X[:, -1]
     mean = np.append(ones @ client.X[:, :-1], ones @ client.y) / client.n
     within = about_means(client)
@@ -404,8 +400,7 @@ def choose_penalties(
     intercept: bool,
     may: NDArray[np.bool_] | None,
 ) -> tuple[Array | None, Spread | None]:
-    """Each client's ridge, one or one per unknown, where the algorithm has any, and the variances
-    if they were estimated.
+    """Each client's ridge, one or by unknown, where there is any, and the estimated variances.
 
     An algorithm that shares nothing has ridges for its features only: its intercept is free.
     """

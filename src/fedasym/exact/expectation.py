@@ -1,5 +1,4 @@
-"""Every algorithm's risk given the features: expectations over noise and displacements are traces,
-so neither is sampled.
+"""Every algorithm's risk given the features: expectations are traces, so nothing is sampled.
 
 The shared model is theta_0_hat = Q^-1 sum_j p_j [A_j theta_j + b(S_j) X_j'noise_j/n_j] with A_j =
 S_j b(S_j) and Q = sum_j p_j A_j. Clients are streamed: sums of d x d matrices are all that is kept
@@ -46,9 +45,7 @@ from fedasym.exact.draws import ClientKind, DrawnClient
 
 @dataclass(frozen=True, eq=False)
 class Pull:
-    """How hard each client pulls at the shared model, p_j b_j(S_j); p and ridge have one entry per
-    kind of client.
-    """
+    """How hard clients pull at the shared model, p_j b_j(S_j); p and ridge: one entry per kind."""
 
     server: ServerStage
     p: Array
@@ -62,9 +59,7 @@ class Pull:
 
 
 def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
-    """The pull of a server stage; an endless ridge ties everyone to the shared model, which is then
-    the average.
-    """
+    """The pull of a server stage; an endless ridge ties all to the shared model, the average."""
     if "ridge" not in server.settings() or ridge is None:
         return Pull(server, p)
     return Pull(Average(), p) if np.all(np.isinf(ridge)) else Pull(server, p, ridge)
@@ -72,8 +67,7 @@ def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
 
 @dataclass(frozen=True, eq=False)
 class SharedCovariance:
-    """Covariance of theta_0_hat - theta_0 from displacements and from noise, and how theta_0_hat
-    responds to a client.
+    """Covariance of theta_0_hat - theta_0 by displacements and noise, and its response to a client.
 
     response(j, client) is R in theta_0_hat = R (Y theta_j + noise_j/sqrt n) + what the others say.
     """
@@ -172,8 +166,7 @@ class PullSums:
 
 
 def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
-    """Fewer samples than unknowns: every server stage finds the minimum-norm interpolant of all
-    samples (section 6.2).
+    """Fewer samples than unknowns: each server stage finds the minimum-norm interpolant (6.2).
 
     It loses what theta_0 has outside the span of the samples, so the energy of theta_0 counts.
     """
@@ -209,9 +202,7 @@ def mirror_lower(lower: Array) -> Array:
 
 
 def matrix_root(matrix: Array) -> Array:
-    """L with LL' = a matrix that may be singular, to rounding: what is added to its diagonal is
-    below that.
-    """
+    """L with LL' = a matrix that may be singular, up to what rounding adds to its diagonal."""
     padded = matrix + np.finfo(float).eps * np.trace(matrix) * np.eye(len(matrix))
     lower, failed = lapack.dpotrf(padded, lower=1, clean=1)
     if failed:
@@ -296,8 +287,7 @@ def shared_error_form(client: DrawnClient, V: Array, trace: float) -> Form:
 
 
 def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
-    """The variance: what is kept of the shared model's noise, the client's own, and what the two
-    have in common.
+    """The variance: the shared model's noise that is kept, the client's own, and the common part.
 
     c [tr(Sigma Y'q^2 Y) + 2 tr(Sigma P R q Y)], c = noise^2/n.
     """
@@ -313,9 +303,7 @@ def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
 
 
 def covariance_product(client: DrawnClient, V: Array) -> Array:
-    """(Y Sigma Y') * (V Y'), entry by entry; only the diagonal counts where Y Sigma Y' is
-    diagonal.
-    """
+    """(Y Sigma Y') * (V Y') entry by entry; the diagonal alone where Y Sigma Y' is diagonal."""
     return np.asarray(
         client.metric
         * (diagonal_of_product(V, client.Y) if client.metric.ndim == 1 else V @ client.Y.T)
@@ -356,9 +344,7 @@ class ErrorSetting:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedErrors:
-    """Expected losses above the noise in units of sigma^2, by client: of members of the fit, and of
-    newcomers like them.
-    """
+    """Expected losses above the noise by client, over sigma^2: of members, and of newcomers."""
 
     member: Array
     new: Array
@@ -413,9 +399,7 @@ def transpose_each(matrices: Array) -> Array:
 
 
 def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Array) -> Array:
-    """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, S^+, or by
-    the stage's filter.
-    """
+    """F_j, what a client makes of X_j' residuals: 0, (D^{-1} + S)^{-1}, S^+ or its filter."""
     alone = algorithm.shares_nothing
     stage, p = algorithm.personalise, S.shape[1]
     if stage.objective is Objective.SHARED:
@@ -434,8 +418,7 @@ def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Arr
 
 
 def free_intercept(S: Array) -> Array:
-    """S^+ where the shortest solution is of the slopes alone: least squares about the means, then
-    the intercept.
+    """S^+ for the shortest slopes alone: least squares about the means, then the intercept.
 
     With W = S_ff - n m m', the features about their means m, slopes are W^+ (X_f'y - m sum y), and
     the intercept is what they leave of the mean label.
@@ -498,9 +481,7 @@ def weigh_labels(server: ServerStage, setting: ErrorSetting) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class SharedError:
-    """The shared model of a server stage: B^+ and the covariance C of its error, in units of
-    sigma^2.
-    """
+    """The shared model of a server stage: B^+ and its error's covariance C, over sigma^2."""
 
     server: ServerStage
     setting: ErrorSetting

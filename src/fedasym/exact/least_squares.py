@@ -44,9 +44,7 @@ Rows = tuple[Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class SharedSolution:
-    """The minimum-norm minimiser theta of |A b - c|^2, and a factor of (A'A)^+ = B B' to ask more
-    of it.
-    """
+    """The minimum-norm minimiser theta of |A b - c|^2, and a factor B of (A'A)^+ = B B'."""
 
     theta: Array
     factor: Array  # the triangular R with A'A = R'R at full rank, B = R^{-1}; otherwise B itself
@@ -114,9 +112,7 @@ class SharedSolution:
 def fit_shared(
     server: ServerStage, clients: Sequence[Client], weights: Array, ridges: Array | None = None
 ) -> SharedSolution:
-    """The shared model of a server stage; Moreau needs each client's ridge, one or one per unknown
-    (clients, unknowns).
-    """
+    """The shared model of a server stage; Moreau needs clients' ridges (clients[, unknowns])."""
 
     def rows(place: int) -> Rows:
         client, scale = clients[place], np.sqrt(weights[place] / clients[place].n)
@@ -282,9 +278,7 @@ def cross_validate_ridge(server: ServerStage, clients: Sequence[Client], weights
 def residuals_about_others(
     server: ServerStage, clients: Sequence[Client], weights: Array, ridge: float
 ) -> list[Array]:
-    """U'e for every client: its residuals about the shared model of the others, along the axes of
-    its samples.
-    """
+    """U'e of every client: residuals about the others' shared model, along its samples' axes."""
     if not server.shares:
         return [client.axes[0].T @ client.y for client in clients]
     halves = [

@@ -1,5 +1,4 @@
-"""Logistic and softmax regression with a shared and a personal part, by Newton's method over all
-clients at once.
+"""Logistic and softmax regression, shared and personal parts, by Newton over all clients.
 
 Client j's logits are x'(B + U_j) C': C holds the orthonormal contrasts of the classes, so that no
 direction is left undetermined, and the variance of a weight means the same for every number of
@@ -38,9 +37,7 @@ FLAT = 1e-12  # what rounding leaves of a decrease
 
 
 class ClassPoint(NamedTuple):
-    """Weights in contrasts: the shared B (p, L) and the standardised personal V (clients, active
-    features, L).
-    """
+    """Weights in contrasts: shared B (p, L), standardised personal V (clients, active, L)."""
 
     shared: Array
     personal: Array
@@ -106,9 +103,7 @@ class ClassSamples:
 
 
 def group_by_size(sizes: Integers, width: int) -> Iterator[tuple[int, Integers]]:
-    """Clients whose sizes differ by little, with the largest size among them, in chunks of bounded
-    memory.
-    """
+    """Clients of similar size, with the largest size among them, in chunks of bounded memory."""
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > 0]
     start = 0
@@ -220,9 +215,7 @@ class LogisticProblem:
 
 
 def softmax_rows(logits: Array, codes: Integers) -> tuple[Array, Array]:
-    """Probabilities, and the log-probability of each sample's own class; no overflow, no log of
-    zero.
-    """
+    """Probabilities, and each sample's log-probability of its class; no overflow, no log of 0."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(shifted, codes[..., None], axis=-1)[..., 0]
     P = np.exp(shifted)
@@ -297,9 +290,7 @@ class Equations:
 
 
 def invert_gram(gram: Array) -> Array:
-    """(I + G)^{-1} of a stack of positive semidefinite matrices: eigenvalues of at least one, so an
-    inverse is safe.
-    """
+    """(I + G)^{-1} of positive semidefinite G: eigenvalues of at least 1 make inverses safe."""
     return np.asarray(np.linalg.inv(gram + np.eye(gram.shape[1])))
 
 
@@ -357,9 +348,7 @@ def minimise(
 
 
 def newton_direction(equations: Equations, state: LogisticState) -> ClassPoint:
-    """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned
-    with them for more.
-    """
+    """H^{-1} g: by the equations with two classes, by preconditioned conjugate gradients else."""
     problem, z = equations.problem, equations.solve(state.gradient)
     if problem.samples.classes == 2:
         return z

@@ -38,9 +38,7 @@ SHARE = 2**24  # numbers in one batch of clients' matrices
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """The restricted likelihood at some ratios: deviance, noise^2, beta, its information A,
-    gradient by unknown.
-    """
+    """The restricted likelihood at some ratios: deviance, noise^2, beta, information, gradient."""
 
     deviance: float
     noise2: float
@@ -200,9 +198,7 @@ def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
 
 
 def polish_ratios(likelihood: Likelihood, w: Array, member: Array) -> Array:
-    """A few steps of Fisher scoring in log w: a search by values of the likelihood ends at half the
-    digits.
-    """
+    """A few steps of Fisher scoring in log w: a search by values ends at half the digits."""
     active = np.flatnonzero(w)
     for _ in range(POLISH if active.size else 0):
         point = likelihood.at(w @ member)
@@ -220,9 +216,7 @@ def polish_ratios(likelihood: Likelihood, w: Array, member: Array) -> Array:
 
 
 def natural_scale(sums: ClientSums, row: Array) -> float:
-    """A component's natural scale: one over the mean square that a sample has along its
-    unknowns.
-    """
+    """A component's scale: one over a sample's mean square along the component's unknowns."""
     power = float(np.diagonal(sums.total) @ row) / max(sums.samples, 1.0)
     return 1 / power if power > 0 else 1.0
 
@@ -230,9 +224,7 @@ def natural_scale(sums: ClientSums, row: Array) -> float:
 def make_components(
     likelihood: Likelihood, w: Array, member: Array, group: NDArray[np.intp]
 ) -> Components:
-    """What was estimated at the ratios w of the components, with the covariance of the
-    estimates.
-    """
+    """What was estimated at the components' ratios w, with the covariance of the estimates."""
     v = np.asarray(w @ member)
     point = likelihood.at(v)
     covariance = covariance_of(information(likelihood, w, member, point))
@@ -249,8 +241,7 @@ def make_components(
 
 
 def information(likelihood: Likelihood, w: Array, member: Array, point: Point) -> Array:
-    """Expected, of log w by component and of log sigma^2 last, with clients apart from the shared
-    model.
+    """Expected, of log w by component and log sigma^2 last, with clients apart from the shared.
 
     1/2 sum_j (G_j[k, l])^2 between ratios, 1/2 sum_j G_j[k, k] between a ratio and log sigma^2, (N
     - rank)/2 for that alone.
@@ -340,9 +331,7 @@ class Variances:
 
 @dataclass(frozen=True, eq=False)
 class RatioLikelihood:
-    """All clients along their own axes: squared singular values x, residuals u, and the shared
-    unknowns as seen there, G.
-    """
+    """Clients along their axes: squared singular values x, residuals u, shared unknowns G."""
 
     x: Array
     u: Array
@@ -352,9 +341,7 @@ class RatioLikelihood:
 
     @classmethod
     def of(cls, clients: Sequence[Client], pool: SharedSolution | None) -> RatioLikelihood:
-        """Residuals are about the pooled fit: the likelihood is blind to it, and so no digits
-        cancel.
-        """
+        """Residuals are about the pooled fit, which the likelihood ignores: no digits cancel."""
         x = np.concatenate([client.axes[1] ** 2 for client in clients])
         start = np.zeros(clients[0].X.shape[1]) if pool is None else pool.theta
         u = np.concatenate([client.axes[0].T @ (client.y - client.X @ start) for client in clients])
@@ -382,9 +369,7 @@ class RatioLikelihood:
         )
 
     def slope(self, ratio: float) -> float:
-        """Its derivative in log c, with dk/dlog c = k (1 - k); t is at its best, so that it does
-        not move.
-        """
+        """Its derivative in log c, with dk/dlog c = k (1 - k); t, at its best, does not move."""
         k, P, rss, left = self._fitted(ratio)
         speed = k * (1 - k)
         turned = np.linalg.solve(P, self.G.T @ (speed[:, None] * self.G))
@@ -399,9 +384,7 @@ class RatioLikelihood:
 
 
 def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
-    """Noise and radius of these clients; not `shared`: around the origin, with no common model to
-    estimate.
-    """
+    """Noise and radius of these clients; not `shared`: about the origin, with no common model."""
     N, d = sum(client.n for client in clients), clients[0].X.shape[1]
     pool = (
         fit_shared(Average(), clients, np.array([client.n / N for client in clients]))
@@ -430,9 +413,7 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
 
 
 def best_ratio(likelihood: RatioLikelihood) -> float:
-    """The likeliest c: a grid, a search around its best, and a Newton step on the slope; infinite
-    when r = 0 does as well.
-    """
+    """The likeliest c: a grid, a search, a Newton step on the slope; infinite if r = 0 fits."""
     scale = np.log(np.mean(likelihood.x) or 1.0)
 
     def deviance(log_ratio: float) -> float:

@@ -149,9 +149,7 @@ def about_means(client: Client) -> Client | None:
 def intercept_variance(
     clients: Sequence[Client], noise2: float, variances: Array, shared: bool
 ) -> float:
-    """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part in
-    it.
-    """
+    """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part."""
     means = np.array([mean_row(client) for client in clients])
     x, y = means[:, :-1], means[:, -1]
     if shared:
@@ -285,9 +283,7 @@ class Penalties:
     shared_variance: float
 
     def scaled(self, factors: Factors) -> Penalties:
-        """Slopes, the last weight (the intercept, if any) and the shared ones, each with its
-        factor.
-        """
+        """Slopes, the last weight (the intercept, if any) and shared ones, times their factors."""
         D = self.variances * factors.slopes
         D[-1] *= factors.intercept / factors.slopes
         return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)

@@ -34,8 +34,7 @@ ROUNDING = 1e-12  # differences of accuracies that are the same but for rounding
 
 @dataclass(frozen=True)
 class Paired:
-    """The difference of two algorithms over paired trials, first minus second; NaN where a trial is
-    not finite.
+    """The difference of two algorithms over paired trials; NaN where a trial is not finite.
 
     low, high: 95% interval by Student's t. p: of no difference, by t; permutation: the same by
     flipping signs, which assumes nothing of the distribution. equivalence: p of a difference beyond
@@ -168,9 +167,7 @@ def compare_finals(
     margin: float | None,
     statistic: str,
 ) -> Comparisons:
-    """Compare algorithms in every sweep; `finals` holds a number per trial, by sweep and
-    algorithm.
-    """
+    """Compare algorithms in every sweep; `finals`: a number per trial, by sweep and algorithm."""
     if margin is not None and not (np.isfinite(margin) and margin > 0):
         raise InvalidInput(
             f"margin is {margin!r}: it must be finite and above 0; leave it out for none"
@@ -233,8 +230,7 @@ def compare_pair(
 
 
 def sign_flips(differences: Array) -> float:
-    """How often the mean is at least as far from 0 when the sign of every difference is chosen by
-    chance.
+    """How often the mean is as far from 0 when each difference's sign is chosen by chance.
 
     >>> sign_flips(np.array([1.0, 2.0, 3.0]))
     0.25

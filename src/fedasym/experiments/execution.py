@@ -1,6 +1,4 @@
-"""The verbs `run` and `sweep`: an experiment's pieces, computed here or on a cluster, in a folder
-that survives anything.
-"""
+"""The verbs `run` and `sweep`: an experiment's pieces, computed here or on a cluster."""
 
 from __future__ import annotations
 
@@ -226,9 +224,7 @@ class Worker:
         }
 
     def complete(self, pieces: Sequence[Piece]) -> list[Finished]:
-        """Have all of these pieces: computed here, or by other processes, whose pieces are waited
-        for at the end.
-        """
+        """Have all these pieces: computed here, or awaited at the end from other processes."""
         finished: dict[str, Finished] = {}
         keyed = {piece.key(self.data): piece for piece in pieces}
         while len(finished) < len(keyed):
@@ -250,9 +246,7 @@ class Worker:
             return (self.found(key, piece) or self.compute(key, piece)) if mine else None
 
     def found(self, key: str, piece: Piece | None = None) -> Finished | None:
-        """A finished piece, if there is one; the lock's holder names the piece, and is told if it
-        is damaged.
-        """
+        """A finished piece, if any; the lock's holder names it, and is told if it is damaged."""
         try:
             return self.folder.piece(key)
         except Damaged as reason:

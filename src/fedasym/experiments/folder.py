@@ -1,5 +1,4 @@
-"""A run folder, here or behind a URL: the experiment, the data's record, a sealed file per finished
-piece, locks, a log.
+"""A run folder, here or behind a URL: experiment, data's record, sealed pieces, locks, a log.
 
 Whatever kills a process, what was finished is whole and found again; several processes may fill one
 folder together.
@@ -58,8 +57,7 @@ def seal_file(file: bytes) -> bytes:
 
 
 def is_broken(file: bytes) -> bool:
-    """Whether a seal says that bytes have changed; a file without one, as older versions wrote
-    them, says nothing.
+    """Whether a seal says that bytes changed; older files without a seal say nothing.
 
     >>> file = seal_file(b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1")
     >>> is_broken(file), is_broken(file.replace(b"rows", b"rowz"))
@@ -225,9 +223,7 @@ class RunFolder:
         return folder
 
     def foreign(self) -> bool:
-        """Whether there are other things than a run, or one that another process has only just
-        begun.
-        """
+        """Whether there is something other than a run, or one that another process just began."""
         begun = (
             each.name in (PIECES, LOCKS) or each.name.endswith(PART) for each in self.path.glob("*")
         )
@@ -290,9 +286,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Try to hold a piece; the system frees it when its holder dies, however it dies. False:
-        another process has it.
-        """
+        """Try to hold a piece; the system frees it when its holder dies. False: it is held."""
         with try_lock(self.locks / f"{key}.lock") as free:
             yield free
 

@@ -1,5 +1,4 @@
-"""The plan: which calls of `train` an experiment is made of, how settings are chosen, and what
-every algorithm is given.
+"""The plan: the calls of `train` in an experiment, how settings are chosen, equal budgets.
 
 A piece is one call of fixed composition, decided by the experiment and by what was chosen, never by
 what is missing: so a resumed run gives the same bits as an undisturbed one. Algorithms with the
@@ -148,9 +147,7 @@ class Piece:
 
 
 def make_single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
-    """An algorithm whose clients take one step, on one batch; a stage like Meta keeps the step that
-    was tuned.
-    """
+    """An algorithm whose clients take one step on one batch; Meta and others keep tuned steps."""
     (step,) = axes["local_step"]
     server = algorithm.server.at(local_step=step)  # nothing changes where it has no such setting
     return Algorithm(algorithm.name + ONE, server, Descend(step, 1))
@@ -187,17 +184,13 @@ def placeholder_choice(experiment: Experiment) -> Chosen:
 
 
 def train_settings(experiment: Experiment) -> dict[str, Any]:
-    """What `train` is told in every piece: steps that are not given are the paper's, unless `run`
-    chose them for the data.
-    """
+    """What `train` is told in every piece: steps not given are the paper's, or chosen by `run`."""
     told: dict[str, Any] = experiment.settings.model_dump()
     return told | {name: value for name, value in PAPER_STEPS.items() if told[name] is None}
 
 
 def tuning(experiment: Experiment) -> list[Piece]:
-    """One seed, tested after the last round; fine: one piece for each family and server step,
-    coarse: for each family.
-    """
+    """One seed, tested at the end; a piece per family and server step (fine) or family (coarse)."""
     told = train_settings(experiment)
     told["evaluate_every"] = 0  # the last round decides
     pieces = []
@@ -322,9 +315,7 @@ def choose_settings(tried: Sequence[Score], task: str) -> Values | None:
 
 
 def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Chosen:
-    """What every algorithm goes on with, in their order; one without a sound configuration is left
-    out.
-    """
+    """What every algorithm goes on with, in order, without those that have no sound values."""
     given = fixed_axes(experiment)
     found = {
         name: given[name]
@@ -355,9 +346,7 @@ def batches_per_epoch(data: Record, batch: int) -> int:
 
 
 def count_planned_steps(name: str, told: dict[str, Any], data: Record) -> tuple[int, int]:
-    """Local steps of one run: those of the shared model, and those of one personalization of all
-    clients.
-    """
+    """Local steps of one run: of the shared model, and of one personalization of all clients."""
     algorithm = REGISTRY[name]
     epoch = batches_per_epoch(data, told["batch"])
     if algorithm.shares_nothing:

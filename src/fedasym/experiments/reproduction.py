@@ -1,5 +1,4 @@
-"""What can be reproduced of the paper: targets and how far they are, published curves beside ours,
-theory beside both.
+"""What can be reproduced of the paper: targets, published curves beside ours, theory.
 
 `paper/published.json` holds, by data set, `seeds`, `splits` and `gains`: for each algorithm (and
 number of personalization epochs) the rounds and, for each round, an accuracy per trial; `"mean":
@@ -191,18 +190,14 @@ class PaperCurve(NamedTuple):
 
 
 class PaperCurves(NamedTuple):
-    """What the paper has of a data set: curves by sweep and algorithm, gains by algorithm and
-    epochs.
-    """
+    """The paper's results on a data set: curves by sweep and algorithm, gains by epochs."""
 
     name: str  # of the paper's data set
     trials: dict[str, dict[str, PaperCurve]]
     gains: dict[str, dict[str, PaperCurve]]
 
     def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
-        """Rounds and accuracies (trials, rounds) by sweep and algorithm, as figures take them;
-        gains by "ftfa 10".
-        """
+        """Rounds and accuracies (trials, rounds) by sweep and algorithm; gains by "ftfa 10"."""
         named = {
             f"{name} {epochs}": each
             for name, by in self.gains.items()
@@ -217,8 +212,7 @@ class PaperCurves(NamedTuple):
 
 
 def published_accuracies(name: str) -> PaperCurves | None:
-    """The paper's curves for a data set, or for the one that it stands in for; None where there are
-    none.
+    """The paper's curves for a data set, or for the one it stands in for; None without any.
 
     >>> curves = published_accuracies("cifar100")
     >>> round(float(curves.trials["splits"]["ftfa"].final.mean()), 4)
@@ -242,8 +236,7 @@ def published_accuracies(name: str) -> PaperCurves | None:
 
 
 def curves_of(name: str) -> dict[str, dict[str, tuple[list[int], Array]]] | None:
-    """What figures draw beside a run: none for a stand-in, since accuracies on other data do not
-    belong on one axis.
+    """What figures draw beside a run: none for a stand-in, whose accuracies are of other data.
 
     >>> sorted(curves_of("cifar100")), curves_of("digits")
     (['gains', 'seeds', 'splits'], None)
@@ -321,8 +314,7 @@ SIZES = {False: {"dimension": 200, "trials": 8}, True: {"dimension": 60, "trials
 def simulate_limits(
     folder: str | Path, *, quick: bool = False, progress: Progress | None = None
 ) -> dict[str, Simulation[Simulated]]:
-    """Simulate along clients, noise and aspect, and draw each beside the predictions; finished
-    trials are kept in the folder.
+    """Simulate along clients, noise and aspect, drawn beside predictions; finished trials stay.
 
     `simulate_limits("runs/theory", quick=True)` is `fedasym reproduce theory --quick`.
     """
@@ -351,9 +343,7 @@ THEORY_HEAD = ["algorithm", "theory", "advised", "measured", "off by"]
 
 
 class Foreseen(NamedTuple):
-    """Accuracies by algorithm: by the theory on the estimated population, and by what the advisor
-    trusts; or a reason.
-    """
+    """Accuracies by algorithm: the theory's, and those the advisor trusts; or a reason."""
 
     theory: dict[str, float]
     advised: dict[str, float]
@@ -399,9 +389,7 @@ def read_foresight(folder: str | Path) -> Foreseen | None:
 
 
 def foresight_rows(results: Results) -> list[Row]:
-    """Predicted beside measured: means over clients after the last round, over the seeds or else
-    the splits.
-    """
+    """Predicted beside measured: means over clients at the end, over seeds or else splits."""
     foreseen = results.foreseen
     if foreseen is None or results.task != "classification":
         return []
@@ -419,9 +407,7 @@ def foresight_rows(results: Results) -> list[Row]:
 
 
 def describe_agreement(found: list[Row], merged: int | None = None) -> str:
-    """Where the rankings agree, in a sentence; levels can be compared where no classes were
-    merged.
-    """
+    """Where the rankings agree, in a sentence; levels compare only where no classes were merged."""
     advised, measured = (
         np.array([getattr(row, name) for row in found]) for name in ("advised", "measured")
     )
@@ -466,9 +452,7 @@ def compare_with_theory(results: Results) -> str | None:
 
 
 def show_error(row: Row) -> str:
-    """Advised less measured, in points; it says nothing where classes were merged, and these are
-    accuracies in two tasks.
-    """
+    """Advised less measured, in points; not where classes were merged, which makes two tasks."""
     return f"{100 * (row.advised - row.measured):+.2f}"
 
 

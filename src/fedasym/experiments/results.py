@@ -1,6 +1,4 @@
-"""What an experiment found, from its run folder alone or from saved tables; and its printed
-form.
-"""
+"""What an experiment found, from its run folder or from saved tables; its printed form."""
 
 from __future__ import annotations
 
@@ -129,9 +127,7 @@ def describe_settings(settings: dict[str, Any]) -> str:
 
 
 def sweep_lines(results: Results, sweep: str) -> list[str]:
-    """The paper's table: pooled mean with worst to best trial, beside the clients' mean and the
-    worst decile.
-    """
+    """The paper's table: pooled mean, worst to best trial, clients' mean, worst decile."""
     heads = HEADS[results.task]
     kept = [
         name
@@ -195,9 +191,7 @@ def gain_lines(results: Results) -> list[str]:
 
 
 def omission_notes(results: Results) -> list[str]:
-    """Algorithms for which nothing could be chosen, trials that diverged, and a missing
-    baseline.
-    """
+    """Algorithms without a choice, trials that diverged, and a missing baseline."""
     notes, experiment, data = [], results.experiment, results.data
     tuned = results.tuning.filter(results.tuning["chosen"])["algorithm"].to_list()
     for name in experiment.algorithms:
@@ -227,9 +221,7 @@ def omission_notes(results: Results) -> list[str]:
 
 
 def convergence_notes(results: Results) -> list[str]:
-    """The algorithms whose chosen settings did not take training to its end; fine-tuning may be
-    meant to stop early.
-    """
+    """Algorithms whose chosen settings did not converge; fine-tuning may be meant to stop early."""
     short: list[str] = []
     early: list[str] = []
     for name in results.tuned:
@@ -298,8 +290,7 @@ def edge_notes(results: Results) -> list[str]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results(Result):
-    """Tables of an experiment, polars frames; made by `fedasym.run` and `fedasym.sweep`, or read
-    from a folder.
+    """Tables of an experiment, polars frames, by `fedasym.run`, `fedasym.sweep` or from a folder.
 
     tuning: algorithm, the settings that were varied, validation_accuracy (regression:
         validation_loss), chosen, diverged.
@@ -378,9 +369,7 @@ class Results(Result):
         return cls(**load_tables(Path(folder)))
 
     def save(self, folder: str | Path) -> Path:
-        """Write the tables as small files that can be committed and read without the run; returns
-        the folder.
-        """
+        """Write the tables as small files, readable without the run; returns their folder."""
         from fedasym.experiments.tables import save_tables
 
         return save_tables(self, Path(folder))
@@ -414,9 +403,7 @@ class Results(Result):
         )
 
     def table(self) -> list[dict[str, Any]]:
-        """One record per algorithm and sweep: the mean of what it is compared by after the last
-        round, worst and best trial.
-        """
+        """A record per algorithm and sweep: mean, worst and best trial after the last round."""
         worst, best = (np.max, np.min) if self.statistic == "loss" else (np.min, np.max)
         return [
             {
@@ -431,22 +418,16 @@ class Results(Result):
         ]
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the curves of the trials to a file (PNG, SVG or PDF by its ending); returns where it
-        is.
-        """
+        """Draw the trials' curves to a PNG, SVG or PDF file; returns where it is."""
         return write_file("draw results", self, path)
 
     @property
     def budget(self) -> list[str]:
-        """What every algorithm was given, in sentences: configurations, trials, rounds and
-        steps.
-        """
+        """What every algorithm was given: configurations, trials, rounds and steps."""
         return plan.describe_budget(self.experiment, self.data)
 
     def finals(self, sweep: str, statistic: str | None = None) -> dict[str, Array]:
-        """A statistic after the last round, a number per trial, by algorithm; trials that are not
-        there are NaN.
-        """
+        """A statistic after the last round by algorithm, a number per trial; NaN if missing."""
         name = statistic or self.statistic
         if name not in self.trials.columns[4:-1]:
             raise InvalidInput(
@@ -514,9 +495,7 @@ class Results(Result):
         return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
 
     def to_json(self) -> str:
-        """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes; not
-        by client.
-        """
+        """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes."""
         frames = {name: records(getattr(self, name)) for name in ("tuning", "trials", "gains")}
         sizes = {
             name: getattr(self.data, name)

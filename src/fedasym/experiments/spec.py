@@ -1,5 +1,4 @@
-"""An experiment as a value: which data, which algorithms, what is tuned over, how often it is
-repeated; also in words.
+"""An experiment as a value: data, algorithms, what is tuned, how often repeated; in words.
 
 It is what a TOML file says, checked at the door; the rules for numbers are those of `fedasym.train`
 itself.
@@ -44,8 +43,7 @@ ALL = tuple(sorted(GRIDS, key=lambda name: TRAINED[name].personal_from_server))
 
 
 class Experiment(Part):
-    """Data, algorithms, grids and trials: all that decides the numbers of a comparison;
-    `fedasym.run` runs it.
+    """Data, algorithms, grids and trials: what decides a comparison; `fedasym.run` runs it.
 
     name: of its run folder. about: what it is, in words.
     data: one of features = "cifar100", file = "clients.parquet" (with label, client, columns,
@@ -183,8 +181,7 @@ class Experiment(Part):
         return write_toml(self)
 
     def quick(self) -> Experiment:
-        """A scaled copy for a first look: few clients, rounds, values and trials; its numbers mean
-        little.
+        """A scaled copy for a first look: few clients, rounds, values, trials; rough numbers.
 
         >>> Experiment.paper("cifar100").quick().settings.rounds
         20
@@ -201,8 +198,7 @@ class Experiment(Part):
         )
 
     def settled_on(self, federation: Federation) -> Experiment:
-        """The same with all that is left to the data put in: the intercept, and the steps where no
-        protocol is named.
+        """The same with the data's choices put in: intercept, and steps unless a protocol is named.
 
         >>> import fedasym as fa
         >>> long = fa.Federation.from_arrays(
@@ -286,8 +282,7 @@ def scale_experiment(experiment: Experiment) -> Experiment:
 
 
 def thin_values(axes: Axes) -> Axes:
-    """Two values of each setting, from the upper half: too small a step learns nothing in few
-    rounds.
+    """Two values of each setting from the upper half: too small a step learns nothing soon.
 
     >>> thin_values({"server_step": (0.0001, 0.001, 0.01, 0.1, 1.0), "mixing": (1.0, 2.0)})
     {'server_step': (0.01, 0.1), 'mixing': (1.0, 2.0)}
@@ -318,9 +313,7 @@ LONG = 60  # characters of a value that a sentence repeats
 
 
 def rephrase_error(error: ValidationError, experiment: type[BaseModel]) -> str:
-    """The first problem as one sentence: the field by its path, the value, what is allowed;
-    misspelt fields first.
-    """
+    """The first problem in a sentence, misspelt fields first: path, value, what is allowed."""
     problems = error.errors(include_url=False)
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     problem, others = problems[0], len(problems) - 1

@@ -1,5 +1,4 @@
-"""Epochs of stochastic gradients with checkpoints: what `pretrain` does for one recipe. No file is
-ever unpickled.
+"""Epochs of stochastic gradients with checkpoints, for one recipe; nothing is unpickled.
 
 A network of this size takes hundreds of small kernels a step, and starting them one by one on a GPU
 takes longer than running them; so the whole step is recorded once and replayed, which starts them
@@ -162,9 +161,7 @@ def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 class Step:
-    """A step on one batch after another; the summed loss stays on the device until it is
-    asked for.
-    """
+    """One step per batch; the summed loss stays on the device until it is asked for."""
 
     def __init__(
         self,
@@ -271,8 +268,7 @@ def fit_network(
     progress: Progress | None,
     every: float = EVERY,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The trained weights, and losses and accuracies; goes on from the checkpoint where there is
-    one.
+    """The trained weights, losses and accuracies; resumes from a checkpoint if there is one.
 
     The order of an epoch's samples comes from the seed and the epoch alone, other random numbers
     are part of the checkpoint: a run that was killed ends with the same weights as one that was
@@ -301,9 +297,7 @@ def fit_network(
 
 @contextmanager
 def hold_interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: a step is not broken off in the middle, where weights and counts
-    would not fit together.
-    """
+    """Whether Ctrl-C was pressed: steps are not broken off, so that weights fit their counts."""
     pressed: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -316,9 +310,7 @@ def hold_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 def start_run(recipe: Recipe, train: Source, classes: int) -> nn.Module:
-    """The network on its device, shown one sample so that every layer knows its size; it must give
-    a score per class.
-    """
+    """The network on its device, shown one sample to size its layers; one score per class."""
     network = build(recipe.network, classes)
     with torch.no_grad():
         network.eval()
@@ -387,9 +379,7 @@ class TrainingRun:
         )
 
     def go(self, progress: Progress | None, asked: Callable[[], bool]) -> None:
-        """All epochs that are left; a loss that is no number ends the run, and so does a wish to
-        stop, after a checkpoint.
-        """
+        """All epochs left; a loss that is no number ends the run, as does a wish to stop."""
         batches = -(-len(self.train) // self.recipe.batch)
         total, saved = self.recipe.epochs * batches, time.monotonic()
         while self.epoch < self.recipe.epochs:

@@ -80,8 +80,7 @@ def pretrain(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Pretrained:
-    """Train a network on all clients' training samples together; what is finished already is not
-    done again.
+    """Train a network on all clients' training samples together; finished work is not redone.
 
     name: a data set of `fedasym data list`, which is loaded (from `folder` where it is given); or
         any name, with `federation`.
@@ -220,8 +219,7 @@ def features(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The file with the features of every sample by client; `Federation.from_safetensors` reads it,
-    `fa.train` trains on it.
+    """The file of all samples' features by client, for `Federation.from_safetensors`, `fa.train`.
 
     network: a file of `pretrain`, or "module:name" of your own; by default the one that was
         pretrained last for this data set.
@@ -352,9 +350,7 @@ def extract_features(
     part: Path,
     progress: Progress | None,
 ) -> NDArray[Any]:
-    """The inputs of the last layer for all samples, kept in a file while it grows; goes on where it
-    was killed.
-    """
+    """The inputs of the last layer for all samples, in a growing file; resumes where killed."""
     import torch
 
     from fedasym.pretraining.descent import cast_products

@@ -1,6 +1,4 @@
-"""What separates regimes: who wins where, when to stop, where classes become separable, what mixing
-repairs.
-"""
+"""What separates regimes: who wins, when to stop, where classes separate, what mixing repairs."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ from fedasym.worlds.population import describe_values
 
 @dataclass(frozen=True, eq=False)
 class Diagram(MetricResult):
-    """Losses (with classes, accuracies) of two algorithms over one or two parameters; prints itself
-    and draws itself.
+    """Losses (accuracies) of two algorithms over one or two parameters; prints and draws itself.
 
     `axes` maps each varied parameter to its values; `first_values` and `second_values` have one
     axis per parameter, in that order. `boundary` has one row per point where the winner changes,
@@ -64,9 +61,7 @@ class Diagram(MetricResult):
 
     @property
     def gain(self) -> Array:
-        """By how much the first is better: log2(second loss / first loss), 1 where it halves the
-        loss; points of accuracy.
-        """
+        """The first's lead: log2(second loss / first loss), 1 for half the loss; or in points."""
         if self.metric.share:
             return np.asarray(100 * (self.first_values - self.second_values))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -147,9 +142,7 @@ def boundary_lines(diagram: Diagram) -> list[str]:
 
 
 class Stop(NamedTuple, Generic[Scores]):
-    """The best stopping point: steps or time (infinite: train to convergence) and the scores
-    there.
-    """
+    """The best stopping point: steps or time (infinite: to convergence) and the scores there."""
 
     at: float | Array
     scores: Scores
@@ -257,8 +250,7 @@ class FineTuning(MetricResult, Generic[Scores]):
 
 @dataclass(frozen=True, eq=False)
 class Separability:
-    """Whether a client's classes can be separated: aspect (unknowns that samples see, per sample)
-    against its threshold.
+    """Whether a client's classes are separable: its aspect (unknowns seen per sample), the limit.
 
     >>> import fedasym as fa
     >>> str(fa.separability(fa.ClassPopulation(radius=1, centre=1, aspect=2)))
@@ -309,8 +301,7 @@ class Separability:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """The shared and the personal model mixed by their weights, theta_bar + alpha (theta_hat -
-    theta_bar).
+    """The shared and the personal model mixed: theta_bar + alpha (theta_hat - theta_bar).
 
     For a personal model without a length (trained to convergence on separable classes, `direction`)
     it is theta_bar + alpha theta_hat, with theta_hat scaled to margin 1.
@@ -369,8 +360,7 @@ class BestRounds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rounds(Result):
-    """What `fedasym.rounds` predicts; the last axis of every path is `rounds`, those before it are
-    settings.
+    """What `fedasym.rounds` predicts; paths end in an axis of `rounds`, after those of settings.
 
     bias, variance: of the personal model's loss; what label noise and privacy noise left in the
         shared model counts as variance. ridge: at which it was reached, where the algorithm has
@@ -489,9 +479,7 @@ class Rounds(Result):
         return json.dumps(held, indent=2)
 
     def plot(self, path: str | Path) -> Path:
-        """Draw losses over rounds, or the last loss over a grid of two settings, to a PNG, SVG or
-        PDF file.
-        """
+        """Draw losses over rounds, or the last over two settings, to a PNG, SVG or PDF file."""
         return write_file("draw rounds", self, path)
 
     def __str__(self) -> str:

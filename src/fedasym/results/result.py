@@ -82,8 +82,7 @@ class Metric:
         return bool(np.allclose(one, other, **near, equal_nan=True))
 
     def winners(self, names: list[str], values: Array) -> str | NDArray[np.str_]:
-        """The first name whose value, along the first axis, is the best; an array of names for a
-        grid.
+        """The first name whose value along the first axis is best; an array of names for a grid.
 
         NaN is never the best.
         """
@@ -137,9 +136,7 @@ ACCURACY = Metric(
 
 
 class Result:
-    """An answer that prints itself; a class that inherits from it says how it is tabled, drawn and
-    written.
-    """
+    """An answer that prints itself; subclasses say how it is tabled, drawn and written."""
 
     @abstractmethod
     def table(self) -> list[dict[str, Any]]:
@@ -206,9 +203,7 @@ def group_ties(names: Iterable[str], agree: Callable[[str, str], bool]) -> list[
 def records_of(
     rows: Mapping[str, Mapping[str, Any]], place: Callable[[tuple[int, ...]], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One record per row (and entry, for arrays, with its `place`), whose shape is that of the
-    first column.
-    """
+    """One record per row (and entry, for arrays, with its `place`), in the first column's shape."""
     return [
         {"algorithm": name}
         | (place(index) if index else {})
@@ -224,9 +219,7 @@ def table_json(
     after: dict[str, Any],
     before: dict[str, Any] | None = None,
 ) -> str:
-    """A table as JSON, in full precision: its rows, the best of them, and what else there is to be
-    said of it.
-    """
+    """A table as JSON in full precision: its rows, the best of them, and further notes."""
     import json  # only what is written needs it
 
     algorithms = {
@@ -247,8 +240,7 @@ LISTED = 40  # entries up to which a list of worlds or clients is printed one by
 
 @dataclass(frozen=True)
 class Risk:
-    """Test loss above the noise floor, E||theta_hat - theta_i||^2_Sigma = bias + variance, and the
-    ridge it was reached at.
+    """Test loss above the noise, E||theta_hat - theta_i||^2_Sigma = bias + variance; the ridge.
 
     Bias is the part that comes from the clients' differences (it scales with radius^2), variance
     the part that comes from label noise. Numbers for one world, arrays for a grid.
@@ -271,8 +263,7 @@ class Risk:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Scores of one algorithm on fresh samples of a client; numbers for one world, arrays for a
-    grid.
+    """Scores of one algorithm on a client's fresh samples; numbers, or arrays for a grid.
 
     accuracy: the share of labels that it gets right.
     log_loss: the mean of -log(probability given to the label), in nats.
@@ -309,8 +300,7 @@ Scores = TypeVar("Scores", bound=Risk | Accuracy)
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Named[Scores]):
-    """Several algorithms on one population (or a grid, or one entry per client): risks, or
-    accuracies; prints itself.
+    """Several algorithms on one population, grid or list of clients: risks or accuracies.
 
     references: rows that are no algorithms but ceilings (with classes, `bayes` and `truth`), and
     what each is; they are never the `best`.
@@ -348,9 +338,7 @@ class Comparison(Named[Scores]):
 
     @property
     def best(self) -> str | NDArray[np.str_]:
-        """The winner; of algorithms with the same value the first. An array of names for a grid or
-        several clients.
-        """
+        """The winner, or the first of equals; an array of names for a grid or several clients."""
         return self.metric.winners(self.algorithms, self.stack(self.algorithms))
 
     @property
@@ -383,9 +371,7 @@ class Comparison(Named[Scores]):
         )
 
     def to_json(self) -> str:
-        """Full precision, stable keys: algorithms.<name>.{loss,bias,variance,ridge} or
-        .{accuracy,...}, best, ties, notes.
-        """
+        """Full precision: algorithms.<name>.{loss,...} or .{accuracy,...}, best, ties, notes."""
         return table_json(self._numbers(), self.best, {"ties": self.ties, "notes": self.notes})
 
     def __str__(self) -> str:

@@ -1,6 +1,4 @@
-"""What an experiment found: who is best, how far the others are behind, how surely; what each
-client gains, and who is hurt.
-"""
+"""What an experiment found: who is best, by how much, how surely; each client's gains."""
 
 from __future__ import annotations
 
@@ -266,9 +264,7 @@ def quantiles(values: Array) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class GainCounts:
-    """What personalization brings each client over the shared model, a mean over trials; in points,
-    or in loss.
-    """
+    """What personalization brings each client, a mean over trials; in points, or in loss."""
 
     algorithm: str
     table: pl.DataFrame  # client, samples, tested, own, shared, gain
@@ -289,9 +285,7 @@ class GainCounts:
 
 
 def gains_of(results: Results) -> tuple[str, list[GainCounts]]:
-    """The sweep that is looked at, and the algorithms that change a shared model for their
-    clients.
-    """
+    """The sweep that is looked at, and its algorithms that personalize a shared model."""
     import polars as pl
 
     sweep = next((each for each in (SEEDS, SPLITS) if each in results.clients["sweep"]), SEEDS)
@@ -353,9 +347,7 @@ class Hurt(NamedTuple):
 
 
 def histograms(gains: list[GainCounts], loss: bool) -> list[Histogram]:
-    """A small histogram for each algorithm, on one scale; what lies beyond its ends is counted in
-    the last bars.
-    """
+    """A small histogram per algorithm, on one scale; the last bars count what lies beyond."""
     edges = bin_edges(np.concatenate([each.values for each in gains]))
     unit = "" if loss else " points"
     found = []

@@ -1,6 +1,4 @@
-"""The verb `report`: a run as one page of HTML that needs nothing else; its sections, their figures
-and tables.
-"""
+"""The verb `report`: a run as one page of HTML; its sections, their figures and tables."""
 
 from __future__ import annotations
 
@@ -324,9 +322,7 @@ def describe_client_gains(results: Results) -> ClientsPart | None:
 
 
 def describe_foresight(results: Results) -> ForesightPart | None:
-    """Predicted beside measured, and where the rankings agree; or why nothing could be
-    predicted.
-    """
+    """Predicted beside measured, and where rankings agree; or why nothing was predicted."""
     if results.foreseen is None:
         return None
     if reason := results.foreseen.reason:
@@ -366,9 +362,7 @@ def setting_cell(settings: Mapping[str, Any], name: str) -> Cell:
 
 
 def finals_table(results: Results, sweep: str, best: str | None) -> Table:
-    """Pooled, per-client mean and worst decile side by side, means over trials after the last
-    round.
-    """
+    """Pooled mean, clients' mean and worst decile, means over trials after the last round."""
     heads = STATISTICS[results.task]
     first, *others = heads
     finals = {name: results.finals(sweep, name) for name in heads}

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Reproduction:
-    """What came of a target: results, the paper's findings held against them, and the files that
-    were written.
-    """
+    """What came of a target: results, the paper's findings beside them, and files written."""
 
     results: Results
     beside: str | None  # our accuracies beside the paper's
@@ -128,9 +126,7 @@ def reproduce(
 
 
 def foresee(folder: str | Path, federation: Federation) -> Foreseen:
-    """Ask the advisor, and keep its answer in the folder; what is there already is not computed
-    again.
-    """
+    """Ask the advisor and keep its answer in the folder; an answer there is not recomputed."""
     if (held := read_foresight(folder)) is not None:
         return held
     found = ask_advisor(federation)
@@ -139,9 +135,7 @@ def foresee(folder: str | Path, federation: Federation) -> Foreseen:
 
 
 def foresee_run(folder: str | Path, results: Results, data: str | None = None) -> Foreseen:
-    """The same for a run that is finished: on its experiment's data, or on a file of them
-    elsewhere.
-    """
+    """The same for a finished run: on its experiment's data, or on a file of them elsewhere."""
     from fedasym.experiments.data import fingerprint, load_data
 
     experiment = results.experiment if data is None else results.experiment.with_data(data)

@@ -80,9 +80,7 @@ class Contour:
         return graded_panels(2 * opening, self.gaps[0] / across, self.gaps[1] / across)
 
     def _points(self, opening: float, nodes: int) -> tuple[Complex, Complex]:
-        """Kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the
-        chord at `opening`.
-        """
+        """Kappa and weights of dkappa/(2 pi i) on the upper arc that starts at `opening`."""
         x, w = gauss_legendre(nodes)
         panels = self._panels(opening)
         lengths = np.diff(panels)[:, None]
@@ -103,9 +101,7 @@ class Contour:
         return bool(np.all(self.aspect * (near @ self.h) <= (1 + level) / 2))
 
     def nodes(self, count: int) -> tuple[Complex, Complex, Complex, Complex]:
-        """kappa, z, df1 and (1 - aspect df2)/(1 - aspect df1) dkappa/(2 pi i) at `count` nodes a
-        panel.
-        """
+        """kappa, z, df1, (1 - aspect df2)/(1 - aspect df1) dkappa/(2 pi i); `count` per panel."""
         k, arc = self._points(self.opening, count)
         reach = self.s + k[:, None]
         near, far = self.s / reach, k[:, None] / reach
@@ -126,9 +122,7 @@ class Contour:
         return sum_until_settled(rule, MOST_NODES // self.size)
 
     def squared(self, function: ComplexFunction, energy: Array) -> Array:
-        """The limit of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for
-        several f at once: (20).
-        """
+        """The limit of Delta' f(S) Sigma f(S) Delta, energy[k] of Delta along atom k: (20)."""
         g = energy[self.spectrum.seen]
 
         def rule(count: int) -> tuple[Array, Array]:
@@ -175,9 +169,7 @@ def graded_panels(length: float, first: float, last: float) -> Array:
 
 
 def sum_until_settled(rule: Callable[[int], tuple[Array, Array]], most: int) -> Array:
-    """Add nodes to the panels until the sums settle to the rounding of their terms (`rule`: sums
-    and sizes of the terms).
-    """
+    """Add nodes to the panels until sums settle to rounding (`rule`: sums and terms' sizes)."""
     count, change = 12, np.inf
     last, size = rule(count)
     while (count := count * 3 // 2) <= max(most, 18):
@@ -196,9 +188,7 @@ NARROW = 1e-9  # structure of the law near zero that is narrower than this carri
 
 @dataclass(frozen=True)
 class SampleLaw:
-    """Marchenko-Pastur law of aspect gamma (P,): nodes and weights (P, n), the atom at zero as the
-    last node.
-    """
+    """Marchenko-Pastur law of aspect gamma (P,): nodes and weights (P, n), the atom at 0 last."""
 
     x: Array
     w: Array

@@ -1,5 +1,4 @@
-"""Finitely many clients, for a member and for a new client: equal ones (section 5), and ones that
-differ (section 6).
+"""Finitely many clients, as a member or newcomer: equal (section 5) and different (section 6).
 
 Theorems give the averaged model with a ridge for any covariance, and pFedMe at its best ridge; any
 other pair follows from its weight and filter, for uncorrelated features, by subordination. With
@@ -100,9 +99,7 @@ def interpolating_clients(
     member: bool,
     centre: Array | None,
 ) -> RiskAtRidge:
-    """Fewer pooled samples than unknowns: every method shares the minimum-norm interpolant of all
-    samples.
-    """
+    """Fewer pooled samples than unknowns: all methods share the minimum-norm interpolant."""
     pooled = pool(one_group(world, clients, centre))
     first = np.zeros(clients.size, dtype=int)
     if not member:
@@ -323,9 +320,7 @@ def scaled_weights(server: ServerStage, ridge: Array, s: float) -> Callable[[Arr
 def check_server_weights(
     server: ServerStage, weights: Callable[[Array], Array], world: Worlds
 ) -> None:
-    """Refuse weights that are negative or not finite where clients have eigenvalues: then the
-    shared model is no minimum.
-    """
+    """Refuse weights negative or not finite on clients' eigenvalues: no minimum would be left."""
     s = world.spectrum.scale or 1.0
     ends = np.array([sample_support(float(gamma), world.spectrum) for gamma in world.gamma]) / s
     share = np.linspace(0, 1, 65)
@@ -346,9 +341,7 @@ def check_server_weights(
 
 @dataclass(frozen=True)
 class ClientGroups:
-    """Distinct clients (groups), how many there are of each, the weight of one, and which group
-    each row belongs to.
-    """
+    """Distinct clients (groups), their counts, the weight of one, and each row's group."""
 
     kinds: tuple[Population, ...]
     count: Array
@@ -360,8 +353,7 @@ class ClientGroups:
 def merge_clients(
     populations: Sequence[Population], clients: ArrayLike | None, weights: ArrayLike | str | None
 ) -> ClientGroups:
-    """Merge identical clients of equal weight; `weights`: "samples", "uniform", "precision" or one
-    number per entry.
+    """Merge identical clients; `weights`: "samples", "uniform", "precision" or a number per entry.
 
     `clients`: how many clients each entry stands for (one each by default).
     """
@@ -452,9 +444,7 @@ def client_weights(
 
 
 class DifferentClients:
-    """The shared fits of a federation of clients that differ, and each algorithm's answer with one
-    row per group.
-    """
+    """The shared fits of clients that differ, and each algorithm's answer, one row per group."""
 
     def __init__(self, federation: ClientGroups, member: bool) -> None:
         self.federation, self.member = federation, member
@@ -574,9 +564,7 @@ class DifferentClients:
 
 
 def common_directions(spectra: Sequence[Spectrum]) -> tuple[Array, Array]:
-    """Shares of the joint directions and the eigenvalue of each client along each; multiples of the
-    identity fit any.
-    """
+    """Shares of joint directions and clients' eigenvalues along each; multiples of I fit any."""
     described = [each for each in spectra if each.scale is None]
     if not described:
         return np.ones(1), np.array([[float(each.values[0])] for each in spectra])

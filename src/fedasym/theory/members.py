@@ -42,9 +42,7 @@ from fedasym.theory.transforms import kappa, kappa_slope_from, slack, sums_at
 def newcomer_risk(
     stage: ClientStage, world: Worlds, ridge: Array | None, bias: Array, noise: Array
 ) -> RiskAtRidge:
-    """A client stage from a shared model whose error has the given energy per seen direction,
-    independent of the client.
-    """
+    """A client stage from a shared model whose independent error has this energy by direction."""
     return newcomer_risk_per_atom(
         stage, world, ridge, spread_over_atoms(bias, world), spread_over_atoms(noise, world)
     )
@@ -53,9 +51,7 @@ def newcomer_risk(
 def newcomer_risk_per_atom(
     stage: ClientStage, world: Worlds, ridge: Array | None, shift: Array, blur: Array
 ) -> RiskAtRidge:
-    """The same from energies times shares per atom: `shift` from displacements, `blur` from the
-    others' noise.
-    """
+    """The same from energies times shares: `shift` of displacements, `blur` of others' noise."""
     one = np.ones_like(world.r2)
     away = Worlds(one, world.s2, world.gamma, shift, world.spectrum)
     noisy = Worlds(one, np.zeros_like(one), world.gamma, blur, world.spectrum)
@@ -177,9 +173,7 @@ class SquaresMember:
 
 
 def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
-    """What a client of group i (one index per federation) sees of the others: N and Y of the
-    module's text.
-    """
+    """What a client of group i (an index per federation) sees of others: the module's N and Y."""
     groups, K, c = pooled.groups, pooled.K, pooled.c
     h, rows = groups.h, np.arange(i.size)
     others = groups.count.copy()
@@ -237,9 +231,7 @@ def averaged_member(
 
 
 def member_risk_at(member: SquaresMember, world: Worlds, ridge: Array) -> Parts:
-    """A member's risk at a ridge; with ridge 0 and enough samples of its own it is plain least
-    squares.
-    """
+    """A member's risk at a ridge; ridge 0 with enough own samples is plain least squares."""
     k = kappa(ridge, world.gamma, world.spectrum)
     own = k == 0
     k = np.where(own | np.isinf(k), 1.0, k)
@@ -288,9 +280,7 @@ def best_member_ridge(member: SquaresMember, world: Worlds) -> Array:
 
 
 def undetermined_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None) -> RiskAtRidge:
-    """Where all samples just match the unknowns, the shared model is useless; only a client with
-    enough of its own copes.
-    """
+    """Where samples just match unknowns no shared model helps, only enough of a client's own."""
     endless = np.full(world.r2.shape, np.inf)
     if isinstance(algorithm.personalise, Interpolate):
         own = world.gamma * world.spectrum.rank < 1

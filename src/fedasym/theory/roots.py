@@ -1,6 +1,4 @@
-"""Roots, minima and fixed points of many functions at once: in brackets, and by Anderson
-acceleration (section 3.1).
-"""
+"""Roots, minima and fixed points of many functions: brackets, and Anderson (section 3.1)."""
 
 from __future__ import annotations
 
@@ -111,9 +109,7 @@ DIFFERENCE = 1e-6  # step of differenced derivatives
 
 
 class FixedPoint(NamedTuple):
-    """Unknowns (P, n), and the largest residual of each setting: infinite where the search was
-    given up.
-    """
+    """Unknowns (P, n), and each setting's largest residual: infinite where it was given up."""
 
     u: Array
     residual: Array
@@ -176,9 +172,7 @@ def find_fixed_points(
 def next_move(
     f: Array, moves: Array, changes: Array, active: NDArray[np.intp], damping: float
 ) -> Array:
-    """The next move: Anderson's where there is a history; a long one forgets its history and takes
-    half a plain step.
-    """
+    """The next move: Anderson's with a history; a long one forgets it for half a plain step."""
     plain = np.clip(damping * f, -1, 1)
     past = changes[active]
     if not np.any(past):

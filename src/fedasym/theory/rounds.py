@@ -97,9 +97,7 @@ class StepFilter:
             return np.where(left == 0, K * B, B * (1 - power) / left)
 
     def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
-        """The widest contour on which |1 - f| stays of order one, and inside which f has no
-        pole.
-        """
+        """The widest contour with |1 - f| of order one and no pole of f inside."""
         low, high = sample_support(gamma, spectrum)
         inside = np.linspace(low, high, 11)[1:-1]
         for halving in range(44):
@@ -266,9 +264,7 @@ class Round:
 
 @dataclass(frozen=True)
 class ErrorEnergies:
-    """Of the shared model's error by atom, (..., K): what displacements and the start leave, and
-    what noise leaves.
-    """
+    """The shared model's error by atom, (..., K): from displacements and start, and from noise."""
 
     bias: Array
     noise: Array
@@ -312,9 +308,7 @@ def advance_energies(
 
 
 def finite_optimum(moments: Moments, own: ErrorEnergies, clients: Array) -> ErrorEnergies:
-    """Energies of what m clients' common optimum misses of theta_0, to leading order in 1/m: the
-    error that rounds end at.
-    """
+    """Energies of what m clients' common optimum misses of theta_0, to leading order in 1/m."""
     scale = (
         np.asarray(clients, dtype=float)[..., None]
         * np.where(moments.p > 0, moments.p, np.inf) ** 2

@@ -84,9 +84,7 @@ class KappaTable:
         return found.reshape((found.shape[0], *kappa.shape))
 
     def guess(self, place: NDArray[np.intp], ridge: Array, aspect: Array) -> Array:
-        """A first kappa, to four digits: the inverse function's cubic through the interval's ends,
-        with their slopes.
-        """
+        """A first kappa to four digits: the inverse's cubic through an interval's ends, slopes."""
         df1, _, mixed, rest = self.at_edges
         ends = []
         for at in (place, place + 1):
@@ -101,9 +99,7 @@ class KappaTable:
         )
 
     def at(self, place: NDArray[np.intp], u: Array) -> Array:
-        """df1, df2, mixed and rest in the given intervals, u = (log kappa - low) / LENGTH;
-        quantities first.
-        """
+        """df1, df2, mixed and rest (first axis) in intervals, u = (log kappa - low) / LENGTH."""
         out = np.empty((place.size, self.terms.shape[-1]))
         for i in range(0, place.size, BLOCK):
             part = slice(i, i + BLOCK)
@@ -116,9 +112,7 @@ class KappaTable:
         return np.ascontiguousarray(out.T)
 
     def locate(self, ridge: Array, aspect: Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The interval that holds each root, by bisection over the edges (kappa (1 - aspect df1)
-        increases through it).
-        """
+        """The interval of each root, by bisection over edges (kappa (1 - aspect df1) increases)."""
         df1, _, _, rest = self.at_edges
         low = np.zeros(ridge.shape, dtype=np.intp)
         high = np.full(ridge.shape, self.count, dtype=np.intp)
@@ -271,9 +265,7 @@ def newton_kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
 
 
 def kappa_slope(kappa: Array, ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
-    """Kappa' = dkappa/dridge = 1/(1 - aspect df2), equation (2), as 1/(ridge/kappa + aspect mixed):
-    nothing cancels.
-    """
+    """Kappa' = 1/(1 - aspect df2) (equation 2), as 1/(ridge/kappa + aspect mixed): none cancels."""
     at = sums_at(np.where(np.isfinite(kappa), kappa, 1.0), spectrum)
     return kappa_slope_from(at, kappa, ridge, aspect, spectrum)
 
@@ -325,9 +317,7 @@ def distance(gap: Array, aspect: Array, spectrum: Spectrum) -> Array:
 
 
 def lowest_ridge(aspect: Array, spectrum: Spectrum) -> Array:
-    """The most negative admissible ridge, minus the smallest nonzero eigenvalue of the sample
-    covariance (<= 0).
-    """
+    """The most negative admissible ridge: minus the smallest nonzero sample eigenvalue (<= 0)."""
     minus, _ = kappa_edges(aspect, spectrum)
     return np.asarray(
         minus * slack(sums_at(minus, spectrum), np.asarray(aspect, dtype=float), spectrum)

@@ -1,5 +1,4 @@
-"""Samples and models on the device: clients' samples in flat tables, and two exact ways to hold a
-model that moves along them.
+"""Samples and models on the device: clients' flat tables, and two exact forms of a model.
 
 Every local method starts at the shared head W_0 and adds multiples of its samples, so its model is
 s W_0 + X'a. A `Matrix` is that head (d x outputs). A `Span` keeps only s and a (samples x outputs)
@@ -84,8 +83,7 @@ _TABLES: WeakKeyDictionary[Federation, KeptTables] = WeakKeyDictionary()
 
 @contextmanager
 def numbers_as(precision: str) -> Iterator[str]:
-    """Within it JAX computes in that precision; the user's own setting is left alone. Gives the
-    type of models.
+    """A block in which JAX computes in that precision, whatever the user's; gives the models' type.
 
     Accelerators shorten float32 in products unless they are told not to: float32 means float32
     here, and mixed leaves it to them (TF32 on NVIDIA's), with sums, models and losses in float32.
@@ -104,8 +102,7 @@ def pack(
     precision: str,
     gram_width: int,
 ) -> tuple[Packed, Sizes]:
-    """The packed federation, kept on the device as long as the federation lives; `gram_width` 0: no
-    Gram matrices.
+    """The packed federation, kept on the device while it lives; `gram_width` 0: no Gram matrices.
 
     splits: numbers of reshuffles to be packed instead of the federation's own split.
     """
@@ -179,9 +176,7 @@ def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]
 def stack_splits(
     samples: RowTable, federation: Federation, splits: Sequence[int]
 ) -> tuple[Packed, Sizes]:
-    """Reshuffles of training and validation samples, each with as many of each kind: one after the
-    other, as more clients.
-    """
+    """Reshuffles of training and validation samples, of equal counts, laid out as more clients."""
     train, validation, test = sizes_of(federation)
     dealt = [rows_of(federation.resplit(number, fractions=None)) for number in splits]
     training, tested = (
@@ -198,9 +193,7 @@ def stack_splits(
 
 
 def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:
-    """The rows of a head that may differ between clients, those that only fill up its shape among
-    them.
-    """
+    """The rows of a head that may differ between clients, with those that only fill its shape."""
     rows = personal_rows(federation, protocol.intercept)
     if rows is None:
         return None
@@ -242,16 +235,12 @@ def table(
 
 
 def padded_size(size: int, precision: str) -> int:
-    """Features or outputs of a head stored so: matrix units take short numbers by eights, and copy
-    what is not.
-    """
+    """Features or outputs as a head stores them: short numbers by eights, lest they be copied."""
     return -(-size // 8) * 8 if precision == SHORT else size
 
 
 def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """(m, 2) predictions that count in validation and test: samples, or real positions of
-    sequences.
-    """
+    """(m, 2) predictions that count in validation and test: samples, or real positions."""
     positions = federation.features.shape[1] if federation.sequences else 1
     each = np.full(len(federation.split), positions) if mask is None else mask.sum(1)
     m = len(federation.clients)
@@ -278,9 +267,7 @@ Point = Any  # a matrix, or a Coordinates: what moves in a Space
 
 
 class BatchRows(NamedTuple):
-    """Rows of one client with their labels and weights (1/size on real rows, 0 on missing ones),
-    positions flattened.
-    """
+    """One client's rows, labels and weights (1/size, or 0 if missing), positions flattened."""
 
     rows: Array  # (B,) within the client
     at: Array  # (B,) among all training rows
@@ -322,30 +309,20 @@ class Space(typing.Protocol):
         """The products of a batch's samples with a model."""
 
     def move(self, point: Point, batch: BatchRows, amounts: Array, own: bool = False) -> Point:
-        """The model with multiples of the batch's samples added; own: only in weights that may be a
-        client's own.
-        """
+        """The model plus multiples of the batch's samples; own: in a client's own weights only."""
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
-        """The products of two batches' samples, by which a move along one is seen at the other;
-        None: not worth `uses`.
-        """
+        """Products of two batches' samples: how each sees the other's moves; None: not worth it."""
 
     def part(self, point: Point, own: bool) -> Point:
-        """The model in weights that may be a client's own, or in those that may not, and 0
-        elsewhere.
-        """
+        """The model in the weights that may be a client's own, or in the others; 0 elsewhere."""
 
     def held(self, point: Point) -> Point:
-        """The model with the weights that a client stage may not move as they are in the shared
-        one.
-        """
+        """The model with the shared one's weights where the client stage may not move them."""
 
 
 class Matrix(NamedTuple):
-    """The model as its matrix. Where only some of its rows may be a client's own, a client's moves
-    touch no others.
-    """
+    """The model as its matrix; where some rows may be a client's own, it moves only these."""
 
     training: RowTable
     shared: Array  # W_0, (d, outputs)
@@ -381,9 +358,7 @@ class Matrix(NamedTuple):
         return jnp.where(self.own, point, 0) if own else jnp.where(self.own, 0, point)
 
     def held(self, point: Any) -> Array:
-        """The point with the rows that may not be a client's own from the shared model, in client
-        stages.
-        """
+        """The point with the shared model's rows where they may not be a client's own."""
         return (
             jnp.where(self.own, point, self.shared) if self.keep and self.own is not None else point
         )
@@ -452,8 +427,7 @@ class Span(NamedTuple):
 
 
 def product(a: Array, b: Array, dtype: Any) -> Array:
-    """The matrix product with sums in float32 and a result of that type; on a processor, short
-    numbers are widened first.
+    """The matrix product, sums and result in float32; a processor widens short numbers first.
 
     The numbers are the same: products of short ones are exact in float32. XLA's processors cannot
     take all of them as they are.
@@ -472,9 +446,7 @@ def product(a: Array, b: Array, dtype: Any) -> Array:
 
 
 def mask_filling(outputs: Array, classes: int) -> Array:
-    """Outputs whose columns behind the real classes count for nothing: no probability, so no
-    gradient ever moves them.
-    """
+    """Outputs without the columns behind the real classes: no probability, so no gradient."""
     return (
         jnp.where(jnp.arange(outputs.shape[-1]) < classes, outputs, -jnp.inf)
         if classes

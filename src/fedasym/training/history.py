@@ -1,5 +1,4 @@
-"""What one training run returns: how the clients' models tested after each evaluated round; prints,
-tabulates, draws itself.
+"""What one training run returns: how models tested by round; prints, tabulates, draws itself.
 
 Every statistic is said in full, since "accuracy" alone is not: pooled over samples, over clients
 alike, or of the worst.
@@ -85,8 +84,7 @@ def lowest_tenth(sums: Sums, counts: Counts) -> Array:
 
 
 def share_worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
-    """The fraction of clients that do strictly worse on their own: fewer correct, or a larger loss
-    beyond rounding.
+    """The share of clients strictly worse on their own: fewer correct, or more loss than rounding.
 
     >>> share_worse(
     ...     np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]]), np.array([9, 9]), losses=False
@@ -117,8 +115,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class History(Result):
-    """One configuration trained from one seed: arrays have one entry per evaluated round, NaN where
-    a model diverged.
+    """One configuration from one seed: an entry per evaluated round, NaN where a model diverged.
 
     Made by `fedasym.train`. Statistics are of the test samples unless named otherwise, and of the
     clients that have some.
@@ -191,9 +188,7 @@ class History(Result):
 
     @property
     def shared_accuracy(self) -> Array:
-        """The shared model's accuracy over all test samples; NaN for an algorithm that shares
-        nothing.
-        """
+        """The shared model's accuracy over all test samples; NaN where nothing is shared."""
         return self._if_shared(self._pooled(self._hits(self.shared_correct), TEST))
 
     @property
@@ -203,16 +198,12 @@ class History(Result):
 
     @property
     def worst_decile(self) -> Array:
-        """The mean accuracy of the tenth of the clients, rounded up, with the lowest accuracies in
-        that round.
-        """
+        """The mean accuracy of the worst tenth of the clients (rounded up) in that round."""
         return lowest_tenth(self._hits(self.correct)[..., TEST], self.totals[:, TEST])
 
     @property
     def hurt(self) -> Array:
-        """The fraction of clients whose personal model is strictly worse than the shared one
-        (regression: beyond rounding).
-        """
+        """The share of clients whose personal model is strictly worse than the shared one."""
         regression = self.task == "regression"
         own, theirs = (
             (self.losses, self.shared_losses) if regression else (self.correct, self.shared_correct)
@@ -223,9 +214,7 @@ class History(Result):
 
     @property
     def loss(self) -> Array:
-        """The personal models' mean loss over all test samples: negative log-likelihood, or half
-        the squared error.
-        """
+        """Personal models' mean test loss: negative log-likelihood, or half the squared error."""
         return self._pooled(self.losses, TEST)
 
     @property
@@ -235,9 +224,7 @@ class History(Result):
 
     @property
     def shared_loss(self) -> Array:
-        """The shared model's mean loss over all test samples; NaN for an algorithm that shares
-        nothing.
-        """
+        """The shared model's mean loss over all test samples; NaN where nothing is shared."""
         return self._if_shared(self._pooled(self.shared_losses, TEST))
 
     @property
@@ -247,9 +234,7 @@ class History(Result):
 
     @property
     def training_loss(self) -> Array:
-        """The personal models' mean loss over all training samples, in regression: what training
-        makes small.
-        """
+        """Personal models' mean training loss, in regression: what training makes small."""
         return self._trained(self.training_losses)
 
     @property
@@ -259,23 +244,17 @@ class History(Result):
 
     @property
     def shared_training_loss(self) -> Array:
-        """The shared model's mean loss over all training samples, in regression; NaN where nothing
-        is shared.
-        """
+        """The shared model's mean training loss, in regression; NaN where nothing is shared."""
         return self._if_shared(self._trained(self.shared_training_losses))
 
     @property
     def exact_shared_loss(self) -> Array:
-        """The least that a shared model can have, known after the last round; NaN where that is not
-        what is minimised.
-        """
+        """The least loss of a shared model, known at the end; NaN if that is not minimised."""
         return self._last(self.exact.shared_loss if self.exact else np.nan)
 
     @property
     def excess(self) -> Array:
-        """How far the training loss is above that of the exact solution, in units of half the
-        labels' variance.
-        """
+        """How far training loss is above the exact one, in units of half the labels' variance."""
         return self._above(self.training_loss, self.exact_loss)
 
     @property
@@ -285,9 +264,7 @@ class History(Result):
 
     @property
     def converged(self) -> bool | None:
-        """Whether personal and shared models are as good as exact on training samples; None where
-        that is not known.
-        """
+        """Whether models are as good as exact on training samples; None where that is not known."""
         known = [
             float(each[-1]) for each in (self.excess, self.shared_excess) if not np.isnan(each[-1])
         ]
@@ -309,9 +286,7 @@ class History(Result):
 
     @property
     def best(self) -> int:
-        """The evaluated round after which personal models validate best; the last where there are
-        no validation samples.
-        """
+        """The evaluated round where personal models validate best; the last without validation."""
         regression = self.task == "regression"
         values = np.asarray(
             self.validation_loss if regression else self.validation_accuracy, dtype=float
@@ -365,9 +340,7 @@ class History(Result):
         ]
 
     def personal(self, client: Any) -> NDArray[np.floating[Any]]:
-        """A client's personal head after the last evaluated round, made again from the shared one:
-        (features, outputs).
-        """
+        """A client's personal head (features, outputs) after the last evaluated round."""
         from fedasym.training.twin import first_head, personal_head
 
         if isinstance(self.federation, Roster):
@@ -384,8 +357,7 @@ class History(Result):
         return personal_head(*of, int(self.rounds[-1]), start, client, dtype=np.float32)
 
     def predict(self, features: ArrayLike, client: Any = None) -> NDArray[Any]:
-        """Class names, or values in regression, from a client's personal model, or the shared one
-        for client None.
+        """Class names or values from a client's personal model, or the shared one for client None.
 
         features: (samples, d) or (samples, positions, d), as in the federation.
         """
@@ -411,8 +383,7 @@ class History(Result):
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
 
     def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors file, whole or not at all: all heads and what was counted, no
-        samples; returns where it is.
+        """Save heads and counts, no samples, to a .safetensors file, whole or not at all.
 
         >>> import tempfile, fedasym as fa
         >>> clients = fa.Federation.from_arrays(
@@ -433,25 +404,19 @@ class History(Result):
 
     @classmethod
     def load(cls, path: str | Path) -> History:
-        """The history that `save` wrote: predicts for its clients and, with client None, for
-        others; prints as it did.
-        """
+        """The history that `save` wrote: predicts for its clients, and for others with None."""
         from fedasym.training.storage import read_history
 
         return cls(**read_history(path))
 
     def plot(self, path: str | Path | None = None) -> Path:
-        """Draw accuracy (regression: loss) over rounds to a file (PNG, SVG or PDF by its ending,
-        else training.png here).
-        """
+        """Draw accuracy (loss) over rounds to a PNG, SVG or PDF file, by default training.png."""
         from fedasym.training.histories import Histories
 
         return Histories((self,)).plot(path)
 
     def to_json(self) -> str:
-        """Full precision: the configuration, the statistics by round, and all that was counted,
-        [round][client][split].
-        """
+        """Full precision: configuration, statistics by round, and counts [round][client][split]."""
         counted = ("correct", "losses", "shared_correct", "shared_losses")
         held = {
             "algorithm": self.algorithm.name,
@@ -483,9 +448,7 @@ class History(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know: divergence and what to do about it, interruption, clients that
-        count in nothing.
-        """
+        """What a reader should know: divergence and its cure, interruption, clients not counted."""
         return (*run_notes(self), *client_notes(self))
 
     def __str__(self) -> str:

@@ -101,8 +101,7 @@ def batches(
 def epochs(
     streams: Words, sizes: NDArray[np.integer], first: int, count: int, batch: int, width: int
 ) -> Rows:
-    """Passes `first`, `first` + 1, ...: (streams, count * batches of a pass over `width` samples,
-    batch); short clients wait.
+    """Passes `first`, ...: (streams, count * batches of `width` samples, batch); short ones wait.
 
     Every pass takes the same number of steps for all clients, so that "after two epochs" is one
     moment of the program; the steps that a smaller client does not need are empty batches, which
@@ -115,9 +114,7 @@ def epochs(
 
 
 def cut_passes(order: Rows, length: int, batch: int) -> Rows:
-    """(streams, passes, samples) as (streams, passes * length, batch): each pass in batches, the
-    last one filled up with -1.
-    """
+    """(streams, passes, samples) as (streams, passes * length, batch), last batches padded: -1."""
     filled = np.full((*order.shape[:2], length * batch), -1, np.int32)
     filled[..., : order.shape[2]] = order
     return filled.reshape(len(order), -1, batch)
@@ -140,9 +137,7 @@ class ServerWork(NamedTuple):
 
 
 class ClientWork(NamedTuple):
-    """What is compiled of a client stage, and the epochs or steps that it takes; no stage: what the
-    server's gives.
-    """
+    """What is compiled of a client stage, and its epochs or steps; no stage: the server's work."""
 
     stage: ClientStage | None
     epochs: int | None = None
@@ -167,9 +162,7 @@ Tree = dict[ServerWork, dict[Numbers, dict[ClientWork, Jobs]]]
 def shared_work(
     jobs: Sequence[tuple[Algorithm, Settings]], protocol: Protocol, largest: int
 ) -> Tree:
-    """Jobs by server stage, server rates, client stage and client rates; no batch is larger than
-    the `largest` client.
-    """
+    """Jobs by server stage and rates, client stage and rates; batches fit the `largest` client."""
     tree: Tree = {}
     for index, (algorithm, settings) in enumerate(jobs):
         server, server_rates = server_work(
@@ -201,9 +194,7 @@ def server_work(
 def client_work(
     algorithm: Algorithm, settings: Settings, protocol: Protocol
 ) -> tuple[ClientWork, Numbers]:
-    """The client stage's program and rates; on its own a client trains for as many epochs as there
-    are rounds.
-    """
+    """The client stage's program and rates; alone, a client trains an epoch per round."""
     if algorithm.personal_from_server:
         return ClientWork(None), ()
     bound = bind_stage(algorithm.personalise, settings, protocol)
@@ -222,9 +213,7 @@ def client_work(
 
 
 def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
-    """What is compiled of a stage, and its rates: numbers that are not whole are data, so that one
-    program serves many.
-    """
+    """What is compiled of a stage, and its rates: fractions are data, so a program serves many."""
     rates = {
         name: float(getattr(stage, name))
         for name, each in stage.settings().items()
@@ -234,9 +223,7 @@ def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
 
 
 def way_of(client: ClientWork, rates: Hashable, alone: bool) -> Hashable:
-    """What client stages have in common that walk one way: stages that differ only in their number
-    of passes do.
-    """
+    """What client stages that walk one way share: they differ only in the number of passes."""
     return client if alone or client.epochs is None else (client.stage, rates)
 
 
@@ -277,8 +264,7 @@ def default_device() -> Machine:
 
 
 def cheaper_form(width: int, dimension: int, steps: int, batch: int) -> str:
-    """The form with fewer multiplications for `steps` batch gradients of a client with `width`
-    samples, per output.
+    """The form with fewer multiplications for `steps` batch gradients at this width, per output.
 
     Gram: once in and once out of the span (2 w d), and B w a step. Head: outputs and gradient, 2 B
     d a step.
@@ -296,9 +282,7 @@ def round_width(size: int) -> int:
 
 
 def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.intp]]:
-    """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded; fewer
-    where that costs little.
-    """
+    """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded."""
     widths = np.array([round_width(size) for size in sizes])
     levels, counts = np.unique(widths, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
@@ -321,8 +305,7 @@ def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.in
 
 
 def count_fitting(memory: float, each: float, most: int) -> int:
-    """How many of `most` things to take at a time: as many as fit, in parts that are as even as can
-    be.
+    """How many of `most` things to take at a time: as many as fit, in even parts.
 
     Parts are filled up to one size: of 17 things 14 may fit, and two parts of 9 do less in vain
     than two of 14.
@@ -384,9 +367,7 @@ class Schedule:
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
     def pieces(self, draws: Sequence[Draw]) -> Iterator[tuple[int, int, Plan]]:
-        """All rounds in pieces that end where clients are tested; the next is planned while the
-        caller computes.
-        """
+        """All rounds in pieces that end at tests; the next is planned while the caller computes."""
         ends = sorted({0, *self.server.evaluated})
         spans = [
             (at, min(at + ROUNDS, end))
@@ -429,9 +410,7 @@ class Schedule:
         return most + 1, self.cohort / len(self.able)
 
     def slots(self, draws: Sequence[Draw], start: int, stop: int) -> Rows:
-        """(rounds, seeds, cohort): where the drawn clients are among those that are drawn in any
-        round.
-        """
+        """(rounds, seeds, cohort): where drawn clients are among all that are ever drawn."""
         places = []
         for draw in draws:
             members = self.members(draw.seed)[0]
@@ -440,9 +419,7 @@ class Schedule:
         return np.pad(slots, [(0, ROUNDS - (stop - start)), (0, 0), (0, 0)])
 
     def slots_of(self, draws: Sequence[Draw], members: NDArray[np.integer]) -> Rows:
-        """(seeds, members): where these clients are among those that are drawn in any round; those
-        that never are share the last place.
-        """
+        """(seeds, members): where clients are among all ever drawn; others share the last place."""
         last = self.room(draws)[0] - 1
         places = []
         for draw in draws:

@@ -55,8 +55,7 @@ def advance(
     first: Array,
     count: Array,
 ) -> tuple[Array, Array]:
-    """`count` rounds from round `first`: the shared heads, and the round after which each was first
-    not finite (or -1).
+    """`count` rounds from `first`: the shared heads, and after which each was not finite (or -1).
 
     Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows
     (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
@@ -81,9 +80,7 @@ def advance_memory(
     first: Array,
     count: Array,
 ) -> tuple[Array, Array, Memory]:
-    """`advance` of a stage whose clients or server keep something; slots, as drawn: where a
-    client's is in the memory.
-    """
+    """`advance` of stages that keep something; slots, like drawn: where in memory a client's is."""
     shared, diverged, memory = rounds_of(
         program, data, state, drawn, slots, rows, shares, rates, first, count
     )
@@ -91,9 +88,7 @@ def advance_memory(
 
 
 class Memory(NamedTuple):
-    """What is kept from round to round: (seeds, configurations, ...), and slots as a third axis for
-    what clients keep.
-    """
+    """What is kept between rounds: (seeds, configurations, ...), clients' with slots third."""
 
     clients: Any
     server: Any
@@ -174,9 +169,7 @@ def advance_round(
     rows: Array,
     shares: Array,
 ) -> tuple[Array, Memory | None]:
-    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, for every
-    configuration.
-    """
+    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, by configuration."""
     keeps = bound_stage(program, {}).keeps_client()
     common = None if memory is None else memory.server
 
@@ -241,9 +234,7 @@ def advance_round(
 def change(
     program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array
 ) -> Array:
-    """sum_j p_j (w_j - W) over some clients j, (configurations, d, outputs); in the Gram form one
-    product over all samples.
-    """
+    """sum_j p_j (w_j - W) over clients, (configurations, d, outputs); one product in Gram form."""
     if program.form == "head":
         return jnp.einsum("j,jkdc->kdc", shares, points - shared)
     x = jax.vmap(partial(client_rows, program, data))(drawn)
@@ -324,8 +315,7 @@ def examine_kept(
     slots: Array,
     rates: Rates,
 ) -> Array:
-    """Hits and losses of the members' models, where these are part of what clients keep from round
-    to round.
+    """Hits and losses of members' models, where clients keep these from round to round.
 
     Axes: kept (seeds, servers, slots, ...); members and slots (seeds, members); the others, and the
     result, as in `personalise`, with one configuration and one stop.
@@ -365,8 +355,7 @@ def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> 
 def examiner(
     program: Program, data: Packed, member: Array, space: Space, shared: Array
 ) -> Callable[[Point], Array]:
-    """The function that tests a point on a client's validation and test rows: ([validation, test],
-    [hits, loss]).
+    """Tests a point on a client's validation and test rows: ([validation, test], [hits, loss]).
 
     Values that are predicted for single samples have a third row, training, by which convergence is
     judged.
@@ -434,9 +423,7 @@ def tester(
 
 
 def tally(program: Program, data: Packed, member: Array, start: Array, outputs: Array) -> Array:
-    """Hits and losses of one block of a client's tested rows, summed over its validation and its
-    test rows.
-    """
+    """Hits and losses of one block of tested rows, summed over validation and test."""
     block = partial(data.tested.read, first=data.tested.first[member] + start, count=program.block)
     hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
     at, validation = start + jnp.arange(program.block), data.validation[member]

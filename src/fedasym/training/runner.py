@@ -1,5 +1,4 @@
-"""The host's side of training: plans ahead, hands pieces to the compiled programs, collects what
-they measured.
+"""The host's side of training: plans ahead, feeds the compiled programs, collects scores.
 
 Programs are dispatched without waiting: while one piece is computed, the next one is planned.
 """
@@ -90,9 +89,7 @@ class RunWork:
 
     @property
     def partly_shared(self) -> bool:
-        """Whether some features' weights are the same for all clients; clients then do not move
-        along their samples alone.
-        """
+        """Whether some weights are common to all, so that clients move not along samples alone."""
         return self.federation.personal is not None and not bool(self.federation.personal.all())
 
     @property
@@ -101,9 +98,7 @@ class RunWork:
         return self.machine.together and self.federation.sequences
 
     def best_form(self, width: int, steps: int, batch: int) -> str:
-        """Gram or head form for clients of that width; sequences have too many rows for the Gram
-        form, and it has no rows.
-        """
+        """Gram or head form at that width; sequences, with their many rows, take the head form."""
         if self.federation.sequences or self.partly_shared:
             return "head"
         return self.form or cheaper_form(width, self.features, steps, batch)
@@ -123,8 +118,7 @@ class RunOutcome:
     diverged: int | None = None
 
     def add(self, rounds: Sequence[int], personal: Scored, shared: Scored, broken: int) -> None:
-        """What all clients scored after some rounds, (m, rounds, ...), and the shared model in the
-        same or in one of them.
+        """Scores of all clients after some rounds, (m, rounds, ...), and of the shared model.
 
         `broken` is the round after which the shared head was not finite, or -1.
         """
@@ -145,18 +139,14 @@ Trajectory = tuple[Numbers, dict[ClientWork, Jobs]]
 
 
 class Draw(NamedTuple):
-    """What is random in a run: the seed of its training, and which of the work's splits it trains
-    on.
-    """
+    """What is random in a run: its seed of training, and which of the splits it trains on."""
 
     seed: int
     split: int = 0
 
 
 class Slab(NamedTuple):
-    """Seeds and trajectories that run side by side; those behind the real ones only fill up the
-    shape.
-    """
+    """Seeds and trajectories side by side; those after the real ones only fill the shape."""
 
     seeds: list[tuple[int, Draw]]  # with their places
     trajectories: list[Trajectory]
@@ -170,9 +160,7 @@ class Slab(NamedTuple):
 
 
 def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]]:
-    """Runs of `size` items and how many are real: the last is filled up by repeating its end, so
-    that one program serves.
-    """
+    """Runs of `size` items and how many are real: the last repeats its end to fill the shape."""
     for start in range(0, len(items), size):
         part = list(items[start : start + size])
         yield part + part[-1:] * (size - len(part)), len(part)
@@ -184,9 +172,7 @@ def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, Array]:
 
 
 def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
-    """(seeds, copies, d, outputs) first shared heads: zero, or uniform in +-1/sqrt(d) as PyTorch's
-    linear layers begin.
-    """
+    """(seeds, copies, d, outputs) first heads: zero, or uniform in +-1/sqrt(d) like PyTorch's."""
     shape = (work.federation.dimension + work.protocol.intercept, work.federation.outputs)
     heads = np.zeros((len(draws), work.features, work.outputs), work.precision)
     if work.protocol.random_start:
@@ -211,9 +197,7 @@ ScoredPart = tuple[NDArray[np.int32], slice, Array]  # members, configurations, 
 
 
 class Walk(NamedTuple):
-    """A client stage for a group of clients: its program, the steps it plans, and after which of
-    them it tests.
-    """
+    """A client stage for a group of clients: program, planned steps, and when it tests."""
 
     program: Program
     steps: int
@@ -257,9 +241,7 @@ class Tester:
         rounds: Sequence[int],
         memory: Memory | None = None,
     ) -> Collect:
-        """Start testing after these rounds; the answer waits for the scores and puts them where
-        they belong.
-        """
+        """Start testing after these rounds; the answer waits for the scores and stores them."""
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
         measured = []
         for stages, places in join_stages(slab, alone=self.server.alone):
@@ -319,9 +301,7 @@ class Tester:
         rates: Sequence[Sequence[Numbers]],
         round_: int,
     ) -> Callable[[], Scores]:
-        """Dispatch the models that clients keep, group by group and piece by piece; the answer
-        waits for all of them.
-        """
+        """Dispatch clients' kept models by group and piece; the answer waits for all of them."""
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values[:, None] for name, values in flat.items()}
         waiting = []
@@ -361,9 +341,7 @@ class Tester:
         ]
 
     def rates(self, trajectories: Sequence[Trajectory], client: ClientWork) -> list[list[Numbers]]:
-        """(trajectories, configurations) rates, short rows filled up; models that the server's
-        stage gives use its rates.
-        """
+        """(trajectories, configurations) rates, padded; the server's models use the server's."""
         if client.stage is None:
             return [[rates] for rates, _ in trajectories]
         rows = [list(stages[client]) for _, stages in trajectories]
@@ -379,9 +357,7 @@ class Tester:
         rounds: Sequence[int],
         passes: Sequence[int] | None = None,
     ) -> Callable[[], Scores]:
-        """Dispatch one client stage for all clients, group by group and piece by piece; the answer
-        waits for all of them.
-        """
+        """Dispatch one client stage by group and piece; the answer waits for all of them."""
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
@@ -493,9 +469,7 @@ class Tester:
         group: NDArray[np.intp],
         round_: int,
     ) -> Rows:
-        """(members, steps, 1, batch) of the client stage; where the server's stage gives the
-        models, of that round.
-        """
+        """(members, steps, 1, batch) of the client stage, or of the server's in that round."""
         sizes = self.sizes.training[members]
         if client.still:
             return np.full((len(members), 1, 1, 1), -1, np.int32)
@@ -618,9 +592,7 @@ class Runner:
 
 
 def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
-    """Gradient steps of everything, as `Work.report` counts them: what progress is measured
-    against.
-    """
+    """Gradient steps of everything, as `Work.report` counts them, to measure progress."""
     total, training = 0, work.federation.counts("train")
     together = groups(training, work.many_groups)
     # a group's clients wait for its largest

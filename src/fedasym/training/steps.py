@@ -1,5 +1,4 @@
-"""Local steps in the compiled programs: the losses of a linear head, what a stage's step sees, and
-a client's walk.
+"""Local steps in compiled programs: a linear head's losses, what a step sees, a client's walk.
 
 A step sees models and gradients, whatever form they are held in. A `Model` is a sum that is not
 carried out: multiples of points, and moves along batches. So a gradient is the residuals of its
@@ -45,9 +44,7 @@ def widen(z: Array) -> Array:
 
 
 def softmax_probabilities(z: Array) -> Array:
-    """The softmax. Outputs stored short are read once more, rather than their exponentials stored:
-    traffic is what counts.
-    """
+    """The softmax; short outputs are read twice rather than exponentials stored: less traffic."""
     if z.dtype.itemsize >= 4:
         return jax.nn.softmax(z)
     return jnp.exp(widen(z) - jax.nn.logsumexp(widen(z), axis=-1, keepdims=True))
@@ -71,8 +68,7 @@ def slope(task: str, z: Array, u: Array) -> Array:
 
 
 def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
-    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without the cancellation that
-    ruins it in float32.
+    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without cancellation in float32.
 
     With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the
     two softmaxes are p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 +
@@ -96,9 +92,7 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
 
 
 def score(task: str, z: Array, y: Array) -> tuple[Array, Array]:
-    """Whether the prediction is right (NaN for values, and where the outputs are not finite), and
-    the loss, per row.
-    """
+    """Whether predictions are right (NaN for values and outputs not finite), and losses, by row."""
     if task == VALUES:
         squared = ((z - y) ** 2).sum(-1) / 2
         return jnp.full_like(squared, jnp.nan), squared
@@ -121,9 +115,7 @@ class Move(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Model:
-    """A model or a gradient: sums, differences and multiples by numbers, and nothing else, so that
-    every form has them.
-    """
+    """A model or a gradient: sums, differences and multiples alone, which every form has."""
 
     __slots__ = ("moves", "points")
     __array_ufunc__ = None  # NumPy's numbers leave the product to the model
@@ -196,9 +188,7 @@ def carry_out(space: Space, model: Model, like: Point) -> Point:
 
 
 class BatchGradients:
-    """gradient(w) and gradient(w, batch) of a step's batches; `along` is the Hessian times a
-    direction.
-    """
+    """gradient(w), gradient(w, batch) of a step's batches; `along`: the Hessian on a direction."""
 
     def __init__(
         self, stage: Stage, task: str, space: Space, like: Point, batches: list[BatchRows]
@@ -225,9 +215,7 @@ class BatchGradients:
         return self.move(D, residual(self.task, self.outputs(at, D), D.labels))
 
     def along(self, at: Model, direction: Model, batch: int = 0, by: Any = None) -> Model:
-        """The Hessian at a model times a direction; `by`: as a finite difference, without its
-        cancellation.
-        """
+        """The Hessian at a model times a direction; `by`: as a difference without cancellation."""
         D = self.batch(batch)
         z, u = self.outputs(at, D), self.products(direction, D)
         return self.move(
@@ -244,9 +232,7 @@ class BatchGradients:
         )
 
     def own_part(self, point: Point) -> Point:
-        """A point in the weights that may be a client's own: the same array for the same point, so
-        that sums stay short.
-        """
+        """A point in a client's own weights: the same array for the same point keeps sums short."""
         if id(point) not in self.parts:
             part = self.space.part(point, True)
             self.parts[id(point)] = (point, part)
@@ -261,9 +247,7 @@ class BatchGradients:
         return Model.at(self.space.part(point, False))
 
     def repeat(self, count: int, step: Callable[[Model], Model], w: Model) -> Model:
-        """A step, over and over: one loop, in which coefficients and amounts change, and points and
-        batches stay.
-        """
+        """A step, over and over: one loop over coefficients and amounts; the points stay."""
         if count < 2:
             return step(w) if count else w
         # what the loop's models are made of; and the products that it needs are known after this
@@ -402,9 +386,7 @@ OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled into a program; everything else is data, so that a program serves any
-    rounds, rates and seeds.
-    """
+    """What is compiled into a program; the rest is data, for any rounds, rates and seeds."""
 
     stage: Stage  # without its rates, which are data
     rate: str  # which of the rates is the size of its steps
@@ -445,9 +427,7 @@ def client_rows(program: Program, data: Packed, member: Array) -> Array:
 
 
 def vectorise(function: Callable[..., Leaves], *trees: Any) -> Leaves:
-    """`jax.vmap(function)(*trees)`; one alone needs no axis, and its program is smaller and sooner
-    compiled.
-    """
+    """`jax.vmap(function)(*trees)`; one alone needs no axis, and compiles smaller and sooner."""
     if jax.tree.leaves(trees)[0].shape[0] > 1:
         return jax.vmap(function)(*trees)
     alone = function(*jax.tree.map(lambda leaf: leaf[0], trees))
@@ -456,9 +436,7 @@ def vectorise(function: Callable[..., Leaves], *trees: Any) -> Leaves:
 
 
 def batches_of(data: Packed, member: Array, rows: Array) -> BatchRows:
-    """All batches of a client's walk, (steps, batches a step, ...): read once, not in every
-    step.
-    """
+    """All batches of a client's walk, (steps, batches a step, ...), read once, not by step."""
     read: BatchRows = jax.vmap(jax.vmap(partial(read_batch, data.training, member)))(rows)
     return read
 
@@ -472,9 +450,7 @@ def walk(
     start: Array | int,
     stop: Array | int,
 ) -> tuple[Point, Any]:
-    """Local steps `start` to `stop` of one client; the state is its model, and what the stage
-    carries.
-    """
+    """Local steps `start` to `stop` of one client; the state: its model, what the stage carries."""
 
     def step(k: Array, state: tuple[Point, Any]) -> tuple[Point, Any]:
         batches = [

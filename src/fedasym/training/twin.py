@@ -1,5 +1,4 @@
-"""Every algorithm in plain NumPy, one client and one batch at a time: the version to read, and the
-oracle of the fast one.
+"""Every algorithm in plain NumPy, a client and a batch at a time: the fast version's oracle.
 
 From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared
 head for itself, how heads are tested; then one client and its batches, the loss of a batch and its
@@ -134,9 +133,7 @@ def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DType
 
 
 class Work(NamedTuple):
-    """What a drawn client has done: the head that it sends back, what it keeps for its next turn,
-    what it sends beside.
-    """
+    """What a drawn client has done: the head it sends back, what it keeps, what else it sends."""
 
     head: Head
     kept: Any = None
@@ -152,9 +149,7 @@ def local_work(
     kept: Any = None,
     common: Any = None,
 ) -> Work:
-    """K local steps; `turn` is how often the client was drawn before, `kept` and `common` what it
-    and the server keep.
-    """
+    """K local steps; `turn`: earlier draws; `kept`, `common`: the client's and server's memory."""
     stage, rate = (
         bind_stage(algorithm.server, client.settings, client.protocol),
         client.settings.server_step,
@@ -236,9 +231,7 @@ Heads = Head | Mapping[Any, Head]
 def accuracy(
     federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False
 ) -> float:
-    """Share of right classes among all samples (and positions) of all clients; nan where there are
-    none.
-    """
+    """Share of right classes among all samples (and positions) of all clients; nan without any."""
     if federation.classes is None:
         raise InvalidInput(
             "accuracy is for classes, and this federation has numbers to predict: use loss"
@@ -253,9 +246,7 @@ def accuracy(
 def loss(
     federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False
 ) -> float:
-    """Mean loss over all samples (and positions) of all clients, without penalties; nan where there
-    are none.
-    """
+    """Mean loss over all samples (and positions) of all clients, unpenalised; nan without any."""
 
     def lost(W: Head, D: Batch) -> float:
         return np.count_nonzero(D.weights) * mean_loss(W, D)
@@ -270,9 +261,7 @@ def pooled_mean(
     split: str,
     count_padding: bool,
 ) -> float:
-    """The clients' totals over all their samples of a split, added up and divided by the number of
-    samples (or positions).
-    """
+    """The clients' totals over a split, added up, over the number of samples (or positions)."""
     sum_, count = 0.0, 0
     for client in federation.clients:
         W = np.asarray(heads[client] if isinstance(heads, Mapping) else heads)
@@ -350,9 +339,7 @@ def gradient(W: Head, D: Batch) -> Head:
 
 
 def hessian_times(W: Head, D: Batch, V: Head) -> Head:
-    """The derivative of the gradient along V: X'(how the predictions change as X W moves along X
-    V).
-    """
+    """The gradient's derivative along V: X'(how predictions change as X W moves along X V)."""
     change = D.X @ V
     if D.classes:
         P = predictions(W, D)
@@ -377,9 +364,7 @@ class Gradients:
     def along(
         self, w: Head, direction: Head, batch: int = 0, difference: float | None = None
     ) -> Head:
-        """The Hessian at w times a direction; with a difference, by gradients that far ahead and
-        behind.
-        """
+        """The Hessian at w times a direction; with a difference, by gradients ahead and behind."""
         if difference is not None:
             ahead, behind = (
                 self(w + difference * direction, batch),
@@ -431,9 +416,7 @@ def restrict_to_rows(G: Head, rows: Mask) -> Head:
 
 
 def personal_rows(federation: Federation, intercept: bool) -> Mask:
-    """Which rows of a head may differ between clients: those of the personal features, and the
-    intercept; None: all.
-    """
+    """The rows that may differ between clients: personal features, the intercept; None: all."""
     if federation.personal is None or federation.personal.all():
         return None
     return np.append(federation.personal, np.ones(int(intercept), bool))[:, None]
@@ -441,9 +424,7 @@ def personal_rows(federation: Federation, intercept: bool) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One client and its training samples, which it hands out in batches; the seed and its identity
-    decide which.
-    """
+    """One client and its training samples, handed out in batches by the seed and its identity."""
 
     federation: Federation
     name: Any
@@ -473,9 +454,7 @@ class Client:
         return np.uint64(self.federation.identities[self.federation.clients.index(self.name)])
 
     def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
-        """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may
-        be short.
-        """
+        """Batches `first`, `first` + 1, ... of endless shuffled passes, whose last may be short."""
         intercept, padding = self.protocol.intercept, self.protocol.count_padding
         batch = min(self.settings.batch, max(self.n, 1))  # a larger one holds no more samples
         for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, batch)[0]:
@@ -488,9 +467,7 @@ class Client:
         return self.batches(stream, 0, count * -(-self.n // self.settings.batch))
 
     def steps(self, r: int, turn: int, each: int) -> Iterator[list[Batch]]:
-        """The batches for the K local steps of round r, `each` for a step; `turn` is how often the
-        client has worked before.
-        """
+        """The batches of round r's K local steps, `each` for a step; `turn`: its earlier rounds."""
         K = self.settings.local_steps
         stream, first = mix_hash(self.seed, TRAINING, self.identity, r + 1), 0
         if self.protocol.continued_passes:

@@ -89,9 +89,7 @@ class Classification(LearningTask[Accuracy]):
     def resolve(
         self, algorithms: Names, ridge: ArrayLike | None, maml_step: float
     ) -> list[Algorithm]:
-        """By default those that have a theorem, and the ceilings. Least squares keeps its own
-        ridge, of another scale.
-        """
+        """By default those with a theorem, and ceilings; least squares keeps its own ridge."""
         penalty = None if ridge is None else check_penalty(ridge)
         chosen = [
             put_ridge(find(entry, CLASSES), penalty)
@@ -331,9 +329,7 @@ def solve_scores(
 
 
 def shape_scores(found: list[Accuracy], shape: tuple[int, ...]) -> Accuracy:
-    """Scores along one axis (or a list of them) in the shape of the answer; plain numbers for a
-    single world.
-    """
+    """Scores along an axis (or a list) in the answer's shape; numbers for a single world."""
 
     def join(name: str) -> float | Array | None:
         parts = [getattr(each, name) for each in found]
@@ -374,9 +370,7 @@ def score_state(found: limits.LogisticAnswer, eps: Array) -> Accuracy:
 
 
 def posterior(state: State, eps: Array) -> tuple[Array, Array]:
-    """Log-loss and Brier score of the posterior probability: E[-P log P - (1-P) log(1-P)] and E[P
-    (1-P)], P = E[p(s) | w].
-    """
+    """The posterior's E[-P log P - (1-P) log(1-P)] and Brier score E[P (1-P)], P = E[p(s) | w]."""
     loss = optimum.bayes_log_loss(optimum.Bayes(state, state.Q), eps)
     brier = np.empty(state.Q.size)
     sd, tau = np.sqrt(state.Q), np.sqrt(state.rest)
@@ -404,9 +398,7 @@ def score_rule(found: limits.SoftmaxAnswer) -> Accuracy:
 
 
 def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[Accuracy]:
-    """Accuracy after each number of gradient steps from the shared model; see
-    `fedasym.fine_tuning`.
-    """
+    """Accuracy after numbers of gradient steps from the shared model; see `fedasym.fine_tuning`."""
     if walk.clients is not None:
         raise NoFormula(
             "early stopping with finitely many clients is not derived for classes: leave clients"
@@ -472,9 +464,7 @@ def walk_one(world: ClassPopulation, times: Array, step: float | None, alone: bo
 
 
 def read_accuracy_step(walk: TuningRequest, steepest: float) -> float | None:
-    """The size of a step, below 2/curvature; half of that where only their number is given; None
-    for times.
-    """
+    """A step's size, below 2/curvature; half of that if only counts are given; None for times."""
     if walk.step is None:
         return None if walk.steps is None else 1 / steepest
     size = check_step_size(walk.step)
@@ -489,9 +479,7 @@ def read_accuracy_step(walk: TuningRequest, steepest: float) -> float | None:
 def read_accuracy_times(
     walk: TuningRequest, step: float | None, steepest: float, classes: int
 ) -> Array:
-    """The stopping times or numbers of steps asked for; by default from none to far beyond the
-    best.
-    """
+    """The stopping times or numbers of steps; by default from none to far beyond the best."""
     given = walk.times if step is None else walk.steps
     if given is not None:
         return check_times(given, whole=step is not None, endless=False)
@@ -511,9 +499,7 @@ def ridges_about(table: Comparison[Accuracy]) -> Array:
 
 
 def over_ridges(table: Comparison[Accuracy], ridges: Array) -> dict[str, Array]:
-    """The accuracy of rtfa and local_ridge at each ridge, for figures; with more classes each from
-    the one before.
-    """
+    """The accuracy of rtfa and local_ridge by ridge, for figures; more classes along a path."""
     world = table.world
     if world.classes == 2:
         clients = None if table.clients is None else float(table.clients[0])

@@ -1,6 +1,4 @@
-"""Regression: limits, finite clients and paths of the squared loss on a `Population`, for every
-verb.
-"""
+"""Regression: limits, finite clients and paths of the squared loss on a `Population`."""
 
 from __future__ import annotations
 
@@ -445,9 +443,7 @@ def step_once(world: Population, step: ArrayLike | None) -> tuple[float | Array,
 
 
 def read_loss_times(walk: TuningRequest, high: float, step: float | None, world: Worlds) -> Array:
-    """The stopping times, sorted as given; by default from none to well past convergence, or a
-    thousandfold.
-    """
+    """The stopping times as given; by default from none to past convergence, or a thousandfold."""
     from fedasym.theory.filters import DescentFilter, check_stable, horizon
 
     wanted = walk.times if walk.flow else walk.steps

@@ -36,8 +36,7 @@ Names = Iterable[str | Algorithm] | str | Algorithm | None
 
 
 class LearningTask(ABC, Generic[Scores]):
-    """What is learned in a world: how its algorithms are found, its formulas, and what they are
-    compared by.
+    """What is learned in a world: finding its algorithms, its formulas, and what they compare.
 
     world: the name of its worlds. foreign: arguments of the verbs that it has no use for, and what
         they are by default.
@@ -254,9 +253,7 @@ def predict(
 def collect(
     chosen: Iterable[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
 ) -> tuple[dict[str, Scores], list[str]]:
-    """Ask for each algorithm; where all were asked for by default, leave out, with a word, those
-    without an answer.
-    """
+    """Ask for each algorithm; those without an answer are left out, with a word, by default."""
     rows: dict[str, Scores] = {}
     missing: dict[str, list[str]] = {}
     for algorithm in chosen:

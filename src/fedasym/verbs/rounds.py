@@ -124,8 +124,7 @@ def rounds(
     maml_step: float = 0.1,
     evaluated: ArrayLike | None = None,
 ) -> Rounds:
-    """The loss of the shared and the personal model over communication rounds, predicted before
-    training.
+    """The shared and personal model's loss over communication rounds, predicted before training.
 
     A round draws `cohort` clients; each takes `local_steps` full-batch steps of size `server_step`
     from the shared model, by the algorithm's own step, and the server adds `mixing` times the
@@ -268,9 +267,7 @@ def check_budgets(
     privacy: Privacy | None,
     clients: Any,
 ) -> None:
-    """Refuse budgets without what they are counted in, and cohorts of more clients than there
-    are.
-    """
+    """Refuse budgets without their units, and cohorts of more clients than there are."""
     if np.any(given["cohort"] > np.broadcast_arrays(given["cohort"], given["clients"])[1]):
         raise InvalidInput(
             f"cohort is {number(np.max(given['cohort']))}: it must be at most clients, {clients}"
@@ -330,9 +327,7 @@ def prepare_recursion(
 def local_filters(
     algorithm: Algorithm, plan: RoundPlan, world: Worlds
 ) -> Iterator[tuple[NDArray[np.intp], LocalFilter, float]]:
-    """Settings of one aspect and step size, with the filter of their numbers of local steps, one
-    row each.
-    """
+    """Settings of one aspect and step size, with filters by number of local steps, one row each."""
     keys = np.stack([world.gamma, plan.server_step], axis=1)
     for gamma, step in np.unique(keys, axis=0):
         rows = np.flatnonzero((world.gamma == gamma) & (plan.server_step == step))
@@ -424,9 +419,7 @@ def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEne
 
 
 def linear_map(start: Start) -> tuple[Array, Array]:
-    """The round as M -> A M + c without clipping: A (P, K, K), and c for bias and noise, (P,
-    K, 2).
-    """
+    """The round as M -> A M + c, not clipped: A (P, K, K), and c for bias and noise, (P, K, 2)."""
     K = start.first.shape[1]
     rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
     a, spread, share = (
@@ -442,9 +435,7 @@ def linear_map(start: Start) -> tuple[Array, Array]:
 
 
 def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
-    """Energies after each setting's last round (P, 1, K), by powers of the linear map: no
-    clipping.
-    """
+    """Energies after each setting's last round (P, 1, K), by powers of the map: no clipping."""
     P, K = start.first.shape
     rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
     A, c = linear_map(start)
@@ -461,9 +452,7 @@ def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
 
 
 def find_floor(start: Start) -> Array:
-    """The excess loss of the shared model after endlessly many rounds; NaN with clipping, infinite
-    where it grows.
-    """
+    """The shared model's excess loss after endless rounds; NaN with clipping, inf if it grows."""
     K = start.first.shape[1]
     s, p = start.world.spectrum.values, start.moments.p
     A, c = linear_map(start)
@@ -480,9 +469,7 @@ def find_floor(start: Start) -> Array:
 def personalise_energies(
     algorithm: Algorithm, start: Start, M: ErrorEnergies
 ) -> tuple[Array, Array, Array | None]:
-    """Bias, variance and ridge of a client's own model, (P, R), from energies (P, R, K) of the
-    shared model's error.
-    """
+    """Bias, variance and ridge of own models, (P, R), from energies (P, R, K) of shared errors."""
     P, R, K = M.bias.shape
     world, rows = start.world, np.repeat(np.arange(P), R)
     g = np.broadcast_to(world.g, (P, K))

@@ -1,6 +1,4 @@
-"""`simulate`: draw finitely many clients, compute every algorithm exactly on them, and set the
-theory beside it.
-"""
+"""`simulate`: draw finitely many clients, compute every algorithm exactly, beside the theory."""
 
 from __future__ import annotations
 
@@ -136,8 +134,7 @@ def simulate(
     progress: Progress | None = None,
     on: Executor | str | None = None,
 ) -> Simulation[Any]:
-    """Test loss (with classes, accuracy) of each algorithm on drawn clients, beside what `predict`
-    says of them.
+    """Test loss (or accuracy) of each algorithm on drawn clients, beside what `predict` says.
 
     Given the features X the loss E|theta_hat - theta_i|^2_Sigma is a trace, so that only features
     are drawn: the shared model's error has covariance Q^-1 [sum_j p^2 A_j E A_j + p^2 noise^2/n b^2
@@ -206,9 +203,7 @@ def simulate(
 
 
 def check_room(dimension: int) -> None:
-    """Refuse a dimension whose square matrices would not fit this machine's memory; the number of
-    clients never matters.
-    """
+    """Refuse a dimension whose square matrices exceed memory; the number of clients is free."""
     needed, there = MATRICES * 8.0 * min(dimension, 10**12) ** 2, physical_memory()
     if needed > 0.8 * there:
         largest = int((0.8 * there / (8 * MATRICES)) ** 0.5)
@@ -327,9 +322,7 @@ def check_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[f
 def fill_ledger(
     ledger: Ledger, plans: Sequence[TrialPlan], setting: TrialSetting, request: SimulationRequest
 ) -> None:
-    """Have all trials in the ledger; each draws from its own seed, so that where and when does not
-    matter.
-    """
+    """Have all trials in the ledger, each from its own seed, so that order does not matter."""
     repeats, progress, on = request.trials, request.progress, request.on
     missing = [
         (place, trial)
@@ -363,9 +356,7 @@ def tell_progress(
 def summarise_losses(
     setting: TrialSetting, plans: list[TrialPlan], found: list[list[Losses]]
 ) -> Simulation[Simulated]:
-    """All trials as one result: numbers for a single population, arrays over what varies or over
-    the kinds of clients.
-    """
+    """All trials as one result: numbers, or arrays over what varies or over kinds of clients."""
 
     def boxed(values: Any) -> Any:
         """Points x kinds to the shape of the result."""
@@ -457,9 +448,7 @@ def simulation_title(setting: TrialSetting, trials: int) -> str:
 
 
 def predict_curve(setting: TrialSetting, name: str, at: Array) -> tuple[Array, Array]:
-    """Prediction and limit of an algorithm over values of the parameter that varies; NaN where
-    there is no formula.
-    """
+    """Prediction and limit over the parameter that varies; NaN where there is no formula."""
     assert setting.vary is not None
     varied = setting.vary[0]
     world = replace(

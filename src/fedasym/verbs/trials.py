@@ -1,5 +1,4 @@
-"""One trial of a simulation: the clients, the algorithms with their ridges, what the theory says of
-exactly these, the losses.
+"""One trial of a simulation: clients, algorithms with ridges, what theory says, the losses.
 
 In expectation a loss is a trace of the drawn features. By sampling, optima and labels are drawn
 too, every algorithm is fitted to them and tested on held-out samples: slower and noisier, and it
@@ -87,9 +86,7 @@ class TrialSetting:
         return [replace(self.at(name, value), vary=None) for value in values]
 
     def at(self, name: str, value: Any) -> TrialSetting:
-        """The same with another value of one parameter; for a number of the population, an array of
-        them too.
-        """
+        """The same with another value, or array of values, of one parameter."""
         match name:
             case "clients":
                 return replace(self, clients=(int(value),))
@@ -109,9 +106,7 @@ class TrialSetting:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What identifies the answer, for a file; `trials` is not in it, as more of them may be
-        asked for later.
-        """
+        """What identifies the answer in a file; not `trials`, as more may be asked for later."""
         worlds = []
         for each in self.worlds:
             numbers: dict[str, Any] = {name: getattr(each, name) for name in RANGES}
@@ -141,9 +136,7 @@ class TrialSetting:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """One algorithm: its ridge for each kind of client, its pull at the shared model, and its risks
-    in theory.
-    """
+    """One algorithm: its ridge by kind of client, its pull at the shared model, its risks."""
 
     algorithm: Algorithm
     pull: Pull | None  # the same object for algorithms that share a server stage
@@ -192,9 +185,7 @@ class TrialPlan:
         )
 
     def places(self, kind: ClientKind) -> range:
-        """The clients of a kind whose risk is computed: indices into the federation, or newcomers'
-        own numbers.
-        """
+        """The clients of a kind that are scored: indices of members, or numbers of newcomers."""
         if not self.member:
             return range(LOOKED_AT)
         start = sum(self.count[: kind.place])
@@ -247,9 +238,7 @@ def make_plan(setting: TrialSetting) -> TrialPlan:
 def pull_for(
     algorithm: Algorithm, setting: TrialSetting, kinds: tuple[ClientKind, ...], ridge: Array | None
 ) -> Pull:
-    """The pull of an algorithm's server stage; pFedMe has weights of its own, as in `predict`,
-    where none are given.
-    """
+    """The pull of a server stage; by default pFedMe has weights of its own, as in `predict`."""
     exact, count = [kind.population for kind in kinds], np.array(setting.clients, dtype=float)
     p = client_weights(exact, count, setting.weights)
     if "ridge" in algorithm.server.settings():
@@ -279,9 +268,7 @@ def tying_ridge(population: Population) -> float:
 def foresee_losses(
     algorithm: Algorithm, setting: TrialSetting, exact: list[Population]
 ) -> tuple[Risk, Risk, Array | None, list[str]]:
-    """Finite-client prediction, limit, and the ridge of each kind: the prediction's best, or the
-    limit's where it has none.
-    """
+    """Finite prediction, limit, and ridge by kind: the prediction's best, or else the limit's."""
     given = ridge_of(algorithm, (len(exact),))
     missing: list[str] = []
     with warnings.catch_warnings():
@@ -309,9 +296,7 @@ def foresee_losses(
 
 
 def predict_endless(algorithm: Algorithm, population: Population, place: int) -> Risk:
-    """What `predict` says of infinitely many clients, for the population at this place of a
-    list.
-    """
+    """What `predict` says of infinitely many clients, for the population at this place."""
     stage = algorithm.personalise
     if isinstance(stage, Ridge) and stage.ridge is not None and np.ndim(stage.ridge):
         algorithm = replace(algorithm, personalise=Ridge(float(np.asarray(stage.ridge)[place])))
@@ -341,9 +326,7 @@ def one_trial(plan: TrialPlan, mode: str, trial: int, tick: Tick) -> Losses:
 
 
 def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
-    """Bias and variance of every algorithm in one trial, the mean over the clients looked at, for
-    each kind of client.
-    """
+    """Every algorithm's bias and variance in one trial, means over clients, by kind of client."""
     sharing = {id(each.pull): each.pull for each in plan.algorithms if each.pull is not None}
     models = dict(
         zip(sharing, fit_shared_models(plan, trial, list(sharing.values()), tick), strict=True)
@@ -386,9 +369,7 @@ def fit_shared_models(
 
 
 def draw_ahead(make: Callable[[int], DrawnClient], clients: range) -> Iterator[DrawnClient]:
-    """Each client in turn, while a second thread draws the next one: where a core is free, drawing
-    costs no time.
-    """
+    """Each client in turn, while a second thread draws the next: free where a core is idle."""
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(make, 0)
         for j in clients:
@@ -399,9 +380,7 @@ def draw_ahead(make: Callable[[int], DrawnClient], clients: range) -> Iterator[D
 
 
 def see_shared(client: DrawnClient, shared: SharedCovariance | None, j: int | None) -> Forms:
-    """What a client makes of a shared model (None: of no model): member j of the federation, or
-    (None) a new client.
-    """
+    """What member j, or (None) a new client, makes of a shared model (None: of no model)."""
     if shared is None:
         return alone_forms(client)
     return newcomer_forms(client, shared) if j is None else member_forms(client, shared, j)
@@ -424,9 +403,7 @@ class Sample:
 
 
 def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
-    """Test loss above the noise floor of every algorithm in one trial, the mean over the clients
-    looked at, by kind.
-    """
+    """Every algorithm's test loss above the noise in one trial, the mean over clients, by kind."""
     first = plan.kinds[0]
     if plan.crowded and first.centre is None:
         raise InvalidInput(

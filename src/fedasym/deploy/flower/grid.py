@@ -86,9 +86,7 @@ class LocalGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def deliver(self, message: Message) -> Message | None:
-        """A node's reply; an app that lets an exception through replies with an error, as Flower's
-        nodes do.
-        """
+        """A node's reply; an exception becomes an error reply, as with Flower's own nodes."""
         node = message.metadata.dst_node_id
         context = Context(RUN, node, dict(self.nodes[node]), RecordDict(), dict(self.config))
         try:

@@ -97,9 +97,7 @@ class SavedHead:
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
 
     def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors file, whole or not at all; its folder is made where there is
-        none.
-        """
+        """Write to a .safetensors file, whole or not at all; its folder is made if need be."""
         path = Path(path)
         library = import_package("safetensors.numpy", "a .safetensors file")
         held = {KEY: json.dumps({"format": FORMAT, **self.about})}
@@ -176,8 +174,7 @@ def is_head(head: NDArray[Any], about: Mapping[str, Any]) -> bool:
 
 
 def head_file(folder: Path, algorithm: str, client: Any, identity: int) -> Path:
-    """The file of a client's own head: its name made fit for any disk, and 64 bits that keep names
-    apart.
+    """The file of a client's own head: a name fit for any disk, with 64 bits that tell names apart.
 
     >>> head_file(Path("heads"), "rtfa", "ward 3/b", 10).as_posix()
     'heads/rtfa/ward%203%2Fb-000000000000000a.safetensors'
@@ -311,9 +308,7 @@ def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
 
 
 def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None:
-    """Refuse a saved federation whose classes are not those that were named; a number alone stands
-    for 0, 1, ...
-    """
+    """Refuse a saved federation with other classes than named; a number stands for 0, 1, ..."""
     if named is None:
         return
     own = federation.classes or ()
@@ -325,9 +320,7 @@ def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None
 
 
 def partition_of(federation: Federation, node_config: Mapping[str, Any]) -> Federation:
-    """Every `num-partitions`-th client from `partition-id` on; all of them where the node does not
-    say.
-    """
+    """Every `num-partitions`-th client from `partition-id` on; by default all of them."""
     if "partition-id" not in node_config:
         return federation
     first, step = node_config["partition-id"], node_config.get("num-partitions", 1)
@@ -363,9 +356,7 @@ def select_clients(federation: Federation, names: Sequence[Any]) -> Federation:
 
 
 def heads_folder(node_config: Mapping[str, Any]) -> Path:
-    """Where the clients' own heads are kept: `heads-path`, or beside the data, clients.csv in
-    clients.heads.
-    """
+    """Where clients' heads are: `heads-path`, or beside the data, clients.csv in clients.heads."""
     with report_as(Fault.BAD_CONFIGURATION):
         if told := node_config.get("heads-path"):
             return path_of("heads-path", told)
@@ -506,9 +497,7 @@ def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple
 
 
 class HeadScores(NamedTuple):
-    """How a head does on some samples: predictions counted, how many were right, and the sum of
-    their losses.
-    """
+    """How a head does on some samples: predictions, right ones, and the sum of losses."""
 
     counted: int = 0
     correct: int = 0
@@ -583,9 +572,7 @@ class NodeApp(ClientApp):
     """
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message; only what ends the process is let through, of which Flower sends no
-        words.
-        """
+        """Answer a message; only what ends the process passes, of which Flower sends no words."""
         try:
             return super().__call__(message, context)
         except (KeyboardInterrupt, SystemExit):

@@ -39,9 +39,7 @@ Reading = TypeVar("Reading")
 
 
 class Attentive(Grid):
-    """A grid that looks for replies twice a second; Flower's own sleeps for three seconds between
-    two looks.
-    """
+    """A grid that looks for replies twice a second, where Flower's own sleeps three seconds."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -342,9 +340,7 @@ class NodeRoster:
     turns: Counter[str] = field(default_factory=Counter)
 
     def add(self, node: int, told: Node) -> None:
-        """Take a node in, unless it has another kind of data than the rest, or another number of
-        classes than the run.
-        """
+        """Take a node in, unless its kind of data or number of classes differs from the run's."""
         if self.classes is not None and (told.kind[1:] != (self.classes, "classification")):
             raise RefusedReply(
                 f"its data have {describe_kind(told.kind)}, and the run config names {self.classes}"
@@ -417,9 +413,7 @@ def describe_kind(kind: DataKind) -> str:
 
 
 class Holder(Protocol):
-    """What is told of a node's data: training samples by client, and whether the clients are
-    drawn.
-    """
+    """A node's own account: training samples by client, and whether clients are drawn."""
 
     @property
     def clients(self) -> Mapping[str, int]:

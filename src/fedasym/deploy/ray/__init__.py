@@ -1,6 +1,4 @@
-"""Experiments and simulations on a Ray cluster: the address, and what each piece may use of its
-node.
-"""
+"""Experiments and simulations on a Ray cluster: its address, and what a piece may use."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ class Ray:
         return int(LIBRARY + needed if self.memory is None else self.memory)
 
     def variables(self, mine: dict[str, str] | None = None) -> dict[str, str]:
-        """Environment of the workers: how many threads and which device; what is told to JAX here
-        is told there too.
-        """
+        """Environment of workers: threads and device; what JAX is told here is told there too."""
         own = dict(os.environ) if mine is None else mine
         told = {name: value for name, value in own.items() if name.startswith(("JAX_", "XLA_"))}
         count = str(self.threads)

@@ -51,9 +51,7 @@ STORE = 100 * 2**20  # bytes of an object store beside the data: results on thei
 
 
 def ray_package(local: bool = False) -> Any:
-    """The package ray; local: imported to start a cluster of this machine, which is to listen to no
-    other.
-    """
+    """The package ray; local: to start a cluster of this machine that listens to no other."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # both are read when it is imported
     if local:
         os.environ.setdefault(LOOPBACK, "0")
@@ -68,9 +66,7 @@ def ray_package(local: bool = False) -> Any:
 
 @contextmanager
 def join_cluster(settings: Ray, size: int) -> Iterator[None]:
-    """Be a driver of the cluster for a while; a connection that was there before is used and left.
-    size: bytes of the data.
-    """
+    """Drive the cluster for a while, or use the connection that exists; size: bytes of data."""
     address = settings.address or os.environ.get("RAY_ADDRESS") or None
     ray = ray_package(local=address is None)
     if ray.is_initialized():
@@ -94,9 +90,7 @@ def join_cluster(settings: Ray, size: int) -> Iterator[None]:
 
 
 def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
-    """The arguments of a cluster of this machine alone, which listens to no other and shows no
-    page.
-    """
+    """The arguments of a cluster of this machine alone: it listens to none and shows no page."""
     store = int(1.2 * size) + STORE
     cpus = os.cpu_count() or 1
     workers = max(cpus // settings.threads, 1) if settings.workers is None else settings.workers
@@ -288,9 +282,7 @@ class TaskPool:
         )
 
     def room(self) -> bool:
-        """Whether one more task may go out: beside the one at work, each hand has one waiting, lest
-        it wait for the driver.
-        """
+        """Whether one more task may go out: each hand has one at work and one waiting."""
         if time.monotonic() - self.looked > LOOK:
             self.slots = self._slots()
         return len(self.out) < (self.settings.workers or 2 * max(self.slots, 1))
@@ -375,16 +367,12 @@ def open_pool(settings: Ray, federation: Federation) -> Iterator[TaskPool]:
 
 
 def portable_data(federation: Federation) -> Federation:
-    """The data as they travel: arrays in one stretch, which workers read where they lie; what
-    generated them stays here.
-    """
+    """The data as they travel: arrays in one stretch, read where they lie; generators stay here."""
     return replace(federation, features=np.ascontiguousarray(federation.features), truth=None)
 
 
 def read_data(data: list[Any]) -> Federation:
-    """In a worker: the data, read from the node's memory once, so that what training keeps beside
-    them is kept too.
-    """
+    """In a worker: the data, read from the node's memory once, with what training keeps beside."""
     (reference,) = data
     if reference.hex() not in _HELD:
         _HELD.clear()
@@ -420,9 +408,7 @@ class Crew(Worker):
         self.locks: dict[str, ExitStack] = {}  # of the pieces that are out
 
     def complete(self, pieces: Sequence[Piece]) -> list[Finished]:
-        """Have all of these pieces: from the cluster, or from other processes that share the
-        folder.
-        """
+        """Have all these pieces: from the cluster, or from processes that share the folder."""
         keyed = {piece.key(self.data): piece for piece in pieces}
         finished: dict[str, Finished] = {}
         try:

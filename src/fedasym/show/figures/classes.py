@@ -1,6 +1,4 @@
-"""Figures of values by algorithm: accuracies with their paths and diagrams, the intervals of
-advice, how gains spread.
-"""
+"""Figures by algorithm: accuracies, their paths and diagrams, intervals of advice, gains."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ def show_percent(axes: Axes) -> None:
 
 
 def draw_accuracies(table: Comparison[Accuracy], path: str | Path) -> Path:
-    """Accuracy against ridge and against training time, with the rows that have neither as
-    lines.
-    """
+    """Accuracy against ridge and training time; rows that have neither are lines."""
     if table.stack().ndim != 1:
         raise InvalidInput(
             "only the table of a single population can be drawn; use compare for one or two varied"
@@ -202,9 +198,7 @@ def draw_accuracy_path(found: FineTuning[Accuracy], path: str | Path) -> Path:
 
 
 def draw_accuracy_diagram(diagram: Diagram, path: str | Path) -> Path:
-    """Percentage points by which one method leads over two parameters, or both accuracies
-    over one.
-    """
+    """Points by which one method leads over two parameters, or both accuracies over one."""
     figure, axes = canvas(6.6, 4.6)
     names = list(diagram.axes)
     if len(names) == 1:
@@ -333,9 +327,7 @@ SMALL = (272, 132)  # pixels of a histogram
 
 
 class Bar(NamedTuple):
-    """A value with its ends (NaN: none), and what was measured beside it (a second, hollow mark),
-    if anything was.
-    """
+    """A value with its ends (NaN: none), and what was measured beside it (a hollow mark)."""
 
     name: str
     value: float
@@ -348,9 +340,7 @@ class Bar(NamedTuple):
 def draw_bars(
     bars: Sequence[Bar], across: str, percent: bool, screen: Screen | None = None
 ) -> Figure:
-    """A mark and its interval for each algorithm; those without a finite value are left out.
-    screen: for a page.
-    """
+    """A mark and interval for each algorithm with a finite value. screen: for a page."""
     drawn = [bar for bar in bars if math.isfinite(bar.value)]
     if screen is None:
         letters, (figure, axes) = 9.0, canvas(6.4, 1.0 + 0.42 * len(drawn))
@@ -413,9 +403,7 @@ def draw_bars(
 
 
 def draw_advice(advice: Result, path: str | Path) -> Path:
-    """Values and intervals by algorithm, from the rows of any advice; the recommended one in
-    bold.
-    """
+    """Values and intervals by algorithm, from any advice's rows; the recommended one in bold."""
     rows = [row for row in advice.table() if row.get("predicted", row.get("accuracy")) is not None]
     metric = ACCURACY if "accuracy" in rows[0] else LOSS
     bars = []
@@ -431,9 +419,7 @@ def draw_advice(advice: Result, path: str | Path) -> Path:
 
 
 def bin_edges(values: Array) -> Array:
-    """The ends of a histogram's bars: round numbers, 0 among them; what lies beyond is counted in
-    the last bars.
-    """
+    """The ends of a histogram's bars: round numbers, with 0; the last bars count the rest."""
     low, high = (float(np.percentile(values, at)) for at in (0.5, 99.5))
     marks = MaxNLocator(BINS, steps=[1, 2, 5, 10]).tick_values(min(low, 0.0), max(high, 0.0))
     step = float(marks[1] - marks[0])

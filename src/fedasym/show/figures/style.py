@@ -31,9 +31,7 @@ from fedasym.core.errors import InvalidInput, path_of
 
 
 class Mark(NamedTuple):
-    """A colour, a marker and a dash pattern (empty: a solid line); `key` is a safe name for it in
-    style sheets.
-    """
+    """A colour, a marker, a dash pattern (empty: solid); `key`: a safe name for style sheets."""
 
     key: str
     colour: str
@@ -121,9 +119,7 @@ def scale_of(names: Iterable[str]) -> dict[str, Mark]:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of a colour, by the definition of the Web Content Accessibility
-    Guidelines.
-    """
+    """Relative luminance of a colour, as the Web Content Accessibility Guidelines define it."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
@@ -218,9 +214,7 @@ def wrap_caption(axes: Axes, title: str, subtitle: str, width: int) -> None:
 
 
 def label_ends(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:
-    """Name curves at their last points (name, x, y, colour), moved apart vertically where they
-    would overlap.
-    """
+    """Name curves at their last points (name, x, y, colour), moved apart where they overlap."""
     low, high = axes.get_ylim()
     placed = -1.0
     for name, x, y, tint in sorted(ends, key=lambda end: end[2]):
@@ -263,8 +257,7 @@ def embed(
     description: str,
     read: Callable[[float, float], str] | None = None,
 ) -> Markup:
-    """A figure as part of a page: SVG without styles of its own, which the page's policy would
-    refuse.
+    """A figure as part of a page: SVG without styles of its own, which its policy refuses.
 
     key: unique in the page. name: a class. title, description: for those who do not see it. read: a
     point of a curve in words; the curve's group has its name.
@@ -383,9 +376,7 @@ def tell_bars(figure: Figure, svg: ET.Element) -> None:
 
 
 def rename_ids(svg: ET.Element, key: str) -> None:
-    """Short names that are unique in the page for what is referred to; others are dropped, and so
-    are groups of one.
-    """
+    """Short unique names for what is referred to; other names and groups of one are dropped."""
     text = ET.tostring(svg, encoding="unicode")
     names = sorted(set(re.findall(r'(?:url\(|href=")#([\w-]+)', text)))
     fresh = {name: f"f{zlib.crc32(key.encode()) % 16**5:x}-{at}" for at, name in enumerate(names)}

@@ -1,6 +1,4 @@
-"""Figures of predictions: losses of algorithms, who beats whom, early stopping, rounds, simulations
-beside the theory.
-"""
+"""Figures of predictions: losses, who beats whom, early stopping, rounds, simulations."""
 
 from __future__ import annotations
 
@@ -257,9 +255,7 @@ def draw_simulation(simulation: Simulation[Simulated], path: str | Path) -> Path
 
 
 def draw_over_values(simulation: Simulation[Simulated], path: str | Path) -> Path:
-    """Losses over the parameter that varies: the prediction for this many clients as a line, the
-    limit dashed.
-    """
+    """Losses over the parameter that varies: the prediction as a line, the limit dashed."""
     assert simulation.vary is not None
     name, values = simulation.vary
     word, x = name.replace("_", " "), np.array(values, dtype=float)
@@ -382,9 +378,7 @@ MOST_CURVES = 8
 
 
 def draw_rounds(result: Rounds, target: str | Path) -> Path:
-    """Draw the paths of one varied setting at the most, or a map of two; returns where the
-    file is.
-    """
+    """Draw the paths of at most one varied setting, or a map of two; returns the file."""
     return draw_map(result, target) if result.loss.ndim > 2 else draw_paths(result, target)
 
 

@@ -32,9 +32,7 @@ from fedasym.worlds.classes import Energies
 
 
 class PooledFit(NamedTuple):
-    """The pooled fit as a member of the population sees it (`member`), and as a new client does
-    (`new`).
-    """
+    """The pooled fit as a member (`member`) and as a new client (`new`) sees it."""
 
     member: RidgeFit
     new: State
@@ -95,9 +93,7 @@ LARGEST_GRID = 2_000_000  # nodes of a product grid: very strong signals make do
 
 
 class MemberFit(NamedTuple):
-    """A member's state, its overlap Q02 with the shared model, and the responses V22 and V20 of its
-    fit.
-    """
+    """A member's state, its overlap Q02 with the shared model, and its fit's responses V22, V20."""
 
     state: State
     Q02: Array
@@ -151,9 +147,7 @@ def member_fit(
 def fit_one_member(
     e: Energies, first: RidgeFit, gamma: float, lam: float, m: float, mu: float, eps: float
 ) -> Array:
-    """(T2, Q22, Q02, V22, V20) of one setting; NaN where the pooled fit, `first`, or the client's
-    own diverges.
-    """
+    """(T2, Q22, Q02, V22, V20) of one setting; NaN where `first` or the client's fit diverges."""
     if bool(first.diverged):
         return np.full(5, np.nan)
     if np.isinf(lam):
@@ -176,9 +170,7 @@ def fit_one_member(
     )
 
     def unpacked(u: Array) -> Array:
-        """(T2, Q22, Q02, V22, V20); Q22 and V22 are iterated as logarithms, the others relative to
-        their size at the start.
-        """
+        """(T2, Q22, Q02, V22, V20): Q22 and V22 iterate as logarithms, others relative."""
         return np.asarray(np.where([False, True, False, True, False], np.exp(u), scale * u))
 
     def image(u: Array, _: object = None) -> Array:
@@ -249,9 +241,7 @@ def grid_for(reach1: float, reach2: float) -> tuple[float, int, int]:
 def member_sums(
     e: Energies, gamma: float, lam: float, m: float, first: RidgeFit, R0: Array, at: JointMeans
 ) -> tuple[float, float, float, float, float]:
-    """(T2, Q22, Q02, V22, V20) from the means; R0 = 1/(H0 s + mu) of the pooled fit, a0 = M0 s R0
-    its share of theta_0.
-    """
+    """(T2, Q22, Q02, V22, V20) from the means; the pooled R0 = 1/(H0 s + mu), a0 = M0 s R0."""
     s, h, gN, G00 = e.s, e.h, gamma / m, float(first.G)
     reach = at.H22 * s + lam
     Dn = np.divide(1.0, reach, out=np.zeros(reach.shape), where=reach > 0)

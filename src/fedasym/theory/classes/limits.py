@@ -1,5 +1,4 @@
-"""The limit of every pair of stages with classes, one case per theorem: two classes in many worlds
-at once, more in one.
+"""The limit of every pair of stages with classes: two in many worlds at once, more in one.
 
 `canonical_pair` says which pairs have one, for any number of classes; the rest is refused.
 """
@@ -72,9 +71,7 @@ Pair = tuple[ServerStage, ClientStage]
 
 @dataclass(frozen=True, eq=False)
 class LogisticWorlds:
-    """Worlds along one axis: energies, aspect, flips, and how many clients there are (None:
-    infinitely many).
-    """
+    """Worlds along one axis: energies, aspect, flips, number of clients (None: infinite)."""
 
     e: Energies
     gamma: Array
@@ -144,9 +141,7 @@ def underived_error(name: str, whose: str) -> NoFormula:
 
 
 def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
-    """The state of a canonical pair at the given ridges or (None) the best; section numbers are
-    those of the theory.
-    """
+    """A canonical pair's state at given ridges or (None) the best; the theory's section numbers."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     match pair:
         case _, Posterior():  # 9.2
@@ -212,9 +207,7 @@ def stopping_time(client: ClientStage) -> float | None:
 
 
 def rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
-    """Ridge towards the shared model of infinitely many clients: at the given ridge (0: to
-    convergence), or at its best.
-    """
+    """Ridge towards infinitely many clients' model, as given (0: to convergence) or at its best."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if ridge is None:
         if gamma.size <= FEW and not worlds.rough:
@@ -251,9 +244,7 @@ def join_states(states: list[State]) -> State:
 
 
 def interpolate_best_ridges(worlds: LogisticWorlds) -> tuple[State, Array]:
-    """The best ridges of many worlds by polynomials in their logarithm, about the rule, and further
-    out where that ends.
-    """
+    """Best ridges of many worlds by polynomials in the logarithm, about the rule and beyond."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     c, rule = shrinkage(e, eps), optimum.ridge_by_rule(e, gamma, eps)
     endless = np.isinf(rule)
@@ -322,9 +313,7 @@ def finite_rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAn
 def search_lowest(
     loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)
 ) -> Array:
-    """Where each loss(x), x of shape (worlds, nodes), is lowest: polynomials on ever smaller
-    intervals.
-    """
+    """Where each loss(x), x (worlds, nodes), is lowest: polynomials on shrinking intervals."""
     at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
     best, moves = start, 0
     while True:
@@ -350,9 +339,7 @@ def check_stable_step(client: ClientStage, most: float) -> None:
 
 
 def best_time(worlds: LogisticWorlds) -> Array:
-    """The time at which the clock of section 7 shows the best ridge; infinite where training should
-    go on for ever.
-    """
+    """The time at which section 7's clock shows the best ridge; infinite: train for ever."""
     tuned = optimum.search_best_ridge(worlds.e, worlds.gamma, worlds.eps)
     return np.array([time_of(worlds, i, float(lam)) for i, lam in enumerate(tuned.lam)])
 
@@ -373,9 +360,7 @@ LONGEST = 50.0  # of a client's optimum: the quadrature takes time and memory wi
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxAnswer:
-    """The rule of a pair of stages, and at which ridge, step or time. `probable`: whether it has
-    logits.
-    """
+    """A pair's rule, and its ridge, step or time. `probable`: whether it has logits."""
 
     rule: SoftmaxRule
     ridge: float | None = None
@@ -386,9 +371,7 @@ class SoftmaxAnswer:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxWorld:
-    """One world: energies, aspect, how many classes, and whether there are finitely many
-    clients.
-    """
+    """One world: energies, aspect, number of classes, and whether clients are finitely many."""
 
     e: Energies
     gamma: float

@@ -41,9 +41,7 @@ HingeMeans = tuple[Array, Array, Array, Array]
 
 
 def hinges(u: Array, k: Array, rho: Array, eps: Array) -> HingeMeans:
-    """A = E 1{yz<k}, E(k-yz)_+, K1 = 2E[D(z)(k-z)_+] and K2 = E(k-yz)_+^2 at cos = tanh u, for flat
-    arrays.
-    """
+    """A = E 1{yz<k}, E(k-yz)_+, K1 = 2E[D(z)(k-z)_+], K2 = E(k-yz)_+^2 at cos = tanh u, flat."""
     cos, sin = np.tanh(u), 1 / np.cosh(u)
     with np.errstate(divide="ignore"):
         nodes = nodes_for(step_for(STRIP / rho, 1 / sin**2))
@@ -74,9 +72,7 @@ def hinge_moments(x: Array) -> tuple[Array, Array, Array]:
 
 
 def margin_for(u: Array, gamma: Array, rho: Array, eps: Array) -> Array:
-    """The k with K2 = gamma (1-cos^2). The root of K2 is a norm, convex in k: Newton on it
-    overshoots at most once.
-    """
+    """The k with K2 = gamma (1-cos^2), by Newton on sqrt K2, convex in k: one overshoot at most."""
     target = np.sqrt(gamma) / np.cosh(u)
     k = np.zeros(u.size)
     for _ in range(60):
@@ -184,9 +180,7 @@ NUDGE = 1e-7  # the margin is zero at the threshold itself
 
 
 class Converged(NamedTuple):
-    """The fit, and where the data are separable: there it is in units of margin 1, and its log-loss
-    has no limit.
-    """
+    """The fit and where data are separable: there in units of margin 1, log-loss without limit."""
 
     fit: RidgeFit
     separable: NDArray[np.bool_]

@@ -1,5 +1,4 @@
-"""Sections 6 to 9: what a client can do beside logistic ridge, the best ridge, and the optimum that
-nothing beats.
+"""Sections 6 to 9: what else a client can do, the best ridge, and the optimum of all rules.
 
 One gradient step from the shared model, as in MAML, has a closed form.
 
@@ -47,9 +46,7 @@ from fedasym.worlds.spectra import Spectrum
 
 
 class OneStep(NamedTuple):
-    """The state after the step, its length a, and the Brier score G0 of the shared model that it
-    started from.
-    """
+    """The state after the step, its length a, and the Brier score G0 of the model before it."""
 
     state: State
     step: Array
@@ -59,8 +56,7 @@ class OneStep(NamedTuple):
 def step_from_shared(
     energies: Energies, gamma: ArrayLike, step: ArrayLike | None = None, eps: ArrayLike = 0.0
 ) -> OneStep:
-    """theta_bar + a (1/n) X'(y01 - sig(X theta_bar)), at the given a or at the one of best
-    accuracy:
+    """theta_bar + a (1/n) X'(y01 - sig(X theta_bar)), at the given or most accurate a:
 
     T = c B0 + a f sum s^2 ED,   Q = c^2 B0 + a^2 sum s^2 (f^2 s ED + gamma G0 h),   f = (1-2 eps)
     phi(rho), a* = c f sum s^2 ED / sum s^2 (f^2 s ED + gamma G0 h).
@@ -81,9 +77,7 @@ def step_from_shared(
 
 
 class Probe(NamedTuple):
-    """The linear problem behind the labels: their slope zeta and the variance s2 of what it
-    leaves.
-    """
+    """The linear problem behind the labels: their slope zeta and the remaining variance s2."""
 
     zeta: Array
     s2: Array
@@ -108,9 +102,7 @@ def label_probe(rho: ArrayLike, eps: ArrayLike = 0.0) -> Probe:
 
 
 def best_probe_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """lam* = s2 gamma/(zeta^2 r^2), of the least risk and the best accuracy for isotropic Delta;
-    infinite at r = 0.
-    """
+    """lam* = s2 gamma/(zeta^2 r^2), of least risk (isotropic Delta); infinite at r = 0."""
     zeta, s2 = label_probe(energies.rho, eps)
     with np.errstate(divide="ignore"):
         return np.asarray(s2 * np.asarray(gamma) / (zeta**2 * energies.r2))
@@ -119,8 +111,7 @@ def best_probe_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0)
 def fit_squares(
     energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: ArrayLike = 0.0
 ) -> LeastSquares:
-    """Ridge towards the shared least-squares model; lam = 0 is fine-tuning to convergence, infinite
-    lam the shared model.
+    """Ridge towards the shared least-squares model; lam = 0: converged, infinite lam: shared.
 
     T = zeta (B0 + sum ED s^2/(s+kappa)),  Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + gamma
     (s2 + risk) s h}. For a method that shares nothing give `energies.alone`.
@@ -180,9 +171,7 @@ class StoppedFits(NamedTuple):
 
 
 def logistic_curvature(energies: Energies, gamma: ArrayLike) -> Array:
-    """A bound like Lmax = .25 (1+sqrt gamma)^2 max s on the loss's curvature: descent needs a step
-    below 2/Lmax.
-    """
+    """A bound like Lmax = .25 (1+sqrt gamma)^2 max s on the curvature: steps stay below 2/Lmax."""
     return np.asarray(
         0.25 * (1 + np.sqrt(np.asarray(gamma, dtype=float))) ** 2 * energies.s.max(-1)
     )
@@ -248,8 +237,7 @@ def ridge_at(energies: Energies, gamma: float, c: float, times: Array, eps: floa
 def stopped_fits(
     energies: Energies, gamma: ArrayLike, times: ArrayLike, eps: ArrayLike = 0.0
 ) -> StoppedFits:
-    """Descent from the shared model, stopped at each of the `times` = step x steps: shape (*batch,
-    times).
+    """Descent from the shared model, stopped at each of `times` = step x steps: (*batch, times).
 
     >>> from fedasym.theory.classes.metrics import accuracy
     >>> early = stopped_fits(Energies.isotropic(1.5, 1.5), gamma=2, times=[0, 1, 100])
@@ -289,8 +277,7 @@ class TunedRidge(NamedTuple):
 
 
 def ridge_by_rule(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """9.1: lam = gamma/(c r^2), r^2 the Euclidean energy of Delta; infinite for clients that do not
-    differ.
+    """9.1: lam = gamma/(c r^2), r^2 the energy of Delta; infinite for clients that do not differ.
 
     Within .02 percentage points of the best accuracy. For local ridge give `energies.alone`.
 
@@ -304,8 +291,7 @@ def ridge_by_rule(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
 def search_best_ridge(
     energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, criterion: Criterion = "accuracy"
 ) -> TunedRidge:
-    """The ridge of best accuracy or log-loss: a grid about the rule, then two rounds of polynomial
-    interpolation.
+    """The ridge of best accuracy or log-loss: a grid about the rule, then two interpolations.
 
     The optimum is flat: the value is exact to about 1e-10, the ridge to about 1e-5.
 
@@ -327,9 +313,7 @@ def search_best_ridge(
     centre = np.log(np.where(endless, 1.0, rule))
 
     def loss(x: Array, level: float, start: Array | None = None) -> tuple[Array, Array]:
-        """The criterion, lower is better, at log lam = x of shape (settings, points); and the
-        unknowns found there.
-        """
+        """The criterion (lower is better) at log lam = x (settings, points), and its unknowns."""
         wide = Energies(*(y[:, None, :] for y in (e.s, e.h, e.e0, e.ed)))
         fit = solve_ridge(
             wide, g[:, None], np.exp(x), c[:, None], flips[:, None], start=start, level=level
@@ -385,8 +369,7 @@ def search_best_ridge(
 
 
 def interpolate_between(nodes: Array, values: Array, places: Array) -> Array:
-    """What polynomials through values (settings, nodes, unknowns) have at places (settings,
-    points).
+    """Polynomials through values (settings, nodes, unknowns) at places (settings, points).
 
     >>> interpolate_between(
     ...     np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])
@@ -418,8 +401,7 @@ class Bayes(NamedTuple):
 
 
 def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Bayes:
-    """9.2: the posterior mean with theta_0 known and a normal prior on Delta of its true energy per
-    atom.
+    """9.2: the posterior mean given theta_0 and a normal prior on Delta of its energy by atom.
 
     Q = T = B0 + q, w ~ N(0, Q), s|w ~ N(w, rho^2-Q), F = 2E[D^2/Pbar], q = sum s ED x/(1+x) with x
     = (ED/h) F s/gamma (ED/h = r^2 for isotropic Delta).
@@ -470,9 +452,7 @@ def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
 
 
 def information_at(Q: Array, left: Array, eps: Array) -> Array:
-    """F = 2E[D^2/Pbar] over w ~ N(0, Q) with s|w ~ N(w, left): both labels of one node pair
-    together.
-    """
+    """F = 2E[D^2/Pbar] over w ~ N(0, Q), s|w ~ N(w, left): both labels of a node pair together."""
     out = np.empty(Q.size)
     sd, tau = np.sqrt(Q), np.sqrt(left)
     nodes = nodes_for(outer_step(sd, sd, tau, LEVEL))
@@ -489,9 +469,7 @@ def information_at(Q: Array, left: Array, eps: Array) -> Array:
 
 
 def bayes_log_loss(found: Bayes, eps: ArrayLike = 0.0) -> Array:
-    """The log-loss of the Bayes prediction Pbar itself: E[-Pbar log Pbar - (1-Pbar)
-    log(1-Pbar)].
-    """
+    """The Bayes prediction's log-loss: E[-Pbar log Pbar - (1-Pbar) log(1-Pbar)]."""
     shape = np.broadcast_shapes(np.shape(found.q), np.shape(eps))
     Q, rest, flips = (
         np.broadcast_to(x, shape).reshape(-1) for x in (found.state.Q, found.state.rest, eps)

@@ -1,5 +1,4 @@
-"""Sections 2 to 4: the shared logistic model, and logistic ridge towards it, RTFA(lam), in many
-settings at once.
+"""Sections 2 to 4: the shared logistic model and ridge towards it, RTFA(lam), in batches.
 
 The shared model of infinitely many clients is theta_bar = c theta_0, for every covariance. The fit
 around it (around nothing, with c = 0: local ridge) is theta_hat ~ (Hh Sigma + lam)^-1 (lam centre +
@@ -52,9 +51,7 @@ def shrinkage(energies: Energies, eps: ArrayLike = 0.0) -> Array:
 
 
 def shrinkage_at(f: Array, b0: Array) -> Array:
-    """The root c of c phi(c sqrt B0) = f, whose left side increases; 0 where f = 0 (labels are coin
-    tosses).
-    """
+    """The root c of c phi(c sqrt B0) = f, whose left side increases; 0 at f = 0 (coin tosses)."""
     f, b0 = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(f, b0))
     size = np.sqrt(b0)
     safe = np.where(f > 0, f, 0.2)
@@ -80,9 +77,7 @@ def shared_state(energies: Energies, c: ArrayLike) -> State:
 
 
 class Threshold(NamedTuple):
-    """gamma* and the minimiser t*: at the threshold MLE and max margin share the direction cos* =
-    t*/sqrt(1+t*^2).
-    """
+    """gamma* and the minimiser t*: there MLE and max margin share cos* = t*/sqrt(1+t*^2)."""
 
     gamma: Array
     tangent: Array
@@ -136,8 +131,7 @@ def minimise_threshold(rho: Array, eps: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class RidgeSystem:
-    """A flat batch of systems: energies (P, K); gamma, lam, eps, own of shape (P,); centre c and Ev
-    of shape (P, K).
+    """A flat batch of systems: energies (P, K); gamma, lam, eps, own (P,); centre c and Ev (P, K).
 
     `own`: the share of this client in the data, 1 for its own fit and 1/m for a pooled one (section
     12.1), where the other clients' displacements blur the fit and ED enters through `own`.
@@ -191,9 +185,7 @@ class RidgeSystem:
         return unknowns(T, Q, V, rest)
 
     def start(self) -> Array:
-        """The start of section 3.1: Q = max(c^2 B0, .2), T = max(c B0, .3 rho sqrt Q), V = gamma
-        sum h s/(.2 s + lam).
-        """
+        """Section 3.1's start: Q, T from the centre with floors, V = gamma sum h s/(.2 s + lam)."""
         e = self.energies
         b0 = (e.s * self.c * e.e0).sum(-1)
         Q = np.maximum((e.s * self.c**2 * e.e0).sum(-1), 0.2)
@@ -255,8 +247,7 @@ DESCENT = 25  # ridges on the way down to a hard one
 
 @dataclass(frozen=True, eq=False)
 class RidgeFit(State):
-    """A solved system: the state of theta_hat, its means, and `f0`, the coefficient of theta_0 in
-    it per atom.
+    """A solved system: the state of theta_hat, its means, and its coefficient `f0` of theta_0.
 
     Where the fit `diverged` (lam = 0 on separable data) every number is NaN.
     """
@@ -287,8 +278,7 @@ def solve_ridge(
     start: Array | None = None,
     level: float = LEVEL,
 ) -> RidgeFit:
-    """RTFA(lam) around the centre c theta_0, for settings that broadcast together; an infinite lam
-    is the centre itself.
+    """RTFA(lam) around c theta_0, for settings that broadcast; infinite lam: the centre itself.
 
     `centre` gives c per atom instead, and `ev` the energy per atom of an error of the centre, both
     of shape (..., atoms).
@@ -327,9 +317,7 @@ def solve_ridge(
 
 
 def runs_away(problem: RidgeSystem) -> NDArray[np.bool_]:
-    """Where a client's own data are separable and no ridge holds the model: known in advance
-    (section 4).
-    """
+    """Where a client's own data are separable and no ridge holds the model (section 4)."""
     bare: NDArray[np.bool_] = np.asarray((problem.lam == 0) & (problem.own == 1))
     if np.any(bare):
         some = problem.energies.take(bare)
@@ -341,9 +329,7 @@ def runs_away(problem: RidgeSystem) -> NDArray[np.bool_]:
 
 
 def search_fit(problem: RidgeSystem, start: Array, level: float, warm: bool) -> FixedPoint:
-    """The precise solution straight from a warm start; elsewhere from a rough one, whose few nodes
-    make searching cheap.
-    """
+    """The precise solution from a warm start, or from a rough one on few, cheap nodes."""
     found = FixedPoint(
         np.where(np.isfinite(start), start, problem.start()), np.full(start.shape[0], np.inf)
     )
@@ -376,9 +362,7 @@ def tolerance_at(level: float) -> float:
 
 
 def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
-    """Down in lam from where the system is easy, each step from a line through the last two;
-    rough.
-    """
+    """Down in lam from where the system is easy, along a line through the last two; rough."""
     easy = np.maximum(10 * problem.gamma * np.max(problem.energies.s, axis=1), 1.0)
     top, low = np.maximum(easy, problem.lam), np.maximum(problem.lam, 1e-12 * easy)
     u = replace(problem, lam=top).start()
@@ -394,9 +378,7 @@ def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
 
 
 def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
-    """Anderson, given up where log Q shows that the model runs away; then Newton for the settings
-    that stalled.
-    """
+    """Anderson, given up where log Q shows a runaway model; then Newton where it stalled."""
     limit = np.maximum(DIVERGED, 8 + 2 * np.log(np.maximum(problem.energies.rho, 1)))
     tolerance = tolerance_at(level)
     found = find_fixed_points(

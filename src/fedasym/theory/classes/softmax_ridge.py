@@ -1,5 +1,4 @@
-"""Sections 7, 8 and 11.1: ridge, early stopping and least squares of a client with C exchangeable
-classes.
+"""Sections 7, 8 and 11.1: ridge, early stopping and least squares with C exchangeable classes.
 
 RTFA and local ridge with the softmax loss solve a system of three means (A) for (T, Q, V), along a
 path of ridges. Means are taken over points and corrected by controls: functions of the same logits
@@ -53,9 +52,7 @@ WIDE_LOGITS = 6.0  # standard deviation of the logits
 
 @dataclass
 class WarmStart:
-    """What the next solution starts from: the last proximal points, one array per chunk, and the
-    last secants of the map.
-    """
+    """What the next solution starts from: the last proximal points by chunk, and secants."""
 
     eta: dict[int, Array] = field(default_factory=dict)
     # changes of the unknowns, and of the step there
@@ -94,8 +91,7 @@ def softmax_means(
 def control_means(
     values: Array, T: float, Q: float, rho: float, w: Array, p: Array, weight: Array
 ) -> Array:
-    """The means of `values` (rows, points), less what the controls' known means show to be sampling
-    error.
+    """The means of `values` (rows, points), less the sampling error that the controls show.
 
     Controls: |p|^2, p'w, lse(w), and for softmax q of w at two scales |q|^2, p'q, w'q. By Stein E
     p'w = (C-1) T phi_C(rho).
@@ -152,9 +148,7 @@ def solve_softmax(
     warm: WarmStart,
     guess: tuple[float, float, float],
 ) -> SoftmaxState:
-    """The fixed point of (A) and (B) from a guess of (T, Q, V): damped steps, then Anderson's
-    acceleration (section 3.1).
-    """
+    """The fixed point of (A) and (B) from (T, Q, V): damped steps, then Anderson (section 3.1)."""
     rho = float(energies.rho)
 
     def pack(T: float, Q: float, V: float) -> Array:
@@ -251,8 +245,7 @@ def softmax_ridge_path(
     energies: Energies, aspect: float, ridges: Sequence[float] | Array, classes: int, *,
     shared: bool = True, points: SoftmaxPoints | None = None,
 ) -> list[SoftmaxFit]:  # fmt: skip
-    """The fits at these ridges, in their order. `shared`: around FedAvg's model (RTFA), else around
-    nothing (local ridge).
+    """The fits at these ridges, in order; `shared`: around FedAvg's model (RTFA), else around 0.
 
     Solved from the largest ridge down, each from the one before, at the same points: curves are
     smooth.
@@ -278,9 +271,7 @@ def softmax_ridge_path(
 
 
 def continue_path(before: list[SoftmaxFit], ridge: float) -> tuple[float, float, float]:
-    """(T, Q, V) at the next ridge of a path: their logarithms continued along a line in log
-    ridge.
-    """
+    """(T, Q, V) at the next ridge of a path: logarithms continued linearly in log ridge."""
     last = before[-1]
     ratio = float(np.log(ridge / last.ridge))
     if len(before) == 1 or min(fit.T for fit in before) <= 0:
@@ -293,9 +284,7 @@ def continue_path(before: list[SoftmaxFit], ridge: float) -> tuple[float, float,
 
 
 def ridges_downwards(energies: Energies, aspect: float, ridges: Array) -> list[float]:
-    """The ridges downwards, with others between them where a small one is far below the last, or
-    below where all is easy.
-    """
+    """The ridges downwards, and others between where one is far below the last or what is easy."""
     easy = 0.3 * aspect / max(float(np.sum(energies.e0 + energies.ed)), 1.0)
     order, last = [], np.inf
     for ridge in sorted({float(ridge) for ridge in ridges}, reverse=True):
@@ -343,8 +332,7 @@ def best_softmax_ridge(
     shared: bool = True,
     points: SoftmaxPoints | None = None,
 ) -> SoftmaxFit:
-    """The ridge with the best `score`: "accuracy", "log_loss" or "brier"; searched on few points,
-    computed on all.
+    """The ridge of best "accuracy", "log_loss" or "brier"; searched on few points, computed on all.
 
     Starts at the rule of section 9.1, gamma/(c r^2), widens until the best is inside, then follows
     parabolas. The score is flat at its best: a ridge good to a few percent costs it about 1e-6.
@@ -404,15 +392,12 @@ SOFTMAX_ABOVE = 1e2
 
 
 def softmax_curvature(energies: Energies, aspect: float) -> float:
-    """Lmax <= (1/2) (1+sqrt gamma)^2 max s, softmax's curvature being at most 1/2: descent needs a
-    step below 2/Lmax.
-    """
+    """Lmax <= (1/2) (1+sqrt gamma)^2 max s by softmax's curvature: steps stay below 2/Lmax."""
     return float(0.5 * (1 + np.sqrt(aspect)) ** 2 * energies.s.max())
 
 
 def descent_clock(ridges: Array, distances: Array) -> Array:
-    """The time tau(ridge) = int dlog R/ridge' at each of these falling ridges, 1/ridge at the
-    first.
+    """The time tau(ridge) = int dlog R/ridge' at these falling ridges, 1/ridge at the first.
 
     A cell adds dlog R (e^k - 1)/(k ridge_a), k = log(ridge_a/ridge_b).
 
@@ -431,8 +416,7 @@ def descent_clock(ridges: Array, distances: Array) -> Array:
 def stopped_softmax_fits(
     energies: Energies, aspect: float, times: Array, classes: int
 ) -> list[SoftmaxFit]:
-    """Descent from the shared model, stopped at each of the `times` = step x steps: the fits of the
-    matched ridges.
+    """Descent from the shared model, stopped at `times` = step x steps: fits of matched ridges.
 
     Time 0 keeps the shared model. The path goes down until its clock passes the last time, or
     nothing moves any more.
@@ -462,9 +446,7 @@ def stopped_softmax_fits(
 
 @dataclass(frozen=True)
 class OneHotProbe(SoftmaxRule):
-    """A least-squares fit of one-hot labels; its scores are no logits, so that only its accuracy
-    and risk have a meaning.
-    """
+    """A least-squares fit of one-hot labels: scores, not logits; accuracy and risk have meaning."""
 
     ridge: float
     zeta: float

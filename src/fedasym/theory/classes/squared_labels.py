@@ -106,16 +106,12 @@ class LabelModel:
 
     @property
     def strange(self) -> bool:
-        """Whether features explain about as much of the labels as, in this model, labels without
-        noise would let them.
-        """
+        """Whether features explain as much of the labels as this model allows without noise."""
         return self.B + self.r2 * self.spectrum.mean > STRANGE * self.link.most
 
     @cached_property
     def explained(self) -> float:
-        """zeta^2 rho^2, the part of a free output's variance that features explain; never all of
-        it.
-        """
+        """zeta^2 rho^2, the part of a free output's variance explained by features; never all."""
         return float(min(self.B + self.r2 * self.spectrum.mean, 0.999 * self.link.most))
 
     @cached_property
@@ -164,9 +160,7 @@ class LabelModel:
 
 
 def shared_error(world: LabelModel, excess: tuple[float, float]) -> Array:
-    """Ev per atom: the error that noise leaves is even in the logits, the one that displacements
-    leave even in the weights.
-    """
+    """Ev per atom: noise leaves an error even in the logits, displacements one in the weights."""
     s, h = world.spectrum.values, world.spectrum.weights
     seen = np.where(s > 0, h / np.where(s > 0, s, 1.0), 0.0)
     return np.asarray(excess[0] * seen / h[s > 0].sum() + excess[1] * h / world.spectrum.mean)
