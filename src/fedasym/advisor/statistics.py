@@ -46,6 +46,7 @@ FIRMLY = 100.0  # weight of the two facts that must hold: shares sum to one, and
 EVEN_SHARES = 0.02  # weight of shares that are even where the samples do not tell
 BLIND = 0.02  # eigenvalues below this share of kappa are all the same to a client
 ENOUGH_CLIENTS = 400  # clients whose Gram matrices are looked at
+MANY_ENTRIES = 1 << 23  # of clients' rows along axes: more are kept in single precision
 FIRM_SUMS = 1e-6  # the condition of sums of products above which ten digits are left
 
 
@@ -255,7 +256,10 @@ class AxisRows:
 
     def __init__(self, data: ClientData, pool: SharedSolution) -> None:
         self.edges = np.cumsum([0, *np.minimum(data.sizes, data.dimension)])
-        self.x, self.Gu = np.empty(self.edges[-1]), np.empty((self.edges[-1], pool.rank + 1))
+        shape = self.edges[-1], pool.rank + 1
+        kind = np.float32 if np.prod(shape) >= MANY_ENTRIES else np.float64
+        self.x, self.Gu = np.empty(shape[0]), np.empty(shape, dtype=kind)
+        self.squares = np.empty(shape[0])
         self.rest = np.zeros(len(data.parts))
         self.pool, self.freedom = pool, int(data.sizes.sum()) - pool.rank
 
@@ -264,12 +268,14 @@ class AxisRows:
         part = slice(self.edges[place], self.edges[place + 1])
         self.x[part] = axes.power
         self.Gu[part, :-1] = self.pool.root(axes.rows) if seen is None else seen
-        self.Gu[part, -1] = axes.labels - axes.rows @ self.pool.theta
+        residuals = axes.labels - axes.rows @ self.pool.theta
+        self.Gu[part, -1], self.squares[part] = residuals, residuals**2
         self.rest[place] = axes.rest
 
     def full(self) -> TurnedClients:
         """All clients."""
-        return TurnedClients(self.x, self.Gu, float(self.rest.sum()), self.freedom)
+        rest = float(self.rest.sum())
+        return TurnedClients(self.x, self.Gu, self.squares, rest, self.freedom)
 
 
 def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:

@@ -22,14 +22,14 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.interpolate
 import scipy.linalg
 import scipy.stats
+from numpy.typing import NDArray
 
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import MANY_THREADS
@@ -37,7 +37,7 @@ from fedasym.exact.reml import FLAT_RATIO, RATIO_SPAN
 
 MOST_THREADS = 4
 Answer = TypeVar("Answer")
-BLOCK = 256
+BLOCK, PIECE = 256, 4096  # rows weighed at once; rows added up in the precision they are kept in
 SEGMENTS = 4  # of the rows, added up apart: the same sum on every machine
 DEEP = 20.0  # a deviance this far above the least counts for nothing
 FINE_RATIOS = 4001
@@ -72,33 +72,36 @@ class TurnedClients:
 
     x: Array
     # the shared unknowns as seen there, in coordinates where G'G = I, and the residuals u as the
-    # last column
-    Gu: Array
+    # last column; in single precision where there are many, whose errors average out
+    Gu: NDArray[np.floating[Any]]
+    squares: Array  # u^2, residual by residual
     rest: float
     freedom: int
 
     def sums(self, ratios: Array) -> Array:
         """Lower triangles of [G u]'K[G u] by ratio c, K = c/(c + x): (ratios, d + 1, d + 1)."""
         root = np.sqrt(shrink_factors(ratios, self.x))
+        root = root.astype(self.Gu.dtype)
         edges = np.linspace(0, self.x.size, SEGMENTS + 1).astype(int)
+        width, kind = self.Gu.shape[1], self.Gu.dtype
+        add_products = scipy.linalg.blas.get_blas_funcs("syrk", dtype=kind)
 
         def add_up(place: int) -> Array:
-            out = np.zeros((ratios.size, self.Gu.shape[1], self.Gu.shape[1]))
-            room = np.empty((BLOCK, self.Gu.shape[1]))
-            for start in range(edges[place], edges[place + 1], BLOCK):
-                part = slice(start, min(start + BLOCK, edges[place + 1]))
-                for k, each in enumerate(root[:, part]):
-                    weighed = np.multiply(each[:, None], self.Gu[part], out=room[: each.size])
-                    # the transpose is in the order of Fortran, and is added to in place
-                    scipy.linalg.blas.dsyrk(1.0, weighed.T, 1.0, out[k].T, overwrite_c=True)
-            return out
+            total = np.zeros((ratios.size, width, width))
+            room = np.empty((BLOCK, width), dtype=kind)
+            for first in range(edges[place], edges[place + 1], PIECE):
+                out = np.zeros(total.shape, dtype=kind)
+                last = min(first + PIECE, edges[place + 1])
+                for start in range(first, last, BLOCK):
+                    part = slice(start, min(start + BLOCK, last))
+                    for k, each in enumerate(root[:, part]):
+                        weighed = np.multiply(each[:, None], self.Gu[part], out=room[: each.size])
+                        # the transpose is in the order of Fortran, and is added to in place
+                        add_products(1.0, weighed.T, 1.0, out[k].T, overwrite_c=True)
+                total += out
+            return total
 
-        return np.asarray(sum(in_threads(add_up, SEGMENTS, self.Gu.shape[1])))
-
-    @cached_property
-    def squares(self) -> Array:
-        """u^2, residual by residual."""
-        return np.asarray(self.Gu[:, -1] ** 2)
+        return np.asarray(sum(in_threads(add_up, SEGMENTS, width)))
 
     def deviance(self, ratio: float, sums: Array) -> tuple[float, float]:
         """-2 log restricted likelihood at its best noise, and the residual sum of squares for it.
