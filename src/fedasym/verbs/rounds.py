@@ -40,6 +40,7 @@ from fedasym.verbs.prediction import task_of
 from fedasym.worlds.population import Population
 
 REPORTED = 40  # rounds of a path, unless others are asked for
+MANY_SETTINGS = 2000  # of more, only the last round is reported
 MOST_ROUNDS = 10**6
 CLIPS = np.geomspace(0.02, 2, 41)  # of an update's first length: where privacy leaves the clip open
 CHUNK = 1 << 21  # numbers of the arrays that are followed at once
@@ -139,7 +140,8 @@ def rounds(
     dimension: how many unknowns there are: bytes and privacy noise depend on it.
     max_bytes: a budget of bytes that are sent; settings get as many rounds of it as they can.
     privacy: an `fa.Privacy`, with clients and dimension. Where it names no clip, the best is taken.
-    evaluated: the rounds to report; about forty from the first to the last by default.
+    evaluated: the rounds to report; about forty from the first to the last by default, and with
+        more than 2,000 settings the last alone.
     Settings may be arrays: they broadcast with each other and with the population.
 
     >>> import fedasym as fa
@@ -459,9 +461,12 @@ def find_floor(start: Start) -> Array:
     moving = p > 0  # elsewhere the start stays, and carries no loss
     A = np.where(moving[:, :, None] & moving[:, None], A, 0.0)
     source = np.where(moving, c.sum(-1), 0.0)
-    grows = np.abs(np.linalg.eigvals(A)).max(-1) >= 1
-    A[grows] = 0
-    fixed = np.linalg.solve(np.eye(K) - A, source[..., None])[..., 0]
+    # A has no entry below 0: its powers vanish just where (I - A) x = 1 has a positive solution
+    sides = np.stack([source, np.ones_like(source)], axis=-1)
+    singular = np.abs(np.linalg.det(np.eye(K) - A)) == 0
+    A[singular] = 0
+    fixed, ones = np.moveaxis(np.linalg.solve(np.eye(K) - A, sides), -1, 0)
+    grows = singular | (ones.min(-1) <= 0)
     floor = (fixed + start.missed.total) @ s
     return np.where(np.isfinite(start.plan.clip), np.nan, np.where(grows, np.inf, floor))
 
@@ -508,6 +513,8 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
 def choose_reported(evaluated: ArrayLike | None, last: Array) -> NDArray[np.int64]:
     """The rounds to report, ascending, the last of every setting among them."""
     ends = np.unique(last).astype(np.int64)
+    if evaluated is None and last.size > MANY_SETTINGS and ends.size == 1:
+        return ends
     if evaluated is None:
         top = int(ends[-1])
         grid = np.append(0, np.geomspace(1, max(top, 1), REPORTED))
