@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import fedasym as fa
+from fedasym.cli import show_progress
 from fedasym.cli.app import (
     OUTPUT,
     TRAINING,
@@ -20,7 +21,6 @@ from fedasym.cli.app import (
     parse_grid,
     read_federation,
     show,
-    show_progress,
     whole_numbers,
 )
 from fedasym.core.errors import MissingPackage

@@ -110,7 +110,7 @@ LOSS_COLUMNS = (
     NumberColumn("variance", "variance"),
     NumberColumn("ridge", "ridge"),
 )
-ACCURACY_COLUMNS = (
+HIT_COLUMNS = (
     NumberColumn("accuracy", "accuracy", 10, percent),
     NumberColumn("log_loss", "log-loss"),
     NumberColumn("brier", "Brier", 10, four_places),
@@ -118,9 +118,7 @@ ACCURACY_COLUMNS = (
     NumberColumn("ridge", "ridge"),
 )
 LOSS = Metric("loss", "losses", lower=True, share=False, tie=1e-10, columns=LOSS_COLUMNS)
-ACCURACY = Metric(
-    "accuracy", "accuracies", lower=False, share=True, tie=1e-9, columns=ACCURACY_COLUMNS
-)
+ACCURACY = Metric("accuracy", "accuracies", lower=False, share=True, tie=1e-9, columns=HIT_COLUMNS)
 Numbers = Mapping[str, Mapping[str, Any]]  # by row and column
 
 

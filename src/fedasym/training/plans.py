@@ -21,6 +21,7 @@ from fedasym.data.splits import COHORT, TRAINING, Integers, Words, mix_hash, ran
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
 
 if TYPE_CHECKING:
+    from fedasym.data.federation import Federation
     from fedasym.training.heads import Sizes
     from fedasym.training.runner import Draw, RunWork
 
@@ -276,6 +277,15 @@ def count_fitting(memory: float, each: float, most: int) -> int:
     """
     fits = int(min(max(memory // max(each, 1), 1), most))
     return -(-most // -(-most // fits))
+
+
+def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """(m, 2) predictions that count in validation and test: samples, or real positions."""
+    positions = federation.features.shape[1] if federation.sequences else 1
+    each = np.full(len(federation.split), positions) if mask is None else mask.sum(1)
+    m, split, owner = len(federation.clients), federation.split, federation.owner
+    sides = [np.bincount(owner, weights=each * (split == side), minlength=m) for side in (1, 2)]
+    return np.stack(sides, axis=1).astype(np.int64)
 
 
 ROUNDS = 25  # rounds handed to a program at a time
