@@ -122,7 +122,8 @@ def best_ridges(
     )
     mu = pooled_ridge(world, aspect, clients)
     lam = ridge_rule(world, aspect) * RULE_GRID
-    right = metrics.accuracy(fit_two_classes(world, aspect, lam, clients, mu, clients < MANY_CLIENTS))
+    state = fit_two_classes(world, aspect, lam, clients, mu, clients < MANY_CLIENTS)
+    right = metrics.accuracy(state)
     return LogisticRidges(grid_peak(lam, right) * samples_, alone * samples_, mu)
 
 

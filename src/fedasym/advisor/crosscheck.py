@@ -239,7 +239,7 @@ def compare_accuracies(
         expected = float(sizes.share @ by_kind)
         wide = np.hypot(spread, np.nan_to_num(row.new.high - row.new.low) / 4)
         off = bool(abs(right - expected) > max(CONTRADICTED * wide, NOTABLE_ACCURACY))
-        told = {"measured": right, "measured_error": spread, "expected": expected}
+        told: dict[str, Any] = {"measured": right, "measured_error": spread, "expected": expected}
         out[name] = replace(row, contradicted=off, **told)
     probed = best_ratios(probes)
     if any(out[name].contradicted for name in probed):
@@ -251,8 +251,8 @@ def compare_accuracies(
         if name in out and out[like].contradicted:
             gap = min(table[name].accuracy.value - table[like].accuracy.value, 0.0)
             trusted = float(np.clip(out[like].trusted + gap, 0.0, 1.0))
-            told = {"trusted": trusted, "measured_error": out[like].measured_error}
-            out[name] = replace(out[name], contradicted=True, **told)
+            near = replace(out[name], measured_error=out[like].measured_error)
+            out[name] = replace(near, contradicted=True, trusted=trusted)
     return out
 
 

@@ -121,8 +121,8 @@ def load_shakespeare(folder: str | Path, *, seed: int = 0) -> Federation:
         open_clients(folder, "shakespeare_train.h5", SHAKESPEARE_ARCHIVE) as train,
         open_clients(folder, "shakespeare_test.h5", SHAKESPEARE_ARCHIVE) as test,
     ):
-        names = same_clients(train, test)
-        roles = [(role, role_windows(train, role), role_windows(test, role)) for role in names]
+        both = same_clients(train, test)
+        roles = [(role, role_windows(train, role), role_windows(test, role)) for role in both]
         kept = [role for role in roles if len(role[1]) >= FEWEST_WINDOWS]
         if not kept:
             raise InvalidInput(

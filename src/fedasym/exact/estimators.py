@@ -117,7 +117,7 @@ class LinearFit:
             arrays["ridge"] = np.stack([np.asarray(self.ridge[name], float) for name in names])
         if self.variances is not None:
             arrays["variances"] = self.variances
-        about = {"algorithm": describe_algorithm(self.algorithm), "clients": names}
+        about: dict[str, Any] = {"algorithm": describe_algorithm(self.algorithm), "clients": names}
         about |= {"intercept": self.intercept, "noise": self.noise, "radius": self.radius}
         return arrays, about
 
@@ -128,9 +128,9 @@ class LinearFit:
             names, shared, own = about["clients"], arrays["shared"], arrays["personal"]
             if own.shape != (len(names), shared.size) or len(set(names)) < len(names):
                 raise ValueError
-            ridge = arrays.get("ridge")
-            if ridge is not None:
-                ridge = dict(zip(names, map(plain_ridge, ridge), strict=True))
+            ridge = None
+            if "ridge" in arrays:
+                ridge = dict(zip(names, map(plain_ridge, arrays["ridge"]), strict=True))
             return cls(
                 read_algorithm(about["algorithm"]),
                 shared,

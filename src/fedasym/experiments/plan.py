@@ -65,7 +65,7 @@ class Piece:
         # as finished pieces have it
         named = {"bias" if name == "intercept" else name: value for name, value in protocol.items()}
         named["name"] = named["name"].replace("intercept", "bias")
-        found = {
+        found: dict[str, Any] = {
             "numbers": NUMBERS,
             "stage": self.stage,
             "data": {"samples": data.samples, "split": self.dealt(data)},

@@ -102,8 +102,7 @@ def pack(
     splits: numbers of reshuffles to be packed instead of the federation's own split.
     """
     kept = _TABLES.setdefault(federation, {})
-    (device,) = jnp.zeros(()).devices()
-    key = (protocol.intercept, protocol.count_padding, precision, device)
+    key = (protocol.intercept, protocol.count_padding, precision, *jnp.zeros(()).devices())
     if splits:
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
@@ -129,8 +128,9 @@ def pack_split(
     parts = zip(rows_of(federation), (train, validation + test), strict=True)
     training, tested = (table(federation, protocol, dtype, *part) for part in parts)
     numbers = (jnp.asarray(counts, jnp.int32) for counts in (train, validation, test))
-    data = Packed(training, tested, *numbers, own_rows(federation, protocol, dtype))
-    return data, Sizes(train, validation + test)
+    data = Packed(training, tested, *numbers)
+    own = own_rows(federation, protocol, dtype)
+    return data._replace(personal=own), Sizes(train, validation + test)
 
 
 def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -290,8 +290,8 @@ class Matrix(NamedTuple):
 
     def held(self, point: Any) -> Array:
         """The point with the shared model's rows where they may not be a client's own."""
-        fixed = self.keep and self.own is not None
-        return jnp.where(self.own, point, self.shared) if fixed else point
+        fixed = self.own if self.keep else None
+        return jnp.where(fixed, point, self.shared) if fixed is not None else point
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
         """X_at X_b', where that takes fewer multiplications than moving the matrix each time."""
@@ -331,8 +331,9 @@ class Span(NamedTuple):
 
     def products(self, point: Any, batch: BatchRows) -> Array:
         """The products s X_b W_0 + X_b X' a."""
-        own: Array = jnp.matmul(self.gram[batch.rows], point.amounts)
-        return own + point.scale * self.first_outputs[batch.rows]
+        own = jnp.matmul(self.gram[batch.rows], point.amounts)
+        products: Array = own + point.scale * self.first_outputs[batch.rows]
+        return products
 
     def move(self, point: Any, batch: BatchRows, amounts: Array, own: bool = False) -> Coordinates:
         """Add amounts to the batch's coordinates."""

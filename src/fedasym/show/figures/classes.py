@@ -288,7 +288,8 @@ def draw_bars(
         if np.isfinite(ends).all():
             line: dict[str, Any] = {"linewidth": 5, "alpha": 0.35, "solid_capstyle": "round"}
             axes.plot(ends, [place, place], color=mark.colour, **line)
-        point = {"marker": mark.marker, "markersize": 10 if bar.best else 7, "color": mark.colour}
+        point: dict[str, Any] = {"marker": mark.marker, "color": mark.colour}
+        point["markersize"] = 10 if bar.best else 7
         axes.plot([bar.value], [place], linestyle="none", **point)
         if bar.beside is not None and math.isfinite(bar.beside):
             look: dict[str, Any] = {"markerfacecolor": PAPER, "markeredgecolor": mark.colour}
