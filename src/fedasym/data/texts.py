@@ -229,7 +229,7 @@ def frequent_words(folder: str | Path, size: int) -> tuple[str, ...]:
                     words |= {} if word in SPECIAL else {word: None}
                 case _:
                     raise InvalidInput(
-                        f"{path}: line {number} is {line.strip()!r}: give a word and its count"
+                        f"{path}: line {number} is {line.strip()!r} where a word and its count go"
                     )
             if len(words) == size:
                 return (*SPECIAL, *words)
@@ -342,9 +342,9 @@ def load_stackexchange(
         texts.setdefault(name, []).append(text)
     samples: dict[str, list[Sequence[str]]] = {}
     for name, mine in texts.items():
-        pieces = [piece for text in mine for piece in cut_text(text)]
-        if pieces and sum(len(text.split()) for text in mine) >= least:
-            samples[name] = pieces
+        if sum(len(text.split()) for text in mine) >= least:
+            samples[name] = [piece for text in mine for piece in cut_text(text)]
+    samples = {name: mine for name, mine in samples.items() if mine}
     if not samples:
         raise InvalidInput(
             f"least is {least}: none of the {len(texts)} users in {str(folder)!r} has as many"

@@ -35,8 +35,10 @@ class LinearFit:
     """The models that an algorithm found: `shared` and `personal[client]`; prints itself.
 
     A model is a weight per feature, and the intercept last where there is one.
-    ridge: of each client, where the algorithm has one, or one per unknown; infinite where clients
-        may not differ. noise, radius, variances (per unknown): where they were estimated for it.
+    ridge: of each client, where the algorithm has one, or one per unknown in an array; infinite
+        where clients may not differ.
+    noise, radius, variances: where they were estimated to choose the ridges; a variance of clients'
+        weights per unknown.
 
     >>> import numpy as np, fedasym as fa
     >>> told = {"clients": ["a", "b"], "ridge": 1, "intercept": False}

@@ -269,7 +269,9 @@ def check_claims(results: Results, margin: float = POINT) -> Claims:
     margin: the difference in accuracy within which algorithms count as the same.
     """
     if results.task != "classification":
-        raise InvalidInput("the paper's findings are about accuracy, and this is a regression")
+        raise InvalidInput(
+            "the paper's findings are about accuracy: these results are of a regression"
+        )
     found: list[Claim] = []
     for sweep in ("seeds", "splits"):
         finals = {name: values for name, values in results.finals(sweep).items() if len(values) > 1}

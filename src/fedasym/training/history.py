@@ -71,8 +71,9 @@ class History(Result):
 
     Made by `fedasym.train`. Statistics are of the test samples unless named otherwise, and of the
     clients that have some.
-    correct, losses: (rounds, clients, 2) right predictions and summed losses of personal models on
-        validation and test; shared_correct, shared_losses: the same of the shared model.
+    correct, losses: (rounds, clients, 2) correct predictions and summed losses of the personal
+        models on validation and test.
+    shared_correct, shared_losses: the same of the shared model.
     totals: (clients, 2) predictions counted: samples, or positions of sequences.
     shared: the last shared head, (features, outputs), with a last row for an intercept.
     diverged: the first round with a model that is not finite.
