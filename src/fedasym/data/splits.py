@@ -96,7 +96,9 @@ def check_fractions(fractions: Any, field: str = "split") -> tuple[float, float,
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"{field} is {fractions!r}: {wanted}") from None
     if not all(np.isfinite(each) and each >= 0 for each in (train, validation, test)):
-        raise InvalidInput(f"{field} is {fractions!r}: they must be finite and >= 0; {wanted}")
+        raise InvalidInput(
+            f"{field} is {fractions!r}: they must be finite and at least 0; {wanted}"
+        )
     total = train + validation + test
     if abs(total - 1) > SUM_TOLERANCE:
         raise InvalidInput(

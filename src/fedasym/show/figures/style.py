@@ -192,8 +192,8 @@ def annotate_point(
     axes: Axes, text: str, at: tuple[Any, Any], offset: tuple[float, float], tint: str, **look: Any
 ) -> None:
     """Small words beside a point, moved by pixels."""
-    near: dict[str, Any] = {"xytext": offset, "textcoords": "offset points"} | look
-    axes.annotate(text, at, fontsize=9, color=tint, **near)
+    near: dict[str, Any] = {"xytext": offset, "textcoords": "offset points", "fontsize": 9} | look
+    axes.annotate(text, at, color=tint, **near)
 
 
 def label_ends(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:
