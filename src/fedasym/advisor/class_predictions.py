@@ -122,7 +122,8 @@ def best_ridges(
     )
     mu = pooled_ridge(world, aspect, clients)
     lam = ridge_rule(world, aspect) * RULE_GRID
-    right = metrics.accuracy(rtfa_state(world, aspect, lam, clients, mu, clients < MANY_CLIENTS))
+    state = fit_two_classes(world, aspect, lam, clients, mu, clients < MANY_CLIENTS)
+    right = metrics.accuracy(state)
     return LogisticRidges(grid_peak(lam, right) * samples_, alone * samples_, mu)
 
 
@@ -177,13 +178,13 @@ def score_rtfa(
 ) -> tuple[StateScore, StateScore]:
     """Member and new client of two classes."""
     lam = np.array([float(ridge)])
-    new = score_population(rtfa_state(world, aspect, lam, clients, mu, False))
+    new = score_population(fit_two_classes(world, aspect, lam, clients, mu, False))
     if clients >= MANY_CLIENTS:
         return new, new
-    return score_population(rtfa_state(world, aspect, lam, clients, mu, True)), new
+    return score_population(fit_two_classes(world, aspect, lam, clients, mu, True)), new
 
 
-def rtfa_state(
+def fit_two_classes(
     world: LabelModel, aspect: float, ridges: Array, clients: float, mu: float, member: bool
 ) -> State:
     """RTFA of a member, or of a new client, of two classes, at these ridges."""

@@ -87,10 +87,8 @@ class RidgeCurves:
 
     def of_clients(self, ratio: float) -> Array:
         """Every client's error at a ratio."""
-        logs, at = (
-            np.log(self.ratios),
-            float(np.log(np.clip(ratio, self.ratios[0], self.ratios[-1]))),
-        )
+        logs = np.log(self.ratios)
+        at = float(np.log(np.clip(ratio, self.ratios[0], self.ratios[-1])))
         after = int(np.clip(np.searchsorted(logs, at), 1, logs.size - 1))
         share = (at - logs[after - 1]) / (logs[after] - logs[after - 1])
         return np.asarray((1 - share) * self.errors[:, after - 1] + share * self.errors[:, after])
@@ -104,12 +102,10 @@ class RidgeCurves:
 def gcv_curves(summaries: Sequence[Summary], field: str) -> RidgeCurves:
     """The curves of all clients from their residuals ("residual") or labels ("raw")."""
     scale = np.mean([each.power.mean() for each in summaries])
-    ratios = scale * np.concatenate(
-        [[NO_RIDGE], np.geomspace(1e-4, 1e4, CURVE_POINTS), [ENDLESS_RIDGE]]
-    )
-    return RidgeCurves(
-        ratios, np.stack([gcv(each, getattr(each, field), ratios) for each in summaries])
-    )
+    between = np.geomspace(1e-4, 1e4, CURVE_POINTS)
+    ratios = scale * np.concatenate([[NO_RIDGE], between, [ENDLESS_RIDGE]])
+    errors = [gcv(each, getattr(each, field), ratios) for each in summaries]
+    return RidgeCurves(ratios, np.stack(errors))
 
 
 def gcv(client: Summary, squares: Array, ratios: Array) -> Array:
@@ -150,14 +146,8 @@ def compare_losses(
         out[name] = replace(row, measured=gcv, measured_error=spread)
         wide = np.hypot(spread, (row.new.high - row.new.low) / 4)
         apart = abs(gcv - row.new.value)
-        if (
-            not found.scarce
-            and name not in blind
-            and np.isfinite(apart)
-            and apart > CONTRADICTED * wide
-            and apart > NOTABLE_LOSS * error
-            and row.new.value > 0
-        ):
+        notable = np.isfinite(apart) and apart > max(CONTRADICTED * wide, NOTABLE_LOSS * error)
+        if notable and row.new.value > 0 and not found.scarce and name not in blind:
             factor = max(gcv, 0.0) / row.new.value
             out[name] = replace(out[name], trusted=row.loss.value * factor, contradicted=True)
     for name, row in out.items():
@@ -172,8 +162,7 @@ def compare_losses(
 class ClientAdvice:
     """One client: its ridge, and how much lower its test error is predicted with its own model.
 
-    gain: in units of squared labels, with its 95% interval; below 0 the client is predicted to
-    lose.
+    gain: in squared labels, with its 95% interval; below 0 the client is predicted to lose.
     """
 
     client: Hashable
@@ -195,29 +184,25 @@ def regression_gains(
 ) -> tuple[ClientAdvice, ...]:
     """Every client's gain with the ridge ratio/n.
 
-    about: variances along axes, of residuals about the others' model. error: of the mean gain over
-    clients, which all share.
+    about: variances of residuals about the others' model. error: of the mean gain, common to all.
     """
-    model, own, error2 = np.array(
-        [gain_of_client(each, about, ratio, kurtosis) for each in summaries]
-    ).T
+    seen = np.array([gain_of_client(each, about, ratio, kurtosis) for each in summaries])
+    model, own, error2 = seen.T
     off = own - model
     weight = 1 / np.maximum(error2 / max(error2.max(), 1e-300), 1e-12)
     between = max(float((weight**2 * (off**2 - error2)).sum() / (weight**2).sum()), 0.0)
     trust = between / (between + error2) if between else np.zeros_like(error2)
     gain, spread = model + trust * off, 1.96 * np.sqrt(trust * error2 + error**2)
     return tuple(
-        ClientAdvice(
-            each.name,
-            each.samples,
-            each.aspect,
-            ratio / each.samples,
-            float(gain[i]),
-            float(gain[i] - spread[i]),
-            float(gain[i] + spread[i]),
-        )
-        for i, each in enumerate(summaries)
+        ClientAdvice(each.name, each.samples, each.aspect, ratio / each.samples, *ends)
+        for each, ends in zip(summaries, interval_ends(gain, spread), strict=True)
     )
+
+
+def interval_ends(middle: Array, spread: Array) -> list[list[float]]:
+    """By client: the middle of an interval, its low and its high end."""
+    found: list[list[float]] = np.stack([middle, middle - spread, middle + spread], 1).tolist()
+    return found
 
 
 def gain_of_client(
@@ -231,11 +216,8 @@ def gain_of_client(
     a, a0 = (1 - k**2 / room**2) / n, (1 - 1 / room**2) / n
     v = about.noise2 + about.spread2 * x / client.dimension
     beyond = (n - x.size) * about.noise2
-    variance = (
-        2
-        * (1 + max(kurtosis, 0) / 2)
-        * (float(((a * v) ** 2).sum()) + a0**2 * beyond * about.noise2)
-    )
+    squares = float(((a * v) ** 2).sum()) + a0**2 * beyond * about.noise2
+    variance = 2 * (1 + max(kurtosis, 0) / 2) * squares
     return float(a @ v + a0 * beyond), float(a @ client.residual + a0 * client.rest), variance
 
 
@@ -252,20 +234,13 @@ def compare_accuracies(
         alone, row = name == "local_ridge", table[name]
         right, spread = probes.measured(alone).at(place)
         ratio = float(probes.ratios[place])
-        expected = float(
-            sizes.share
-            @ [
-                probe_accuracy(world, float(g), ratio / float(n), error, alone=alone)
-                for g, n in zip(sizes.aspects, sizes.kinds.samples, strict=True)
-            ]
-        )
+        kinds = zip(sizes.aspects.tolist(), sizes.kinds.samples.tolist(), strict=True)
+        by_kind = [probe_accuracy(world, g, ratio / n, error, alone=alone) for g, n in kinds]
+        expected = float(sizes.share @ by_kind)
         wide = np.hypot(spread, np.nan_to_num(row.new.high - row.new.low) / 4)
-        off = bool(
-            abs(right - expected) > CONTRADICTED * wide and abs(right - expected) > NOTABLE_ACCURACY
-        )
-        out[name] = replace(
-            row, measured=right, measured_error=spread, expected=expected, contradicted=off
-        )
+        off = bool(abs(right - expected) > max(CONTRADICTED * wide, NOTABLE_ACCURACY))
+        told: dict[str, Any] = {"measured": right, "measured_error": spread, "expected": expected}
+        out[name] = replace(row, contradicted=off, **told)
     probed = best_ratios(probes)
     if any(out[name].contradicted for name in probed):
         out |= {
@@ -276,12 +251,8 @@ def compare_accuracies(
         if name in out and out[like].contradicted:
             gap = min(table[name].accuracy.value - table[like].accuracy.value, 0.0)
             trusted = float(np.clip(out[like].trusted + gap, 0.0, 1.0))
-            out[name] = replace(
-                out[name],
-                contradicted=True,
-                trusted=trusted,
-                measured_error=out[like].measured_error,
-            )
+            near = replace(out[name], measured_error=out[like].measured_error)
+            out[name] = replace(near, contradicted=True, trusted=trusted)
     return out
 
 
@@ -323,34 +294,21 @@ def accuracy_gains(
             for at in (best, none)
         )
         own[place] = first - second
-        # as many answers change as either model gets wrong, at most; a half more counts for what a
-        # few samples cannot show
+        # as many answers change as either model gets wrong, at most; half a sample more is unseen
         changed = min(2 - first - second, 1.0)
         error2[place] = (max(changed - own[place] ** 2, 0.0) + 0.5 / counts.sum()) / counts.sum()
     seen = np.isfinite(own)
     off = np.where(seen, own - gains, 0.0)
     weight = np.where(seen, 1 / error2, 0.0)
-    between = max(
-        float(
-            (weight**2 * (off**2 - np.where(seen, error2, 0.0))).sum()
-            / max((weight**2).sum(), 1e-300)
-        ),
-        0.0,
-    )
+    known2 = np.where(seen, error2, 0.0)
+    excess = float((weight**2 * (off**2 - known2)).sum()) / max(float((weight**2).sum()), 1e-300)
+    between = max(excess, 0.0)
     trust = np.where(seen, between / (between + error2), 0.0)
     gain = gains + trust * off
-    spread = 1.96 * np.sqrt(np.where(seen, trust * np.where(seen, error2, 0.0), between) + error**2)
+    spread = 1.96 * np.sqrt(np.where(seen, trust * known2, between) + error**2)
     return tuple(
-        ClientAdvice(
-            name,
-            int(sizes[i]),
-            dimension / float(sizes[i]),
-            ratio / float(sizes[i]),
-            float(gain[i]),
-            float(gain[i] - spread[i]),
-            float(gain[i] + spread[i]),
-        )
-        for i, name in enumerate(names)
+        ClientAdvice(name, int(n), dimension / float(n), ratio / float(n), *ends)
+        for name, n, ends in zip(names, sizes, interval_ends(gain, spread), strict=True)
     )
 
 
@@ -378,9 +336,8 @@ def foresee_accuracies(
 
     >>> import fedasym as fa
     >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
-    >>> found = foresee_accuracies(
-    ...     fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1)
-    ... )
+    >>> clients = fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1)
+    >>> found = foresee_accuracies(clients)
     >>> found["rtfa"].theory > found["local_ridge"].theory
     True
     """
@@ -392,10 +349,8 @@ def foresee_accuracies(
         found = estimate_from_held(seen, QUICK_WORK) or seen.found
         share = float(seen.sizes.sum() / sizes.sum())  # the shared model errs less with all clients
         found = replace(found, excess=(found.excess[0] * share, found.excess[1] * share))
-        shape, world = (
-            ClientSizes(SizeGroups.of(sizes), seen.dimension),
-            estimate_world(found, taken.count),
-        )
+        shape = ClientSizes(SizeGroups.of(sizes), seen.dimension)
+        world = estimate_world(found, taken.count)
         table, _ = predict_class_accuracies(found, world, shape, intervals=False)
         table = compare_accuracies(table, seen.probes, world, shape, found)
     return {
@@ -431,25 +386,12 @@ def class_client_gains(
     """Who gains, from the model for clients of each size and from their own samples."""
     error = shared_error(world, seen.found.excess)
     kept = probe_accuracy(world, 1.0, np.inf, error)
-    by_kind = np.array(
-        [
-            probe_accuracy(world, float(g), best_label_ridge(world, float(g), error), error) - kept
-            for g in shape.aspects
-        ]
-    )
+    tuned = [(float(g), best_label_ridge(world, float(g), error)) for g in shape.aspects]
+    by_kind = np.array([probe_accuracy(world, *each, error) - kept for each in tuned])
     gains = by_kind[shape.kinds.place]
     rows = table["rtfa"], table["fedavg"]
     if any(row.contradicted for row in rows):  # then the samples say how much is gained on average
         gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
     wide = seen.probes.measured(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
-    return accuracy_gains(
-        seen.clients,
-        seen.sizes,
-        seen.dimension,
-        ridges.shared,
-        gains,
-        wide,
-        seen.probes,
-        seen.places,
-        held_only,
-    )
+    about = (seen.clients, seen.sizes, seen.dimension, ridges.shared, gains, wide)
+    return accuracy_gains(*about, seen.probes, seen.places, held_only)

@@ -140,9 +140,7 @@ def information_matrix(data: AxisSquares, w: Array, w0: float) -> Array:
     return np.array([[w.sum() + w0 * data.extra.sum(), one], [one, two]])
 
 
-def jackknife_errors(
-    data: AxisSquares, fit: Array, floor: float, clients: int
-) -> tuple[Array, Array]:
+def jackknife_errors(data: AxisSquares, fit: Array, floor: float, m: int) -> tuple[Array, Array]:
     """What the estimate moves by without each client, and the diagonal of 2 J^{-1}.
 
     Without client i it is one step (J - J_i)^{-1} s_i away, with the client's score s_i and
@@ -155,11 +153,10 @@ def jackknife_errors(
     off = w * (data.p - v)
 
     def summed(values: Array) -> Array:
-        return np.asarray(np.bincount(data.owner, values, clients))
+        return np.asarray(np.bincount(data.owner, values, m))
 
-    scores = np.column_stack(
-        [summed(off) + w0 * (data.rest - data.extra * beyond), summed(off * data.z)]
-    )
+    beyond_axes = w0 * (data.rest - data.extra * beyond)
+    scores = np.column_stack([summed(off) + beyond_axes, summed(off * data.z)])
     one, two = summed(w * data.z), summed(w * data.z**2)
     own = np.array([[summed(w) + w0 * data.extra, one], [one, two]]).transpose(2, 0, 1)
     J = own.sum(0)
@@ -169,7 +166,7 @@ def jackknife_errors(
     others = J - own
     others[~is_invertible(others)] = J
     moved = np.linalg.solve(others, scores[:, :, None])[:, :, 0]
-    return np.asarray(moved * (clients - 1) / clients), np.asarray(2 * np.diag(np.linalg.inv(J)))
+    return np.asarray(moved * (m - 1) / m), np.asarray(2 * np.diag(np.linalg.inv(J)))
 
 
 def is_invertible(J: Array) -> Any:
@@ -218,29 +215,22 @@ def add_products(summary: Summary, axes: Axes, noise2: float, norm2: float) -> S
     """The client's second answer, once the server has told noise^2 and norm^2."""
     v = np.maximum(noise2 + norm2 * axes.power / summary.dimension, np.finfo(float).tiny)
     weighed = axes.rows / v[:, None]
-    return replace(
-        summary,
-        pull=weighed.T @ axes.labels,
-        probes=weighed.T @ (axes.rows @ probe_vectors(summary.dimension)),
-    )
+    probes = weighed.T @ (axes.rows @ probe_vectors(summary.dimension))
+    return replace(summary, pull=weighed.T @ axes.labels, probes=probes)
 
 
 def combine_products(summaries: list[Summary]) -> CrossProducts:
     """Combine second answers; errors of b^2 by leaving out one client after the other."""
     first: AxisVariances = fit_variances(summaries, "raw")
-    pull = np.stack([each.pull for each in summaries])
-    tests = np.stack([each.probes for each in summaries])
-    d = summaries[0].dimension
-    above = sum_across(pull[..., None])
-    below = sum_across(tests)
+    d, m = summaries[0].dimension, len(summaries)
+    above = sum_across(np.stack([each.pull for each in summaries])[..., None])
+    below = sum_across(np.stack([each.probes for each in summaries]))
     whole = d * PROBE_VECTORS * above[0] / below[0]
     without = d * PROBE_VECTORS * (above[0] - above[1]) / (below[0] - below[1])
-    m = len(summaries)
     # jackknife, scaled so that squares sum to the variance
     shift = (m - 1) / m * (without.mean() - without)
-    return CrossProducts(
-        first.noise2, first.spread2, float(whole), np.column_stack([first.influence, shift])
-    )
+    influence = np.column_stack([first.influence, shift])
+    return CrossProducts(first.noise2, first.spread2, float(whole), influence)
 
 
 def sum_across(vectors: Array) -> tuple[float, Array]:
@@ -278,8 +268,7 @@ def estimate_variation(summaries: Sequence[Summary], about: AxisVariances) -> Va
 
 def fisher(client: Summary, about: AxisVariances) -> tuple[Array, Array]:
     """Score and information of (log noise^2, log radius^2) of one client at the common values."""
-    v = about.noise2 + about.spread2 * client.power / client.dimension
-    v = np.maximum(v, 1e-300)
+    v = np.maximum(about.noise2 + about.spread2 * client.power / client.dimension, 1e-300)
     parts = np.column_stack([about.noise2 / v, 1 - about.noise2 / v])
     extra = client.samples - client.power.size
     score = parts.T @ (client.residual / v - 1) / 2
@@ -303,12 +292,9 @@ def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
 def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
     """Variance of squares within clients over the Gaussian one: 1, or more with products."""
     above = below = 0.0
-    for each in summaries:
-        if each.power.size < 2:
-            continue
-        ratio = each.residual / np.maximum(
-            about.noise2 + about.spread2 * each.power / each.dimension, 1e-300
-        )
+    for each in (client for client in summaries if client.power.size > 1):
+        v = np.maximum(about.noise2 + about.spread2 * each.power / each.dimension, 1e-300)
+        ratio = each.residual / v
         above += float(((ratio - ratio.mean()) ** 2).sum())
         below += 2 * (ratio.size - 1) * float(ratio.mean()) ** 2
     return max(above / below, 1.0) if below > 0 else 1.0
@@ -353,31 +339,15 @@ def lacking_variance(
         noise = np.sqrt(found.noise2) * rng.standard_normal(samples)
         about = axes_of(X, X @ shift + noise)
         alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
-        scores.append(
-            (
-                *score_variances(about, found.noise2, found.radius2),
-                *score_variances(alone, found.noise2, found.norm2),
-            )
-        )
-        lost.append(
-            [
-                (
-                    fit_loss(alone, whole, s, each.ratio)
-                    if each.alone
-                    else fit_loss(about, shift, s, each.ratio)
-                )
-                for each in losses.values()
-            ]
-        )
+        shared = score_variances(about, found.noise2, found.radius2)
+        scores.append((*shared, *score_variances(alone, found.noise2, found.norm2)))
+        drawn = {True: (alone, whole), False: (about, shift)}  # by whether clients are alone
+        lost.append([fit_loss(*drawn[each.alone], s, each.ratio) for each in losses.values()])
     moved = client_influences(scores)
     out = {}
     for (name, each), L in zip(losses.items(), np.array(lost).T, strict=True):
-        P = (
-            each.bias
-            * moved[:, 2 if each.alone else 1]
-            / (found.norm2 if each.alone else found.radius2)
-        )
-        P = P + each.variance * moved[:, 0] / found.noise2
+        at, spread2 = (2, found.norm2) if each.alone else (1, found.radius2)
+        P = each.bias * moved[:, at] / spread2 + each.variance * moved[:, 0] / found.noise2
         out[name] = float(np.var(P - L, ddof=1) - np.var(P, ddof=1)) / sizes.size
     return out
 
@@ -399,8 +369,7 @@ def spectrum_eigenvalues(found: Estimates, dimension: int) -> Array:
 
 def score_variances(axes: Axes, noise2: float, spread2: float) -> tuple[Array, Array]:
     """Score and information of (noise^2, spread^2) at the truth."""
-    d = axes.rows.shape[1]
-    z = axes.power / d
+    z = axes.power / axes.rows.shape[1]
     v = noise2 + spread2 * z
     extra = axes.samples - z.size
     design = np.column_stack([np.ones(z.size), z]) / v[:, None]

@@ -11,15 +11,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import (
-    GOES_ON,
-    TRAINING,
-    app,
-    names,
-    read_federation,
-    show_progress,
-    whole_numbers,
-)
+from fedasym.cli import GOES_ON, show_progress
+from fedasym.cli.app import TRAINING, app, names, read_federation, whole_numbers
 from fedasym.cli.training import COLUMNS, Columns
 
 data = App(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import fedasym as fa
+from fedasym.cli import redirect_answers, show_progress
 from fedasym.cli.app import (
     HERE,
     LINEAR,
@@ -21,9 +22,7 @@ from fedasym.cli.app import (
     names,
     numbers,
     parse_vary,
-    redirect_answers,
     show,
-    show_progress,
 )
 
 

@@ -128,8 +128,7 @@ def are_fractions(split: Any, samples: int) -> bool:
         )
     if len(split) != len(SPLITS) or not all(isinstance(each, Real) for each in split):
         return False
-    # With three samples, codes such as [0, 1, 2] look like three fractions: a tuple or a broken
-    # number decides.
+    # With three samples, codes such as [0, 1, 2] look like fractions: a tuple or float decides.
     return (
         samples != len(SPLITS)
         or isinstance(split, tuple)
@@ -155,11 +154,8 @@ def read_codes(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[
     codes = np.empty(samples, np.int8)
     for row, value in enumerate(values):
         code = SPELLED.get(value.lower()) if isinstance(value, str) else None
-        if (
-            isinstance(value, Real)
-            and not isinstance(value, bool)
-            and value in (TRAIN, VALIDATION, TEST)
-        ):
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if is_number and value in (TRAIN, VALIDATION, TEST):
             code = int(float(value))
         if code is None:
             raise InvalidInput(f"{spot(row)}: {unknown_name('split', value, SPLITS)} (or 0, 1, 2)")
@@ -187,11 +183,8 @@ def split_sizes(
     validation = np.where(
         few, least_validation, np.maximum(np.floor(v * n + 0.5), least_validation)
     ).astype(np.intp)
-    for _ in range(
-        2
-        # two roundings up and two least ones can ask for two samples too many: the larger kind
-        # gives way
-    ):
+    # two roundings up and two least ones can ask for two samples too many: the larger kind gives
+    for _ in range(2):
         excess = test + validation > np.maximum(n - 1, 0)
         larger = test > validation
         test, validation = test - (excess & larger), validation - (excess & ~larger)
@@ -232,12 +225,10 @@ def assign_splits(
     ... ).tolist().count(0)
     3
     """
-    validation, test = split_sizes(
-        np.bincount(owner, minlength=identities.size), check_fractions(fractions)
-    )
-    return deal_samples(
-        owner, identities, check_seed(seed), validation, test, np.zeros(owner.size, bool)
-    )
+    counts = np.bincount(owner, minlength=identities.size)
+    validation, test = split_sizes(counts, check_fractions(fractions))
+    kept = np.zeros(owner.size, bool)
+    return deal_samples(owner, identities, check_seed(seed), validation, test, kept)
 
 
 def reassign_splits(

@@ -25,10 +25,10 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.draws import apportion, seeded_generator
 from fedasym.theory.classes import metrics
-from fedasym.theory.classes.optimum import label_probe
 from fedasym.theory.classes.ridge import shrinkage
 from fedasym.theory.classes.softmax import contrasts, softmax_phi
 from fedasym.theory.classes.softmax import softmax_centre as shared_scale
+from fedasym.theory.classes.squared_labels import label_probe
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum
 

@@ -26,8 +26,8 @@ from fedasym.algorithms.registry import (
 )
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, floats, one_float
+from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.exact.clients import FOLDS, append_ones, labels_of, places_of, split_folds
-from fedasym.exact.estimators import read_arrays, write_arrays
 from fedasym.exact.logistic import ClassSamples, Integers, LogisticProblem, minimise, softmax_rows
 from fedasym.exact.spread import (
     MOST,

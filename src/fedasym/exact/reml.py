@@ -57,10 +57,9 @@ class Point:
 class Components:
     """Variances of clients' coefficients around the shared ones, and what was estimated with them.
 
-    ratios: v_k = tau_k^2/sigma^2 by unknown, 0 where clients do not differ. noise2: sigma^2. beta:
-        the shared model.
-    deviance: -2 log restricted likelihood, up to a constant of the data. parameters: how many
-        ratios were free.
+    ratios: v_k = tau_k^2/sigma^2 by unknown, 0 where clients do not differ.
+    noise2: sigma^2. beta: the shared model. parameters: how many ratios were free.
+    deviance: -2 log restricted likelihood, up to a constant of the data.
     information: of beta, in units of the noise: its covariance is noise2 times the inverse.
     groups: which component each unknown belongs to; -1 for those that serve the shared model only.
     """
@@ -128,9 +127,8 @@ class Likelihood:
         pull, trace = np.zeros(p), np.zeros(p)
         for G, h in held:
             pull += ((h - G @ beta) ** 2).sum(0) / noise2
-            trace += np.einsum("jkk->k", G) - np.einsum(
-                "jkl,lm,jmk->k", G, inverse, G, optimize=True
-            )
+            expected = np.einsum("jkl,lm,jmk->k", G, inverse, G, optimize=True)
+            trace += np.einsum("jkk->k", G) - expected
         deviance = self.freedom * np.log(rss) + log_det + float(np.log(x).sum())
         return Point(float(deviance), noise2, beta, A, pull, trace)
 
@@ -153,35 +151,23 @@ def maximise(
     shape = np.ones(p) if shape is None else np.asarray(shape, float)
     likelihood, many = Likelihood(sums), int(group.max(initial=-1)) + 1
     member = (group == np.arange(many)[:, None]) * shape  # (components, unknowns)
-
-    def ratios(w: Array) -> Array:
-        return np.asarray(w @ member)
-
     scale = np.array([natural_scale(sums, row) for row in member])
     w = scale.copy()
     for _ in range(WARM if many else 0):
-        point = likelihood.at(ratios(w))
-        moved = np.sqrt(
-            np.maximum(member @ point.pull, 0) / np.maximum(member @ point.trace, 1e-300)
-        )
-        w = np.clip(w * moved, SMALL * scale, None)
+        point = likelihood.at(w @ member)
+        said, expected = member @ point.pull, np.maximum(member @ point.trace, 1e-300)
+        w = np.clip(w * np.sqrt(np.maximum(said, 0) / expected), SMALL * scale, None)
     if not many:
         return make_components(likelihood, np.zeros(0), member, group)
 
     def score(z: Array) -> tuple[float, Array]:
         w = np.exp(z)
-        point = likelihood.at(ratios(w))
+        point = likelihood.at(w @ member)
         return point.deviance, w * (member @ point.slope)
 
     bounds = np.log(scale)[:, None] + np.log([SMALL, LARGE])
-    found = scipy.optimize.minimize(
-        score,
-        np.log(w),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"ftol": 1e-15, "gtol": 1e-6},
-    )
+    told = {"jac": True, "method": "L-BFGS-B", "options": {"ftol": 1e-15, "gtol": 1e-6}}
+    found = scipy.optimize.minimize(score, np.log(w), bounds=bounds, **told)
     best = drop_components(likelihood, np.exp(found.x), member)
     return make_components(likelihood, polish_ratios(likelihood, best, member), member, group)
 
@@ -228,16 +214,8 @@ def make_components(
     v = np.asarray(w @ member)
     point = likelihood.at(v)
     covariance = covariance_of(information(likelihood, w, member, point))
-    return Components(
-        v,
-        point.noise2,
-        point.beta,
-        point.deviance,
-        int(w.size),
-        point.information,
-        group,
-        covariance,
-    )
+    found = (point.noise2, point.beta, point.deviance, int(w.size), point.information)
+    return Components(v, *found, group, covariance)
 
 
 def information(likelihood: Likelihood, w: Array, member: Array, point: Point) -> Array:
@@ -276,13 +254,11 @@ def estimate_components(
 ) -> Components:
     """The variances that the data support: of the intercept and of the rest, or of each feature.
 
-    intercept: whether the last unknown is one. personal: by unknown, whether it may differ between
-        clients.
-    shape: by unknown, a common variance's share where one is estimated for all (1: alike in the
-        units given).
+    intercept: whether the last unknown is one.
+    personal: by unknown, whether it may differ between clients.
+    shape: by unknown, its share of a common variance (1: alike in the units given).
 
-    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1), k free
-    ratios for m clients.
+    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1).
     """
     p, m = sums.unknowns, len(sums.counts)
     may = np.ones(p, bool) if personal is None else np.asarray(personal, bool)
@@ -345,28 +321,22 @@ class RatioLikelihood:
         x = np.concatenate([client.axes[1] ** 2 for client in clients])
         start = np.zeros(clients[0].X.shape[1]) if pool is None else pool.theta
         u = np.concatenate([client.axes[0].T @ (client.y - client.X @ start) for client in clients])
-        # In the pool's coordinates the columns of G are orthogonal: well scaled, without directions
-        # that nobody saw.
-        G = (
-            np.zeros((x.size, 0))
-            if pool is None
-            else np.vstack([pool.root(c.axes[1][:, None] * c.axes[2]) for c in clients])
-        )
+        # In the pool's coordinates the columns of G are orthogonal, without unseen directions.
+        G = np.zeros((x.size, 0))
+        if pool is not None:
+            G = np.vstack([pool.root(c.axes[1][:, None] * c.axes[2]) for c in clients])
         return cls(x, u, G, sum(c.rest for c in clients), sum(c.n for c in clients) - G.shape[1])
 
     def at(self, ratio: float) -> tuple[float, float]:
-        """-2 log restricted likelihood at its best noise, up to a constant, and that noise
-        variance.
+        """-2 log restricted likelihood at its best noise, up to a constant, and noise^2.
 
         k = c/(c + x), P = G'kG, t = P^{-1} G'ku, rss = sum k (u - Gt)^2 + rest, noise^2 =
         rss/freedom: freedom log noise^2 - sum log k + log det P.
         """
         k, P, rss, _ = self._fitted(ratio)
         noise2 = rss / self.freedom
-        return (
-            float(self.freedom * np.log(noise2) - np.log(k).sum() + np.linalg.slogdet(P)[1]),
-            noise2,
-        )
+        deviance = self.freedom * np.log(noise2) - np.log(k).sum() + np.linalg.slogdet(P)[1]
+        return float(deviance), noise2
 
     def slope(self, ratio: float) -> float:
         """Its derivative in log c, with dk/dlog c = k (1 - k); t, at its best, does not move."""
@@ -386,11 +356,8 @@ class RatioLikelihood:
 def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
     """Noise and radius of these clients; not `shared`: about the origin, with no common model."""
     N, d = sum(client.n for client in clients), clients[0].X.shape[1]
-    pool = (
-        fit_shared(Average(), clients, np.array([client.n / N for client in clients]))
-        if shared
-        else None
-    )
+    weights = np.array([client.n / N for client in clients])
+    pool = fit_shared(Average(), clients, weights) if shared else None
     rank = 0 if pool is None else pool.rank
     if rank >= N:
         raise InvalidInput(

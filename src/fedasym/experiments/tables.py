@@ -18,7 +18,7 @@ import polars as pl
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
-from fedasym.core.runtime import write_text
+from fedasym.core.runtime import is_broken, write_text
 from fedasym.experiments import plan
 from fedasym.experiments.data import Record, read_record
 from fedasym.experiments.fields import BATCH, TUNED, combinations
@@ -28,7 +28,6 @@ from fedasym.experiments.folder import (
     Damaged,
     Finished,
     RunFolder,
-    is_broken,
     is_run,
     is_url,
     mirror_folder,

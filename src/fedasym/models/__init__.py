@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import notebook_text, plural
+from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe, UnknownCells
 from fedasym.exact.classes import ClassFit
-from fedasym.exact.estimators import LinearFit, read_arrays, write_arrays
+from fedasym.exact.estimators import LinearFit
 
 KIND = "model"
 OWN, SHARED = "own", "shared"  # which model a row was predicted with

@@ -18,7 +18,6 @@ from fedasym.experiments.reproduction import (
     Foreseen,
     find_target,
     keep_foresight,
-    prepare_features,
     read_foresight,
 )
 from fedasym.worlds.classes import MOST_CLASSES
@@ -168,3 +167,20 @@ def ask_advisor(federation: Federation) -> Foreseen:
     return Foreseen(
         theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None
     )
+
+
+def prepare_features(name: str, device: str | None, progress: Progress | None) -> Path:
+    """The features of a data set: found, or made."""
+    from fedasym.pretraining import features, pretrain
+    from fedasym.pretraining.recipes import chosen_network, features_file
+
+    try:
+        return features_file(name)
+    except InvalidInput:
+        pass
+    where = {"gpu": "cuda"}.get(device or "", device)
+    try:
+        chosen_network(name, None)
+    except InvalidInput:
+        pretrain(name, device=where, progress=progress)
+    return features(name, device=where, progress=progress)

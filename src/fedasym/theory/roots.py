@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval, chebvander
 from numpy.typing import NDArray
 
 from fedasym.core.numbers import Array
@@ -229,3 +230,46 @@ def newton_fixed_points(
                 break
         active = np.delete(active, left)  # no step helps any more
     return FixedPoint(u, residual)
+
+
+def interpolate_between(nodes: Array, values: Array, places: Array) -> Array:
+    """Polynomials through values (settings, nodes, unknowns) at places (settings, points).
+
+    >>> interpolate_between(
+    ...     np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])
+    ... ).tolist()
+    [[[0.25]]]
+    """
+    degree = nodes.size - 1
+    return np.asarray(
+        chebvander(places, degree) @ np.linalg.solve(chebvander(nodes, degree), values)
+    )
+
+
+def lowest_between(nodes: Array, values: Array) -> float:
+    """Where the polynomial through values at Chebyshev nodes of [-1, 1] is lowest."""
+    if not np.all(np.isfinite(values)) or np.ptp(values) == 0:
+        return 0.0
+    series = chebfit(nodes, (values - values.min()) / np.ptp(values), nodes.size - 1)
+    turns = chebroots(chebder(series))
+    inside = turns.real[(np.abs(turns.imag) < 1e-6) & (np.abs(turns.real) <= 1)]
+    places = np.concatenate([[-1.0, 1.0], inside])
+    return float(places[np.argmin(chebval(places, series))])
+
+
+def search_lowest(
+    loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)
+) -> Array:
+    """Where each loss(x), x (worlds, nodes), is lowest: polynomials on shrinking intervals."""
+    at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
+    best, moves = start, 0
+    while True:
+        values = np.nan_to_num(loss(best[:, None] + width * at), nan=np.inf)
+        place = np.array([lowest_between(at, row) for row in values])
+        best = best + width * place
+        if np.any(np.abs(place) > 0.98) and moves < 4:
+            moves += 1
+            continue
+        if width < 0.5:
+            return best
+        width /= 6

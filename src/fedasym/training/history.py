@@ -16,7 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array, json_value
+from fedasym.core.numbers import (
+    Array,
+    Counts,
+    Sums,
+    json_value,
+    lowest_tenth,
+    mean_client_ratio,
+    pooled_ratio,
+    ratio,
+)
 from fedasym.data.federation import Federation
 from fedasym.results.result import Result
 from fedasym.training.convergence import NEAR, Exact
@@ -33,62 +42,12 @@ from fedasym.training.wording import (
 
 ROUNDING = 1e-6  # losses closer than this, relatively, are the same in float32
 
-Sums = NDArray[np.floating[Any]]  # (rounds, clients)
-Counts = NDArray[np.integer[Any]]  # (clients,)
-
-
-def ratio(sums: ArrayLike, counts: ArrayLike) -> Array:
-    """Sums over counts, NaN where nothing was counted.
-
-    >>> ratio([3, 0], [4, 0]).tolist()
-    [0.75, nan]
-    """
-    top, bottom = np.broadcast_arrays(np.asarray(sums, float), np.asarray(counts, float))
-    return np.asarray(np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0))
-
-
-def pooled_ratio(sums: Sums, counts: Counts) -> Array:
-    """All clients' samples together: a client weighs as much as it has samples.
-
-    >>> pooled_ratio(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
-    [0.7]
-    """
-    return ratio(sums[:, counts > 0].sum(1, dtype=float), counts.sum())
-
-
-def client_ratios(sums: Sums, counts: Counts) -> Array:
-    """Each client's own, for the clients that have samples."""
-    return ratio(sums[:, counts > 0], counts[counts > 0])
-
-
-def mean_client_ratio(sums: Sums, counts: Counts) -> Array:
-    """The mean of the clients' own: each client weighs the same.
-
-    >>> mean_client_ratio(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
-    [0.625]
-    """
-    each = client_ratios(sums, counts)
-    return ratio(each.sum(1), each.shape[1])
-
-
-def lowest_tenth(sums: Sums, counts: Counts) -> Array:
-    """The mean of the lowest of the clients' own, a tenth of the clients rounded up.
-
-    >>> lowest_tenth(np.arange(11.0)[None], np.full(11, 10)).tolist()
-    [0.05]
-    """
-    each = client_ratios(sums, counts)
-    few = -(-each.shape[1] // 10)
-    lowest = ratio(np.sort(each, axis=1)[:, :few].sum(1), few)
-    return np.where(np.isnan(each).any(1), np.nan, lowest)  # sorting puts NaN last, among the best
-
 
 def share_worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
     """The share of clients strictly worse on their own: fewer correct, or more loss than rounding.
 
-    >>> share_worse(
-    ...     np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]]), np.array([9, 9]), losses=False
-    ... ).tolist()
+    >>> own, shared = np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]])
+    >>> share_worse(own, shared, np.array([9, 9]), losses=False).tolist()
     [0.5]
     """
     own, shared = (np.asarray(sums[:, counts > 0], float) for sums in (own, shared))
@@ -99,16 +58,9 @@ def share_worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
 
 VALIDATION, TEST = 0, 1  # the last axis of what was counted
 LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
+ACCURACIES = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile")
 COLUMNS = {
-    "classification": (
-        "accuracy",
-        "validation_accuracy",
-        "shared_accuracy",
-        "mean_accuracy",
-        "worst_decile",
-        "hurt",
-        *LOSSES,
-    ),
+    "classification": (*ACCURACIES, "hurt", *LOSSES),
     "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
 }
 
@@ -123,13 +75,10 @@ class History(Result):
         models on validation and test.
     shared_correct, shared_losses: the same of the shared model.
     totals: (clients, 2) predictions counted: samples, or positions of sequences.
-    shared: the last shared head, (features, outputs), with a last row for the intercept where there
-        is one.
+    shared: the last shared head, (features, outputs), with a last row for an intercept.
     diverged: the first round with a model that is not finite.
-    training_losses, shared_training_losses: (rounds, clients) summed losses on training samples, in
-        regression.
-    exact: what the exact solutions reach on training samples, where there are any
-        (`fedasym.training.convergence`).
+    training_losses, shared_training_losses: (rounds, clients) summed, in regression.
+    exact: what the exact solutions reach on training samples, where there are any.
     heads: (clients, features, outputs) personal heads, where the history was loaded from a file.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
 
@@ -138,21 +87,10 @@ class History(Result):
     >>> federation = Federation.from_arrays(
     ...     np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2
     ... )
-    >>> correct = np.array([[[1, 0], [0, 0]], [[1, 1], [1, 0]]], float)
-    >>> History(
-    ...     algorithm=PAPER["ftfa"],
-    ...     settings=Settings(rounds=50),
-    ...     protocol=TEXT,
-    ...     seed=0,
-    ...     federation=federation,
-    ...     rounds=np.array([0, 50]),
-    ...     correct=correct,
-    ...     losses=1 - correct,
-    ...     shared_correct=0 * correct,
-    ...     shared_losses=1 - correct,
-    ...     totals=np.ones((2, 2), int),
-    ...     shared=None,
-    ... ).accuracy.tolist()
+    >>> run = (PAPER["ftfa"], Settings(rounds=50), TEXT, 0, federation, np.array([0, 50]))
+    >>> right = np.array([[[1, 0], [0, 0]], [[1, 1], [1, 0]]], float)
+    >>> counted = (right, 1 - right, 0 * right, 1 - right, np.ones((2, 2), int))
+    >>> History(*run, *counted, shared=None).accuracy.tolist()
     [0.0, 0.5]
     """
 
@@ -205,12 +143,11 @@ class History(Result):
     def hurt(self) -> Array:
         """The share of clients whose personal model is strictly worse than the shared one."""
         regression = self.task == "regression"
-        own, theirs = (
-            (self.losses, self.shared_losses) if regression else (self.correct, self.shared_correct)
-        )
-        return self._if_shared(
-            share_worse(own[..., TEST], theirs[..., TEST], self.totals[:, TEST], losses=regression)
-        )
+        own, theirs = self.correct, self.shared_correct
+        if regression:
+            own, theirs = self.losses, self.shared_losses
+        tested = (own[..., TEST], theirs[..., TEST], self.totals[:, TEST])
+        return self._if_shared(share_worse(*tested, losses=regression))
 
     @property
     def loss(self) -> Array:
@@ -265,9 +202,8 @@ class History(Result):
     @property
     def converged(self) -> bool | None:
         """Whether models are as good as exact on training samples; None where that is not known."""
-        known = [
-            float(each[-1]) for each in (self.excess, self.shared_excess) if not np.isnan(each[-1])
-        ]
+        last = (float(each[-1]) for each in (self.excess, self.shared_excess))
+        known = [each for each in last if not np.isnan(each)]
         return max(known) <= NEAR if known and self.diverged is None else None
 
     @property
@@ -278,19 +214,15 @@ class History(Result):
     @property
     def final(self) -> dict[str, Any]:
         """The statistics after the last evaluated round, by name."""
-        return {
-            name: value
-            for name, value in self.table()[-1].items()
-            if name not in ("algorithm", "seed")
-        }
+        names = ("round", *COLUMNS[self.task])
+        return {name: self.table()[-1][name] for name in names}
 
     @property
     def best(self) -> int:
         """The evaluated round where personal models validate best; the last without validation."""
         regression = self.task == "regression"
-        values = np.asarray(
-            self.validation_loss if regression else self.validation_accuracy, dtype=float
-        )
+        found = self.validation_loss if regression else self.validation_accuracy
+        values = np.asarray(found, dtype=float)
         if not np.isfinite(values).any():
             return int(self.rounds[-1])
         worth = -values if regression else values
@@ -308,28 +240,24 @@ class History(Result):
     def clients(self, round: int | None = None) -> list[dict[str, Any]]:
         """One record per client after an evaluated round, the last by default.
 
-        samples: training samples. tested: test predictions counted; without any, the client's
-        numbers are NaN. gain: the personal model's accuracy above the shared one's; in regression
-        the loss below.
+        samples: training samples. tested: test predictions; without any, numbers are NaN. gain: the
+        personal model's accuracy above the shared one's; in regression the loss below.
         """
         evaluated = [int(each) for each in self.rounds]
         if round is not None and round not in evaluated:
-            raise InvalidInput(
-                f"round is {round!r}: the clients were tested after rounds"
-                f" {', '.join(map(str, evaluated))}"
-            )
+            known = ", ".join(map(str, evaluated))
+            raise InvalidInput(f"round is {round!r}: the clients were tested after rounds {known}")
         at = -1 if round is None else evaluated.index(round)
         tested = self.totals[:, TEST]
-        own, theirs = (
-            ratio(sums[at, :, TEST], tested) for sums in (self.losses, self.shared_losses)
-        )
+
+        def means(*both: Sums) -> list[Array]:
+            return [ratio(sums[at, :, TEST], tested) for sums in both]
+
+        own, theirs = means(self.losses, self.shared_losses)
         columns = {"loss": own, "shared_loss": self._if_shared(theirs)}
         if self.task == "classification":
-            own, theirs = (
-                ratio(sums[at, :, TEST], tested) for sums in (self.correct, self.shared_correct)
-            )
-            columns = {"accuracy": own, "shared_accuracy": self._if_shared(theirs)} | columns
-            own, theirs = theirs, own  # a gain is more accuracy, but less loss
+            theirs, own = means(self.correct, self.shared_correct)  # a gain is more accuracy
+            columns = {"accuracy": theirs, "shared_accuracy": self._if_shared(own)} | columns
         with np.errstate(invalid="ignore"):  # two infinite losses
             columns["gain"] = self._if_shared(theirs - own)
         held = {"samples": self.federation.counts("train"), "tested": tested, **columns}
@@ -349,11 +277,9 @@ class History(Result):
             return np.asarray(self.heads[place])
         self.federation.rows(client)  # refuses a client that is not there
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
-        start = (
-            first_head(self.federation, self.protocol, self.seed, np.float32)
-            if self.shared is None
-            else self.shared
-        )
+        start = self.shared
+        if start is None:
+            start = first_head(self.federation, self.protocol, self.seed, np.float32)
         return personal_head(*of, int(self.rounds[-1]), start, client, dtype=np.float32)
 
     def predict(self, features: ArrayLike, client: Any = None) -> NDArray[Any]:
@@ -362,15 +288,14 @@ class History(Result):
         features: (samples, d) or (samples, positions, d), as in the federation.
         """
         if client is None and (self.shared is None or self.algorithm.shares_nothing):
+            name = self.algorithm.name
             raise InvalidInput(
-                f"client is None, but {self.algorithm.name} has no shared model: name one of the"
-                " clients"
+                f"client is None, but {name} has no shared model: name one of the clients"
             )
         x, d = np.asarray(features), self.federation.dimension
         if x.ndim == 0 or x.shape[-1] != d:
             raise InvalidInput(
-                f"features have shape {x.shape}: the last axis must hold the federation's {d}"
-                " features"
+                f"features have shape {x.shape}: the last axis must hold the {d} features"
             )
         if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
             raise InvalidInput("features must be finite numbers: fill or drop the missing ones")
@@ -386,15 +311,11 @@ class History(Result):
         """Save heads and counts, no samples, to a .safetensors file, whole or not at all.
 
         >>> import tempfile, fedasym as fa
-        >>> clients = fa.Federation.from_arrays(
-        ...     [[0.0], [1.0]] * 4, [1.0, 3.0] * 4, clients=list("aaaabbbb")
-        ... )
+        >>> rows, labels = [[0.0], [1.0]] * 4, [1.0, 3.0] * 4
+        >>> clients = fa.Federation.from_arrays(rows, labels, clients=list("aaaabbbb"))
+        >>> run = fa.train("ftfa", clients, rounds=20, evaluate_every=0)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     again = History.load(
-        ...         fa.train("ftfa", clients, rounds=20, evaluate_every=0).save(
-        ...             folder + "/run.safetensors"
-        ...         )
-        ...     )
+        ...     again = History.load(run.save(folder + "/run.safetensors"))
         >>> again.predict([[0.5]], client="a").round(1).tolist(), again.predict([[0.5]]).shape
         ([2.0], (1,))
         """
@@ -440,11 +361,9 @@ class History(Result):
     def title(self) -> str:
         """The algorithm, the settings that it uses, the protocol and the seed, in one line."""
         used = named_settings(self.settings, self.algorithm)
-        parts = [
-            self.algorithm.name,
-            *(f"{name} {setting_text(value)}" for name, value in used.items() if value is not None),
-        ]
-        return " · ".join([*parts, f"protocol {self.protocol.name}", f"seed {self.seed}"])
+        told = [f"{name} {setting_text(each)}" for name, each in used.items() if each is not None]
+        ends = (f"protocol {self.protocol.name}", f"seed {self.seed}")
+        return " · ".join([self.algorithm.name, *told, *ends])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -458,10 +377,7 @@ class History(Result):
 
     def _hits(self, correct: Sums) -> Sums:
         if self.task == "regression":
-            raise InvalidInput(
-                "a regression has no accuracy: use .loss, .validation_loss, .shared_loss or"
-                " .mean_loss"
-            )
+            raise InvalidInput("a regression has no accuracy: use .loss, .shared_loss and others")
         return correct
 
     def _if_shared(self, values: Array) -> Array:

@@ -1,6 +1,7 @@
-"""The compiled programs, seeds and configurations side by side: rounds of local work by a cohort,
-then the server's update; and personalization, where every client makes its own model of the shared
-one and is tested.
+"""The compiled programs, seeds and configurations side by side.
+
+Rounds of local work by a cohort, then the server's update; and personalization, where every client
+makes its own model of the shared one and is tested.
 """
 
 from __future__ import annotations
@@ -40,51 +41,6 @@ from fedasym.training.steps import (
     vectorise,
     walk,
 )
-
-
-@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
-def advance(
-    program: Program,
-    data: Packed,
-    shared: Array,
-    diverged: Array,
-    drawn: Array,
-    rows: Array,
-    shares: Array,
-    rates: Rates,
-    first: Array,
-    count: Array,
-) -> tuple[Array, Array]:
-    """`count` rounds from `first`: the shared heads, and after which each was not finite (or -1).
-
-    Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows
-    (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
-    rounds is data: one program serves any.
-    """
-    done, broken, _ = rounds_of(
-        program, data, (shared, diverged, None), drawn, None, rows, shares, rates, first, count
-    )
-    return done, broken
-
-
-@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
-def advance_memory(
-    program: Program,
-    data: Packed,
-    state: tuple[Array, Array, Memory],
-    drawn: Array,
-    slots: Array,
-    rows: Array,
-    shares: Array,
-    rates: Rates,
-    first: Array,
-    count: Array,
-) -> tuple[Array, Array, Memory]:
-    """`advance` of stages that keep something; slots, like drawn: where in memory a client's is."""
-    shared, diverged, memory = rounds_of(
-        program, data, state, drawn, slots, rows, shares, rates, first, count
-    )
-    return shared, diverged, memory
 
 
 class Memory(NamedTuple):
@@ -133,7 +89,8 @@ def carry_out_matrix(model: Model, like: Array) -> Array:
     return jnp.asarray(sum((c * point for c, point in model.points), start=jnp.zeros_like(like)))
 
 
-def rounds_of(
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def advance(
     program: Program,
     data: Packed,
     state: tuple[Array, Array, Memory | None],
@@ -145,7 +102,14 @@ def rounds_of(
     first: Array,
     count: Array,
 ) -> Any:
-    """The rounds of `advance` and `advance_memory`."""
+    """`count` rounds from `first`: the state after them.
+
+    The state: shared heads, the round after which each was first not finite (or -1), and what a
+    stage keeps, if it keeps anything; slots, like drawn: where in it a client's is.
+    Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows
+    (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
+    rounds is data: one program serves any.
+    """
 
     def one_round(i: Array, state: Any) -> Any:
         shared, diverged, memory = state
@@ -179,13 +143,8 @@ def advance_round(
         def train(shared: Array, rates: Rates, kept: Any, common: Any) -> tuple[Point, Any, Any]:
             space = space_of(program, data, member, shared)
             if not keeps:
-                return (
-                    walk(program, space, planned, rates, first_state(program, space), 0, len(rows))[
-                        0
-                    ],
-                    None,
-                    None,
-                )
+                begin = first_state(program, space)
+                return walk(program, space, planned, rates, begin, 0, len(rows))[0], None, None
             begin = (shared, (as_models(kept, shared), as_models(common, shared)))
             w, state = walk(program, space, planned, rates, begin, 0, len(rows))
             words = (Model.at(w), Model.at(shared), state, rates[program.rate], len(rows))
@@ -202,17 +161,14 @@ def advance_round(
         return (total, beside), later
 
     size = len(drawn) if program.together else 1
-    kept = (
-        jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
-        if memory is not None
-        else None
-    )
+    kept = None
+    if memory is not None:
+        kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
     grouped = jax.tree.map(
         lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept)
     )
-    (total, beside), later = lax.scan(
-        group, (jnp.zeros_like(shared), jnp.zeros_like(shared)), grouped
-    )
+    zero = jnp.zeros_like(shared)
+    (total, beside), later = lax.scan(group, (zero, zero), grouped)
     portion: Any = None if memory is None else memory.portion
 
     def update(
@@ -367,9 +323,8 @@ def examiner(
 
     def examine(point: Point) -> Array:
         outputs = jnp.matmul(x, point) if isinstance(space, Matrix) else span_outputs(space, point)
-        return jnp.concatenate(
-            [tested(point), score_training(program, data, member, outputs)[None]]
-        )
+        trained = score_training(program, data, member, outputs)
+        return jnp.concatenate([tested(point), trained[None]])
 
     return examine
 
@@ -427,13 +382,10 @@ def tally(program: Program, data: Packed, member: Array, start: Array, outputs: 
     block = partial(data.tested.read, first=data.tested.first[member] + start, count=program.block)
     hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
     at, validation = start + jnp.arange(program.block), data.validation[member]
-    sides = jnp.stack(
-        [at < validation, (at >= validation) & (at < validation + data.test[member])], axis=1
-    )
-    real = (
-        jnp.ones((program.block, data.tested.positions), bool)
-        if data.tested.real is None
-        else block(data.tested.real)
-    )
+    tests = (at >= validation) & (at < validation + data.test[member])
+    sides = jnp.stack([at < validation, tests], axis=1)
+    real = jnp.ones((program.block, data.tested.positions), bool)
+    if data.tested.real is not None:
+        real = block(data.tested.real)
     counts = (sides[:, None, :] & real[:, :, None]).reshape(-1, 2, 1)
     return jnp.where(counts, jnp.stack([hits, losses], axis=-1)[:, None, :], 0).sum(0)

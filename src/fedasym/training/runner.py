@@ -39,14 +39,7 @@ from fedasym.training.plans import (
     round_width,
     way_of,
 )
-from fedasym.training.programs import (
-    Memory,
-    advance,
-    advance_memory,
-    examine_kept,
-    first_memory,
-    personalise,
-)
+from fedasym.training.programs import Memory, advance, examine_kept, first_memory, personalise
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
 
@@ -574,13 +567,9 @@ class Runner:
         )
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
-            if memory is None:
-                shared, diverged = advance(program, data, shared, diverged, drawn, *told)
-            else:
-                slots = schedule.slots(slab.draws, start, stop)
-                shared, diverged, memory = advance_memory(
-                    program, data, (shared, diverged, memory), drawn, slots, *told
-                )
+            slots = None if memory is None else schedule.slots(slab.draws, start, stop)
+            state = (shared, diverged, memory)
+            shared, diverged, memory = advance(program, data, state, drawn, slots, *told)
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(
                 steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}"

@@ -363,7 +363,7 @@ def record_history(
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
     from fedasym.training.convergence import solve_exactly
-    from fedasym.training.heads import count_tested
+    from fedasym.training.plans import count_tested
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)

@@ -370,6 +370,7 @@ def mix_multinomial(
     from fedasym.results.regimes import Mixture
     from fedasym.theory.classes import softmax_ridge as ridges
     from fedasym.theory.classes.limits import SoftmaxAnswer, shared_rule
+    from fedasym.theory.classes.margins import best_softmax_mixture
     from fedasym.verbs.accuracies import score_rule
 
     if alpha is not None:
@@ -387,7 +388,7 @@ def mix_multinomial(
         if lam is None
         else ridges.softmax_rtfa(e, gamma, float(np.asarray(lam)), C)
     )
-    rule, weight = ridges.best_softmax_mixture(fit, e)
+    rule, weight = best_softmax_mixture(fit, e)
     rules = (
         SoftmaxAnswer(rule),
         SoftmaxAnswer(fit, ridge=fit.ridge),

@@ -15,9 +15,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -32,7 +29,7 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
-from fedasym.deploy.ray import Ray
+from fedasym.deploy.ray import Ray, check_address, joining_error
 from fedasym.experiments.data import Record
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import LOST, Finished, RunFolder
@@ -41,8 +38,6 @@ from fedasym.experiments.tables import command_line, compute_piece, describe_env
 from fedasym.results.simulation import Losses
 from fedasym.verbs.trials import TrialPlan, one_trial
 
-PATIENCE = 5.0  # seconds within which an address must answer
-STATUS = 30.0  # seconds within which a cluster must tell its status; Ray goes on for longer
 LOOPBACK = (  # "0": clusters listen to their own machine alone, on every system
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 )
@@ -104,54 +99,6 @@ def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
         # slower than memory, but it holds the data
         told["_plasma_directory"] = tempfile.gettempdir()
     return told
-
-
-def check_address(address: str) -> None:
-    """Refuse at once an address where no cluster answers: Ray itself would try for minutes, then
-    end this process.
-
-    Whether it is a cluster that answers is therefore asked in a process of its own.
-    """
-    if address == "auto":
-        return
-    host, colon, port = address.rpartition(":")
-    if "://" in address or not colon or not host or not port.isdigit():
-        known = "give host:port as ray start --head prints it, such as 10.0.0.1:6379, or auto"
-        raise InvalidInput(f"address is {address!r}: {known}")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
-    except (OSError, OverflowError) as reason:
-        why = getattr(reason, "strerror", None) or str(reason)
-        hint = "is the head of the cluster running (ray start --head), and its port open?"
-        raise InvalidInput(
-            f"address is {address!r}: nobody answers there ({why}); {hint}"
-        ) from None
-    asked = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
-    try:
-        subprocess.run(asked, capture_output=True, text=True, timeout=STATUS, check=True)
-    except subprocess.TimeoutExpired:
-        raise InvalidInput(
-            f"address is {address!r}: what answers there is not a Ray cluster; check the port"
-        ) from None
-    except subprocess.CalledProcessError as reason:
-        raise joining_error(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
-
-
-def joining_error(address: str | None, reason: Exception | str) -> InvalidInput:
-    """What Ray said when it was joined, in one sentence."""
-    said = " ".join(str(reason).split())[:300].rstrip(".")
-    if address is None:
-        return InvalidInput(f"a Ray cluster of this machine could not be started: {said}")
-    if address == "auto":
-        return InvalidInput(
-            "address is 'auto', and no Ray cluster runs on this machine: start one with ray start"
-            " --head"
-        )
-    hint = (
-        "this machine must be one of its nodes (ray start), with the same Python and ray and, where"
-        " it asks for one, its token"
-    )
-    return InvalidInput(f"address is {address!r}: this cluster cannot be joined: {said}; {hint}")
 
 
 TICK = 0.25  # seconds after which a driver looks around, though nothing came back

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,34 +30,18 @@ from fedasym.algorithms.registry import Algorithm
 from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
-from fedasym.theory.classes import metrics, optimum
+from fedasym.theory.classes import metrics, optimum, softmax
 from fedasym.theory.classes import softmax_ridge as ridges
 from fedasym.theory.classes.finite import member_fit as member_state
 from fedasym.theory.classes.finite import newcomer_fit, pooled_fit
 from fedasym.theory.classes.margins import fit_to_convergence
 from fedasym.theory.classes.metrics import State
-from fedasym.theory.classes.optimum import (
-    logistic_curvature,
-    ridge_at,
-    step_from_shared,
-    stopped_fits,
-)
+from fedasym.theory.classes.optimum import logistic_curvature, ridge_at
 from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
-from fedasym.theory.classes.softmax import (
-    SEARCH,
-    SoftmaxRule,
-    draw_points,
-    softmax_ceiling,
-    softmax_fedavg,
-    softmax_step,
-)
-from fedasym.theory.classes.softmax_ridge import (
-    SOFTMAX_PER_DECADE,
-    descent_clock,
-    fit_one_hot,
-    softmax_curvature,
-    stopped_softmax_fits,
-)
+from fedasym.theory.classes.softmax import SEARCH, SoftmaxRule, draw_points, softmax_fedavg
+from fedasym.theory.classes.softmax_ridge import SOFTMAX_PER_DECADE, softmax_curvature
+from fedasym.theory.classes.squared_labels import best_probe_ridge, fit_one_hot, fit_squares
+from fedasym.theory.roots import lowest_between, search_lowest
 from fedasym.worlds.classes import Energies
 
 # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
@@ -67,6 +51,7 @@ NODES, WIDTH = 6, np.log(3.5)  # of the quick search, about the rule over 1.25
 COARSE = 17.0  # level of its quadrature
 EARLY, LATE = 1e-4, 1.5  # times that can match a ridge, in units of 1/ridge
 Pair = tuple[ServerStage, ClientStage]
+PARTS = ("T", "Q", "rho", "rest")  # of a state
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,18 +99,15 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
             raise underived_error(algorithm.name, "pFedMe's")
         case (Meta(), _):
             raise underived_error(algorithm.name, "MAML's")
-        case (
-            (Nothing(), Ridge())
-            | (AverageSquares(), Interpolate() | Ridge())
-            | (_, Posterior() | Truth())
-        ):
+        case (Nothing(), Ridge()) | (AverageSquares(), Interpolate() | Ridge()):
+            return pair
+        case (_, Posterior() | Truth()):
             return pair
         case (Average(), Keep() | Ridge() | Descend() | BestStep() | Flow() | BestTime()):
             return pair
     names = f"{type(algorithm.server).__name__} then {type(algorithm.personalise).__name__}"
-    works = (
-        "Nothing with Interpolate or Ridge, Average with Keep, Interpolate, Ridge, Descend or Flow"
-    )
+    works = "Nothing with Interpolate or Ridge"
+    works += ", Average with Keep, Interpolate, Ridge, Descend or Flow"
     raise NoFormula(
         f"{algorithm.name}: no accuracy is derived for the pair {names}; covered are {works};"
         " fa.train takes any pair"
@@ -170,17 +152,14 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
         case AverageSquares(), client:  # 8
             return label_squares_state(worlds, client, ridge)
         case _, BestStep() | Descend(_, 1) as client:  # 6
-            one = step_from_shared(e, gamma, client.get("local_step"), eps)
+            one = optimum.step_from_shared(e, gamma, client.get("local_step"), eps)
             return LogisticAnswer(one.state, step=np.broadcast_to(one.step, gamma.shape))
     check_stable_step(pair[1], float(np.min(2 / logistic_curvature(e, gamma))))  # 7
     time = stopping_time(pair[1])
     best = best_time(worlds) if time is None else np.full(gamma.size, time)
-    fits = [
-        stopped_fits(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in range(gamma.size)
-    ]
-    parts = (
-        np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest")
-    )
+    worlds_ = range(gamma.size)
+    fits = [optimum.stopped_fits(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in worlds_]
+    parts = (np.array([float(getattr(fit, part)) for fit in fits]) for part in PARTS)
     return LogisticAnswer(State(*parts), time=best)
 
 
@@ -190,13 +169,12 @@ def label_squares_state(
     """The least-squares classifier, fine-tuned to convergence or with a ridge."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if not isinstance(client, Ridge):
-        return LogisticAnswer(optimum.fit_squares(e, gamma, 0.0, eps).state, probable=False)
+        return LogisticAnswer(fit_squares(e, gamma, 0.0, eps).state, probable=False)
     if ridge is None:
-        ridge = optimum.best_probe_ridge(e, gamma, eps)
+        ridge = best_probe_ridge(e, gamma, eps)
         ridge = np.where(np.isnan(ridge), np.inf, ridge)
-    return LogisticAnswer(
-        optimum.fit_squares(e, gamma, ridge, eps).state, ridge=ridge, probable=False
-    )
+    state = fit_squares(e, gamma, ridge, eps).state
+    return LogisticAnswer(state, ridge=ridge, probable=False)
 
 
 def stopping_time(client: ClientStage) -> float | None:
@@ -213,34 +191,22 @@ def rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
         if gamma.size <= FEW and not worlds.rough:
             tuned = optimum.search_best_ridge(e, gamma, eps)
             return LogisticAnswer(tuned.fit, ridge=tuned.lam)
-        pieces = [
-            interpolate_best_ridges(worlds.take(slice(i, i + PIECE)))
-            for i in range(0, gamma.size, PIECE)
-        ]
-        return LogisticAnswer(
-            join_states([state for state, _ in pieces]),
-            ridge=np.concatenate([best for _, best in pieces]),
-        )
+        starts = range(0, gamma.size, PIECE)
+        pieces = [interpolate_best_ridges(worlds.take(slice(i, i + PIECE))) for i in starts]
+        states, best = zip(*pieces, strict=True)
+        return LogisticAnswer(join_states(states), ridge=np.concatenate(best))
     c, bare = shrinkage(e, eps), ridge == 0
     fit = solve_ridge(e, gamma, np.where(bare, 1.0, ridge), c, eps)
     if not np.any(bare):
         return LogisticAnswer(fit, ridge=ridge)
     end = fit_to_convergence(e, gamma, eps)
-    mixed = (
-        np.where(bare, getattr(end.fit, part), getattr(fit, part))
-        for part in ("T", "Q", "rho", "rest")
-    )
+    mixed = (np.where(bare, getattr(end.fit, part), getattr(fit, part)) for part in PARTS)
     return LogisticAnswer(State(*mixed), ridge=ridge, endless=bare & end.separable)
 
 
-def join_states(states: list[State]) -> State:
+def join_states(states: Sequence[State]) -> State:
     """Pieces of a grid put together."""
-    return State(
-        *(
-            np.concatenate([getattr(state, part) for state in states])
-            for part in ("T", "Q", "rho", "rest")
-        )
-    )
+    return State(*(np.concatenate([getattr(each, part) for each in states]) for part in PARTS))
 
 
 def interpolate_best_ridges(worlds: LogisticWorlds) -> tuple[State, Array]:
@@ -255,11 +221,10 @@ def interpolate_best_ridges(worlds: LogisticWorlds) -> tuple[State, Array]:
         some = e.take(rows)
         wide = Energies(*(x[:, None, :] for x in (some.s, some.h, some.e0, some.ed)))
         lam = np.exp(at[rows, None] + WIDTH * nodes)
-        fit = solve_ridge(
-            wide, gamma[rows, None], lam, c[rows, None], eps[rows, None], level=COARSE
-        )
+        settings = (gamma[rows, None], lam, c[rows, None], eps[rows, None])
+        fit = solve_ridge(wide, *settings, level=COARSE)
         loss = np.nan_to_num(-metrics.accuracy(fit, eps[rows, None]), nan=np.inf)
-        place = np.array([optimum.lowest_between(nodes, row) for row in loss])
+        place = np.array([lowest_between(nodes, row) for row in loss])
         at[rows] += WIDTH * place
         rows = rows[np.abs(place) > 0.98]
         if rows.size == 0:
@@ -301,31 +266,11 @@ def finite_rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAn
         mean = (e.h * e.s).sum(-1)
         off = (e.r2 + 5 * gamma / mean) / m  # about the energy of the pooled fit's error
         start = np.log(gamma / (np.maximum(shrinkage(e, eps), 0.05) * (e.r2 + off)))
-        ridge = np.exp(
-            search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start)
-        )
+        lowest = search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start)
+        ridge = np.exp(lowest)
     found = state(ridge[:, None])
-    return LogisticAnswer(
-        State(*(getattr(found, part)[:, 0] for part in ("T", "Q", "rho", "rest"))), ridge=ridge
-    )
-
-
-def search_lowest(
-    loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)
-) -> Array:
-    """Where each loss(x), x (worlds, nodes), is lowest: polynomials on shrinking intervals."""
-    at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
-    best, moves = start, 0
-    while True:
-        values = np.nan_to_num(loss(best[:, None] + width * at), nan=np.inf)
-        place = np.array([optimum.lowest_between(at, row) for row in values])
-        best = best + width * place
-        if np.any(np.abs(place) > 0.98) and moves < 4:
-            moves += 1
-            continue
-        if width < 0.5:
-            return best
-        width /= 6
+    parts = (getattr(found, part)[:, 0] for part in PARTS)
+    return LogisticAnswer(State(*parts), ridge=ridge)
 
 
 def check_stable_step(client: ClientStage, most: float) -> None:
@@ -333,8 +278,7 @@ def check_stable_step(client: ClientStage, most: float) -> None:
     step = client.get("local_step")
     if step is not None and step >= most:
         raise InvalidInput(
-            f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a"
-            " smaller one"
+            f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a smaller"
         )
 
 
@@ -388,9 +332,8 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
             f" up to {LONGEST:g}, where labels are all but certain; give a smaller radius and"
             " centre, or classes=2"
         )
-    alone = isinstance(pair[1], Truth) or (
-        isinstance(pair[0], Nothing) and isinstance(pair[1], Ridge)
-    )
+    local = isinstance(pair[0], Nothing) and isinstance(pair[1], Ridge)
+    alone = local or isinstance(pair[1], Truth)
     if world.few and not alone:
         raise NoFormula(
             f"with finitely many clients no formula covers {C} classes: leave clients out, give"
@@ -399,17 +342,14 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
     match pair:
         case _, Posterior():
             raise NoFormula(
-                f"the Bayes optimum with theta_0 known is derived for two classes, not {C}: see the"
-                " row truth"
+                f"the Bayes optimum is derived for two classes, not {C}: see the row truth"
             )
         case _, Truth():
-            return SoftmaxAnswer(softmax_ceiling(e, C))
+            return SoftmaxAnswer(softmax.softmax_ceiling(e, C))
         case AverageSquares(), client:
-            lam = ridge if isinstance(client, Ridge) else 0.0
-            probe = fit_one_hot(e, gamma, lam, C)
-            return SoftmaxAnswer(
-                probe, probe.ridge if isinstance(client, Ridge) else None, probable=False
-            )
+            own = isinstance(client, Ridge)
+            probe = fit_one_hot(e, gamma, ridge if own else 0.0, C)
+            return SoftmaxAnswer(probe, probe.ridge if own else None, probable=False)
         case Nothing(), Interpolate():
             raise ridges.refuse_convergence(C)
         case Average(), Keep():
@@ -417,12 +357,12 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
         case _, Ridge():
             return softmax_ridge_rule(world, ridge, shared=isinstance(pair[0], Average))
         case _, BestStep() | Descend(_, 1) as client:
-            rule, step = softmax_step(e, gamma, C, client.get("local_step"))
+            rule, step = softmax.softmax_step(e, gamma, C, client.get("local_step"))
             return SoftmaxAnswer(rule, step=step)
     check_stable_step(pair[1], 2 / softmax_curvature(e, gamma))
     time = stopping_time(pair[1])
     time = best_softmax_time(world) if time is None else time
-    return SoftmaxAnswer(stopped_softmax_fits(e, gamma, np.array([time]), C)[0], time=time)
+    return SoftmaxAnswer(ridges.stopped_softmax_fits(e, gamma, np.array([time]), C)[0], time=time)
 
 
 def softmax_ridge_rule(world: SoftmaxWorld, ridge: float | None, shared: bool) -> SoftmaxAnswer:
@@ -439,11 +379,9 @@ def softmax_ridge_rule(world: SoftmaxWorld, ridge: float | None, shared: bool) -
 
 def shared_rule(e: Energies, classes: int) -> SoftmaxRule:
     """FedAvg's model; without a shared optimum it is zero."""
-    return (
-        SoftmaxRule(classes, float(e.rho), 0.0, 0.0)
-        if float(e.b0) == 0
-        else softmax_fedavg(e, classes)
-    )
+    if float(e.b0) == 0:
+        return SoftmaxRule(classes, float(e.rho), 0.0, 0.0)
+    return softmax_fedavg(e, classes)
 
 
 def best_softmax_time(world: SoftmaxWorld) -> float:
@@ -455,4 +393,4 @@ def best_softmax_time(world: SoftmaxWorld) -> float:
     top = max(FIRST * softmax_curvature(e, gamma), 10 * lam)
     falling = np.geomspace(top, lam, 2 + int(SOFTMAX_PER_DECADE * np.log10(top / lam)))
     fits = ridges.softmax_ridge_path(e, gamma, falling, C, points=draw_points(C, SEARCH))
-    return float(descent_clock(falling, np.array([fit.distance for fit in fits]))[-1])
+    return float(ridges.descent_clock(falling, np.array([fit.distance for fit in fits]))[-1])

@@ -34,6 +34,8 @@ from fedasym.theory.classes.ridge import (
     solve_ridge,
     unknowns,
 )
+from fedasym.theory.classes.softmax import SoftmaxRule
+from fedasym.theory.classes.softmax_ridge import SoftmaxFit
 from fedasym.theory.roots import ACCEPTED, FixedPoint, find_roots, newton_fixed_points
 from fedasym.worlds.classes import Energies
 
@@ -342,3 +344,15 @@ def combine_rules(
     return State.of(
         v0 * t[0] + v1 * t[1], v0**2 * gram[0] + 2 * v0 * v1 * gram[1] + v1**2 * gram[2], rho
     )
+
+
+def best_softmax_mixture(fit: SoftmaxFit, energies: Energies) -> tuple[SoftmaxRule, float]:
+    """The best mixture Wbar + alpha (W - Wbar) for accuracy, and alpha (section 10)."""
+    if fit.distance == 0:
+        return fit, 0.0
+    B0 = float(energies.b0)
+    gram = np.array([[fit.c**2 * B0, fit.c * fit.along], [fit.c * fit.along, fit.Q]])
+    t = np.array([fit.c * B0, fit.T])
+    v = np.linalg.solve(gram, t)
+    v /= v.sum()
+    return SoftmaxRule(fit.classes, fit.rho, float(v @ t), float(v @ gram @ v)), float(v[1])

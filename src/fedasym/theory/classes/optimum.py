@@ -2,11 +2,6 @@
 
 One gradient step from the shared model, as in MAML, has a closed form.
 
-Least squares on labels -1 and +1 (a linear probe) is the squared-loss theory with a rescaled truth:
-y = zeta x'theta_i + e with zeta = 2(1-2 eps) phi(rho) and Var e = 1 - zeta^2 rho^2, so that the
-shared model is zeta theta_0, the displacement zeta Delta, and every limit of `fedasym.theory`
-applies; accuracy then comes from T and Q.
-
 Early-stopped gradient descent is matched to the ridge path by an arc-length clock: on the path
 |grad L| = lam R with R = ||theta_hat - theta_bar||, and descent moves at speed |grad L|, so that by
 the time tau = step x steps it has come to the ridge with tau(lam) = int_lam^inf dlog R/lam'. Not
@@ -20,7 +15,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval, chebvander
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import PchipInterpolator
 
@@ -38,11 +32,8 @@ from fedasym.theory.classes.metrics import (
     smooth_sigmoid,
 )
 from fedasym.theory.classes.ridge import RidgeFit, fedavg, shrinkage, solve_ridge, unknowns
-from fedasym.theory.limits import Worlds, ridge_limit
-from fedasym.theory.roots import find_fixed_points
-from fedasym.theory.transforms import kappa
+from fedasym.theory.roots import find_fixed_points, interpolate_between, lowest_between
 from fedasym.worlds.classes import Energies
-from fedasym.worlds.spectra import Spectrum
 
 
 class OneStep(NamedTuple):
@@ -74,88 +65,6 @@ def step_from_shared(
     a = c * gain / cost if step is None else np.asarray(step, dtype=float)
     T, Q = c * e.b0 + a * gain, c**2 * e.b0 + a**2 * cost
     return OneStep(State.of(T, Q, e.rho), np.asarray(a), g0)
-
-
-class Probe(NamedTuple):
-    """The linear problem behind the labels: their slope zeta and the remaining variance s2."""
-
-    zeta: Array
-    s2: Array
-
-
-class LeastSquares(NamedTuple):
-    """The state of the fit and its squared-loss risk, equation (3)."""
-
-    state: State
-    risk: Array
-
-
-def label_probe(rho: ArrayLike, eps: ArrayLike = 0.0) -> Probe:
-    """Their slope zeta = 2(1-2 eps) phi(rho), and s2 = 1 - zeta^2 rho^2.
-
-    >>> [round(float(x), 9) for x in label_probe(np.sqrt(4.5))]
-    [0.292117193, 0.616003956]
-    """
-    rho = np.asarray(rho, dtype=float)
-    zeta = 2 * (1 - 2 * np.asarray(eps)) * phi(rho)
-    return Probe(zeta, 1 - zeta**2 * rho**2)
-
-
-def best_probe_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """lam* = s2 gamma/(zeta^2 r^2), of least risk (isotropic Delta); infinite at r = 0."""
-    zeta, s2 = label_probe(energies.rho, eps)
-    with np.errstate(divide="ignore"):
-        return np.asarray(s2 * np.asarray(gamma) / (zeta**2 * energies.r2))
-
-
-def fit_squares(
-    energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: ArrayLike = 0.0
-) -> LeastSquares:
-    """Ridge towards the shared least-squares model; lam = 0: converged, infinite lam: shared.
-
-    T = zeta (B0 + sum ED s^2/(s+kappa)),  Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + gamma
-    (s2 + risk) s h}. For a method that shares nothing give `energies.alone`.
-
-    >>> round(float(fit_squares(Energies.isotropic(1.5, 1.5), gamma=2, lam=0).risk), 9)
-    0.712002967
-    """
-    shape = np.broadcast_shapes(energies.batch, *(np.shape(x) for x in (gamma, lam, eps)))
-    e = energies.broadcast(shape).flat()
-    g, ridge, flips = (
-        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, lam, eps)
-    )
-    zeta, s2 = label_probe(e.rho, flips)
-    k, risk = np.empty(g.size), np.empty(g.size)
-    covariances, which = np.unique(np.concatenate([e.s, e.h], axis=1), axis=0, return_inverse=True)
-    for i, row in enumerate(covariances):
-        rows = np.flatnonzero(which.reshape(-1) == i)
-        values, weights = np.split(row, 2)
-        spectrum = Spectrum(values, weights, "features")
-        r2 = e.r2[rows]
-        share = np.divide(
-            e.ed[rows],
-            r2[:, None],
-            out=np.broadcast_to(weights, e.ed[rows].shape).copy(),
-            where=r2[:, None] > 0,
-        )
-        world = Worlds(zeta[rows] ** 2 * r2, s2[rows], g[rows], share, spectrum)
-        k[rows] = kappa(ridge[rows], g[rows], spectrum)
-        risk[rows] = sum(ridge_limit(world, ridge[rows]))
-    s, h = e.s, e.h
-    near = np.divide(s, s + k[:, None], out=np.zeros(s.shape), where=s > 0)  # s/(s+kappa)
-    T = zeta * (e.b0 + (e.ed * s * near).sum(-1))
-    noise = np.where(k == np.inf, 0.0, g * (h * near**2).sum(-1))
-    with np.errstate(invalid="ignore"):
-        Q = (
-            zeta**2 * e.b0
-            + zeta**2 * (s * near**2 * e.ed).sum(-1)
-            + np.where(noise > 0, noise * (s2 + risk), 0.0)
-        )
-    state = State.of(T, Q, e.rho)
-    return LeastSquares(
-        State(*(x.reshape(shape) for x in (state.T, state.Q, state.rho, state.rest))),
-        risk.reshape(shape),
-    )
 
 
 CLOCK_PER_DECADE = 15
@@ -366,31 +275,6 @@ def search_best_ridge(
     return TunedRidge(
         lam, fit, accuracy(fit, eps) if criterion == "accuracy" else log_loss(fit, eps)
     )
-
-
-def interpolate_between(nodes: Array, values: Array, places: Array) -> Array:
-    """Polynomials through values (settings, nodes, unknowns) at places (settings, points).
-
-    >>> interpolate_between(
-    ...     np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])
-    ... ).tolist()
-    [[[0.25]]]
-    """
-    degree = nodes.size - 1
-    return np.asarray(
-        chebvander(places, degree) @ np.linalg.solve(chebvander(nodes, degree), values)
-    )
-
-
-def lowest_between(nodes: Array, values: Array) -> float:
-    """Where the polynomial through values at Chebyshev nodes of [-1, 1] is lowest."""
-    if not np.all(np.isfinite(values)) or np.ptp(values) == 0:
-        return 0.0
-    series = chebfit(nodes, (values - values.min()) / np.ptp(values), nodes.size - 1)
-    turns = chebroots(chebder(series))
-    inside = turns.real[(np.abs(turns.imag) < 1e-6) & (np.abs(turns.real) <= 1)]
-    places = np.concatenate([[-1.0, 1.0], inside])
-    return float(places[np.argmin(chebval(places, series))])
 
 
 class Bayes(NamedTuple):
